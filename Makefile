@@ -45,7 +45,7 @@ test-long:
 # The tests in this directory check sources, and the store's model is not part of the product. Packages that
 # start no goroutine and do not import sync are left out too.
 race:
-	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' \
+	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m $(TESTFLAGS) -race -skip '^(TestPostgresEngineMeetsStoreContract|TestRandomWalksOnPostgresMatchModel)$$|/^server$$' -gcflags='modernc.org/...=-race=false' \
 		$$(grep -rlE --include='*.go' '^	*go [a-zA-Z.]+\(|"sync(/atomic)?"' . | xargs -n 1 dirname | sort -u | \
 			grep -v -e '^\./test/' -e '^\./bench/postgres' -e '^\./tools' -e '^\.$$' -e /memstore)
 
@@ -140,7 +140,7 @@ duties:
 # Runs the store's suite, and random walks compared with the model, on a PostgreSQL server that the
 # tests start.
 server-suite:
-	QUEUECTL_SERVER=1 $(GO) test ./store/engine -run 'OfAServer$$|^TestCacheDeltasKeepNodesEqual$$' -count=1 -timeout 60m
+	QUEUECTL_SERVER=1 $(GO) test ./store/engine -run '^(TestPostgresEngineMeetsStoreContract|TestRandomWalksOnPostgresMatchModel|TestCacheDeltasKeepNodesEqual)$$' -count=1 -timeout 60m
 
 # Takes 1,000 random walks through the engine and compares them with the model. `make test` takes 2,
 # `make test-long` 8, and CI 20, or 100 at night.

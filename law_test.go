@@ -17,10 +17,10 @@ import (
 
 const module = "github.com/queuectl/queuectl/"
 
-// law lists the packages of this module that each package may import. All tests may also import store/storetest
-// and packages below it, store/memstore, internal/skip, and the packages in testLaw. The tests in the directory
-// test/ may also import internal/testrig.
-var law = map[string][]string{
+// allowedImports lists the packages of this module that each package may import. All tests may also import
+// store/storetest and packages below it, store/memstore, internal/skip, and the packages in allowedTestImports. The
+// tests in the directory test/ may also import internal/testrig.
+var allowedImports = map[string][]string{
 	"internal/accounts":   {},
 	"internal/atomicfile": {},
 	"internal/cleanstart": {},
@@ -181,15 +181,22 @@ var law = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// testLaw lists packages that the tests of a package may import in addition to those in law.
-var testLaw = map[string][]string{
-	"worker":             {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},  // the tests implement a fake runner
-	"service":            {"runner/daemon"},                                                          // the tests start runners
-	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket", "internal/accounts"}, // the tests serve a queue in SQLite
-	"bench":              {"store", "store/sqlite"},                                                  // the tests fill the tables directly
-	"bench/postgres":     {"store", "store/postgres"},                                                // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests check the client's identity
-	"internal/cli/admin": {"internal/cli/help"},                                                      // the tests check the help of every command
+// allowedTestImports lists packages that the tests of a package may import in addition to those in law.
+var allowedTestImports = map[string][]string{
+	// the tests implement a fake runner
+	"worker": {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},
+	// the tests start runners
+	"service": {"runner/daemon"},
+	// the tests serve a queue in SQLite
+	"service/handlers": {"store/sqlite", "runner/launcher", "control/socket", "internal/accounts"},
+	// the tests fill the tables directly
+	"bench": {"store", "store/sqlite"},
+	// the benchmark measures these packages
+	"bench/postgres": {"store", "store/postgres"},
+	// the tests check the client's identity
+	"control": {"internal/accounts", "internal/pipe"},
+	// the tests check the help of every command
+	"internal/cli/admin": {"internal/cli/help"},
 	// The tests of the engine use both databases, and move queues between them.
 	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
 	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files
@@ -199,9 +206,9 @@ var testLaw = map[string][]string{
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. An
 // Overlapped on a goroutine's stack could move before that. So each Overlapped must be a field of an object on
 // the heap; a variable or a literal could be on the stack.
-func TestOverlappedIsAField(t *testing.T) {
+func TestWindowsOverlappedIsOnlyAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -214,10 +221,10 @@ func TestOverlappedIsAField(t *testing.T) {
 }
 
 // Each package imports only the packages of this module that the table law lists for it.
-func TestImportLaw(t *testing.T) {
-	for file, imports := range sources(t) {
+func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
+	for file, imports := range goFileImports(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
-		allowed, known := law[pkg]
+		allowed, known := allowedImports[pkg]
 		if !known && pkg != "." {
 			t.Errorf("%s: the table law lacks the package %s", file, pkg)
 		}
@@ -229,7 +236,7 @@ func TestImportLaw(t *testing.T) {
 			test := strings.HasSuffix(file, "_test.go")
 			if test && (ours == "store/storetest" || ours == "store/memstore" || ours == "store/storetest/faultstore" ||
 				ours == "internal/skip" || ours == "internal/testrig" && strings.HasPrefix(pkg, "test/") ||
-				ours == "test/pgserver" || ours == pkg || slices.Contains(testLaw[pkg], ours)) {
+				ours == "test/pgserver" || ours == pkg || slices.Contains(allowedTestImports[pkg], ours)) {
 				continue
 			}
 			t.Errorf("%s imports %s, which the law forbids", file, ours)
@@ -238,7 +245,7 @@ func TestImportLaw(t *testing.T) {
 }
 
 // Only the store uses database drivers, and only a few packages start programs.
-func TestDriversAreUsedByFewPackages(t *testing.T) {
+func TestOnlyFewPackagesImportDrivers(t *testing.T) {
 	importers := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlitedb", "store/sqlite", "internal/testrig", "bench"},
 		"database/sql":       {"internal/testrig", "bench"},
@@ -247,7 +254,7 @@ func TestDriversAreUsedByFewPackages(t *testing.T) {
 			"internal/skip", "internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/postgres"},
 	}
-	for file, imports := range sources(t) {
+	for file, imports := range goFileImports(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
 		for _, imported := range imports {
 			if allowed, guarded := importers[imported]; guarded && !slices.Contains(allowed, pkg) &&
@@ -260,8 +267,8 @@ func TestDriversAreUsedByFewPackages(t *testing.T) {
 
 // Outside the store, only one file imports the SQL engine and its databases. All other code uses the interface
 // store.Store. Only two files write to the table jobs, because such a write must also update other data.
-func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
-	for file, imports := range sources(t) {
+func TestFewFilesImportEngineOrWriteJobs(t *testing.T) {
+	for file, imports := range goFileImports(t) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
@@ -285,20 +292,20 @@ func TestEngineImportsAndJobWritesAreRestricted(t *testing.T) {
 
 // docs/architecture.md has a table with one row for each package. Every package, function, type and file that
 // this page names exists.
-func TestArchitecturePage(t *testing.T) {
+func TestArchitecturePageNamesExistingCode(t *testing.T) {
 	const page = "docs/architecture.md"
 	raw, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	for name := range law {
+	for name := range allowedImports {
 		if !regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\|$").MatchString(text) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
 	code := map[string]string{} // by package, its source text
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +317,7 @@ func TestArchitecturePage(t *testing.T) {
 	names := regexp.MustCompile("`((?:[a-z]+/)*[a-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(text, -1)
 	checked := 0
 	for _, name := range names {
-		if _, known := law[name[1]]; !known {
+		if _, known := allowedImports[name[1]]; !known {
 			continue // the text names something else, for example a table of the database
 		}
 		checked++
@@ -333,7 +340,7 @@ func TestArchitecturePage(t *testing.T) {
 //
 // Only the code that starts an editor runs a shell. The flag -c, after which a shell expects code, also occurs
 // in the file that writes command lines for Windows, and in the file that finds arguments inside code.
-func TestFewFilesOpenFilesOrAShell(t *testing.T) {
+func TestOnlyFewFilesOpenFilesOrRunShells(t *testing.T) {
 	opens := map[string]string{ // by file, what it opens
 		"store/sqlite/space.go":        "the reserve",
 		"store/sqlite/backup.go":       "a copy",
@@ -346,7 +353,7 @@ func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 		"store/sqlitedb/fs_windows.go": "a directory",
 		"store/sqlite/sqlite.go":       "a database that does not exist yet",
 	}
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||
 			strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "internal/testrig/") {
 			continue
@@ -367,7 +374,7 @@ func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 
 // The file test/unix.txt lists exactly the tests that are not built on Windows, each with a reason. Every test
 // that packaging/windows/NOT-UNDER-WINE.md names exists.
-func TestUnixTestsHaveReasons(t *testing.T) {
+func TestEveryUnixOnlyTestHasAReason(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -380,7 +387,7 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	onWindows, onLinux := build.Default, build.Default
 	onWindows.GOOS, onLinux.GOOS = "windows", "linux"
 	name := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		if !strings.HasSuffix(file, "_test.go") {
 			continue
 		}
@@ -418,8 +425,8 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	}
 }
 
-// sources returns the imports of each Go file, by path.
-func sources(t *testing.T) map[string][]string {
+// goFileImports returns the imports of each Go file, by path.
+func goFileImports(t *testing.T) map[string][]string {
 	files := map[string][]string{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "tools") {

@@ -41,7 +41,7 @@ var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.ts
 
 // No interface, struct, function, package, file or line exceeds sizeLimits, except as testdata/sizes.tsv
 // allows.
-func TestSizes(t *testing.T) {
+func TestCodeSizesStayWithinLimits(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
 	measured := measureSizes(t)
@@ -51,7 +51,7 @@ func TestSizes(t *testing.T) {
 	}
 	listed := map[string]int{}
 	for line := range strings.Lines(string(raw)) {
-		kindAndName, size, _ := cutLast(strings.TrimSpace(line), "\t")
+		kindAndName, size, _ := cutAtLastSeparator(strings.TrimSpace(line), "\t")
 		if listed[kindAndName], err = strconv.Atoi(size); err != nil {
 			t.Fatalf("%s: %q does not end in a size", table, line)
 		}
@@ -78,7 +78,8 @@ func TestSizes(t *testing.T) {
 	}
 	for name, size := range listed {
 		if measured[name] == 0 {
-			t.Errorf("%s: the size %d is in %s, but within the limit; run: go test . -run TestSizes -lower", name, size, table)
+			t.Errorf("%s: the size %d is in %s, but within the limit; run: go test . -run TestCodeSizesStayWithinLimits -lower",
+				name, size, table)
 		}
 	}
 }
@@ -94,7 +95,7 @@ func measureSizes(t *testing.T) map[string]int {
 		}
 	}
 	packages, methods := map[string]int{}, map[string]*ast.InterfaceType{}
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +138,7 @@ func measureSizes(t *testing.T) map[string]int {
 					switch of := typ.Type.(type) {
 					case *ast.StructType:
 						if !plainRecords[dir+"."+typ.Name.Name] {
-							add("struct", dir+"."+typ.Name.Name, countNames(of.Fields))
+							add("struct", dir+"."+typ.Name.Name, countFields(of.Fields))
 						}
 					case *ast.InterfaceType:
 						methods[dir+"."+typ.Name.Name] = of
@@ -159,34 +160,35 @@ func measureSizes(t *testing.T) map[string]int {
 
 // countMethods returns the number of methods of an interface, including those of embedded
 // interfaces of this module. The interface is named with its directory, such as "store.Store".
-func countMethods(all map[string]*ast.InterfaceType, name string) (n int) {
-	declared := all[name]
+func countMethods(interfacesByName map[string]*ast.InterfaceType, interfaceName string) (methodCount int) {
+	declared := interfacesByName[interfaceName]
 	if declared == nil {
 		return 0
 	}
 	for _, field := range declared.Methods.List {
 		switch embedded := field.Type.(type) {
 		case *ast.FuncType:
-			n += len(field.Names)
+			methodCount += len(field.Names)
 		case *ast.Ident:
-			n += countMethods(all, path.Dir(name)+"/"+path.Base(strings.TrimSuffix(name, path.Ext(name)))+"."+embedded.Name)
+			methodCount += countMethods(interfacesByName, path.Dir(interfaceName)+"/"+
+				path.Base(strings.TrimSuffix(interfaceName, path.Ext(interfaceName)))+"."+embedded.Name)
 		case *ast.SelectorExpr:
-			for other := range all {
+			for other := range interfacesByName {
 				if strings.HasSuffix("/"+other, "/"+fmt.Sprint(embedded.X)+"."+embedded.Sel.Name) {
-					n += countMethods(all, other)
+					methodCount += countMethods(interfacesByName, other)
 				}
 			}
 		}
 	}
-	return n
+	return methodCount
 }
 
-// countNames returns the number of fields of a struct. An embedded field counts as one.
-func countNames(fields *ast.FieldList) (n int) {
+// countFields returns the number of fields of a struct. An embedded field counts as one.
+func countFields(fields *ast.FieldList) (fieldCount int) {
 	for _, field := range fields.List {
-		n += max(len(field.Names), 1)
+		fieldCount += max(len(field.Names), 1)
 	}
-	return n
+	return fieldCount
 }
 
 func functionName(d *ast.FuncDecl) string {
@@ -214,8 +216,8 @@ func isTestCode(dir string) bool {
 	return false
 }
 
-// cutLast splits s around the last sep. Without a sep, found is false.
-func cutLast(s, sep string) (before, after string, found bool) {
+// cutAtLastSeparator splits s around the last sep. Without a sep, found is false.
+func cutAtLastSeparator(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
 	}

@@ -12,10 +12,10 @@ import (
 
 // Tests are skipped only by functions of the package internal/skip. Each call passes a constant reason, which
 // says why the test is skipped and, after a semicolon, which other test or run checks the same promise.
-func TestSkipsHaveReasons(t *testing.T) {
+func TestSkippedTestsGiveConstantReasons(t *testing.T) {
 	t.Parallel()
 	reasons := 0
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		if strings.HasPrefix(file, "internal/skip/") {
 			continue
 		}

@@ -19,12 +19,12 @@ import (
 // avoidedPhrase is a row of testdata/avoided_phrases.tsv: an expression that matches a phrase, and the words to
 // use instead.
 type avoidedPhrase struct {
-	phrase      *regexp.Regexp
+	pattern     *regexp.Regexp
 	replacement string
 }
 
-// avoidedPhrases returns the rows of the table of avoided phrases.
-func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
+// readAvoidedPhrases returns the rows of the table of avoided phrases.
+func readAvoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/avoided_phrases.tsv")
 	if err != nil {
@@ -43,73 +43,74 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 
 // These constants are the maximum numbers of avoided phrases in 1,000 words.
 const (
-	allowedInMessages = 1.0
-	allowedInPages    = 1.5
-	// allowedInCode applies to comments, identifiers and strings in Go files. It may be lowered but not raised.
-	allowedInCode = 0.3
+	maxPhrasesPer1000MessageWords = 1.0
+	maxPhrasesPer1000PageWords    = 1.5
+	// maxPhrasesPer1000CodeWords applies to comments, identifiers and strings in Go files. It may be lowered but not
+	// raised.
+	maxPhrasesPer1000CodeWords = 0.3
 )
 
-// findPhrases returns the avoided phrases in the text of a file, each with its replacement.
-func findPhrases(file, text string, phrases []avoidedPhrase) (hits []string) {
-	if strings.Contains(file, "windows") {
+// findAvoidedPhrases returns the avoided phrases in the text of a file, each with its replacement.
+func findAvoidedPhrases(fileName, text string, phrases []avoidedPhrase) (foundPhrases []string) {
+	if strings.Contains(fileName, "windows") {
 		text = folderWord.ReplaceAllString(text, "")
 	}
 	for _, a := range phrases {
-		for _, phrase := range a.phrase.FindAllString(text, -1) {
-			hits = append(hits, strconv.Quote(phrase)+" (better: "+a.replacement+")")
+		for _, phrase := range a.pattern.FindAllString(text, -1) {
+			foundPhrases = append(foundPhrases, strconv.Quote(phrase)+" (better: "+a.replacement+")")
 		}
 	}
-	return hits
+	return foundPhrases
 }
 
 // folderWord matches a word for directories that is common on Windows. Only files for Windows may use it.
 var folderWord = regexp.MustCompile(`(?i)\bfolders?\b`)
 
 // Messages, help texts and log lines contain few phrases that are hard to understand.
-func TestMessagesAvoidPhrases(t *testing.T) {
-	phrases, words, hits := avoidedPhrases(t), 0, []string{}
-	for _, m := range messages(t) {
+func TestMessagesContainFewAvoidedPhrases(t *testing.T) {
+	phrases, words, hits := readAvoidedPhrases(t), 0, []string{}
+	for _, m := range programMessages(t) {
 		words += len(strings.Fields(m.text))
-		for _, hit := range findPhrases(m.file, m.text, phrases) {
-			hits = append(hits, m.file+":"+strconv.Itoa(m.line)+": "+hit)
+		for _, hit := range findAvoidedPhrases(m.fileName, m.text, phrases) {
+			hits = append(hits, m.fileName+":"+strconv.Itoa(m.lineNumber)+": "+hit)
 		}
 	}
-	checkPhraseRate(t, words, hits, allowedInMessages)
+	checkPhraseRate(t, words, hits, maxPhrasesPer1000MessageWords)
 }
 
 // The documentation contains few phrases that are hard to understand.
-func TestPagesAvoidPhrases(t *testing.T) {
-	phrases, words, hits := avoidedPhrases(t), 0, []string{}
-	for _, page := range pages(t) {
-		for i, line := range strings.Split(withoutBlocks(t, page), "\n") {
+func TestDocsContainFewAvoidedPhrases(t *testing.T) {
+	phrases, words, hits := readAvoidedPhrases(t), 0, []string{}
+	for _, page := range markdownPages(t) {
+		for i, line := range strings.Split(pageWithoutCodeBlocks(t, page), "\n") {
 			words += len(strings.Fields(line))
-			for _, hit := range findPhrases(page, line, phrases) {
+			for _, hit := range findAvoidedPhrases(page, line, phrases) {
 				hits = append(hits, page+":"+strconv.Itoa(i+1)+": "+hit)
 			}
 		}
 	}
-	checkPhraseRate(t, words, hits, allowedInPages)
+	checkPhraseRate(t, words, hits, maxPhrasesPer1000PageWords)
 }
 
 // Comments, identifiers and strings in Go files contain few phrases that are hard to understand.
-func TestCodeAvoidsPhrases(t *testing.T) {
+func TestCodeContainsFewAvoidedPhrases(t *testing.T) {
 	t.Parallel()
 	skip.IfShort(t, "takes long; make check runs it")
-	phrases, words, hits, byDir := avoidedPhrases(t), 0, 0, map[string]int{}
-	for file := range sources(t) {
+	phrases, words, hits, byDir := readAvoidedPhrases(t), 0, 0, map[string]int{}
+	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		text := camelCase.ReplaceAllString(string(raw), "$1 $2")
 		words += len(strings.Fields(text))
-		n := len(findPhrases(file, text, phrases))
+		n := len(findAvoidedPhrases(file, text, phrases))
 		hits += n
 		byDir[filepath.Dir(file)] += n
 	}
-	if perThousand := 1000 * float64(hits) / float64(words); perThousand > allowedInCode {
+	if perThousand := 1000 * float64(hits) / float64(words); perThousand > maxPhrasesPer1000CodeWords {
 		t.Errorf("%d phrases in %d words of code, %.2f per 1,000; at most %.1f are allowed; by directory: %v",
-			hits, words, perThousand, allowedInCode, byDir)
+			hits, words, perThousand, maxPhrasesPer1000CodeWords, byDir)
 	}
 }
 
@@ -117,24 +118,24 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 // checkPhraseRate fails the test if more avoided phrases than allowed occur in 1,000 words.
-func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
+func checkPhraseRate(t *testing.T, wordCount int, foundPhrases []string, maxPer1000Words float64) {
 	t.Helper()
-	if words < 1000 {
-		t.Fatalf("only %d words were read", words)
+	if wordCount < 1000 {
+		t.Fatalf("only %d words were read", wordCount)
 	}
-	if perThousand := 1000 * float64(len(hits)) / float64(words); perThousand > allowed {
+	if perThousand := 1000 * float64(len(foundPhrases)) / float64(wordCount); perThousand > maxPer1000Words {
 		t.Errorf("%d phrases in %d words, %.1f per 1,000; at most %.1f are allowed:\n%s",
-			len(hits), words, perThousand, allowed, strings.Join(hits, "\n"))
+			len(foundPhrases), wordCount, perThousand, maxPer1000Words, strings.Join(foundPhrases, "\n"))
 	}
 }
 
 // On each page, a sentence has at most 16 words on average, and at most 6 % of the sentences have more than 30
 // words.
-func TestSentencesOfPagesAreShort(t *testing.T) {
-	for _, page := range pages(t) {
+func TestSentencesInDocsAreShort(t *testing.T) {
+	for _, page := range markdownPages(t) {
 		count, words, long := 0, 0, []string{}
-		for _, s := range sentences(withoutBlocks(t, page)) {
-			n := len(word.FindAllString(s, -1))
+		for _, s := range splitPageIntoSentences(pageWithoutCodeBlocks(t, page)) {
+			n := len(wordPattern.FindAllString(s, -1))
 			if n < 4 {
 				continue // a table cell or the title of an item, not a sentence
 			}
@@ -152,8 +153,8 @@ func TestSentencesOfPagesAreShort(t *testing.T) {
 }
 
 // The README, the changelog and each decision record have a maximum length.
-func TestPagesStayShort(t *testing.T) {
-	for _, page := range pages(t) {
+func TestDocsStayShort(t *testing.T) {
+	for _, page := range markdownPages(t) {
 		raw, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -171,9 +172,9 @@ func TestPagesStayShort(t *testing.T) {
 }
 
 // Every decision record to which code refers exists.
-func TestDecisionRecordsExist(t *testing.T) {
+func TestReferencedDecisionRecordsExist(t *testing.T) {
 	record, references := regexp.MustCompile(`docs/decisions/(\d{4})`), 0
-	for file := range sources(t) {
+	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -190,29 +191,29 @@ func TestDecisionRecordsExist(t *testing.T) {
 	}
 }
 
-// message is a text in a shipped program, with its position.
-type message struct {
-	file string
-	line int
-	text string
+// messageText is a text in a shipped program, with its position.
+type messageText struct {
+	fileName   string
+	lineNumber int
+	text       string
 }
 
-// uncheckedDirs lists the directories whose programs are not shipped. The tests do not check the messages of
-// these programs.
-var uncheckedDirs = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
+// dirsWithUncheckedMessages lists the directories whose programs are not shipped. The tests do not check the messages
+// of these programs.
+var dirsWithUncheckedMessages = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
 	"packaging/test"}
 
-// sqlText matches the beginning of an SQL statement.
-var sqlText = regexp.MustCompile(
+// sqlStatementStart matches the beginning of an SQL statement.
+var sqlStatementStart = regexp.MustCompile(
 	`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
-// messages returns the string literals of three words or more in the shipped programs, except SQL. If literals
+// programMessages returns the string literals of three words or more in the shipped programs, except SQL. If literals
 // are concatenated, they form one text.
-func messages(t *testing.T) (all []message) {
+func programMessages(t *testing.T) (all []messageText) {
 	t.Helper()
 	files := token.NewFileSet()
-	for file := range sources(t) {
-		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(uncheckedDirs,
+	for file := range goFileImports(t) {
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(dirsWithUncheckedMessages,
 			func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 			continue
 		}
@@ -225,9 +226,9 @@ func messages(t *testing.T) (all []message) {
 			case *ast.ImportSpec:
 				return false
 			case *ast.BasicLit, *ast.BinaryExpr:
-				text := literals(n.(ast.Expr))
-				if len(strings.Fields(text)) >= 3 && !sqlText.MatchString(text) {
-					all = append(all, message{file, files.Position(n.Pos()).Line, text})
+				text := literalText(n.(ast.Expr))
+				if len(strings.Fields(text)) >= 3 && !sqlStatementStart.MatchString(text) {
+					all = append(all, messageText{file, files.Position(n.Pos()).Line, text})
 				}
 				return text == ""
 			}
@@ -237,8 +238,8 @@ func messages(t *testing.T) (all []message) {
 	return all
 }
 
-// literals returns the text of an expression that is a string literal or a concatenation of literals.
-func literals(e ast.Expr) string {
+// literalText returns the text of an expression that is a string literal or a concatenation of literals.
+func literalText(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
 		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
@@ -246,31 +247,31 @@ func literals(e ast.Expr) string {
 		}
 	case *ast.BinaryExpr:
 		if e.Op == token.ADD {
-			return literals(e.X) + literals(e.Y)
+			return literalText(e.X) + literalText(e.Y)
 		}
 	}
 	return ""
 }
 
-// pages returns the Markdown files of the project.
-func pages(t *testing.T) (all []string) {
+// markdownPages returns the Markdown files of the project.
+func markdownPages(t *testing.T) (paths []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
 		files, err := fs.Glob(os.DirFS("."), pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, files...)
+		paths = append(paths, files...)
 	}
-	if len(all) < 10 {
-		t.Fatalf("only %d pages were found", len(all))
+	if len(paths) < 10 {
+		t.Fatalf("only %d pages were found", len(paths))
 	}
-	return all
+	return paths
 }
 
-// withoutBlocks returns the text of a page. Its code blocks are replaced by empty lines, so that the line
+// pageWithoutCodeBlocks returns the text of a page. Its code blocks are replaced by empty lines, so that the line
 // numbers stay the same.
-func withoutBlocks(t *testing.T, page string) string {
+func pageWithoutCodeBlocks(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.FromSlash(page))
 	if err != nil {
@@ -289,52 +290,53 @@ func withoutBlocks(t *testing.T, page string) string {
 
 // These expressions match parts of Markdown pages.
 var (
-	word        = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
-	code        = regexp.MustCompile("`[^`]*`")
-	link        = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
-	item        = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
-	ruler       = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
-	sentenceEnd = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
+	wordPattern        = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
+	inlineCodePattern  = regexp.MustCompile("`[^`]*`")
+	linkPattern        = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	listItemPattern    = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
+	tableRulerPattern  = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
+	sentenceEndPattern = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
-// sentences splits the text of a page: paragraphs and list items into sentences, and tables into cells. Inline
-// code counts as one word. Headings are omitted.
-func sentences(text string) (all []string) {
+// splitPageIntoSentences splits the text of a page: paragraphs and list items into sentences, and tables into cells.
+// Inline code counts as one word. Headings are omitted.
+func splitPageIntoSentences(pageText string) (all []string) {
 	var paragraph []string
 	end := func() {
-		all = append(all, split(strings.Join(paragraph, " "))...)
+		all = append(all, splitParagraphIntoSentences(strings.Join(paragraph, " "))...)
 		paragraph = nil
 	}
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(pageText, "\n") {
 		line = strings.TrimSpace(line)
 		switch {
-		case line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<!--") || ruler.MatchString(line):
+		case line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<!--") ||
+			tableRulerPattern.MatchString(line):
 			end()
 		case strings.HasPrefix(line, "|"):
 			end()
 			for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
-				all = append(all, split(cell)...)
+				all = append(all, splitParagraphIntoSentences(cell)...)
 			}
 		default:
-			if item.MatchString(line) {
+			if listItemPattern.MatchString(line) {
 				end()
 			}
-			paragraph = append(paragraph, item.ReplaceAllString(line, ""))
+			paragraph = append(paragraph, listItemPattern.ReplaceAllString(line, ""))
 		}
 	}
 	end()
 	return all
 }
 
-// split splits a paragraph of Markdown into sentences, in which inline code counts as one word.
-func split(paragraph string) (all []string) {
-	rest := link.ReplaceAllString(code.ReplaceAllString(paragraph, "Code"), "$1")
+// splitParagraphIntoSentences splits a paragraph of Markdown into sentences, in which inline code counts as one word.
+func splitParagraphIntoSentences(paragraph string) (sentences []string) {
+	rest := linkPattern.ReplaceAllString(inlineCodePattern.ReplaceAllString(paragraph, "Code"), "$1")
 	for {
-		at := sentenceEnd.FindStringIndex(rest)
+		at := sentenceEndPattern.FindStringIndex(rest)
 		if at == nil {
-			return append(all, strings.TrimSpace(rest))
+			return append(sentences, strings.TrimSpace(rest))
 		}
-		all = append(all, strings.TrimSpace(rest[:at[1]-1]))
+		sentences = append(sentences, strings.TrimSpace(rest[:at[1]-1]))
 		rest = rest[at[1]-1:]
 	}
 }

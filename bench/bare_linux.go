@@ -29,7 +29,7 @@ func runBareLoop(workersAndCount string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(workersAndCount, "%d,%d", &workers, &n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", bareLoopVariable, err)
-		os.Exit(exitFailed)
+		os.Exit(exitCodeFailed)
 	}
 	// A thread that waits in vfork keeps its P (a processor of the Go scheduler), so this loop needs more Ps
 	// than the machine has processors.
@@ -53,12 +53,12 @@ func runBareLoop(workersAndCount string) {
 	}
 	loops.Wait()
 	if failed.Load() {
-		os.Exit(exitFailed)
+		os.Exit(exitCodeFailed)
 	}
 }
 
 // runBareCommand runs one command in a new process group and reads its output into buf.
-func runBareCommand(argv, env []string, buf []byte) error {
+func runBareCommand(argv, env []string, outputBuffer []byte) error {
 	var readFDs, writeFDs [2]int
 	for i := range 2 {
 		var p [2]int
@@ -84,7 +84,7 @@ func runBareCommand(argv, env []string, buf []byte) error {
 	}
 	for _, fd := range readFDs {
 		for {
-			if n, err := syscall.Read(fd, buf); n <= 0 && err != syscall.EINTR {
+			if n, err := syscall.Read(fd, outputBuffer); n <= 0 && err != syscall.EINTR {
 				break
 			}
 		}
@@ -105,32 +105,32 @@ func runBareCommand(argv, env []string, buf []byte) error {
 	return nil
 }
 
-// timing is the time that a number of commands took.
-type timing struct {
-	wall, cpu  time.Duration // elapsed time, and CPU time of all processes
-	serviceCPU cpuTimes      // CPU time of the service, its runner and its jobs; zero for other programs
+// commandTimes is the time that a number of commands took.
+type commandTimes struct {
+	elapsed, totalCPU time.Duration   // elapsed time, and CPU time of all processes
+	serviceCPU        serviceCPUTimes // CPU time of the service, its runner and its jobs; zero for other programs
 }
 
 // measureBareCommands measures how long the bare loop takes for n commands with a number of workers.
-func (b *bench) measureBareCommands(workers, n int) (timing, error) {
-	cmd := exec.Command(b.selfPath)
+func (b *bench) measureBareCommands(workers, n int) (commandTimes, error) {
+	cmd := exec.Command(b.benchProgramPath)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareLoopVariable, workers, n))
 	return timeCommand(cmd)
 }
 
 // measureXargs measures how long the program xargs takes to run n commands.
-func (b *bench) measureXargs(workers, n int) (timing, error) {
-	numbers := make([]byte, 0, 5*n)
-	for i := range n {
+func (b *bench) measureXargs(workers, commandCount int) (commandTimes, error) {
+	numbers := make([]byte, 0, 5*commandCount)
+	for i := range commandCount {
 		numbers = append(strconv.AppendInt(numbers, int64(i), 10), '\n')
 	}
 	path := filepath.Join(b.dir, "numbers")
 	if err := os.WriteFile(path, numbers, 0o600); err != nil {
-		return timing{}, err
+		return commandTimes{}, err
 	}
 	in, err := os.Open(path)
 	if err != nil {
-		return timing{}, err
+		return commandTimes{}, err
 	}
 	defer in.Close()
 	cmd := exec.Command("xargs", "-P", strconv.Itoa(workers), "-n", "1", "/bin/sh", "-c", "true")
@@ -139,16 +139,16 @@ func (b *bench) measureXargs(workers, n int) (timing, error) {
 }
 
 // measureMake measures how long the program make takes to run n commands.
-func (b *bench) measureMake(workers, n int) (timing, error) {
+func (b *bench) measureMake(workers, commandCount int) (commandTimes, error) {
 	var names strings.Builder
-	for i := range n {
+	for i := range commandCount {
 		fmt.Fprintf(&names, " j%d", i)
 	}
 	path := filepath.Join(b.dir, "Makefile")
 	text := fmt.Sprintf(".PHONY: all%s\nall:%s\n%s:\n\t@/bin/sh -c true\n", names.String(), names.String(),
 		names.String()[1:])
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		return timing{}, err
+		return commandTimes{}, err
 	}
 	cmd := exec.Command("make", "-r", "-s", "-f", path, "-j"+strconv.Itoa(workers))
 	cmd.Env = plainEnv(b.dir)
@@ -156,12 +156,12 @@ func (b *bench) measureMake(workers, n int) (timing, error) {
 }
 
 // timeCommand runs a command and returns its times. They include the CPU time of its child processes.
-func timeCommand(cmd *exec.Cmd) (timing, error) {
+func timeCommand(cmd *exec.Cmd) (commandTimes, error) {
 	cmd.Stderr = os.Stderr
 	began := time.Now()
 	if err := cmd.Run(); err != nil {
-		return timing{}, fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
+		return commandTimes{}, fmt.Errorf("%s: %w", filepath.Base(cmd.Path), err)
 	}
 	state := cmd.ProcessState
-	return timing{wall: time.Since(began), cpu: state.UserTime() + state.SystemTime()}, nil
+	return commandTimes{elapsed: time.Since(began), totalCPU: state.UserTime() + state.SystemTime()}, nil
 }

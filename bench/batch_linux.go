@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	batchJobs    = 100_000 // number of jobs in the file
-	minBatchRate = 40_000  // minimum rate of a batch, in jobs per second
-	// maxOtherClientP99 is the maximum 99th percentile of the time of another client's enqueues during the batch.
-	maxOtherClientP99 = 50 * time.Millisecond
+	batchJobs             = 100_000 // number of jobs in the file
+	minBatchJobsPerSecond = 40_000  // minimum rate of a batch, in jobs per second
+	// maxOtherClientP99Latency is the maximum 99th percentile of the time of another client's enqueues during the batch.
+	maxOtherClientP99Latency = 50 * time.Millisecond
 )
 
 // measureBatch measures how fast a client enqueues a file of jobs whose ids are given in the file. It also
@@ -28,32 +28,32 @@ func (b *bench) measureBatch(s *service) error {
 		if err != nil {
 			return err
 		}
-		withoutBatch.latencies = append(withoutBatch.latencies, idle.latencies...)
+		withoutBatch.latencySeconds = append(withoutBatch.latencySeconds, idle.latencySeconds...)
 		file := filepath.Join(b.dir, "jobs.jsonl")
 		if err := writeJobs(file, i, n); err != nil {
 			return err
 		}
 		var elapsed time.Duration
-		other, err := s.enqueueWhile(func() error {
+		other, err := s.enqueueDuring(func() error {
 			began := time.Now()
-			err := b.enqueueFile(s, file, n)
+			err := b.enqueueJobsFile(s, file, n)
 			elapsed = time.Since(began)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		fileBatches.rates = append(fileBatches.rates, float64(n)/elapsed.Seconds())
-		duringBatch.latencies = append(duringBatch.latencies, other.latencies...)
+		fileBatches.ratesPerSecond = append(fileBatches.ratesPerSecond, float64(n)/elapsed.Seconds())
+		duringBatch.latencySeconds = append(duringBatch.latencySeconds, other.latencySeconds...)
 	}
-	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), fileBatches.String(), "", "",
-		"≥ " + formatRate(minBatchRate), ""}, median(fileBatches.rates) >= minBatchRate)
-	p99 := quantile(duringBatch.latencies, 0.99)
-	b.report.judge(row{"`enqueue` by another client during this `enqueue --file`, p99",
-		formatMillis(p99) + fmt.Sprintf(" (worst %s)", formatMillis(quantile(duringBatch.latencies, 1))),
-		"without `enqueue --file` " + formatMillis(quantile(withoutBatch.latencies, 0.99)), "",
-		"≤ " + formatMillis(maxOtherClientP99.Seconds()), ""},
-		p99 <= maxOtherClientP99.Seconds())
+	b.results.addRowWithVerdict(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), fileBatches.String(), "", "",
+		"≥ " + formatRate(minBatchJobsPerSecond), ""}, median(fileBatches.ratesPerSecond) >= minBatchJobsPerSecond)
+	p99 := quantile(duringBatch.latencySeconds, 0.99)
+	b.results.addRowWithVerdict(row{"`enqueue` by another client during this `enqueue --file`, p99",
+		formatMillis(p99) + fmt.Sprintf(" (worst %s)", formatMillis(quantile(duringBatch.latencySeconds, 1))),
+		"without `enqueue --file` " + formatMillis(quantile(withoutBatch.latencySeconds, 0.99)), "",
+		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""},
+		p99 <= maxOtherClientP99Latency.Seconds())
 	return nil
 }
 
@@ -71,13 +71,13 @@ func writeJobs(path string, fileNumber, n int) error {
 	return errors.Join(out.Flush(), f.Close())
 }
 
-// enqueueFile enqueues a file of jobs with the shipped program, and checks that the program prints n ids.
-func (b *bench) enqueueFile(s *service, file string, n int) error {
-	cmd := exec.Command(b.bin, "--dir", s.dir, "enqueue", "--file", file)
+// enqueueJobsFile enqueues a file of jobs with the shipped program, and checks that the program prints n ids.
+func (b *bench) enqueueJobsFile(s *service, file string, jobCount int) error {
+	cmd := exec.Command(b.queuectlPath, "--dir", s.dir, "enqueue", "--file", file)
 	cmd.Env = plainEnv(s.dir)
 	out, err := cmd.Output()
-	if ids := bytes.Count(out, []byte("\n")); err == nil && ids != n {
-		err = fmt.Errorf("the command printed %d ids, want %d", ids, n)
+	if ids := bytes.Count(out, []byte("\n")); err == nil && ids != jobCount {
+		err = fmt.Errorf("the command printed %d ids, want %d", ids, jobCount)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot enqueue a file: %w", err)
@@ -85,16 +85,16 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile calls the function do. Until do returns, a client enqueues jobs, one request at a time.
-// enqueueWhile returns how long each of these requests took.
-func (s *service) enqueueWhile(do func() error) (throughput, error) {
+// enqueueDuring calls the function do. Until do returns, a client enqueues jobs, one request at a time.
+// enqueueDuring returns how long each of these requests took.
+func (s *service) enqueueDuring(operation func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
 		return throughput{}, err
 	}
 	defer l.Close()
 	done := make(chan error, 1)
-	go func() { done <- do() }() // the loop below ends when this goroutine has ended
+	go func() { done <- operation() }() // the loop below ends when this goroutine has ended
 	var c throughput
 	for {
 		select {
@@ -103,9 +103,9 @@ func (s *service) enqueueWhile(do func() error) (throughput, error) {
 		default:
 		}
 		began := time.Now()
-		if err := l.request(enqueueRequest); err != nil {
+		if err := l.sendRequest(enqueueRequest); err != nil {
 			return c, errors.Join(err, <-done)
 		}
-		c.latencies = append(c.latencies, time.Since(began).Seconds())
+		c.latencySeconds = append(c.latencySeconds, time.Since(began).Seconds())
 	}
 }

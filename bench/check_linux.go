@@ -40,21 +40,21 @@ const countOutputsSQL = `SELECT count(*) FROM attempts WHERE instr(output, CAST(
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// checkAndRemove checks that a service shows n completed jobs correctly. Then it stops the service, checks the
-// database and removes the directory of the service.
-func (b *bench) checkAndRemove(s *service, n int, wantOutput string) error {
-	shown := s.checkAttempts(n)
+// checkJobsAndRemoveService checks that a service shows n completed jobs correctly. Then it stops the service, checks
+// the database and removes the directory of the service.
+func (b *bench) checkJobsAndRemoveService(s *service, jobCount int, wantOutput string) error {
+	shown := s.checkOneAttemptPerJob(jobCount)
 	if err := errors.Join(shown, s.stop()); err != nil {
 		return err
 	}
-	return b.checkDatabaseAndRemove(s, n, wantOutput)
+	return b.checkDatabaseAndRemove(s, jobCount, wantOutput)
 }
 
-// checkAttempts checks that the service shows one successful attempt for each of n jobs. It asks the service
+// checkOneAttemptPerJob checks that the service shows one successful attempt for each of n jobs. It asks the service
 // instead of the database, because the database has no row for an attempt without output.
-func (s *service) checkAttempts(n int) error {
-	for seq := 1; seq <= n; seq++ {
-		j, err := s.Show(s.ctx, control.Show{ID: control.JobID(strconv.Itoa(seq))})
+func (s *service) checkOneAttemptPerJob(jobCount int) error {
+	for seq := 1; seq <= jobCount; seq++ {
+		j, err := s.ShowJob(s.ctx, control.ShowParams{ID: control.JobID(strconv.Itoa(seq))})
 		if err != nil {
 			return fmt.Errorf("cannot check job %d: %w", seq, err)
 		}
@@ -72,7 +72,7 @@ func (s *service) checkAttempts(n int) error {
 
 // checkDatabaseAndRemove checks the database of a stopped service, and then removes the directory of the
 // service.
-func (b *bench) checkDatabaseAndRemove(s *service, n int, wantOutput string) error {
+func (b *bench) checkDatabaseAndRemove(s *service, jobCount int, wantOutput string) error {
 	db, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
 		return err
@@ -84,14 +84,14 @@ func (b *bench) checkDatabaseAndRemove(s *service, n int, wantOutput string) err
 		if err := db.QueryRow(f.sql).Scan(&got); err != nil {
 			return fmt.Errorf("cannot count the %s: %w", f.counted, err)
 		}
-		if want := f.want(n); got != want {
+		if want := f.want(jobCount); got != want {
 			mismatches = append(mismatches, fmt.Errorf("check: %d %s, want %d", got, f.counted, want))
 		}
 	}
 	if wantOutput != "" {
 		var got int
-		if err := db.QueryRow(countOutputsSQL, wantOutput).Scan(&got); err != nil || got != n {
-			mismatches = append(mismatches, fmt.Errorf("check: %d attempts with their output, want %d (%v)", got, n, err))
+		if err := db.QueryRow(countOutputsSQL, wantOutput).Scan(&got); err != nil || got != jobCount {
+			mismatches = append(mismatches, fmt.Errorf("check: %d attempts with their output, want %d (%v)", got, jobCount, err))
 		}
 	}
 	var verdict string

@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // maximum ratio of a request's time or a job's CPU time in a full queue to that in an empty one
-	depthEnqueues = 500 // number of enqueues in each run
-	depthJobs     = 500 // number of jobs that run in each run
+	// maximum ratio of a request's time or a job's CPU time in a full queue to that in an empty one
+	maxFullToEmptyRatio = 1.3
+	depthEnqueues       = 500 // number of enqueues in each run
+	depthJobs           = 500 // number of jobs that run in each run
 )
 
-// measureDepth measures whether an enqueue or a claim is slower in a queue with many waiting jobs than in an
+// measureFullQueue measures whether an enqueue or a claim is slower in a queue with many waiting jobs than in an
 // empty one.
-func (b *bench) measureDepth(emptyQueue *service) (err error) {
+func (b *bench) measureFullQueue(emptyQueue *service) (err error) {
 	waiting := b.itemCount(1_000_000, 100_000)
 	long, err := b.startService()
 	if err != nil {
@@ -27,48 +28,49 @@ func (b *bench) measureDepth(emptyQueue *service) (err error) {
 	if err := long.fillQueue(waiting, "true"); err != nil {
 		return err
 	}
-	b.report.add(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxJobsPerRequest),
+	b.results.addRow(fmt.Sprintf("enqueue %d jobs in batches of %d", waiting, queue.MaxJobsPerRequest),
 		formatRate(float64(waiting)/time.Since(began).Seconds()), "", "")
-	return b.compareCosts([2]*service{emptyQueue, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
+	return b.compareQueueCosts([2]*service{emptyQueue, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
-// compareCosts measures how much slower an enqueue and a claim are in the second queue than in the first.
+// compareQueueCosts measures how much slower an enqueue and a claim are in the second queue than in the first.
 // endedJobs[i] is the number of jobs that services[i] has already completed. fullQueueText describes the second
 // queue in the report.
-func (b *bench) compareCosts(services [2]*service, endedJobs [2]int, fullQueueText string) error {
+func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]int, fullQueueText string) error {
 	var enqueueCosts, drainCosts [2][]float64
 	for range b.rounds {
-		for i, s := range services {
-			w, err := s.enqueueMany(depthEnqueues)
+		for i, s := range emptyAndFullQueue {
+			w, err := s.enqueueOneByOne(depthEnqueues)
 			if err != nil {
 				return err
 			}
 			enqueueCosts[i] = append(enqueueCosts[i], median(w))
 		}
-		for i, s := range services {
+		for i, s := range emptyAndFullQueue {
 			endedJobs[i] += depthJobs
-			d, err := s.drainUntil(&endedJobs[i])
+			d, err := s.runUntilEnded(&endedJobs[i])
 			if err != nil {
 				return err
 			}
 			drainCosts[i] = append(drainCosts[i], d)
 		}
 	}
-	b.judgeCosts("`enqueue` with "+fullQueueText+", p50", enqueueCosts)
-	b.judgeCosts("CPU time of the service per job with "+fullQueueText, drainCosts)
+	b.reportCostRatio("`enqueue` with "+fullQueueText+", p50", enqueueCosts)
+	b.reportCostRatio("CPU time of the service per job with "+fullQueueText, drainCosts)
 	return nil
 }
 
-// judgeCosts reports two costs in seconds: costs[0] of an empty queue and costs[1] of a full queue. It also
+// reportCostRatio reports two costs in seconds: costs[0] of an empty queue and costs[1] of a full queue. It also
 // reports whether their ratio meets the target.
-func (b *bench) judgeCosts(measurement string, costs [2][]float64) {
-	ratio := median(ratios(costs[1], costs[0]))
-	b.report.judge(row{measurement, formatMicros(median(costs[1])), "empty queue " + formatMicros(median(costs[0])),
-		formatRatio(ratio), "≤ " + formatRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
+func (b *bench) reportCostRatio(measurement string, emptyAndFullCosts [2][]float64) {
+	ratio := median(pairwiseRatios(emptyAndFullCosts[1], emptyAndFullCosts[0]))
+	b.results.addRowWithVerdict(row{measurement, formatMicros(median(emptyAndFullCosts[1])), "empty queue " +
+		formatMicros(median(emptyAndFullCosts[0])),
+		formatRatio(ratio), "≤ " + formatRatio(maxFullToEmptyRatio), ""}, ratio <= maxFullToEmptyRatio)
 }
 
-// enqueueMany enqueues n jobs one after another. It returns the duration of each request, in seconds.
-func (s *service) enqueueMany(n int) (latencies []float64, err error) {
+// enqueueOneByOne enqueues n jobs one after another. It returns the duration of each request, in seconds.
+func (s *service) enqueueOneByOne(n int) (latencies []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
 		return nil, err
@@ -76,7 +78,7 @@ func (s *service) enqueueMany(n int) (latencies []float64, err error) {
 	defer l.Close()
 	for range n {
 		began := time.Now()
-		if err := l.request(enqueueRequest); err != nil {
+		if err := l.sendRequest(enqueueRequest); err != nil {
 			return nil, err
 		}
 		latencies = append(latencies, time.Since(began).Seconds())
@@ -84,10 +86,10 @@ func (s *service) enqueueMany(n int) (latencies []float64, err error) {
 	return latencies, nil
 }
 
-// drainUntil runs jobs on two workers until *endedJobs jobs are completed in total. It returns the CPU time of
+// runUntilEnded runs jobs on two workers until *endedJobs jobs are completed in total. It returns the CPU time of
 // the service, in seconds, per job completed during the call. It sets *endedJobs to the actual total, which may
 // be slightly higher.
-func (s *service) drainUntil(endedJobs *int) (float64, error) {
+func (s *service) runUntilEnded(endedJobs *int) (float64, error) {
 	before, err := s.cpuTimes()
 	if err != nil {
 		return 0, err

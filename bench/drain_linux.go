@@ -10,8 +10,8 @@ import (
 
 // These constants apply to a drain: the service runs all jobs of a full queue.
 const (
-	maxCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
-	printedText = "abc"    // output of each job, in the run that checks the stored outputs
+	maxServiceToBareCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
+	printedText              = "abc"    // output of each job, in the run that checks the stored outputs
 )
 
 // measureDrain measures how fast the service empties a full queue. For comparison, it also runs the same number
@@ -26,15 +26,15 @@ func (b *bench) measureDrain() error {
 	if err != nil {
 		return err
 	}
-	return b.checkAndRemove(s, b.drainJobs, printedText)
+	return b.checkJobsAndRemoveService(s, b.drainJobs, printedText)
 }
 
 // measureDrainsWith measures the service, the bare loop, xargs and make with the given number of workers.
 func (b *bench) measureDrainsWith(workers int) error {
-	var queuectl, bareRuns, xargs, makes []timing
+	var queuectl, bareRuns, xargs, makes []commandTimes
 	ways := []struct {
-		run     func(workers, n int) (timing, error)
-		results *[]timing
+		run     func(workers, n int) (commandTimes, error)
+		results *[]commandTimes
 	}{{b.measureBareCommands, &bareRuns}, {b.drainAndCheck, &queuectl},
 		{b.measureXargs, &xargs}, {b.measureMake, &makes}}
 	for range b.rounds {
@@ -47,98 +47,98 @@ func (b *bench) measureDrainsWith(workers int) error {
 		}
 	}
 	n := float64(b.drainJobs)
-	figures := func(timings []timing, metric func(timing) time.Duration) []float64 {
+	figures := func(timings []commandTimes, metric func(commandTimes) time.Duration) []float64 {
 		seconds := make([]float64, len(timings))
 		for i := range timings {
 			seconds[i] = metric(timings[i]).Seconds()
 		}
 		return seconds
 	}
-	wall := func(e timing) time.Duration { return e.wall }
-	cpu := func(e timing) time.Duration { return e.cpu }
+	wall := func(e commandTimes) time.Duration { return e.elapsed }
+	cpu := func(e commandTimes) time.Duration { return e.totalCPU }
 	name := fmt.Sprintf("drain, %d workers: ", workers)
 	for _, o := range []struct {
 		name     string
-		timings  []timing
+		timings  []commandTimes
 		target   string
 		maxRatio float64 // the measured ratio must be lower than this; 0 means that there is no target
 	}{{"loop of fork and exec", bareRuns, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
-		ratio := median(ratios(figures(queuectl, wall), figures(o.timings, wall)))
+		ratio := median(pairwiseRatios(figures(queuectl, wall), figures(o.timings, wall)))
 		r := row{name + "jobs/s", formatRate(n / median(figures(queuectl, wall))),
 			o.name + " " + formatRate(n/median(figures(o.timings, wall))), formatRatio(ratio), o.target, ""}
 		if o.maxRatio == 0 {
-			b.report.add(r.measurement, r.queuectl, r.baseline, r.ratio)
+			b.results.addRow(r.measurement, r.queuectlResult, r.baselineResult, r.ratioToBaseline)
 		} else {
-			b.report.judge(r, ratio < o.maxRatio)
+			b.results.addRowWithVerdict(r, ratio < o.maxRatio)
 		}
 	}
-	ratio := median(ratios(figures(queuectl, cpu), figures(bareRuns, cpu)))
-	b.report.judge(row{name + "CPU time per job", formatMicros(median(figures(queuectl, cpu)) / n),
+	ratio := median(pairwiseRatios(figures(queuectl, cpu), figures(bareRuns, cpu)))
+	b.results.addRowWithVerdict(row{name + "CPU time per job", formatMicros(median(figures(queuectl, cpu)) / n),
 		"loop of fork and exec " + formatMicros(median(figures(bareRuns, cpu))/n),
-		formatRatio(ratio) + " (inverse " + formatRatio(1/ratio) + ")", "≤ " + formatRatio(maxCPURatio), ""},
-		ratio <= maxCPURatio)
+		formatRatio(ratio) + " (inverse " + formatRatio(1/ratio) + ")", "≤ " + formatRatio(maxServiceToBareCPURatio), ""},
+		ratio <= maxServiceToBareCPURatio)
 	for _, o := range []struct {
 		name    string
-		timings []timing
+		timings []commandTimes
 	}{{"`xargs -P`", xargs}, {"`make -j`", makes}} {
-		b.report.add(name+"CPU time per job", formatMicros(median(figures(queuectl, cpu))/n),
+		b.results.addRow(name+"CPU time per job", formatMicros(median(figures(queuectl, cpu))/n),
 			o.name+" "+formatMicros(median(figures(o.timings, cpu))/n),
-			formatRatio(median(ratios(figures(queuectl, cpu), figures(o.timings, cpu)))))
+			formatRatio(median(pairwiseRatios(figures(queuectl, cpu), figures(o.timings, cpu)))))
 	}
-	service := median(figures(queuectl, func(e timing) time.Duration { return e.serviceCPU.service }))
-	runner := median(figures(queuectl, func(e timing) time.Duration { return e.serviceCPU.runner }))
-	children := median(figures(queuectl, func(e timing) time.Duration { return e.serviceCPU.children }))
-	b.report.add(name+"CPU time of queuectl itself per job",
+	service := median(figures(queuectl, func(e commandTimes) time.Duration { return e.serviceCPU.service }))
+	runner := median(figures(queuectl, func(e commandTimes) time.Duration { return e.serviceCPU.runner }))
+	children := median(figures(queuectl, func(e commandTimes) time.Duration { return e.serviceCPU.endedRunnerChildren }))
+	b.results.addRow(name+"CPU time of queuectl itself per job",
 		fmt.Sprintf("service %s, runner %s", formatMicros(service/n), formatMicros(runner/n)),
 		"the processes of the jobs "+formatMicros(children/n), "")
 	return nil
 }
 
 // drainAndCheck fills a new queue with n jobs, lets the service run them, and checks that nothing was lost.
-func (b *bench) drainAndCheck(workers, n int) (timing, error) {
-	s, e, err := b.drainNewQueue(workers, n, "true")
+func (b *bench) drainAndCheck(workers, jobCount int) (commandTimes, error) {
+	s, e, err := b.drainNewQueue(workers, jobCount, "true")
 	if err != nil {
 		return e, err
 	}
-	return e, b.checkAndRemove(s, n, "")
+	return e, b.checkJobsAndRemoveService(s, jobCount, "")
 }
 
 // drainNewQueue fills a new queue with n jobs and measures how long the service takes to run them. The service
 // keeps running.
-func (b *bench) drainNewQueue(workers, n int, command string) (*service, timing, error) {
+func (b *bench) drainNewQueue(workers, jobCount int, command string) (*service, commandTimes, error) {
 	s, err := b.startService()
 	if err != nil {
-		return nil, timing{}, err
+		return nil, commandTimes{}, err
 	}
-	e, err := s.fillAndDrain(workers, n, command)
+	e, err := s.fillAndDrain(workers, jobCount, command)
 	if err != nil {
-		return nil, timing{}, errors.Join(err, s.stop())
+		return nil, commandTimes{}, errors.Join(err, s.stop())
 	}
 	return s, e, nil
 }
 
 // fillAndDrain fills the queue with n jobs and measures how long the workers take to run them.
-func (s *service) fillAndDrain(workers, n int, command string) (e timing, err error) {
-	if err := s.fillQueue(n, command); err != nil {
-		return e, err
+func (s *service) fillAndDrain(workers, jobCount int, command string) (drainTimes commandTimes, err error) {
+	if err := s.fillQueue(jobCount, command); err != nil {
+		return drainTimes, err
 	}
 	before, err := s.cpuTimes()
 	if err != nil {
-		return e, err
+		return drainTimes, err
 	}
 	began := time.Now()
 	if err := s.setWorkers(workers); err != nil {
-		return e, err
+		return drainTimes, err
 	}
-	if err := s.waitForState(queue.Completed, n); err != nil {
-		return e, err
+	if err := s.waitForState(queue.Completed, jobCount); err != nil {
+		return drainTimes, err
 	}
-	e.wall = time.Since(began)
+	drainTimes.elapsed = time.Since(began)
 	after, err := s.cpuTimes()
 	if err != nil {
-		return e, err
+		return drainTimes, err
 	}
-	e.serviceCPU = after.minus(before)
-	e.cpu = e.serviceCPU.total()
-	return e, nil
+	drainTimes.serviceCPU = after.minus(before)
+	drainTimes.totalCPU = drainTimes.serviceCPU.total()
+	return drainTimes, nil
 }

@@ -13,9 +13,9 @@ import (
 
 // These constants are the targets and settings for a queue with many ended jobs.
 const (
-	maxReadTime      = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
-	maxDryRun        = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
-	retentionDivisor = 10                     // measureRetention keeps 1/retentionDivisor of the jobs
+	maxReadTime          = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
+	maxCleanupDryRunTime = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
+	retentionDivisor     = 10                     // measureRetention keeps 1/retentionDivisor of the jobs
 )
 
 // insertEndedJobsSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they
@@ -46,20 +46,21 @@ func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
 	if err := b.measureReadCommands(full, n); err != nil {
 		return err
 	}
-	if err := b.compareCosts([2]*service{emptyQueue, full}, [2]int{0, n}, fmt.Sprintf("%d ended jobs", n)); err != nil {
+	if err := b.compareQueueCosts([2]*service{emptyQueue, full}, [2]int{0, n},
+		fmt.Sprintf("%d ended jobs", n)); err != nil {
 		return err
 	}
 	return b.measureRetention(full, n)
 }
 
 // serveEndedJobs starts a service on a queue that contains n ended jobs.
-func (b *bench) serveEndedJobs(n int) (*service, error) {
+func (b *bench) serveEndedJobs(endedJobCount int) (*service, error) {
 	s, err := b.startService()
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
-		Value: control.SettingValue(fmt.Sprint(2 * n))})
+	_, err = s.ConfigSet(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
+		Value: control.SettingValue(fmt.Sprint(2 * endedJobCount))})
 	if err := errors.Join(err, s.stop()); err != nil {
 		return nil, err
 	}
@@ -68,9 +69,10 @@ func (b *bench) serveEndedJobs(n int) (*service, error) {
 		return nil, err
 	}
 	const span = 20 * 24 * time.Hour
-	from, step := time.Now().Add(-span).UnixMilli(), span.Milliseconds()/int64(n)
+	from, step := time.Now().Add(-span).UnixMilli(), span.Milliseconds()/int64(endedJobCount)
 	for _, text := range insertEndedJobsSQL {
-		if _, err := db.Exec(text, sql.Named("n", n), sql.Named("from", from), sql.Named("step", step)); err != nil {
+		if _, err := db.Exec(text, sql.Named("n", endedJobCount), sql.Named("from", from),
+			sql.Named("step", step)); err != nil {
 			return nil, errors.Join(fmt.Errorf("fill: %w", err), db.Close())
 		}
 	}
@@ -81,7 +83,7 @@ func (b *bench) serveEndedJobs(n int) (*service, error) {
 }
 
 // measureReadCommands measures the run times of the queuectl commands that only read the queue.
-func (b *bench) measureReadCommands(s *service, n int) error {
+func (b *bench) measureReadCommands(s *service, endedJobCount int) error {
 	for _, look := range []struct {
 		args    []string
 		maxTime time.Duration
@@ -89,12 +91,12 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 		{[]string{"list"}, maxReadTime},
 		{[]string{"list", "-s", "dead"}, maxReadTime},
 		{[]string{"status"}, maxReadTime},
-		{[]string{"show", fmt.Sprint(n / 2)}, maxReadTime},
-		{[]string{"cleanup", "--dry-run"}, maxDryRun},
+		{[]string{"show", fmt.Sprint(endedJobCount / 2)}, maxReadTime},
+		{[]string{"cleanup", "--dry-run"}, maxCleanupDryRunTime},
 	} {
 		var runTimes []float64
 		for range 4 * b.rounds {
-			cmd := exec.Command(b.bin, append([]string{"--dir", s.dir}, look.args...)...)
+			cmd := exec.Command(b.queuectlPath, append([]string{"--dir", s.dir}, look.args...)...)
 			cmd.Env = plainEnv(s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
@@ -106,8 +108,9 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 		for _, w := range look.args[1:] {
 			what += " " + w
 		}
-		b.report.judge(row{fmt.Sprintf("%s` with %d ended jobs", what, n), formatMillis(median(runTimes)) + " (worst " +
-			formatMillis(quantile(runTimes, 1)) + ")", "", "", "≤ " + formatMillis(look.maxTime.Seconds()), ""},
+		b.results.addRowWithVerdict(row{fmt.Sprintf("%s` with %d ended jobs", what, endedJobCount),
+			formatMillis(median(runTimes)) + " (worst " +
+				formatMillis(quantile(runTimes, 1)) + ")", "", "", "≤ " + formatMillis(look.maxTime.Seconds()), ""},
 			median(runTimes) <= look.maxTime.Seconds())
 	}
 	return nil
@@ -115,12 +118,12 @@ func (b *bench) measureReadCommands(s *service, n int) error {
 
 // measureRetention lets the service remove most of the ended jobs while another client enqueues. It measures
 // how long the removal takes, and how long each enqueue takes during that time.
-func (b *bench) measureRetention(s *service, n int) error {
-	keep := n / retentionDivisor
+func (b *bench) measureRetention(s *service, endedJobCount int) error {
+	keep := endedJobCount / retentionDivisor
 	var elapsed time.Duration
-	other, err := s.enqueueWhile(func() error {
+	other, err := s.enqueueDuring(func() error {
 		began := time.Now()
-		if _, err := s.ConfigSet(s.ctx, control.ConfigSet{Key: "retention_max_jobs",
+		if _, err := s.ConfigSet(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
 			Value: control.SettingValue(fmt.Sprint(keep))}); err != nil {
 			return err
 		}
@@ -133,18 +136,19 @@ func (b *bench) measureRetention(s *service, n int) error {
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-s.ctx.Done():
-				return fmt.Errorf("retention has not finished, %d of %d ended jobs remain: %w", have, n, s.ctx.Err())
+				return fmt.Errorf("retention has not finished, %d of %d ended jobs remain: %w", have, endedJobCount, s.ctx.Err())
 			}
 		}
 	})
 	if err != nil {
 		return err
 	}
-	p99 := quantile(other.latencies, 0.99)
-	b.report.judge(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99", n-keep),
-		formatMillis(p99) + " (worst " + formatMillis(quantile(other.latencies, 1)) + ")",
-		formatRate(float64(n-keep)/elapsed.Seconds()) + " jobs removed", "",
-		"≤ " + formatMillis(maxOtherClientP99.Seconds()), ""},
-		p99 <= maxOtherClientP99.Seconds())
+	p99 := quantile(other.latencySeconds, 0.99)
+	b.results.addRowWithVerdict(row{fmt.Sprintf("`enqueue` by another client while retention removes %d ended jobs, p99",
+		endedJobCount-keep),
+		formatMillis(p99) + " (worst " + formatMillis(quantile(other.latencySeconds, 1)) + ")",
+		formatRate(float64(endedJobCount-keep)/elapsed.Seconds()) + " jobs removed", "",
+		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""},
+		p99 <= maxOtherClientP99Latency.Seconds())
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	minRate   = 20_000 // minimum number of enqueues per second, by 64 clients together
-	pageBytes = 4096   // size of a database page
+	minEnqueuesPerSecond = 20_000 // minimum number of enqueues per second, by 64 clients together
+	databasePageBytes    = 4096   // size of a database page
 )
 
 // enqueueRequest is the request that the enqueue measurements send.
@@ -36,7 +36,7 @@ func (b *bench) measureEnqueue(s *service) error {
 			run    func() (throughput, error)
 			result *throughput
 		}{
-			{func() (throughput, error) { return b.writeAndSyncFor(span) }, &fsyncs},
+			{func() (throughput, error) { return b.repeatWriteAndFsync(span) }, &fsyncs},
 			{func() (throughput, error) { return raw.enqueueFor(span) }, &rawEnqueues},
 			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &oneClient},
 			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &manyClients},
@@ -47,21 +47,22 @@ func (b *bench) measureEnqueue(s *service) error {
 			if err != nil {
 				return err
 			}
-			w.result.rates = append(w.result.rates, c.rates...)
-			w.result.latencies = append(w.result.latencies, c.latencies...)
+			w.result.ratesPerSecond = append(w.result.ratesPerSecond, c.ratesPerSecond...)
+			w.result.latencySeconds = append(w.result.latencySeconds, c.latencySeconds...)
 		}
 	}
 	compare := func(measurement string, measured, baseline *throughput, baselineName string) {
-		b.report.add(measurement, measured.String(), baselineName+" "+baseline.String(),
-			formatRatio(median(ratios(measured.rates, baseline.rates))))
+		b.results.addRow(measurement, measured.String(), baselineName+" "+baseline.String(),
+			formatRatio(median(pairwiseRatios(measured.ratesPerSecond, baseline.ratesPerSecond))))
 	}
 	compare("durable enqueues, 1 client", &oneClient, &fsyncs, "write + fsync")
 	compare("durable enqueues, 1 client", &oneClient, &rawEnqueues, "SQLite without queuectl")
 	compare("durable enqueues, 64 clients", &manyClients, &fsyncs, "write + fsync")
-	b.report.judge(row{"durable enqueues, 64 clients", manyClients.String(),
+	b.results.addRowWithVerdict(row{"durable enqueues, 64 clients", manyClients.String(),
 		"SQLite without queuectl " + rawEnqueues.String(),
-		formatRatio(median(ratios(manyClients.rates, rawEnqueues.rates))), "≥ " + formatRate(minRate), ""},
-		median(manyClients.rates) >= minRate)
+		formatRatio(median(pairwiseRatios(manyClients.ratesPerSecond, rawEnqueues.ratesPerSecond))), "≥ " +
+			formatRate(minEnqueuesPerSecond), ""},
+		median(manyClients.ratesPerSecond) >= minEnqueuesPerSecond)
 	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batches, &rawBatches,
 		"SQLite without queuectl, one commit")
 	return nil
@@ -70,21 +71,21 @@ func (b *bench) measureEnqueue(s *service) error {
 // throughput is the result of clients that enqueue jobs. rates contains the jobs per second of each run, and
 // latencies the duration of each request in seconds.
 type throughput struct {
-	rates, latencies []float64
+	ratesPerSecond, latencySeconds []float64
 }
 
 func (t *throughput) String() string {
-	if len(t.latencies) <= len(t.rates) {
-		return formatRate(median(t.rates))
+	if len(t.latencySeconds) <= len(t.ratesPerSecond) {
+		return formatRate(median(t.ratesPerSecond))
 	}
-	return fmt.Sprintf("%s (p50 %s, p99 %s)", formatRate(median(t.rates)), formatMillis(median(t.latencies)),
-		formatMillis(quantile(t.latencies, 0.99)))
+	return fmt.Sprintf("%s (p50 %s, p99 %s)", formatRate(median(t.ratesPerSecond)), formatMillis(median(t.latencySeconds)),
+		formatMillis(quantile(t.latencySeconds, 0.99)))
 }
 
 // enqueueConcurrently lets a number of clients enqueue for the given time. Each client has its own connection
 // and waits for the reply before it sends the next request. The result covers all clients together.
-func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
-	lines := make([]*clientConn, clients)
+func (s *service) enqueueConcurrently(clientCount int, duration time.Duration) (throughput, error) {
+	lines := make([]*encodedRequestConn, clientCount)
 	for i := range lines {
 		var err error
 		if lines[i], err = s.dial(); err != nil {
@@ -92,36 +93,36 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 		}
 		defer lines[i].Close()
 	}
-	waits := make([][]float64, clients)
-	failed := make([]error, clients)
+	waits := make([][]float64, clientCount)
+	failed := make([]error, clientCount)
 	var loops sync.WaitGroup
 	began := time.Now()
 	for i, l := range lines {
 		loops.Go(func() {
-			waits[i], failed[i] = repeatUntil(began.Add(span), func() error { return l.request(enqueueRequest) })
+			waits[i], failed[i] = repeatUntil(began.Add(duration), func() error { return l.sendRequest(enqueueRequest) })
 		})
 	}
 	loops.Wait()
 	took := time.Since(began).Seconds()
 	var c throughput
 	for _, w := range waits {
-		c.latencies = append(c.latencies, w...)
+		c.latencySeconds = append(c.latencySeconds, w...)
 	}
-	c.rates = []float64{float64(len(c.latencies)) / took}
+	c.ratesPerSecond = []float64{float64(len(c.latencySeconds)) / took}
 	return c, errors.Join(failed...)
 }
 
 // repeatUntil calls a function repeatedly until the given time. It returns the duration of each call, in seconds.
-func repeatUntil(deadline time.Time, do func() error) (durations []float64, err error) {
+func repeatUntil(deadline time.Time, operation func() error) (durationSeconds []float64, err error) {
 	for now := time.Now(); now.Before(deadline); {
-		if err := do(); err != nil {
-			return durations, err
+		if err := operation(); err != nil {
+			return durationSeconds, err
 		}
 		next := time.Now()
-		durations = append(durations, next.Sub(now).Seconds())
+		durationSeconds = append(durationSeconds, next.Sub(now).Seconds())
 		now = next
 	}
-	return durations, nil
+	return durationSeconds, nil
 }
 
 // enqueueBatch enqueues n jobs with one request.
@@ -135,19 +136,19 @@ func (s *service) enqueueBatch(n int) (throughput, error) {
 	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` +
 		"\n")
 	began := time.Now()
-	err = l.request(request)
-	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	err = l.sendRequest(request)
+	return throughput{ratesPerSecond: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// writeAndSyncFor repeatedly writes a page to a file and syncs the file, for the given time.
-func (b *bench) writeAndSyncFor(span time.Duration) (throughput, error) {
+// repeatWriteAndFsync repeatedly writes a page to a file and syncs the file, for the given time.
+func (b *bench) repeatWriteAndFsync(duration time.Duration) (throughput, error) {
 	write, done, err := b.newPageWriter()
 	if err != nil {
 		return throughput{}, err
 	}
 	began := time.Now()
-	waits, err := repeatUntil(began.Add(span), write)
-	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencies: waits},
+	waits, err := repeatUntil(began.Add(duration), write)
+	return throughput{ratesPerSecond: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencySeconds: waits},
 		errors.Join(err, done())
 }
 
@@ -160,7 +161,7 @@ func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	page := make([]byte, pageBytes)
+	page := make([]byte, databasePageBytes)
 	for range pages {
 		if _, err = f.Write(page); err != nil {
 			return nil, nil, errors.Join(err, f.Close())
@@ -173,7 +174,7 @@ func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
 	writePage = func() error {
 		n++
 		page[0] = byte(n)
-		if _, err := f.WriteAt(page, n%pages*pageBytes); err != nil {
+		if _, err := f.WriteAt(page, n%pages*databasePageBytes); err != nil {
 			return err
 		}
 		return syscall.Fsync(int(f.Fd()))

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// checkFsyncs checks that the service stores a job durably before it replies. For this, it traces the system
+// checkFsyncBeforeReply checks that the service stores a job durably before it replies. For this, it traces the system
 // calls of the service while clients enqueue.
-func (b *bench) checkFsyncs() error {
+func (b *bench) checkFsyncBeforeReply() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
 	}
@@ -25,7 +25,7 @@ func (b *bench) checkFsyncs() error {
 		if err != nil {
 			return fmt.Errorf("%d clients: %w", clients, err)
 		}
-		b.report.judge(row{fmt.Sprintf("answers sent after an fsync of their commit, %d clients", clients),
+		b.results.addRowWithVerdict(row{fmt.Sprintf("answers sent after an fsync of their commit, %d clients", clients),
 			strconv.Itoa(answers), fmt.Sprintf("%d fsyncs of the WAL", syncs), "", "all", ""}, true)
 	}
 	return nil
@@ -33,7 +33,7 @@ func (b *bench) checkFsyncs() error {
 
 // traceEnqueues lets clients enqueue for half a second while strace traces a service. It returns the number of
 // replies and of fsyncs in the trace.
-func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
+func (b *bench) traceEnqueues(clientCount int) (replyCount, fsyncCount int, err error) {
 	s, err := b.startService()
 	if err != nil {
 		return 0, 0, err
@@ -53,7 +53,7 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	if err != nil || !strings.Contains(first, "attached") {
 		return 0, 0, errors.Join(fmt.Errorf("strace: %s", strings.TrimSpace(first)), err, trace.Wait())
 	}
-	done, err := s.enqueueConcurrently(clients, time.Second/2)
+	done, err := s.enqueueConcurrently(clientCount, time.Second/2)
 	trace.Process.Signal(syscall.SIGINT) // this makes strace detach from the service
 	// Ignore the error, because strace always returns one when a signal has ended it.
 	trace.Wait()
@@ -65,49 +65,49 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 		return 0, 0, err
 	}
 	defer f.Close()
-	answers, syncs, err = readTrace(bufio.NewScanner(f))
-	if err == nil && answers != len(done.latencies) {
-		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", answers, len(done.latencies))
+	replyCount, fsyncCount, err = readStrace(bufio.NewScanner(f))
+	if err == nil && replyCount != len(done.latencySeconds) {
+		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", replyCount, len(done.latencySeconds))
 	}
-	return answers, syncs, err
+	return replyCount, fsyncCount, err
 }
 
 // These expressions match the lines of strace for the start of a call and for the end of an unfinished call.
 var (
-	callLine    = regexp.MustCompile(`^(\d+) +(\w+)\((\d+)<([^>]*)>(.*)$`)
-	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
+	syscallStartPattern   = regexp.MustCompile(`^(\d+) +(\w+)\((\d+)<([^>]*)>(.*)$`)
+	syscallResumedPattern = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readTrace after it has read some lines of the trace. A position is a line number
+// traceState is the state of readStrace after it has read some lines of the trace. A position is a line number
 // of the trace.
 type traceState struct {
-	unfinishedCalls map[string]call // system calls that have not returned, by thread
-	requestLines    map[string]int  // position at which the service had read the latest request, by connection
-	lastWrite       int             // position of the last write to the WAL
-	walSyncs        []walSync       // fsyncs of the WAL that have returned 0
-	answers         int
-	problems        []error
+	unfinishedCalls  map[string]call // system calls that have not returned, by thread
+	lastRequestLines map[string]int  // position at which the service had read the latest request, by connection
+	lastWALWriteLine int             // position of the last write to the WAL
+	walSyncs         []walSync       // fsyncs of the WAL that have returned 0
+	replyCount       int
+	problems         []error
 }
 
 // call is a system call in the trace.
 type call struct {
 	name, fd, path, args string
-	line                 int
-	lastWrite            int // position of the last write to the WAL when the call began
+	lineNumber           int
+	lastWALWriteLine     int // position of the last write to the WAL when the call began
 }
 
-// walSync is a successful fsync of the WAL. It covers all writes up to lastWrite, the position of the last
+// walSync is a successful fsync of the WAL. It covers all writes up to lastWALWriteLine, the position of the last
 // write before the fsync began.
-type walSync struct{ lastWrite int }
+type walSync struct{ lastWALWriteLine int }
 
-// readTrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
+// readStrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
 // reply precedes the fsync that makes its job durable.
-func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
-	t := &traceState{unfinishedCalls: map[string]call{}, requestLines: map[string]int{}}
+func readStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
+	t := &traceState{unfinishedCalls: map[string]call{}, lastRequestLines: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
-		if m := callLine.FindStringSubmatch(text); m != nil {
-			c := call{m[2], m[3], m[4], m[5], at, t.lastWrite}
+		if m := syscallStartPattern.FindStringSubmatch(text); m != nil {
+			c := call{m[2], m[3], m[4], m[5], at, t.lastWALWriteLine}
 			t.beginCall(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
@@ -115,18 +115,18 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 			} else {
 				t.endCall(c, c.args, at)
 			}
-		} else if m := resumedLine.FindStringSubmatch(text); m != nil {
+		} else if m := syscallResumedPattern.FindStringSubmatch(text); m != nil {
 			if c, known := t.unfinishedCalls[m[1]]; known && c.name == m[2] {
 				delete(t.unfinishedCalls, m[1])
 				t.endCall(c, m[3], at)
 			}
 		}
 	}
-	return t.answers, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
+	return t.replyCount, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
 }
 
-// answerStart is the beginning of a reply, as strace prints it after the descriptor of a write.
-const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
+// replyStart is the beginning of a reply, as strace prints it after the descriptor of a write.
+const replyStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
 // beginCall handles the start of a call. If the call writes a reply, beginCall checks that the WAL was synced
 // since the request was read. The client may get the reply before the call returns, so the check cannot wait
@@ -134,16 +134,16 @@ const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 func (t *traceState) beginCall(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
-		t.lastWrite = c.line
-	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, answerStart):
-		t.answers++
-		asked := t.requestLines[c.fd]
-		if n := len(t.walSyncs); n > 0 && asked > 0 && t.walSyncs[n-1].lastWrite > asked {
+		t.lastWALWriteLine = c.lineNumber
+	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, replyStart):
+		t.replyCount++
+		asked := t.lastRequestLines[c.fd]
+		if n := len(t.walSyncs); n > 0 && asked > 0 && t.walSyncs[n-1].lastWALWriteLine > asked {
 			return
 		}
 		if len(t.problems) < 5 {
 			t.problems = append(t.problems, fmt.Errorf("line %d of the trace: the service sent an answer without an fsync "+
-				"after it read the request (line %d)", c.line, asked))
+				"after it read the request (line %d)", c.lineNumber, asked))
 		}
 	}
 }
@@ -153,11 +153,11 @@ func (t *traceState) endCall(c call, resultText string, returnLine int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(resultText, "= 0") {
-			t.walSyncs = append(t.walSyncs, walSync{c.lastWrite})
+			t.walSyncs = append(t.walSyncs, walSync{c.lastWALWriteLine})
 		}
 	case "read", "recvfrom":
 		if strings.Contains(c.args+resultText, `{\"jsonrpc\"`) {
-			t.requestLines[c.fd] = returnLine
+			t.lastRequestLines[c.fd] = returnLine
 		}
 	}
 }

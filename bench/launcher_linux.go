@@ -11,8 +11,8 @@ import (
 
 // launcher is the process that runs as root and starts the runners of a service.
 type launcher struct {
-	cmd      *exec.Cmd
-	lifeline io.Closer // standard input of the launcher; the launcher exits when this is closed
+	cmd   *exec.Cmd
+	stdin io.Closer // standard input of the launcher; the launcher exits when this is closed
 }
 
 // startLauncher starts a launcher whose directory is next to the service's directory. It returns the
@@ -30,9 +30,9 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 		return nil, err
 	}
 	defer ready.Close()
-	p := &launcher{cmd: exec.Command(b.bin, "runner", "--dir", s.rootRunnerDir, "--policy", policy, "--launcher",
+	p := &launcher{cmd: exec.Command(b.queuectlPath, "runner", "--dir", s.rootRunnerDir, "--policy", policy, "--launcher",
 		"0:0")}
-	if p.lifeline, err = p.cmd.StdinPipe(); err != nil {
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
 	p.cmd.ExtraFiles, p.cmd.Stderr = []*os.File{out}, os.Stderr
@@ -43,17 +43,17 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 	}
 	s.launcher = p
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
-		p.end()
+		p.stop()
 		return nil, fmt.Errorf("the launcher printed %q, then ended: %w", line, err)
 	}
 	return []string{"--runner-dir", s.rootRunnerDir, "--runner-socket",
 		filepath.Join(s.rootRunnerDir, "spawn.sock"), "--runner-policy", policy}, nil
 }
 
-// end stops a launcher. It does nothing if l is nil.
-func (l *launcher) end() {
+// stop stops a launcher. It does nothing if l is nil.
+func (l *launcher) stop() {
 	if l != nil {
-		l.lifeline.Close()
+		l.stdin.Close()
 		l.cmd.Wait()
 	}
 }

@@ -57,9 +57,9 @@ func processCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU returns the CPU time of the children of a process. It counts only children that have ended and been
-// waited for.
-func childCPU(pid int) (time.Duration, error) {
+// endedChildrenCPUTime returns the CPU time of the children of a process. It counts only children that have ended and
+// been waited for.
+func endedChildrenCPUTime(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
@@ -78,18 +78,18 @@ func childCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// memory contains the memory use of a process, in MB.
-type memory struct{ rss, pss, private float64 }
+// processMemoryMB contains the memory use of a process, in MB.
+type processMemoryMB struct{ rssMB, pssMB, privateMB float64 }
 
-func (m memory) String() string {
-	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
+func (m processMemoryMB) String() string {
+	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rssMB, m.pssMB, m.privateMB)
 }
 
-// memoryOf reads the memory use of a process from /proc. rss is the sum of RssAnon and RssFile.
-func memoryOf(pid int) (m memory, err error) {
+// readProcessMemory reads the memory use of a process from /proc. rss is the sum of RssAnon and RssFile.
+func readProcessMemory(pid int) (m processMemoryMB, err error) {
 	fields := map[string]*float64{
-		"RssAnon:": &m.rss, "RssFile:": &m.rss,
-		"Pss:": &m.pss, "Private_Clean:": &m.private, "Private_Dirty:": &m.private,
+		"RssAnon:": &m.rssMB, "RssFile:": &m.rssMB,
+		"Pss:": &m.pssMB, "Private_Clean:": &m.privateMB, "Private_Dirty:": &m.privateMB,
 	}
 	for _, name := range []string{"status", "smaps_rollup"} {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
@@ -112,9 +112,9 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// voluntarySleeps returns how many times the threads of a process have gone to sleep to wait for something. The
-// kernel calls this voluntary context switches.
-func voluntarySleeps(pid int) (total int64) {
+// voluntaryContextSwitches returns how many times the threads of a process have gone to sleep to wait for something.
+// The kernel calls this voluntary context switches.
+func voluntaryContextSwitches(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {
 		raw, _ := os.ReadFile(f)

@@ -14,22 +14,22 @@ import (
 
 // These are the exit codes of the benchmark.
 const (
-	exitFailed = 1 // a check failed (for example, a job was lost) or a measurement failed
-	exitMissed = 2 // all checks passed, but a target was missed
+	exitCodeFailed       = 1 // a check failed (for example, a job was lost) or a measurement failed
+	exitCodeTargetMissed = 2 // all checks passed, but a target was missed
 )
 
 // bench is one run of the benchmark.
 type bench struct {
-	dir             string // temporary directory on a real disk
-	bin             string // path of the shipped program
-	hello           string // path of a Go program that only prints a greeting
-	selfPath        string // path of this program
-	quick           bool
-	smoke           bool
-	rounds          int // number of runs of each measurement
-	drainJobs       int // number of jobs in a drain
-	report          report
-	servicesStarted int // number of services already started; part of the name of the next service's directory
+	dir              string // temporary directory on a real disk
+	queuectlPath     string // path of the shipped program
+	helloProgramPath string // path of a Go program that only prints a greeting
+	benchProgramPath string // path of this program
+	quickMode        bool
+	smokeMode        bool
+	rounds           int // number of runs of each measurement
+	drainJobs        int // number of jobs in a drain
+	results          resultTable
+	servicesStarted  int // number of services already started; part of the name of the next service's directory
 	// jobUser is the account that the jobs run as. If it is set, a launcher starts the runners as root. If it
 	// is "", the service starts its own runner.
 	jobUser string
@@ -42,17 +42,17 @@ var subjects = []struct {
 }{
 	{"drain", (*bench).measureDrain},
 	{"start", withFreshService((*bench).measureStarts)},
-	{"cli", withFreshService((*bench).measureCLI)},
+	{"cli", withFreshService((*bench).measureEnqueueCommand)},
 	{"enqueue", withFreshService((*bench).measureEnqueue)},
 	{"batch", withFreshService((*bench).measureBatch)},
-	{"depth", withFreshService((*bench).measureDepth)},
+	{"depth", withFreshService((*bench).measureFullQueue)},
 	{"ended", withFreshService((*bench).measureEndedJobs)},
 	{"screen", (*bench).measureScreen},
 	{"page", (*bench).measurePage},
 	{"output", withFreshService((*bench).measureOutput)},
 	{"memory", withFreshService((*bench).measureMemory)},
 	{"idle", withFreshService((*bench).measureIdle)},
-	{"fsync", (*bench).checkFsyncs},
+	{"fsync", (*bench).checkFsyncBeforeReply},
 }
 
 func main() {
@@ -63,29 +63,30 @@ func main() {
 	b := &bench{}
 	only := flag.String("only", "", "comma-separated list of the subjects to measure (default: all)")
 	dir := flag.String("dir", ".", "directory on a real disk, in which to create a temporary directory")
-	flag.BoolVar(&b.quick, "quick", false, "take fewer and shorter measurements; missed targets do not "+
+	flag.BoolVar(&b.quickMode, "quick", false, "take fewer and shorter measurements; missed targets do not "+
 		"change the exit code")
-	flag.BoolVar(&b.smoke, "smoke", false, "take each measurement once, as small as possible, to check that it works; "+
-		"missed targets do not change the exit code")
+	flag.BoolVar(&b.smokeMode, "smoke", false,
+		"take each measurement once, as small as possible, to check that it works; "+
+			"missed targets do not change the exit code")
 	flag.IntVar(&b.rounds, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
 	flag.IntVar(&b.drainJobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
 	flag.StringVar(&b.jobUser, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners "+
 		"of root; needs root")
 	flag.Parse()
 	b.setDefaults()
-	if err := b.run(*dir, *only); err != nil {
+	if err := b.runMeasurements(*dir, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(exitFailed)
+		os.Exit(exitCodeFailed)
 	}
-	if b.report.missedTargets > 0 && !b.quick && !b.smoke {
-		os.Exit(exitMissed)
+	if b.results.missedTargetCount > 0 && !b.quickMode && !b.smokeMode {
+		os.Exit(exitCodeTargetMissed)
 	}
 }
 
 func (b *bench) setDefaults() {
 	if b.rounds <= 0 {
 		b.rounds = b.itemCount(5, 2)
-		if b.smoke {
+		if b.smokeMode {
 			b.rounds = 1
 		}
 	}
@@ -94,25 +95,25 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeDivisor is the number of items measured with -quick, divided by the number measured with -smoke.
-const smokeDivisor = 20
+// quickToSmokeRatio is the number of items measured with -quick, divided by the number measured with -smoke.
+const quickToSmokeRatio = 20
 
 // itemCount returns how many items to measure: fullCount by default, quickCount with -quick, and a fraction of
 // quickCount with -smoke.
 func (b *bench) itemCount(fullCount, quickCount int) int {
-	if b.smoke {
-		return max(1, quickCount/smokeDivisor)
+	if b.smokeMode {
+		return max(1, quickCount/quickToSmokeRatio)
 	}
-	if b.quick {
+	if b.quickMode {
 		return quickCount
 	}
 	return fullCount
 }
 
-// run measures the selected subjects and prints the table. If a subject fails, run still prints the table,
+// runMeasurements measures the selected subjects and prints the table. If a subject fails, run still prints the table,
 // because the results of the other subjects are valid.
-func (b *bench) run(dir, subjectNames string) (err error) {
-	if err := b.prepare(dir); err != nil {
+func (b *bench) runMeasurements(dir, measurementNames string) (err error) {
+	if err := b.buildPrograms(dir); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
@@ -121,7 +122,7 @@ func (b *bench) run(dir, subjectNames string) (err error) {
 		return err
 	}
 	asked := map[string]bool{}
-	for _, name := range strings.FieldsFunc(subjectNames, func(r rune) bool { return r == ',' }) {
+	for _, name := range strings.FieldsFunc(measurementNames, func(r rune) bool { return r == ',' }) {
 		asked[name] = true
 	}
 	began := time.Now()
@@ -140,13 +141,13 @@ func (b *bench) run(dir, subjectNames string) (err error) {
 	fmt.Printf("%d CPUs, %s, Go %s, disk %s; medians of %d alternating runs; total time %v.\n\n",
 		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.rounds,
 		time.Since(began).Round(time.Second))
-	b.report.print(os.Stdout)
+	b.results.print(os.Stdout)
 	return errors.Join(failures...)
 }
 
-// prepare creates the temporary directory and builds the programs in it.
-func (b *bench) prepare(dir string) (err error) {
-	if b.selfPath, err = os.Executable(); err != nil {
+// buildPrograms creates the temporary directory and builds the programs in it.
+func (b *bench) buildPrograms(dir string) (err error) {
+	if b.benchProgramPath, err = os.Executable(); err != nil {
 		return err
 	}
 	if dir, err = os.MkdirTemp(dir, ".bench-*"); err != nil {
@@ -155,12 +156,12 @@ func (b *bench) prepare(dir string) (err error) {
 	if b.dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	b.bin, b.hello = filepath.Join(b.dir, "queuectl"), filepath.Join(b.dir, "hello")
+	b.queuectlPath, b.helloProgramPath = filepath.Join(b.dir, "queuectl"), filepath.Join(b.dir, "hello")
 	source := filepath.Join(b.dir, "hello.go")
 	const hello = "package main\n\nimport \"os\"\n\nfunc main() { os.Stdout.WriteString(\"hello\\n\") }\n"
 	err = os.WriteFile(source, []byte(hello), 0o600)
 	if err == nil {
-		err = errors.Join(build(b.dir, "github.com/queuectl/queuectl/cmd/..."), build(b.dir, source))
+		err = errors.Join(buildProgram(b.dir, "github.com/queuectl/queuectl/cmd/..."), buildProgram(b.dir, source))
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(b.dir))
@@ -168,19 +169,19 @@ func (b *bench) prepare(dir string) (err error) {
 	return nil
 }
 
-// build builds a static program without file paths in it, like a release. Then it copies the program, as an
+// buildProgram builds a static program without file paths in it, like a release. Then it copies the program, as an
 // installation does. The linker leaves its output in the page cache as single pages, which makes programs start
 // 5 % (small ones) to 17 % (large ones) slower. The copy does not have this disadvantage.
-func build(dir, source string) error {
-	linked, err := os.MkdirTemp(dir, "linked-*")
+func buildProgram(targetDir, sourcePackage string) error {
+	linked, err := os.MkdirTemp(targetDir, "linked-*")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(linked)
-	cmd := exec.Command("go", "build", "-trimpath", "-o", linked+"/", source)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", linked+"/", sourcePackage)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("cannot build %s: %w\n%s", source, err, out)
+		return fmt.Errorf("cannot build %s: %w\n%s", sourcePackage, err, out)
 	}
 	programs, err := os.ReadDir(linked)
 	if err != nil {
@@ -189,7 +190,7 @@ func build(dir, source string) error {
 	for _, p := range programs {
 		program, err := os.ReadFile(filepath.Join(linked, p.Name()))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, p.Name()), program, 0o755)
+			err = os.WriteFile(filepath.Join(targetDir, p.Name()), program, 0o755)
 		}
 		if err != nil {
 			return err

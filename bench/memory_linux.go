@@ -10,11 +10,11 @@ import (
 
 // These constants are the targets for an idle service.
 const (
-	maxServiceMB = 25.0
-	maxRunnerMB  = 15.0
-	maxIdleCPU   = 10 * time.Millisecond // CPU time that an idle process may use in idleSpan
-	idleSpan     = 5 * time.Second
-	settleTime   = time.Second // pause before a measurement, in which the processes finish earlier work
+	maxServiceMB           = 25.0
+	maxRunnerMB            = 15.0
+	maxIdleCPU             = 10 * time.Millisecond // CPU time that an idle process may use in idleMeasurementTime
+	idleMeasurementTime    = 5 * time.Second
+	pauseBeforeMeasurement = time.Second // pause before a measurement, in which the processes finish earlier work
 )
 
 // measureMemory measures the memory of the service and its runner: idle, after 1,000 jobs, and while 100 jobs
@@ -23,15 +23,17 @@ func (b *bench) measureMemory(s *service) error {
 	if err := s.setWorkers(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settleTime) // a service releases memory some time after its start
+	time.Sleep(2 * pauseBeforeMeasurement) // a service releases memory some time after its start
 	service, runner, err := s.processMemory()
 	if err != nil {
 		return err
 	}
-	b.report.judge(row{"memory: service, idle", service.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""},
-		service.rss <= maxServiceMB)
-	b.report.judge(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB), ""},
-		runner.rss <= maxRunnerMB)
+	b.results.addRowWithVerdict(row{"memory: service, idle", service.String(), "", "",
+		fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""},
+		service.rssMB <= maxServiceMB)
+	b.results.addRowWithVerdict(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB),
+		""},
+		runner.rssMB <= maxRunnerMB)
 	if err := s.fillQueue(1000, "true"); err != nil {
 		return err
 	}
@@ -39,14 +41,14 @@ func (b *bench) measureMemory(s *service) error {
 		return err
 	}
 	for range b.itemCount(1000, 1000) {
-		if _, err := s.List(s.ctx, control.List{}); err != nil {
+		if _, err := s.ListJobs(s.ctx, control.ListParams{}); err != nil {
 			return err
 		}
 	}
 	if service, runner, err = s.processMemory(); err != nil {
 		return err
 	}
-	b.report.add("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(),
+	b.results.addRow("memory: service, after 1,000 jobs and 1,000 `list` requests", service.String(),
 		"runner "+runner.String(), "")
 	if err := s.setWorkers(100); err != nil {
 		return err
@@ -57,25 +59,25 @@ func (b *bench) measureMemory(s *service) error {
 	if err := s.waitForState(queue.Processing, 100); err != nil {
 		return err
 	}
-	time.Sleep(settleTime)
+	time.Sleep(pauseBeforeMeasurement)
 	if service, runner, err = s.processMemory(); err != nil {
 		return err
 	}
-	b.report.add("memory: runner, while 100 jobs sleep", runner.String(), "service "+service.String(), "")
-	_, err = s.WorkerStop(s.ctx, control.WorkerStop{All: true, Force: true})
+	b.results.addRow("memory: runner, while 100 jobs sleep", runner.String(), "service "+service.String(), "")
+	_, err = s.WorkerStop(s.ctx, control.WorkerStopParams{AllWorkers: true, StopJobsImmediately: true})
 	return err
 }
 
 // processMemory returns the memory of the service and of its only runner.
-func (s *service) processMemory() (service, runner memory, err error) {
-	if service, err = memoryOf(s.pid()); err != nil {
+func (s *service) processMemory() (service, runner processMemoryMB, err error) {
+	if service, err = readProcessMemory(s.pid()); err != nil {
 		return service, runner, err
 	}
 	pids := s.runnerPIDs()
 	if len(pids) != 1 {
 		return service, runner, fmt.Errorf("%d runners are running, want 1", len(pids))
 	}
-	runner, err = memoryOf(pids[0])
+	runner, err = readProcessMemory(pids[0])
 	return service, runner, err
 }
 
@@ -90,11 +92,11 @@ func (b *bench) measureIdle(s *service) error {
 	if err := s.waitForState(queue.Completed, 100); err != nil {
 		return err
 	}
-	time.Sleep(settleTime)
+	time.Sleep(pauseBeforeMeasurement)
 	pids := append(s.runnerPIDs(), s.pid())
 	wakes := func() (n int64) {
 		for _, pid := range pids {
-			n += voluntarySleeps(pid)
+			n += voluntaryContextSwitches(pid)
 		}
 		return n
 	}
@@ -103,14 +105,14 @@ func (b *bench) measureIdle(s *service) error {
 	if err != nil {
 		return err
 	}
-	span := time.Duration(b.itemCount(int(idleSpan), int(idleSpan)))
+	span := time.Duration(b.itemCount(int(idleMeasurementTime), int(idleMeasurementTime)))
 	time.Sleep(span)
 	after, err := s.cpuTimes()
 	if err != nil {
 		return err
 	}
 	used := after.minus(before)
-	b.report.judge(row{fmt.Sprintf("CPU time while idle for %v", span),
+	b.results.addRowWithVerdict(row{fmt.Sprintf("CPU time while idle for %v", span),
 		fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
 			used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "",
 		"≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// maxOutputRatio is the target for a client that prints a job's output on a terminal: the maximum ratio of its
+// maxOutputToCatTimeRatio is the target for a client that prints a job's output on a terminal: the maximum ratio of its
 // time to that of cat.
-const maxOutputRatio = 2
+const maxOutputToCatTimeRatio = 2
 
 // measureOutput measures how fast `queuectl run` and `queuectl attach` print output with carriage returns on a
 // terminal. It compares them with cat. The program script(1) provides the terminals.
@@ -31,11 +31,11 @@ func (b *bench) measureOutput(s *service) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(file)) }()
-	client := b.bin + " --dir " + s.dir
+	client := b.queuectlPath + " --dir " + s.dir
 	var catTimes, runTimes, attachTimes []float64
 	for i := range max(3, b.rounds/3) {
 		id := fmt.Sprintf("attached-%d", i)
-		enqueue := exec.Command(b.bin, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G",
+		enqueue := exec.Command(b.queuectlPath, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G",
 			"read go <"+gate+"; exec cat "+file)
 		if out, err := enqueue.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot enqueue a job: %w: %s", err, out)
@@ -62,10 +62,11 @@ func (b *bench) measureOutput(s *service) (err error) {
 		subcommand string
 		times      []float64
 	}{{"run", runTimes}, {"attach", attachTimes}} {
-		ratio := median(ratios(r.times, catTimes))
-		b.report.judge(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000, r.subcommand),
+		ratio := median(pairwiseRatios(r.times, catTimes))
+		b.results.addRowWithVerdict(row{fmt.Sprintf("print %d MB with carriage returns on a terminal: `%s`", size/1_000_000,
+			r.subcommand),
 			fmt.Sprintf("%.2f s", median(r.times)), fmt.Sprintf("cat %.2f s", median(catTimes)), formatRatio(ratio),
-			"≤ " + formatRatio(maxOutputRatio), ""}, ratio <= maxOutputRatio)
+			"≤ " + formatRatio(maxOutputToCatTimeRatio), ""}, ratio <= maxOutputToCatTimeRatio)
 	}
 	return nil
 }

@@ -15,28 +15,28 @@ import (
 
 // These constants are the targets and settings for the dashboard, the web page of the service.
 const (
-	maxPageTime      = 20 * time.Millisecond // maximum time to get the overview of a full queue
-	maxPageBytes     = 100_000
-	maxStreamCost    = 1.05 // maximum ratio of the time of a drain watched by browsers to the time of an unwatched one
-	maxStreamMB      = 64.0 // maximum memory that the service uses for the browsers
-	watchingBrowsers = 500
-	slowStreams      = 50 // number of additional browsers, which connect and read nothing
+	maxPageTime          = 20 * time.Millisecond // maximum time to get the overview of a full queue
+	maxPageBytes         = 100_000
+	maxWatchedDrainRatio = 1.05 // maximum ratio of the time of a drain watched by browsers to the time of an unwatched one
+	maxBrowserStreamsMB  = 64.0 // maximum memory that the service uses for the browsers
+	watchingBrowsers     = 500
+	nonReadingBrowsers   = 50 // number of additional browsers, which connect and read nothing
 )
 
 // browser is a client that is signed in to the dashboard of a service.
 type browser struct {
 	baseURL, listenAddress string // URL without a path, and the address on which the page listens
-	cookie                 *http.Cookie
+	sessionCookie          *http.Cookie
 	client                 http.Client
 }
 
 // signInBrowser starts the dashboard of a service and signs a browser in.
 func (s *service) signInBrowser() (*browser, error) {
-	state, err := s.WebStart(s.ctx, control.WebStart{Listen: "127.0.0.1:0"})
+	state, err := s.WebStart(s.ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
 	}
-	link, err := s.WebOpen(s.ctx, control.NoParams{})
+	link, err := s.CreateWebLink(s.ctx, control.NoParams{})
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (s *service) signInBrowser() (*browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &browser{baseURL: "http://" + u.Host, listenAddress: state.Listen}
+	w := &browser{baseURL: "http://" + u.Host, listenAddress: state.ListenAddress}
 	w.client = http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -56,7 +56,7 @@ func (s *service) signInBrowser() (*browser, error) {
 		return nil, err
 	}
 	r.Body.Close()
-	w.cookie, err = http.ParseSetCookie(r.Header.Get("Set-Cookie"))
+	w.sessionCookie, err = http.ParseSetCookie(r.Header.Get("Set-Cookie"))
 	return w, err
 }
 
@@ -66,7 +66,7 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	if err != nil {
 		return nil, err
 	}
-	r.AddCookie(w.cookie)
+	r.AddCookie(w.sessionCookie)
 	got, err := w.client.Do(r)
 	if err == nil && got.StatusCode != http.StatusOK {
 		err = errors.Join(fmt.Errorf("the response to %s has the status %s", path, got.Status), got.Body.Close())
@@ -101,11 +101,12 @@ func (b *bench) measurePage() (err error) {
 		}
 		loadTimes = append(loadTimes, time.Since(began).Seconds())
 	}
-	b.report.judge(row{fmt.Sprintf("load the overview of the web page with %d ended jobs", n),
+	b.results.addRowWithVerdict(row{fmt.Sprintf("load the overview of the web page with %d ended jobs", n),
 		formatMillis(median(loadTimes)) + " (p95 " + formatMillis(quantile(loadTimes, 0.95)) + ")", "", "",
 		"≤ " + formatMillis(maxPageTime.Seconds()), ""},
 		median(loadTimes) <= maxPageTime.Seconds())
-	b.report.judge(row{"size of this overview", fmt.Sprintf("%d bytes", bytes), "", "", fmt.Sprintf("≤ %d", maxPageBytes),
+	b.results.addRowWithVerdict(row{"size of this overview", fmt.Sprintf("%d bytes", bytes), "", "",
+		fmt.Sprintf("≤ %d", maxPageBytes),
 		""}, bytes <= maxPageBytes)
 	return b.measureWatchedDrains()
 }
@@ -127,13 +128,15 @@ func (b *bench) measureWatchedDrains() error {
 		withoutBrowsers, withBrowsers = append(withoutBrowsers, without), append(withBrowsers, with)
 		extraMemory = append(extraMemory, large-small)
 	}
-	ratio := median(ratios(withBrowsers, withoutBrowsers))
-	b.report.judge(row{fmt.Sprintf("drain of %d jobs while %d browsers are connected, %d of which read nothing", jobs,
-		watchingBrowsers+slowStreams, slowStreams), fmt.Sprintf("%.2f s", median(withBrowsers)),
+	ratio := median(pairwiseRatios(withBrowsers, withoutBrowsers))
+	b.results.addRowWithVerdict(row{
+		fmt.Sprintf("drain of %d jobs while %d browsers are connected, %d of which read nothing", jobs,
+			watchingBrowsers+nonReadingBrowsers, nonReadingBrowsers), fmt.Sprintf("%.2f s", median(withBrowsers)),
 		fmt.Sprintf("without browsers %.2f s", median(withoutBrowsers)), formatRatio(ratio),
-		"≤ " + formatRatio(maxStreamCost), ""}, ratio <= maxStreamCost)
-	b.report.judge(row{"memory of the service for these browsers", fmt.Sprintf("%.0f MB", median(extraMemory)), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxStreamMB), ""}, median(extraMemory) <= maxStreamMB)
+		"≤ " + formatRatio(maxWatchedDrainRatio), ""}, ratio <= maxWatchedDrainRatio)
+	b.results.addRowWithVerdict(row{"memory of the service for these browsers",
+		fmt.Sprintf("%.0f MB", median(extraMemory)), "", "",
+		fmt.Sprintf("≤ %.0f MB", maxBrowserStreamsMB), ""}, median(extraMemory) <= maxBrowserStreamsMB)
 	return nil
 }
 
@@ -143,7 +146,7 @@ const watchedDrainJobs = 14_000
 
 // drainWatched empties a new queue, with or without browsers that watch it. It returns the time in seconds and
 // the memory of the service in MB.
-func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
+func (b *bench) drainWatched(jobCount int, withBrowsers bool) (seconds, serviceMemoryMB float64, err error) {
 	s, err := b.startService()
 	if err != nil {
 		return 0, 0, err
@@ -153,26 +156,26 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	if err != nil {
 		return 0, 0, err
 	}
-	if watched {
+	if withBrowsers {
 		leave, err := w.watchOverview(s.ctx)
 		if err != nil {
 			return 0, 0, err
 		}
 		defer leave()
 	}
-	e, err := s.fillAndDrain(2, jobs, "true")
+	e, err := s.fillAndDrain(2, jobCount, "true")
 	if err != nil {
 		return 0, 0, err
 	}
 	m, _, err := s.processMemory()
-	return e.wall.Seconds(), m.rss, err
+	return e.elapsed.Seconds(), m.rssMB, err
 }
 
 // watchOverview connects browsers that watch the overview. The browsers stay connected until the caller calls
-// disconnect. Of all browsers, slowStreams read nothing.
+// disconnect. Of all browsers, nonReadingBrowsers read nothing.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
-	for i := range watchingBrowsers + slowStreams {
+	for i := range watchingBrowsers + nonReadingBrowsers {
 		got, err := w.get(ctx, "/live?"+url.Values{"page": {"/"}}.Encode())
 		if err != nil {
 			disconnect()

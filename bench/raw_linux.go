@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// rawQueue is a database with the schema of the shipped program, for a measurement of SQLite alone. It writes
+// sqliteOnlyQueue is a database with the schema of the shipped program, for a measurement of SQLite alone. It writes
 // the rows that an enqueue writes, without a service, a socket or validation.
-type rawQueue struct {
-	db        *sql.DB
-	stmts     []*sql.Stmt // prepared statements of enqueueSQL, in the same order
-	lastSeq   int64       // number of the last job
-	lastEvent int64       // number of the last event
+type sqliteOnlyQueue struct {
+	db           *sql.DB
+	enqueueStmts []*sql.Stmt // prepared statements of enqueueStatementsSQL, in the same order
+	lastSeq      int64       // number of the last job
+	lastEventSeq int64       // number of the last event
 }
 
-// enqueueSQL lists the SQL statements that an enqueue runs, in this order. For several jobs in one transaction,
-// the second to fourth statement run once per job, and the others once.
-var enqueueSQL = []string{
+// enqueueStatementsSQL lists the SQL statements that an enqueue runs, in this order. For several jobs in one
+// transaction, the second to fourth statement run once per job, and the others once.
+var enqueueStatementsSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
 	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
@@ -32,7 +32,7 @@ var enqueueSQL = []string{
 }
 
 // newRawQueue creates a database with the schema of the database of the service s.
-func (b *bench) newRawQueue(s *service) (*rawQueue, error) {
+func (b *bench) newRawQueue(s *service) (*sqliteOnlyQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (b *bench) newRawQueue(s *service) (*rawQueue, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rawQueue{db: db}
+	r := &sqliteOnlyQueue{db: db}
 	for rows.Next() {
 		var statement string
 		if err := rows.Scan(&statement); err != nil {
@@ -65,58 +65,59 @@ func (b *bench) newRawQueue(s *service) (*rawQueue, error) {
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '')`); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	for _, text := range enqueueSQL {
+	for _, text := range enqueueStatementsSQL {
 		stmt, err := db.Prepare(text)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("cannot prepare the statement %s: %w", text, err), db.Close())
 		}
-		r.stmts = append(r.stmts, stmt)
+		r.enqueueStmts = append(r.enqueueStmts, stmt)
 	}
 	return r, rows.Err()
 }
 
-func (r *rawQueue) close() error { return r.db.Close() }
+func (r *sqliteOnlyQueue) close() error { return r.db.Close() }
 
 // commitJobs stores n jobs in one transaction.
-func (r *rawQueue) commitJobs(n int) error {
-	if _, err := r.stmts[0].Exec(); err != nil {
+func (r *sqliteOnlyQueue) commitJobs(n int) error {
+	if _, err := r.enqueueStmts[0].Exec(); err != nil {
 		return err
 	}
 	now := time.Now().UnixMilli()
 	const jobSettings = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
 	for range n {
 		r.lastSeq++
-		r.lastEvent++
+		r.lastEventSeq++
 		id := strconv.FormatInt(r.lastSeq, 10)
 		var existingSeq int64
-		if err := r.stmts[1].QueryRow(id).Scan(&existingSeq); !errors.Is(err, sql.ErrNoRows) {
+		if err := r.enqueueStmts[1].QueryRow(id).Scan(&existingSeq); !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("the id %s is already in use, or its lookup failed: %w", id, err)
 		}
-		if _, err := r.stmts[2].Exec(r.lastSeq, id, now-300_000, now, now, now, now, now, r.lastSeq,
+		if _, err := r.enqueueStmts[2].Exec(r.lastSeq, id, now-300_000, now, now, now, now, now, r.lastSeq,
 			jobSettings); err != nil {
 			return err
 		}
-		if _, err := r.stmts[3].Exec(r.lastEvent, now, r.lastSeq, id); err != nil {
+		if _, err := r.enqueueStmts[3].Exec(r.lastEventSeq, now, r.lastSeq, id); err != nil {
 			return err
 		}
 	}
-	if _, err := r.stmts[4].Exec(n, r.lastSeq+1, r.lastSeq, r.lastEvent+1); err != nil {
+	if _, err := r.enqueueStmts[4].Exec(n, r.lastSeq+1, r.lastSeq, r.lastEventSeq+1); err != nil {
 		return err
 	}
-	_, err := r.stmts[5].Exec()
+	_, err := r.enqueueStmts[5].Exec()
 	return err
 }
 
 // enqueueFor stores jobs for the given time, each with its own commit.
-func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
+func (r *sqliteOnlyQueue) enqueueFor(duration time.Duration) (throughput, error) {
 	began := time.Now()
-	waits, err := repeatUntil(began.Add(span), func() error { return r.commitJobs(1) })
-	return throughput{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencies: waits}, err
+	waits, err := repeatUntil(began.Add(duration), func() error { return r.commitJobs(1) })
+	return throughput{ratesPerSecond: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencySeconds: waits},
+		err
 }
 
 // enqueueBatch stores n jobs in one commit.
-func (r *rawQueue) enqueueBatch(n int) (throughput, error) {
+func (r *sqliteOnlyQueue) enqueueBatch(n int) (throughput, error) {
 	began := time.Now()
 	err := r.commitJobs(n)
-	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	return throughput{ratesPerSecond: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }

@@ -39,7 +39,7 @@ func (b *bench) measureScreen() (err error) {
 			args    []string
 			samples *[]float64
 		}{{smallQueue, []string{"version"}, &bareRuns}, {smallQueue, nil, &smallTimes}, {fullQueue, nil, &fullTimes}} {
-			cmd := exec.Command(b.bin, append([]string{"--dir", one.s.dir}, one.args...)...)
+			cmd := exec.Command(b.queuectlPath, append([]string{"--dir", one.s.dir}, one.args...)...)
 			cmd.Env = plainEnv(one.s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
@@ -49,11 +49,12 @@ func (b *bench) measureScreen() (err error) {
 		}
 	}
 	what := fmt.Sprintf("default screen with %d waiting and %d ended jobs", n, n)
-	b.report.judge(row{what, formatMillis(median(fullTimes)) + " (worst " + formatMillis(quantile(fullTimes, 1)) + ")",
+	b.results.addRowWithVerdict(row{what, formatMillis(median(fullTimes)) + " (worst " +
+		formatMillis(quantile(fullTimes, 1)) + ")",
 		"`version` " + formatMillis(median(bareRuns)), formatRatio(median(fullTimes) / median(bareRuns)),
 		"≤ " + formatMillis(maxScreenTime.Seconds()), ""}, median(fullTimes) <= maxScreenTime.Seconds())
-	ratio := median(ratios(fullTimes, smallTimes))
-	b.report.judge(row{what + ", compared with a small queue", formatMillis(median(fullTimes)),
+	ratio := median(pairwiseRatios(fullTimes, smallTimes))
+	b.results.addRowWithVerdict(row{what + ", compared with a small queue", formatMillis(median(fullTimes)),
 		fmt.Sprintf("with %d jobs of each kind %s", jobsPerScreen, formatMillis(median(smallTimes))), formatRatio(ratio),
 		"≤ " + formatRatio(maxScreenRatio), ""}, ratio <= maxScreenRatio)
 	return nil

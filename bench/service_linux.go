@@ -31,7 +31,7 @@ type service struct {
 	jobUser       string // account that the jobs run as; "" if the service chooses it
 	launcher      *launcher
 	cmd           *exec.Cmd
-	exitResult    chan error // receives the result of the process once it has ended
+	processExit   chan error // receives the result of the process once it has ended
 	ctx           context.Context
 	cancel        context.CancelFunc
 }
@@ -66,7 +66,7 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 		return nil, err
 	}
 	defer log.Close()
-	s := &service{dir: dir, jobUser: b.jobUser, exitResult: make(chan error, 1)}
+	s := &service{dir: dir, jobUser: b.jobUser, processExit: make(chan error, 1)}
 	args := []string{"serve", "--dir", dir}
 	if b.jobUser != "" {
 		more, err := s.startLauncher(b)
@@ -75,13 +75,13 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 		}
 		args = append(args, more...)
 	}
-	s.cmd = exec.Command(b.bin, args...)
+	s.cmd = exec.Command(b.queuectlPath, args...)
 	s.cmd.Env = plainEnv(dir)
 	s.cmd.Stderr = log
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { s.exitResult <- s.cmd.Wait() }() // the method stop waits for this goroutine
+	go func() { s.processExit <- s.cmd.Wait() }() // the method stop waits for this goroutine
 	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
 	s.Client = control.NewClient(s.socketPath())
 	for {
@@ -90,8 +90,8 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 			break
 		}
 		select {
-		case err := <-s.exitResult:
-			s.exitResult <- err
+		case err := <-s.processExit:
+			s.processExit <- err
 			return nil, fmt.Errorf("the service ended before it was ready: %w", errors.Join(err, errors.New(string(text))))
 		case <-s.ctx.Done():
 			return nil, errors.Join(errors.New("the service was not ready in time"), s.stop())
@@ -105,8 +105,8 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 }
 
 // plainEnv returns the environment in which all measured programs run. home is the value of HOME.
-func plainEnv(home string) []string {
-	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
+func plainEnv(homeDir string) []string {
+	return []string{"HOME=" + homeDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
 
 func (s *service) socketPath() string { return filepath.Join(s.dir, "queuectl.sock") }
@@ -115,12 +115,12 @@ func (s *service) pid() int           { return s.cmd.Process.Pid }
 // stop stops the service and its runner with SIGTERM, as systemd does.
 func (s *service) stop() error {
 	defer s.cancel()
-	defer s.launcher.end()
+	defer s.launcher.stop()
 	s.Close()
 	s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-s.exitResult:
-		s.exitResult <- err
+	case err := <-s.processExit:
+		s.processExit <- err
 		return err
 	case <-time.After(time.Minute):
 		for _, pid := range append(s.runnerPIDs(), s.pid()) {
@@ -134,7 +134,7 @@ func (s *service) stop() error {
 func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
 func (s *service) setWorkers(n int) error {
-	_, err := s.WorkerScale(s.ctx, control.WorkerScale{Count: n})
+	_, err := s.WorkerScale(s.ctx, control.WorkerScaleParams{TargetWorkers: n})
 	return err
 }
 
@@ -163,7 +163,7 @@ func (s *service) fillQueue(n int, command string) error {
 				jobs[i].User = &s.jobUser
 			}
 		}
-		if _, err := s.EnqueueBatch(s.ctx, control.EnqueueBatch{Jobs: jobs, Commit: true}); err != nil {
+		if _, err := s.EnqueueBatch(s.ctx, control.EnqueueBatchParams{Jobs: jobs, Commit: true}); err != nil {
 			return err
 		}
 		n -= size
@@ -173,7 +173,7 @@ func (s *service) fillQueue(n int, command string) error {
 
 // waitForState polls the status of the service until at least n jobs are in a state. Each poll costs CPU time
 // of the service and distorts the measurement, so waitForState polls rarely until few jobs are left.
-func (s *service) waitForState(state queue.State, n int) error {
+func (s *service) waitForState(state queue.State, jobCount int) error {
 	began := time.Now()
 	first := int64(-1)
 	for {
@@ -182,7 +182,7 @@ func (s *service) waitForState(state queue.State, n int) error {
 			return err
 		}
 		have := st.Jobs[state.String()]
-		if have >= int64(n) {
+		if have >= int64(jobCount) {
 			return nil
 		}
 		if first < 0 {
@@ -190,61 +190,61 @@ func (s *service) waitForState(state queue.State, n int) error {
 		}
 		pause := 100 * time.Millisecond
 		if done := have - first; done > 0 {
-			pause = time.Since(began) / time.Duration(done) * time.Duration(int64(n)-have) / 2
+			pause = time.Since(began) / time.Duration(done) * time.Duration(int64(jobCount)-have) / 2
 		}
 		select {
 		case <-time.After(min(max(pause, 2*time.Millisecond), 100*time.Millisecond)):
 		case <-s.ctx.Done():
-			return fmt.Errorf("only %d of %d jobs are %s: %w", have, n, state, s.ctx.Err())
+			return fmt.Errorf("only %d of %d jobs are %s: %w", have, jobCount, state, s.ctx.Err())
 		}
 	}
 }
 
-// cpuTimes contains CPU times: of the service process, of its runners, and of those children of the runners
+// serviceCPUTimes contains CPU times: of the service process, of its runners, and of those children of the runners
 // that have ended.
-type cpuTimes struct{ service, runner, children time.Duration }
+type serviceCPUTimes struct{ service, runner, endedRunnerChildren time.Duration }
 
-func (c cpuTimes) minus(o cpuTimes) cpuTimes {
-	return cpuTimes{c.service - o.service, c.runner - o.runner, c.children - o.children}
+func (c serviceCPUTimes) minus(o serviceCPUTimes) serviceCPUTimes {
+	return serviceCPUTimes{c.service - o.service, c.runner - o.runner, c.endedRunnerChildren - o.endedRunnerChildren}
 }
 
-func (c cpuTimes) total() time.Duration { return c.service + c.runner + c.children }
+func (c serviceCPUTimes) total() time.Duration { return c.service + c.runner + c.endedRunnerChildren }
 
-func (s *service) cpuTimes() (c cpuTimes, err error) {
+func (s *service) cpuTimes() (c serviceCPUTimes, err error) {
 	if c.service, err = processCPU(s.pid()); err != nil {
 		return c, err
 	}
 	for _, pid := range s.runnerPIDs() {
 		own, err1 := processCPU(pid)
-		children, err2 := childCPU(pid)
+		children, err2 := endedChildrenCPUTime(pid)
 		if err := errors.Join(err1, err2); err != nil {
 			return c, err
 		}
-		c.runner, c.children = c.runner+own, c.children+children
+		c.runner, c.endedRunnerChildren = c.runner+own, c.endedRunnerChildren+children
 	}
 	return c, nil
 }
 
-// clientConn is a connection on which a client sends requests that were encoded in advance, so that the client
+// encodedRequestConn is a connection on which a client sends requests that were encoded in advance, so that the client
 // uses almost no CPU time.
-type clientConn struct {
+type encodedRequestConn struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-func (s *service) dial() (*clientConn, error) {
+func (s *service) dial() (*encodedRequestConn, error) {
 	c, err := net.Dial("unix", s.socketPath())
 	if err != nil {
 		return nil, err
 	}
-	return &clientConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
+	return &encodedRequestConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
 // resultMember is a part of each successful reply.
 var resultMember = []byte(`"result":`)
 
-// request sends a request and waits for the reply. If the reply reports an error, request returns that error.
-func (l *clientConn) request(payload []byte) error {
+// sendRequest sends a request and waits for the reply. If the reply reports an error, request returns that error.
+func (l *encodedRequestConn) sendRequest(payload []byte) error {
 	if _, err := l.Write(payload); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (b *bench) measureStarts(s *service) error {
 			return err
 		}
 		bareRuns = append(bareRuns, d)
-		if d, err = measureStart(fd, func() error { return c.request(request) }); err != nil {
+		if d, err = measureStart(fd, func() error { return c.sendRequest(request) }); err != nil {
 			return err
 		}
 		queuectl = append(queuectl, d)
@@ -68,11 +68,11 @@ func (b *bench) measureStarts(s *service) error {
 		return err
 	}
 	over := median(queuectl) - median(bareRuns)
-	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50",
+	b.results.addRowWithVerdict(row{"idle queue: time from the enqueue request to the start of the process, p50",
 		formatMillis(median(queuectl)),
 		"start of the process without queuectl " + formatMillis(median(bareRuns)),
 		"+" + formatMillis(over), "≤ +" + formatMillis(maxStartOverhead.Seconds()), ""}, over <= maxStartOverhead.Seconds())
-	b.report.add("idle queue: time from the enqueue request to the start of the process, p99",
+	b.results.addRow("idle queue: time from the enqueue request to the start of the process, p99",
 		formatMillis(quantile(queuectl, 0.99)),
 		"start of the process without queuectl "+formatMillis(quantile(bareRuns, 0.99)),
 		"+"+formatMillis(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
@@ -80,13 +80,13 @@ func (b *bench) measureStarts(s *service) error {
 }
 
 // measureStart calls startProcess. It returns the time, in seconds, until the started process writes to the FIFO.
-func measureStart(fifo int, startProcess func() error) (float64, error) {
+func measureStart(fifoDescriptor int, startProcess func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	written := make(chan time.Time, 1)
 	go func() { // ends when the process has written its line
 		var line [1]byte
 		for {
-			if _, err := syscall.Read(fifo, line[:]); err != syscall.EINTR {
+			if _, err := syscall.Read(fifoDescriptor, line[:]); err != syscall.EINTR {
 				break
 			}
 		}
@@ -104,13 +104,13 @@ func measureStart(fifo int, startProcess func() error) (float64, error) {
 	}
 }
 
-// measureCLI measures the run time of `queuectl enqueue`. The baseline is a Go program that only prints a line.
-// If pueue 4 is installed, measureCLI also compares with `pueue add`, which does not wait for the disk. In the
-// same rounds it measures two parts of the time that no client can avoid: one request on a new connection, and
-// one fsync.
-func (b *bench) measureCLI(s *service) error {
-	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
-	hello := []string{b.hello}
+// measureEnqueueCommand measures the run time of `queuectl enqueue`. The baseline is a Go program that only prints a
+// line. If pueue 4 is installed, measureEnqueueCommand also compares with `pueue add`, which does not wait for the
+// disk. In the same rounds it measures two parts of the time that no client can avoid: one request on a new connection,
+// and one fsync.
+func (b *bench) measureEnqueueCommand(s *service) error {
+	enqueue := []string{b.queuectlPath, "--dir", s.dir, "enqueue", "true"}
+	hello := []string{b.helloProgramPath}
 	env, buf := plainEnv(s.dir), make([]byte, 4096)
 	n := b.itemCount(200, 60)
 	pueue, end, err := b.startPueue()
@@ -140,7 +140,7 @@ func (b *bench) measureCLI(s *service) error {
 		for _, w := range []struct {
 			do      func() error
 			samples *[]float64
-		}{{s.enqueueOne, &requestTimes}, {write, &fsyncTimes}} {
+		}{{s.enqueueOnNewConn, &requestTimes}, {write, &fsyncTimes}} {
 			began := time.Now()
 			if err := w.do(); err != nil {
 				return err
@@ -152,27 +152,27 @@ func (b *bench) measureCLI(s *service) error {
 		return err
 	}
 	ratio := median(queuectl) / median(bareRuns)
-	b.report.judge(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
+	b.results.addRowWithVerdict(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
 		"Go program that prints one line " + formatMillis(median(bareRuns)) + " (from connect to answer " +
 			formatMillis(median(requestTimes)) + ", an fsync " + formatMillis(median(fsyncTimes)) + ")",
 		formatRatio(ratio), "≤ " + formatRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
 	if pueue != nil {
 		ratio := median(queuectl) / median(pueueRuns)
-		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
+		b.results.addRowWithVerdict(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
 			"`pueue add` " + formatMillis(median(pueueRuns)), formatRatio(ratio), "≤ " + formatRatio(maxPueueRatio), ""},
 			ratio <= maxPueueRatio)
 	}
 	return nil
 }
 
-// enqueueOne enqueues one job over a new connection.
-func (s *service) enqueueOne() error {
+// enqueueOnNewConn enqueues one job over a new connection.
+func (s *service) enqueueOnNewConn() error {
 	l, err := s.dial()
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	return l.request(enqueueRequest)
+	return l.sendRequest(enqueueRequest)
 }
 
 // startPueue starts the daemon of pueue in a new directory, and pauses it. It returns the command that adds a

@@ -12,11 +12,12 @@ import (
 )
 
 // The rows that the benchmark inserts directly into the database fit the current schema.
-func TestInsertedRowsFitTheSchema(t *testing.T) {
+func TestBenchmarkRowsFitDatabaseSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *sqlite.Store {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-			Order: queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}})
+			Order: queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+				AgingInterval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestInsertedRowsFitTheSchema(t *testing.T) {
 	}
 	s := open()
 	defer s.Close()
-	list, err := s.Verify(t.Context(), store.OutputDirs{}, func(int64, int64) error { return nil })
+	list, err := s.VerifyData(t.Context(), store.OutputDirs{}, func(int64, int64) error { return nil })
 	for _, f := range list {
 		if f.Level != store.LevelOK {
 			t.Errorf("doctor on a queue with ended jobs: %+v", f)

@@ -25,22 +25,22 @@ const (
 
 // These constants bound each list in the table "access" of the settings file.
 const (
-	maxAccountNames     = 256
-	maxAccountNameBytes = 256
+	maxNamesPerAccessList = 256
+	maxAccountNameBytes   = 256
 )
 
-// SettingsTables lists the tables of the settings file. For example, the setting access.read is the key "read"
+// SettingsTableNames lists the tables of the settings file. For example, the setting access.read is the key "read"
 // in the table "access".
-var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
+var SettingsTableNames = []string{accessTable, "hooks", "traces", "web"}
 
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// RunAsUser returns the value of the setting run_as that makes all jobs run as the given user.
-func RunAsUser(user string) string { return fixedUserPrefix + user }
+// FixedRunAsValue returns the value of the setting run_as that makes all jobs run as the given user.
+func FixedRunAsValue(user string) string { return fixedUserPrefix + user }
 
-// FixedUser returns the user that runs all jobs. It returns "" if run_as does not name a user.
-func (s *Settings) FixedUser() string {
+// FixedJobUser returns the user that runs all jobs. It returns "" if run_as does not name a user.
+func (s *Settings) FixedJobUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixedUserPrefix)
 	if user == s.RunAs {
 		return ""
@@ -51,15 +51,15 @@ func (s *Settings) FixedUser() string {
 // SocketPermissions returns the file mode and the group of the control socket. If group is "", the socket keeps
 // the group of the service.
 func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
-	return fs.FileMode(must(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
+	return fs.FileMode(mustParse(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
-// AccessNames returns the users and groups that have a right according to the table "access". A group is
+// AccountsWithRight returns the users and groups that have a right according to the table "access". A group is
 // written as @NAME. The value "auto" means an empty list if run_as is "service". Otherwise it means the members
 // of queuectl-admin for the right "admin", and the members of queuectl for the right "submit".
-func (s *Settings) AccessNames(rightName string) []string {
-	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate,
-		"admin": s.AccessAdmin}[rightName]
+func (s *Settings) AccountsWithRight(rightName string) []string {
+	text := map[string]string{"read": s.AccountsWithRead, "submit": s.AccountsWithSubmit, "operate": s.AccountsWithOperate,
+		"admin": s.AccountsWithAdmin}[rightName]
 	switch {
 	case text == noneWord, text == autoWord && s.RunAs == RunAsService:
 		return nil
@@ -74,9 +74,9 @@ func (s *Settings) AccessNames(rightName string) []string {
 func checkRunAs(runAs string) (string, error) {
 	user, isFixed := strings.CutPrefix(runAs, fixedUserPrefix)
 	if isFixed {
-		// Allow spaces here: a Windows account may be named NT SERVICE\queuectl, but checkAccount rejects
+		// Allow spaces here: a Windows account may be named NT SERVICE\queuectl, but checkAccountName rejects
 		// spaces.
-		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
+		if err := checkAccountName(strings.ReplaceAll(user, " ", "_")); err != nil {
 			return "", fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", runAs)
 		}
 	} else if runAs != RunAsService && runAs != RunAsSubmitter {
@@ -95,18 +95,18 @@ func checkSocketMode(mode string) (string, error) {
 }
 
 // parseAccountName returns the name unchanged. It returns an error if no account can have this name or number.
-func parseAccountName(name string) (string, error) { return name, checkAccount(name) }
+func parseAccountName(name string) (string, error) { return name, checkAccountName(name) }
 
-// accountNamesKey returns a setting that is a list of users and groups. The value "auto" is valid only for a
+// accountListSetting returns a setting that is a list of users and groups. The value "auto" is valid only for a
 // setting whose default is "auto".
-func accountNamesKey(name, defaultText string, target *string) Key {
-	return textKey(name, defaultText, target, func(text string) (string, error) {
+func accountListSetting(name, defaultText string, target *string) Setting {
+	return textSetting(name, defaultText, target, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
 			return "", fmt.Errorf("the list must not be empty; to allow no users, write \"none\"")
-		case len(list) > maxAccountNames:
-			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxAccountNames)
+		case len(list) > maxNamesPerAccessList:
+			return "", fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNamesPerAccessList)
 		case len(list) == 1 && (text == noneWord || text == autoWord && defaultText == autoWord):
 			return text, nil
 		}
@@ -117,7 +117,7 @@ func accountNamesKey(name, defaultText string, target *string) Key {
 			if strings.Contains(n, ",") {
 				return "", fmt.Errorf("%q contains a comma; separate names with spaces, like \"alice @staff\"", n)
 			}
-			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
+			if err := checkAccountName(strings.TrimPrefix(n, "@")); err != nil {
 				return "", err
 			}
 			if slices.Contains(list[:i], n) {
@@ -128,16 +128,16 @@ func accountNamesKey(name, defaultText string, target *string) Key {
 	})
 }
 
-// checkAccount returns an error if no user or group can have this name or number.
-func checkAccount(name string) error {
+// checkAccountName returns an error if no user or group can have this name or number.
+func checkAccountName(name string) error {
 	if name == "" || len(name) > maxAccountNameBytes || name[0] == '-' || strings.ContainsAny(name,
 		" \t\r\n\v\f\x00:,@*\"") {
 		return fmt.Errorf("%q is not a valid user or group name; a name must not start with -, and must not contain a "+
 			"space or any of : , @ * \"", name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
-		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
-			return fmt.Errorf("%q is not a valid uid or gid; the maximum is %d", name, uint64(maxID))
+		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxAccountID {
+			return fmt.Errorf("%q is not a valid uid or gid; the maximum is %d", name, uint64(maxAccountID))
 		}
 	}
 	return nil

@@ -27,12 +27,12 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := config.Layer{Origin: config.FromFlag, Values: map[string]string{}}
-	for i := range config.Keys() {
-		k := &config.Keys()[i]
-		if err := k.Check(k.Default); err != nil {
+	for i := range config.AllSettings() {
+		k := &config.AllSettings()[i]
+		if err := k.CheckValue(k.DefaultText); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
-		if k.Doc() == "" || c.Origin(k.Name) != config.FromDefault {
+		if k.Description() == "" || c.Origin(k.Name) != config.FromDefault {
 			t.Errorf("%s: has no text, or comes from %s", k.Name, c.Origin(k.Name))
 		}
 		shown.Values[k.Name] = k.ValueText(&c.Settings)
@@ -44,12 +44,12 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 // The setting web.hosts is a list of host names and IP addresses without ports.
-func TestWebHosts(t *testing.T) {
+func TestWebHostsAcceptsNamesWithoutPorts(t *testing.T) {
 	for text, want := range map[string]string{"none": "", "A.example b": "a.example b",
 		"[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
-		k, _, _ := config.FindKey("web.hosts", "")
+		k, _, _ := config.FindSetting("web.hosts", "")
 		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
-		if got := strings.Join(c.HostNames(), " "); (err != nil) != (want == "!") || err == nil && got != want {
+		if got := strings.Join(c.WebHostNames(), " "); (err != nil) != (want == "!") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	}
@@ -57,8 +57,8 @@ func TestWebHosts(t *testing.T) {
 
 // Every setting rejects an invalid value, with an error that names the setting.
 func TestSettingErrorsNameTheSetting(t *testing.T) {
-	for i := range config.Keys() {
-		k := &config.Keys()[i]
+	for i := range config.AllSettings() {
+		k := &config.AllSettings()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
 			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" &&
 				(k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" ||
@@ -67,7 +67,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 				continue
 			}
 			var e *queue.Error
-			if err := k.Check(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {
+			if err := k.CheckValue(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {
 				t.Errorf("%s = %q: got %v, want invalid %s", k.Name, bad, err, k.Name)
 			}
 		}
@@ -75,40 +75,40 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 }
 
 // An alias of a setting may have another unit than the setting. For example, job_timeout is in milliseconds.
-func TestAliases(t *testing.T) {
+func TestSettingAliasesConvertUnits(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
 		{"job_timeout", "1500", "timeout", "1.5"},
 		{"job-timeout", "90s", "timeout", "90s"}, {"Kill-After", "1s", "kill_after", "1s"},
 		{"job_timeout", "", "timeout", ""},
 	} {
-		k, text, err := config.FindKey(c[0], c[1])
+		k, text, err := config.FindSetting(c[0], c[1])
 		if err != nil || k.Name != c[2] || text != c[3] {
 			t.Errorf("%s = %s: got %v %q, %v, want %s = %s", c[0], c[1], k, text, err, c[2], c[3])
 		}
 	}
-	if _, _, err := config.FindKey("default_max_tries", "0"); err == nil {
+	if _, _, err := config.FindSetting("default_max_tries", "0"); err == nil {
 		t.Error("no run at all was taken")
 	}
-	if _, _, err := config.FindKey("max_retrys", ""); err == nil || !strings.Contains(err.Error(), `"max_retries"`) {
+	if _, _, err := config.FindSetting("max_retrys", ""); err == nil || !strings.Contains(err.Error(), `"max_retries"`) {
 		t.Errorf("got %v, want it to name max_retries", err)
 	}
 }
 
 // If two origins set the same setting, the stronger origin wins. OverriddenSettings then lists that setting for
 // the weaker origin.
-func TestStrongerOriginWins(t *testing.T) {
+func TestStrongerSettingOriginWins(t *testing.T) {
 	layers := []config.Layer{
 		newLayer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"),
-		newLayer(config.FromStored, "workers", "2", "max_retries", "2"),
+		newLayer(config.FromQueueStore, "workers", "2", "max_retries", "2"),
 		newLayer(config.FromEnv, "workers", "3"), newLayer(config.FromFlag, "workers", "4"),
 	}
 	c, err := config.Merge(layers...)
-	if err != nil || c.Workers != 4 || c.MaxRetries != 2 || c.Priority != 1 {
-		t.Fatalf("got %d, %d, %d, %v", c.Workers, c.MaxRetries, c.Priority, err)
+	if err != nil || c.Workers != 4 || c.MaxRetries != 2 || c.DefaultPriority != 1 {
+		t.Fatalf("got %d, %d, %d, %v", c.Workers, c.MaxRetries, c.DefaultPriority, err)
 	}
 	if got := []config.Origin{c.Origin("workers"), c.Origin("max_retries"), c.Origin("priority"),
-		c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromStored, config.FromFile,
+		c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromQueueStore, config.FromFile,
 		config.FromDefault}) {
 		t.Errorf("got origins %v", got)
 	}
@@ -121,8 +121,8 @@ func TestStrongerOriginWins(t *testing.T) {
 }
 
 // Merge copies the layers, so the caller may change them afterwards.
-func TestMergedSettingsAreACopy(t *testing.T) {
-	layers := []config.Layer{newLayer(config.FromFile, "workers", "1"), newLayer(config.FromStored)}
+func TestMergeCopiesItsLayers(t *testing.T) {
+	layers := []config.Layer{newLayer(config.FromFile, "workers", "1"), newLayer(config.FromQueueStore)}
 	c, err := config.Merge(layers...)
 	if err != nil {
 		t.Fatal(err)
@@ -135,32 +135,32 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 }
 
 // KeepUntilRestart keeps the old values of the settings that take effect only at a restart, and of no others.
-func TestKeepUntilRestart(t *testing.T) {
+func TestKeepUntilRestartRestoresOldValues(t *testing.T) {
 	old, _ := config.Merge()
-	c, err := config.Merge(newLayer(config.FromStored, "run_as", "submitter", "socket_mode", "0666",
+	c, err := config.Merge(newLayer(config.FromQueueStore, "run_as", "submitter", "socket_mode", "0666",
 		"socket_group", "wheel", "priority", "7"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.KeepUntilRestart(&old)
 	want := old.Settings
-	want.Priority = 7
+	want.DefaultPriority = 7
 	if c.Settings != want {
 		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
-	if got, want := c.PendingRestart(), []config.PendingSetting{{"run_as", "submitter", config.FromDefault},
+	if got, want := c.SettingsPendingRestart(), []config.PendingSetting{{"run_as", "submitter", config.FromDefault},
 		{"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got,
 		want) {
 		t.Errorf("waiting are %v, want %v", got, want)
 	}
 	if now, then := c.Origin("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault ||
-		then != config.FromStored {
+		then != config.FromQueueStore {
 		t.Errorf("run_as is of %s, from the next start of %s; want default, then stored", now, then)
 	}
 }
 
 // ReadEnv reads the variables that are named QUEUECTL_ followed by a setting. It ignores all others.
-func TestEnvironment(t *testing.T) {
+func TestReadEnvReadsSettingVariables(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
 		"odd"})
 	if want := map[string]string{"workers": "7", "timeout": "1.5"}; err != nil || !maps.Equal(l.Values, want) {

@@ -7,12 +7,12 @@ import (
 )
 
 // Each setting and each table of the settings file has a description. Nothing else has one.
-func TestDescriptionsMatchSettings(t *testing.T) {
+func TestEverySettingHasADescription(t *testing.T) {
 	var want []string
-	for _, k := range Keys() {
+	for _, k := range AllSettings() {
 		want = append(want, k.Name)
 	}
-	for _, table := range SettingsTables {
+	for _, table := range SettingsTableNames {
 		want = append(want, "["+table+"]")
 	}
 	slices.Sort(want)

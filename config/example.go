@@ -35,7 +35,7 @@ func Example() string {
 		"settings that differ. Write durations as text like \"90s\" or \"1h30m\", or as seconds, and sizes as text like " +
 		"\"64K\" or \"1MiB\", or as bytes."))
 	in := ""
-	for _, k := range Keys() {
+	for _, k := range AllSettings() {
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
@@ -44,11 +44,11 @@ func Example() string {
 			}
 			name = key
 		}
-		b.WriteString("\n" + commentLines(k.Doc()))
+		b.WriteString("\n" + commentLines(k.Description()))
 		if others := k.Aliases(); len(others) > 0 {
 			fmt.Fprintf(&b, "# (other accepted names: %s)\n", strings.Join(others, ", "))
 		}
-		value := k.Default
+		value := k.DefaultText
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
 		case value == "true", value == "false":

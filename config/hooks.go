@@ -16,24 +16,24 @@ import (
 type Webhook struct {
 	URL        string
 	Events     queue.HookEvents
-	Queues     []string // only jobs in these queues cause events; empty means all queues
+	OnlyQueues []string // only jobs in these queues cause events; empty means all queues
 	SecretFile string   // file with the secret that signs the requests
 }
 
-// Matches reports whether the webhook receives an event of a job in a queue.
-func (w *Webhook) Matches(event queue.HookEvents, queueName string) bool {
-	return w.Events&event != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, queueName))
+// WantsEvent reports whether the webhook receives an event of a job in a queue.
+func (w *Webhook) WantsEvent(event queue.HookEvents, queueName string) bool {
+	return w.Events&event != 0 && (len(w.OnlyQueues) == 0 || slices.Contains(w.OnlyQueues, queueName))
 }
 
 // These constants bound the webhooks in the settings file: their number, and the length of a URL in bytes.
 const (
-	maxWebhooks = 64
-	maxURLBytes = 2048
+	maxWebhooks        = 64
+	maxWebhookURLBytes = 2048
 )
 
-// hookKey returns the setting for a hook, a command that runs after events of any job.
-func hookKey(name string, target *string) Key {
-	return visibleToAdmins(parsedOrNoneKey(name, target, func(text string) (string, error) {
+// hookSetting returns the setting for a hook, a command that runs after events of any job.
+func hookSetting(name string, target *string) Setting {
+	return visibleOnlyToAdmins(parsedOrNoneSetting(name, target, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
 			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}
@@ -47,7 +47,7 @@ func checkWebhooks(text string) (string, error) {
 }
 
 // WebhooksByName parses the setting webhooks and returns the webhooks by name.
-func (s *Settings) WebhooksByName() map[string]Webhook { return must(parseWebhooks(s.Webhooks)) }
+func (s *Settings) WebhooksByName() map[string]Webhook { return mustParse(parseWebhooks(s.Webhooks)) }
 
 // SetWebhooks sets the setting "webhooks" from the table of the same name in a settings file. Each webhook in
 // the table has url and secret_file, and optionally events and queues.
@@ -56,7 +56,7 @@ func (l *Layer) SetWebhooks(table map[string]any) error {
 	if len(table) > 0 {
 		var err error
 		if text, err = json.Marshal(table); err != nil {
-			return queue.Invalid("webhooks", "%s", err)
+			return queue.InvalidField("webhooks", "%s", err)
 		}
 	}
 	return l.Set("webhooks", string(text))
@@ -74,10 +74,10 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		w, err := parseWebhook(value)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s: %w", queue.Clip(name), err)
+			return fmt.Errorf("%s: %w", queue.ClipForMessage(name), err)
 		case !queue.ValidID(name):
 			return fmt.Errorf("%q is not a valid webhook name; use letters, digits and . _ @ / -, starting with "+
-				"a letter or a digit", queue.Clip(name))
+				"a letter or a digit", queue.ClipForMessage(name))
 		case len(of) == maxWebhooks:
 			return fmt.Errorf("too many webhooks; the maximum is %d", maxWebhooks)
 		}
@@ -96,8 +96,8 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 		case "secret_file":
 			w.SecretFile, err = queue.DecodeJSONString(value)
 		case "queues":
-			if json.Unmarshal(value, &w.Queues) != nil ||
-				slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
+			if json.Unmarshal(value, &w.OnlyQueues) != nil ||
+				slices.ContainsFunc(w.OnlyQueues, func(q string) bool { return !queue.ValidQueueName(q) }) {
 				err = fmt.Errorf("must be a list of queue names, like [\"mail\"]")
 			}
 		case "events":
@@ -110,7 +110,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 			err = fmt.Errorf("is not a webhook field; use url, secret_file, events or queues")
 		}
 		if err != nil {
-			err = fmt.Errorf("%s %w", queue.Clip(name), err)
+			err = fmt.Errorf("%s %w", queue.ClipForMessage(name), err)
 		}
 		return err
 	})
@@ -119,9 +119,9 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	case err != nil:
 	case w.URL == "":
 		err = fmt.Errorf("url is missing; add the address to send requests to")
-	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURLBytes ||
+	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxWebhookURLBytes ||
 		strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
-		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxURLBytes)
+		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxWebhookURLBytes)
 	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') ||
 		strings.ContainsRune(w.SecretFile, 0):
 		err = fmt.Errorf("secret_file must be the absolute path of the file with the secret that signs the requests")
@@ -141,7 +141,7 @@ func parseHookEvents(eventNames []string) (events queue.HookEvents, err error) {
 		m, known := names[name]
 		if !known {
 			words := slices.Sorted(maps.Keys(names))
-			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name),
+			return 0, fmt.Errorf("contains the unknown event %q%s", queue.ClipForMessage(name),
 				cmp.Or(queue.DidYouMean(name, words), "; use "+strings.Join(words, ", ")))
 		}
 		events |= m

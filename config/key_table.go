@@ -12,95 +12,96 @@ import (
 // This file contains the table of settings. Its order is the order of the documentation. The descriptions of
 // the settings are in descriptions.txt.
 
-// keysOf returns the table of settings. Each row can read and write the value of its setting in s.
-func keysOf(s *Settings) []Key { return slices.Concat(jobKeys(s), serviceKeys(s)) }
+// settingsBoundTo returns the table of settings. Each row can read and write the value of its setting in s.
+func settingsBoundTo(s *Settings) []Setting { return slices.Concat(jobSettings(s), serviceSettings(s)) }
 
-// jobKeys returns the settings for jobs, workers, limits and retention.
-func jobKeys(s *Settings) []Key {
-	return []Key{
-		acceptWord(newKey("workers", "auto", &s.Workers, parseWorkers, strconv.Itoa), "auto", -1, &s.Workers),
-		integerKey("max_retries", "3", 0, queue.MaxAttempts-1, &s.MaxRetries),
-		durationKey("timeout", "0", 0, &s.Timeout),
-		numberKey("backoff_base", "2", math.SmallestNonzeroFloat64, 1e9, &s.BackoffBase),
-		choiceKey("backoff_strategy", "exponential", &s.BackoffStrategy, "exponential", "linear", "fixed"),
-		durationKey("backoff_max", "1h", time.Millisecond, &s.BackoffMax),
-		numberKey("jitter", "0", 0, 1, &s.BackoffJitter),
-		durationKey("job_retry_delay", "60s", 0, &s.JobRetryDelay),
+// jobSettings returns the settings for jobs, workers, limits and retention.
+func jobSettings(s *Settings) []Setting {
+	return []Setting{
+		withAdditionalWord(newSetting("workers", "auto", &s.Workers, parseWorkers, strconv.Itoa), "auto", -1, &s.Workers),
+		integerSetting("max_retries", "3", 0, queue.MaxAttempts-1, &s.MaxRetries),
+		durationSetting("timeout", "0", 0, &s.JobTimeout),
+		numberSetting("backoff_base", "2", math.SmallestNonzeroFloat64, 1e9, &s.BackoffBase),
+		choiceSetting("backoff_strategy", "exponential", &s.BackoffStrategy, "exponential", "linear", "fixed"),
+		durationSetting("backoff_max", "1h", time.Millisecond, &s.BackoffMax),
+		numberSetting("jitter", "0", 0, 1, &s.BackoffJitter),
+		durationSetting("job_retry_delay", "60s", 0, &s.JobRetryDelay),
 
-		durationKey("kill_after", "10s", 0, &s.KillAfter),
-		durationKey("output_grace", "500ms", 0, &s.OutputGrace),
-		sizeKey("output_limit", "1MiB", queue.MaxOutputLimit, &s.OutputLimit),
-		textOrNoneKey("job_tmpdir", &s.JobTmpdir, checkAbsolutePath),
+		durationSetting("kill_after", "10s", 0, &s.KillAfter),
+		durationSetting("output_grace", "500ms", 0, &s.OutputGrace),
+		byteSizeSetting("output_limit", "1MiB", queue.MaxOutputLimit, &s.OutputLimitBytes),
+		textOrNoneSetting("job_tmpdir", &s.JobTmpdir, checkAbsolutePath),
 
-		integerKey("priority", "5", -queue.MaxPriority, queue.MaxPriority, &s.Priority),
-		integerKey("priority_range", "10", 0, 2*queue.MaxPriority, &s.PriorityRange),
-		textKey("shell", defaultShell, &s.Shell, checkShell),
-		choiceKey("on_lost", "retry", &s.OnLost, "retry", "dead", "hold"),
-		choiceKey("scheduling", "aging", &s.Scheduling, "aging", "priority", "fifo"),
-		choiceKey("aging", "time", &s.Aging, "time", "enqueue"),
-		durationKey("aging_interval", "60s", time.Millisecond, &s.AgingInterval),
+		integerSetting("priority", "5", -queue.MaxPriority, queue.MaxPriority, &s.DefaultPriority),
+		integerSetting("priority_range", "10", 0, 2*queue.MaxPriority, &s.SubmitterPriorityRange),
+		textSetting("shell", defaultShell, &s.Shell, checkShell),
+		choiceSetting("on_lost", "retry", &s.OnLost, "retry", "dead", "hold"),
+		choiceSetting("scheduling", "aging", &s.SchedulingOrder, "aging", "priority", "fifo"),
+		choiceSetting("aging", "time", &s.AgingBasis, "time", "enqueue"),
+		durationSetting("aging_interval", "60s", time.Millisecond, &s.AgingInterval),
 
-		durationKey("worker_heartbeat_interval", "5s", time.Millisecond, &s.HeartbeatInterval),
-		durationKey("worker_timeout", "15s", time.Millisecond, &s.WorkerTimeout),
-		integerKey("max_pending", "0", 0, math.MaxInt32, &s.MaxPending),
-		integerKey("max_pending_per_user", "0", 0, math.MaxInt32, &s.MaxPendingPerUser),
-		acceptWord(sizeKey("max_bytes_per_user", "auto", maxOutputBytes, &s.MaxBytesPerUser), "auto", -1, &s.MaxBytesPerUser),
-		integerKey("max_running_per_user", "0", 0, maxConcurrencyLimit, &s.MaxRunningPerUser),
-		integerKey("max_connections", "1024", 16, maxConcurrencyLimit, &s.MaxConnections),
-		integerKey("max_connections_per_user", "256", 1, maxConcurrencyLimit, &s.MaxConnectionsPerUser),
-		durationKey("stop_timeout", "30s", 0, &s.StopTimeout),
-		durationKey("settle_delay", "5ms", 0, &s.SettleDelay),
+		durationSetting("worker_heartbeat_interval", "5s", time.Millisecond, &s.HeartbeatInterval),
+		durationSetting("worker_timeout", "15s", time.Millisecond, &s.WorkerTimeout),
+		integerSetting("max_pending", "0", 0, math.MaxInt32, &s.MaxPending),
+		integerSetting("max_pending_per_user", "0", 0, math.MaxInt32, &s.MaxPendingPerUser),
+		withAdditionalWord(byteSizeSetting("max_bytes_per_user", "auto", maxBytesLimit, &s.MaxBytesPerUser), "auto", -1,
+			&s.MaxBytesPerUser),
+		integerSetting("max_running_per_user", "0", 0, maxConcurrencyLimit, &s.MaxRunningPerUser),
+		integerSetting("max_connections", "1024", 16, maxConcurrencyLimit, &s.MaxConnections),
+		integerSetting("max_connections_per_user", "256", 1, maxConcurrencyLimit, &s.MaxConnectionsPerUser),
+		durationSetting("stop_timeout", "30s", 0, &s.StopTimeout),
+		durationSetting("settle_delay", "5ms", 0, &s.SettleCommitDelay),
 
-		durationOrNeverKey("retention_completed", "30d", &s.RetentionCompleted),
-		durationOrNeverKey("retention_cancelled", "30d", &s.RetentionCancelled),
-		durationOrNeverKey("retention_dead", "never", &s.RetentionDead),
-		integerKey("retention_max_jobs", "1000000", 0, math.MaxInt32, &s.RetentionMaxJobs),
-		durationOrNeverKey("retention_events", "7d", &s.RetentionEvents),
-		sizeKey("retention_output", "10GiB", maxOutputBytes, &s.RetentionOutputBytes),
+		durationOrNeverSetting("retention_completed", "30d", &s.RetentionCompleted),
+		durationOrNeverSetting("retention_cancelled", "30d", &s.RetentionCancelled),
+		durationOrNeverSetting("retention_dead", "never", &s.RetentionDead),
+		integerSetting("retention_max_jobs", "1000000", 0, math.MaxInt32, &s.RetentionMaxJobs),
+		durationOrNeverSetting("retention_events", "7d", &s.RetentionEvents),
+		byteSizeSetting("retention_output", "10GiB", maxBytesLimit, &s.RetentionOutputBytes),
 	}
 }
 
-// serviceKeys returns the settings for resources, webhooks, the log, accounts, the store, other nodes, hooks, rights,
-// traces and the web page.
-func serviceKeys(s *Settings) []Key {
-	return []Key{
-		textKey("resources", noneWord, &s.Resources, checkResources),
-		parsedOrNoneKey("hooks_user", &s.HooksUser, parseAccountName),
-		visibleToAdmins(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
-		choiceKey("log_level", "info", &s.LogLevel, "debug", "info", "warn", "error"),
-		choiceKey("log_format", "auto", &s.LogFormat, "auto", "text", "json"),
+// serviceSettings returns the settings for resources, webhooks, the log, accounts, the store, other nodes, hooks,
+// rights, traces and the web page.
+func serviceSettings(s *Settings) []Setting {
+	return []Setting{
+		textSetting("resources", noneWord, &s.Resources, checkResources),
+		parsedOrNoneSetting("hooks_user", &s.HooksUser, parseAccountName),
+		visibleOnlyToAdmins(textSetting("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
+		choiceSetting("log_level", "info", &s.LogLevel, "debug", "info", "warn", "error"),
+		choiceSetting("log_format", "auto", &s.LogFormat, "auto", "text", "json"),
 
-		textKey("run_as", RunAsService, &s.RunAs, checkRunAs),
-		textKey("socket_mode", "0600", &s.SocketMode, checkSocketMode),
-		parsedOrNoneKey("socket_group", &s.SocketGroup, parseAccountName),
-		visibleToAdmins(textKey("store", StoreSQLite, &s.Store, parseStore)),
-		textOrNoneKey("store_file", &s.StoreFile, checkStoreFile),
-		textOrNoneKey("store_roles", &s.StoreRoles, checkRoles),
+		textSetting("run_as", RunAsService, &s.RunAs, checkRunAs),
+		textSetting("socket_mode", "0600", &s.SocketMode, checkSocketMode),
+		parsedOrNoneSetting("socket_group", &s.SocketGroup, parseAccountName),
+		visibleOnlyToAdmins(textSetting("store", StoreSQLite, &s.Store, parseStore)),
+		textOrNoneSetting("store_file", &s.StoreFile, checkStoreFile),
+		textOrNoneSetting("store_roles", &s.StoreRoleUsers, checkStoreRoles),
 
-		textOrNoneKey("node", &s.Node, checkNode),
-		textOrNoneKey("node_labels", &s.NodeLabels, checkNodeLabels),
-		durationKey("node_lease", "30s", 2*time.Second, &s.NodeLease),
-		choiceKey("on_partition", "stop", &s.OnPartition, "stop", "continue"),
+		textOrNoneSetting("node", &s.NodeName, checkNode),
+		textOrNoneSetting("node_labels", &s.NodeLabels, checkNodeLabels),
+		durationSetting("node_lease", "30s", 2*time.Second, &s.NodeLease),
+		choiceSetting("on_partition", "stop", &s.OnPartition, "stop", "continue"),
 
-		hookKey("hooks.on_completed", &s.Hooks.OnCompleted),
-		hookKey("hooks.on_failed", &s.Hooks.OnFailed),
-		hookKey("hooks.on_dead", &s.Hooks.OnDead),
-		hookKey("hooks.on_ended", &s.Hooks.OnEnded),
+		hookSetting("hooks.on_completed", &s.Hooks.OnCompleted),
+		hookSetting("hooks.on_failed", &s.Hooks.OnFailed),
+		hookSetting("hooks.on_dead", &s.Hooks.OnDead),
+		hookSetting("hooks.on_ended", &s.Hooks.OnEnded),
 
-		accountNamesKey("access.read", noneWord, &s.AccessRead),
-		accountNamesKey("access.submit", autoWord, &s.AccessSubmit),
-		accountNamesKey("access.operate", noneWord, &s.AccessOperate),
-		accountNamesKey("access.admin", autoWord, &s.AccessAdmin),
+		accountListSetting("access.read", noneWord, &s.AccountsWithRead),
+		accountListSetting("access.submit", autoWord, &s.AccountsWithSubmit),
+		accountListSetting("access.operate", noneWord, &s.AccountsWithOperate),
+		accountListSetting("access.admin", autoWord, &s.AccountsWithAdmin),
 
-		textOrNoneKey("traces.endpoint", &s.TracesEndpoint, checkCollectorURL),
+		textOrNoneSetting("traces.endpoint", &s.TracesEndpoint, checkCollectorURL),
 
-		textOrNoneKey("web.listen", &s.WebListen, checkListenAddress),
-		choiceKey("web.anonymous", noneWord, &s.WebAnonymous, noneWord, "read"),
-		choiceKey("web.metrics_anonymous", "false", &s.WebMetrics, "false", "true"),
-		parsedOrNoneKey(webHostsKey, &s.WebHosts, parseWebHosts),
-		textOrNoneKey("web.tls_cert", &s.WebTLSCert, checkAbsolutePath),
-		textOrNoneKey("web.tls_key", &s.WebTLSKey, checkAbsolutePath),
-		choiceKey("web.tls", noneWord, &s.WebTLS, noneWord, "proxy"),
+		textOrNoneSetting("web.listen", &s.WebListen, checkListenAddress),
+		choiceSetting("web.anonymous", noneWord, &s.AnonymousWebRight, noneWord, "read"),
+		choiceSetting("web.metrics_anonymous", "false", &s.AnonymousWebMetrics, "false", "true"),
+		parsedOrNoneSetting(webHostsSettingName, &s.WebHosts, parseWebHosts),
+		textOrNoneSetting("web.tls_cert", &s.WebTLSCert, checkAbsolutePath),
+		textOrNoneSetting("web.tls_key", &s.WebTLSKey, checkAbsolutePath),
+		choiceSetting("web.tls", noneWord, &s.WebTLSMode, noneWord, "proxy"),
 	}
 }
 
@@ -110,22 +111,22 @@ var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "
 	"job_tmpdir"}
 
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
-func (k *Key) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
+func (k *Setting) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
-// KeepUntilRestart restores the old values of the settings that take effect only at a restart. PendingRestart
+// KeepUntilRestart restores the old values of the settings that take effect only at a restart. SettingsPendingRestart
 // then returns the new values, which take effect later. Origin returns the origin of the restored value.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
-	oldKeys := keysOf(&old.Settings)
-	for i, k := range keysOf(&c.Settings) {
+	oldKeys := settingsBoundTo(&old.Settings)
+	for i, k := range settingsBoundTo(&c.Settings) {
 		if !k.NeedsRestart() {
 			continue
 		}
-		value, current := k.get(), oldKeys[i].get()
+		value, current := k.getAsText(), oldKeys[i].getAsText()
 		if value != current {
 			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.Origin(k.Name)})
 		}
-		if err := k.set(current); err != nil {
+		if err := k.setFromText(current); err != nil {
 			panic("config: cannot restore " + k.Name + ": " + err.Error())
 		}
 	}
@@ -136,4 +137,4 @@ func (c *Config) KeepUntilRestart(old *Config) {
 var perNodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
 // IsPerNode reports whether the setting is one of perNodeSettings, which cannot be stored in the queue.
-func (k *Key) IsPerNode() bool { return slices.Contains(perNodeSettings, k.Name) }
+func (k *Setting) IsPerNode() bool { return slices.Contains(perNodeSettings, k.Name) }

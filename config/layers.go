@@ -15,12 +15,12 @@ type Origin string
 
 // These are the origins, from the weakest to the strongest. A stronger origin overrides a weaker one.
 const (
-	FromDefault Origin = "default"
-	FromFile    Origin = "file"
-	FromStored  Origin = "stored" // set by `queuectl config set`, and stored in the queue
-	FromEnv     Origin = "environment"
-	FromFlag    Origin = "flag"
-	FromRunning Origin = "running" // set by a user until the service restarts; used only for the setting workers
+	FromDefault        Origin = "default"
+	FromFile           Origin = "file"
+	FromQueueStore     Origin = "stored" // set by `queuectl config set`, and stored in the queue
+	FromEnv            Origin = "environment"
+	FromFlag           Origin = "flag"
+	FromRunningService Origin = "running" // set by a user until the service restarts; used only for the setting workers
 )
 
 // Layer holds the settings that come from one origin. Values maps the name of a setting to its value as text.
@@ -39,12 +39,12 @@ type Config struct {
 
 // PendingSetting is a setting whose new value takes effect when the service restarts.
 type PendingSetting struct {
-	Name, Value   string
-	CurrentOrigin Origin // origin of the value that is in effect until the restart
+	Name, NewValue string
+	CurrentOrigin  Origin // origin of the value that is in effect until the restart
 }
 
-// PendingRestart returns the settings that get a new value when the service restarts.
-func (c *Config) PendingRestart() []PendingSetting { return c.pendingSettings }
+// SettingsPendingRestart returns the settings that get a new value when the service restarts.
+func (c *Config) SettingsPendingRestart() []PendingSetting { return c.pendingSettings }
 
 // Merge applies layers to the defaults, in the given order, and checks the values. A later layer overrides an
 // earlier one. Merge copies the layers, so the caller may change them later.
@@ -54,9 +54,9 @@ func Merge(layers ...Layer) (Config, error) {
 		c.layers[i].Values = maps.Clone(layers[i].Values)
 	}
 	var errs []error
-	for _, k := range keysOf(&c.Settings) {
-		text, origin := c.strongestValue(k.Name, k.Default)
-		if err := k.set(text); err != nil {
+	for _, k := range settingsBoundTo(&c.Settings) {
+		text, origin := c.strongestValue(k.Name, k.DefaultText)
+		if err := k.setFromText(text); err != nil {
 			errs = append(errs, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
 		}
 	}
@@ -67,28 +67,28 @@ func Merge(layers ...Layer) (Config, error) {
 }
 
 // Origin returns the origin of the value that is in effect for a setting.
-func (c *Config) Origin(name string) Origin {
+func (c *Config) Origin(settingName string) Origin {
 	for _, w := range c.pendingSettings {
-		if w.Name == name {
+		if w.Name == settingName {
 			return w.CurrentOrigin
 		}
 	}
-	return c.StrongestOrigin(name)
+	return c.StrongestOrigin(settingName)
 }
 
 // StrongestOrigin returns the strongest origin that sets a setting. The value from this origin may take effect
 // only at the next restart of the service.
-func (c *Config) StrongestOrigin(name string) Origin {
-	_, origin := c.strongestValue(name, "")
+func (c *Config) StrongestOrigin(settingName string) Origin {
+	_, origin := c.strongestValue(settingName, "")
 	return origin
 }
 
 // strongestValue returns the value of a setting in the last layer that contains the setting, and the origin of
 // that layer. If no layer contains the setting, it returns defaultText and FromDefault.
-func (c *Config) strongestValue(name, defaultText string) (text string, origin Origin) {
+func (c *Config) strongestValue(settingName, defaultText string) (text string, origin Origin) {
 	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
-		if v, ok := l.Values[name]; ok {
+		if v, ok := l.Values[settingName]; ok {
 			text, origin = v, l.Origin
 		}
 	}
@@ -113,24 +113,24 @@ func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 
 // Set sets a setting to a value from a TOML file: text, a number, true, false or, for some settings, a list of
 // names. Errors contain the name of the setting.
-func (l *Layer) Set(name string, value any) error {
+func (l *Layer) Set(settingName string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
 	default:
-		if _, _, err := FindKey(name, ""); err != nil {
+		if _, _, err := FindSetting(settingName, ""); err != nil {
 			return err
 		}
 		list, ok := v.([]any)
-		if !ok || !isListSetting(name) {
-			return queue.Invalid(name, "the value must be text, a number, true or false")
+		if !ok || !isListSetting(settingName) {
+			return queue.InvalidField(settingName, "the value must be text, a number, true or false")
 		}
 		text, err := formatNameList(list)
 		if err != nil {
-			return queue.Invalid(name, "%s", err)
+			return queue.InvalidField(settingName, "%s", err)
 		}
 		value = text
 	}
-	k, text, err := FindKey(name, fmt.Sprint(value))
+	k, text, err := FindSetting(settingName, fmt.Sprint(value))
 	if err != nil {
 		return err
 	}
@@ -139,10 +139,11 @@ func (l *Layer) Set(name string, value any) error {
 		if len(names) == 1 {
 			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
 		}
-		return queue.Invalid(name, "given twice, under two names; keep only one of: %s", strings.Join(names, ", "))
+		return queue.InvalidField(settingName, "given twice, under two names; keep only one of: %s",
+			strings.Join(names, ", "))
 	}
 	l.Values[k.Name] = text
-	return k.Check(text)
+	return k.CheckValue(text)
 }
 
 // formatNameList converts a list of names to the text of a setting.
@@ -177,12 +178,12 @@ func ReadEnv(environ []string) (Layer, error) {
 		if !ours {
 			continue
 		}
-		k, text, err := FindKey(bare, value)
-		if k == nil && err != nil && !isKeyAlias(bare) {
+		k, text, err := FindSetting(bare, value)
+		if k == nil && err != nil && !isSettingAlias(bare) {
 			continue // other variables, such as QUEUECTL_SOCKET, are not settings
 		}
 		if err == nil {
-			err = k.Check(text)
+			err = k.CheckValue(text)
 		}
 		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
 			// Use only the message of the error, because the new text already names the variable.
@@ -193,6 +194,6 @@ func ReadEnv(environ []string) (Layer, error) {
 	return l, nil
 }
 
-func isKeyAlias(name string) bool {
-	return slices.ContainsFunc(keyAliases, func(s keyAlias) bool { return strings.EqualFold(s.alias, name) })
+func isSettingAlias(name string) bool {
+	return slices.ContainsFunc(settingAliases, func(s settingAlias) bool { return strings.EqualFold(s.name, name) })
 }

@@ -3,28 +3,28 @@ package config
 // Paths holds the paths that a service uses.
 type Paths struct {
 	StateDir     string // state directory, which contains the database
-	Socket       string // path of the control socket; on Windows, name of the pipe
+	SocketPath   string // path of the control socket; on Windows, name of the pipe
 	SettingsFile string
 }
 
 // These are names of files in the directories of a service.
 const (
 	SettingsFileName = "queuectl.toml"
-	LogName          = "queuectl.log"
+	LogFileName      = "queuectl.log"
 	// BothServicesMarkerName is the name of an empty file. queuectl creates the file after it has informed the
 	// user that the machine has a system service in addition to the user's own service.
 	BothServicesMarkerName = "both-services"
 
-	// ServiceLogName is the file name of the log of the system service on Windows. On Linux, the log is in the
+	// WindowsServiceLogName is the file name of the log of the system service on Windows. On Linux, the log is in the
 	// journal.
-	ServiceLogName = "service.log"
+	WindowsServiceLogName = "service.log"
 )
 
-// RunnerDir is the directory of the runners that run as root. The file RunnerPolicy lists the users whose jobs
-// these runners may run.
+// RootRunnerDir is the directory of the runners that run as root. The file RootRunnerPolicyFile lists the users whose
+// jobs these runners may run.
 const (
-	RunnerDir    = "/var/lib/queuectl-runner"
-	RunnerPolicy = "/etc/queuectl/runner.conf"
+	RootRunnerDir        = "/var/lib/queuectl-runner"
+	RootRunnerPolicyFile = "/etc/queuectl/runner.conf"
 )
 
 // ServiceKind says which users a service is for and where its files are.

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maxID is the highest uid or gid.
-const maxID = 1<<32 - 2
+// maxAccountID is the highest uid or gid.
+const maxAccountID = 1<<32 - 2
 
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
@@ -21,15 +21,16 @@ const socketName = "queuectl.sock"
 // the settings.
 const xdgDirName = "queuectl"
 
-// PathsIn returns the paths of a service whose files are all in one directory.
-func PathsIn(dir string) Paths {
-	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName), SettingsFile: filepath.Join(dir, SettingsFileName)}
+// PathsInDir returns the paths of a service whose files are all in one directory.
+func PathsInDir(dir string) Paths {
+	return Paths{StateDir: dir, SocketPath: filepath.Join(dir, socketName),
+		SettingsFile: filepath.Join(dir, SettingsFileName)}
 }
 
 // PathsOfSocket returns the paths of the service that listens on a socket. It returns false if the socket's
 // file name is not socketName, because then the other files may be in another directory.
 func PathsOfSocket(socket string) (Paths, bool) {
-	return PathsIn(filepath.Dir(socket)), filepath.Base(socket) == socketName
+	return PathsInDir(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
 
 // defaultShell is the default shell for the commands of jobs.
@@ -37,7 +38,7 @@ const defaultShell = "/bin/sh -c"
 
 // SystemPaths returns the paths of the system service.
 func SystemPaths() Paths {
-	return Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+	return Paths{StateDir: "/var/lib/queuectl", SocketPath: "/run/queuectl/queuectl.sock",
 		SettingsFile: "/etc/queuectl/queuectl.toml"}
 }
 
@@ -58,14 +59,14 @@ func UserPaths() (Paths, error) {
 		}
 	}
 	dir := filepath.Join(state, xdgDirName)
-	return Paths{StateDir: dir, Socket: filepath.Join(dir, socketName),
+	return Paths{StateDir: dir, SocketPath: filepath.Join(dir, socketName),
 		SettingsFile: filepath.Join(config, xdgDirName, SettingsFileName)}, nil
 }
 
-// CheckOwner returns an error if root would create the state directory in the home directory of another
-// account, as happens with `sudo -E`. That account could not use the files. CheckOwner does not check other
+// CheckHomeOwner returns an error if root would create the state directory in the home directory of another
+// account, as happens with `sudo -E`. That account could not use the files. CheckHomeOwner does not check other
 // callers: without write permission, they fail later, when the directory is created.
-func (p Paths) CheckOwner() error {
+func (p Paths) CheckHomeOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
 	}

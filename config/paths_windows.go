@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxID is the highest number of a user or group. It is the highest integer up to which JSON numbers are exact.
-const maxID = 1<<53 - 1
+// maxAccountID is the highest number of a user or group. It is the highest integer up to which JSON numbers are exact.
+const maxAccountID = 1<<53 - 1
 
 // pipeNamePrefix is the prefix for the pipe names of services.
 const pipeNamePrefix = `\\.\pipe\queuectl`
 
-// PathsIn returns the paths of a service whose files are all in one directory. The name of its pipe is global,
+// PathsInDir returns the paths of a service whose files are all in one directory. The name of its pipe is global,
 // so it contains a hash of the directory's path: the first 16 hexadecimal digits of the SHA-256. The hashed
 // path is absolute and lower-case, with long names, so every spelling of the path results in the same pipe.
-func PathsIn(dir string) Paths {
+func PathsInDir(dir string) Paths {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
 		path = expandShortNames(whole)
 	}
 	sum := sha256.Sum256([]byte(strings.ToLower(path)))
-	return Paths{StateDir: dir, Socket: pipeNamePrefix + "-" + hex.EncodeToString(sum[:8]),
+	return Paths{StateDir: dir, SocketPath: pipeNamePrefix + "-" + hex.EncodeToString(sum[:8]),
 		SettingsFile: filepath.Join(dir,
 			SettingsFileName)}
 }
@@ -64,7 +64,7 @@ func SystemPaths() Paths {
 		data = `C:\ProgramData`
 	}
 	dir := filepath.Join(data, "queuectl")
-	return Paths{StateDir: dir, Socket: pipeNamePrefix, SettingsFile: filepath.Join(dir, SettingsFileName)}
+	return Paths{StateDir: dir, SocketPath: pipeNamePrefix, SettingsFile: filepath.Join(dir, SettingsFileName)}
 }
 
 // UserPaths returns the paths of the user's own service.
@@ -73,9 +73,9 @@ func UserPaths() (Paths, error) {
 	if !filepath.IsAbs(local) {
 		return Paths{}, errors.New("the variable LOCALAPPDATA is not set to an absolute path; set it, or use --dir DIR")
 	}
-	return PathsIn(filepath.Join(local, "queuectl")), nil
+	return PathsInDir(filepath.Join(local, "queuectl")), nil
 }
 
-// CheckOwner always returns nil: on Windows, files that an administrator creates in a home directory inherit
+// CheckHomeOwner always returns nil: on Windows, files that an administrator creates in a home directory inherit
 // its access rights.
-func (p Paths) CheckOwner() error { return nil }
+func (p Paths) CheckHomeOwner() error { return nil }

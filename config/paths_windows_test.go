@@ -12,46 +12,47 @@ import (
 )
 
 // The name of the pipe depends on which directory the service uses, but not on how the path is spelled.
-func TestPipeNameFollowsDirectory(t *testing.T) {
-	want := PathsIn(`C:\Users\alice\jobs`).Socket
+func TestPipeNameDependsOnlyOnDirectory(t *testing.T) {
+	want := PathsInDir(`C:\Users\alice\jobs`).SocketPath
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
 		t.Errorf("got %s", want)
 	}
 	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`,
 		`C:/Users/alice/jobs`} {
-		if got := PathsIn(same).Socket; got != want {
+		if got := PathsInDir(same).SocketPath; got != want {
 			t.Errorf("%s: got %s, want %s", same, got, want)
 		}
 	}
 	for _, other := range []string{`C:\Users\alice\jobs2`, `D:\Users\alice\jobs`} {
-		if got := PathsIn(other).Socket; got == want {
+		if got := PathsInDir(other).SocketPath; got == want {
 			t.Errorf("%s has the same pipe", other)
 		}
 	}
-	if PathsIn("jobs").Socket == PathsIn(`C:\jobs`).Socket || !strings.HasPrefix(PathsIn("jobs").Socket,
-		pipeNamePrefix+"-") {
-		t.Errorf("a relative directory: %s", PathsIn("jobs").Socket)
+	if PathsInDir("jobs").SocketPath == PathsInDir(`C:\jobs`).SocketPath ||
+		!strings.HasPrefix(PathsInDir("jobs").SocketPath,
+			pipeNamePrefix+"-") {
+		t.Errorf("a relative directory: %s", PathsInDir("jobs").SocketPath)
 	}
 	if _, ok := PathsOfSocket(want); ok {
 		t.Error("a directory was found by the name of its pipe")
 	}
-	if got := SystemPaths().Socket; got != `\\.\pipe\queuectl` {
+	if got := SystemPaths().SocketPath; got != `\\.\pipe\queuectl` {
 		t.Errorf("the pipe of the system service is %s", got)
 	}
 }
 
-// An account may be given by its number, up to maxID, by its name or by its SID.
-func TestAccountsByNumberNameOrSID(t *testing.T) {
+// An account may be given by its number, up to maxAccountID, by its name or by its SID.
+func TestAccountSettingAcceptsNumberNameOrSID(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
 		`CORP\alice`: true, "S-1-5-32-545": true} {
-		if err := checkAccount(name); (err == nil) != want {
+		if err := checkAccountName(name); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 // A directory has the same pipe under its long and its short name, whether or not the directory exists.
-func TestDirectoryHasOnePipe(t *testing.T) {
+func TestLongAndShortDirectoryNamesSharePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a directory with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {
 		t.Fatal(err)
@@ -67,16 +68,16 @@ func TestDirectoryHasOnePipe(t *testing.T) {
 	}
 	short := windows.UTF16ToString(buf[:n])
 	if short == parent {
-		skip.Missing(t, "short names", "needs a drive that gives directories short names; "+
+		skip.MissingRequirement(t, "short names", "needs a drive that gives directories short names; "+
 			".ci/run runs it under Wine, which gives them")
 	}
-	before := PathsIn(filepath.Join(short, "queue")).Socket
+	before := PathsInDir(filepath.Join(short, "queue")).SocketPath
 	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{filepath.Join(short, "queue"), filepath.Join(parent, "queue"),
 		filepath.Join(parent, "QUEUE") + `\.`} {
-		if got := PathsIn(dir).Socket; got != before {
+		if got := PathsInDir(dir).SocketPath; got != before {
 			t.Errorf("%s has pipe %s, want %s", dir, got, before)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 // Resource is a limited resource of the machine, such as its GPUs. Jobs reserve units of it, for example single
 // GPUs.
 type Resource struct {
-	IDs         []string // ids of the units; "0", "1", … if the settings contain only a count
+	UnitIDs     []string // ids of the units; "0", "1", … if the settings contain only a count
 	EnvVariable string   // environment variable of a job that contains the ids of its units; "" means none
 }
 
 // These constants limit what the table "resources" of the settings file may contain.
 const (
-	maxResources   = 64
-	maxUnits       = 1024 // maximum number of units of one resource
-	maxUnitIDBytes = 128  // maximum length of the id of a unit, in bytes
+	maxResources        = 64
+	maxUnitsPerResource = 1024 // maximum number of units of one resource
+	maxUnitIDBytes      = 128  // maximum length of the id of a unit, in bytes
 )
 
 // SetResources sets the setting "resources" from the table of the same name in a settings file. Each resource
@@ -31,7 +31,8 @@ func (l *Layer) SetResources(table map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		fields, isTable := table[name].(map[string]any)
 		if !isTable {
-			return queue.Invalid("resources."+name, "must be a table [resources.%s] with count or ids", queue.Clip(name))
+			return queue.InvalidField("resources."+name, "must be a table [resources.%s] with count or ids",
+				queue.ClipForMessage(name))
 		}
 		text, err := formatResource(name, fields)
 		if err != nil {
@@ -49,7 +50,7 @@ func (l *Layer) SetResources(table map[string]any) error {
 func formatResource(name string, fields map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		fieldPath := fmt.Sprintf("resources.%s.%s", queue.Clip(name), queue.Clip(key))
+		fieldPath := fmt.Sprintf("resources.%s.%s", queue.ClipForMessage(name), queue.ClipForMessage(key))
 		switch v := fields[key].(type) {
 		case int64:
 			if key == "count" && fields["ids"] == nil {
@@ -60,7 +61,8 @@ func formatResource(name string, fields map[string]any) (string, error) {
 			words := make([]string, len(v))
 			for i := range v {
 				if words[i] = fmt.Sprint(v[i]); strings.ContainsAny(words[i], ", \t\n") {
-					return "", queue.Invalid(fieldPath, "%q contains a comma or a space; use an id without them", queue.Clip(words[i]))
+					return "", queue.InvalidField(fieldPath, "%q contains a comma or a space; use an id without them",
+						queue.ClipForMessage(words[i]))
 				}
 			}
 			if key == "ids" && fields["count"] == nil {
@@ -73,7 +75,7 @@ func formatResource(name string, fields map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.Invalid(fieldPath,
+		return "", queue.InvalidField(fieldPath,
 			"not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not both), "+
 				"and optionally env = \"NAME\"")
 	}
@@ -82,14 +84,14 @@ func formatResource(name string, fields map[string]any) (string, error) {
 
 // checkResources checks a list of resources, separated by spaces. Each has the form NAME=COUNT or NAME=[ID,ID].
 // A resource may end in >VARIABLE, which names its environment variable.
-func checkResources(text string) (string, error) {
-	_, err := parseResources(text)
-	return strings.Join(strings.Fields(text), " "), err
+func checkResources(resourcesText string) (string, error) {
+	_, err := parseResources(resourcesText)
+	return strings.Join(strings.Fields(resourcesText), " "), err
 }
 
 // ResourcesByName returns the resources of this machine.
 func (s *Settings) ResourcesByName() map[string]Resource {
-	return must(parseResources(s.Resources))
+	return mustParse(parseResources(s.Resources))
 }
 
 func parseResources(text string) (map[string]Resource, error) {
@@ -106,10 +108,10 @@ func parseResources(text string) (map[string]Resource, error) {
 			return nil, fmt.Errorf("%s is listed twice; list each resource once", name)
 		case !queue.ValidID(name):
 			return nil, fmt.Errorf("%q is not a valid resource name; write the names and amounts of all resources, like "+
-				"gpu=2 license=5", queue.Clip(name))
+				"gpu=2 license=5", queue.ClipForMessage(name))
 		case hasEnv && (!isVariableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
-				"a name like GPU_IDS", queue.Clip(env), name)
+				"a name like GPU_IDS", queue.ClipForMessage(env), name)
 		case len(resources) == maxResources:
 			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
@@ -132,25 +134,25 @@ func parseUnitIDs(text string) (ids []string, err error) {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
 			if slices.Contains(ids[:i], id) {
-				return nil, fmt.Errorf("unit %q is listed twice; list each unit once", queue.Clip(id))
+				return nil, fmt.Errorf("unit %q is listed twice; list each unit once", queue.ClipForMessage(id))
 			}
 			if id == "" || len(id) > maxUnitIDBytes || strings.ContainsAny(id, "[]>=") {
 				return nil, fmt.Errorf("%q is not a valid unit id; use up to %d bytes, but none of the characters []>=",
-					queue.Clip(id), maxUnitIDBytes)
+					queue.ClipForMessage(id), maxUnitIDBytes)
 			}
 		}
 	} else {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("%q is neither a number of units nor a list of unit ids; write it like 2 or [0,1]",
-				queue.Clip(text))
+				queue.ClipForMessage(text))
 		}
-		for i := range min(n, maxUnits+1) {
+		for i := range min(n, maxUnitsPerResource+1) {
 			ids = append(ids, strconv.Itoa(i))
 		}
 	}
-	if len(ids) > maxUnits {
-		return nil, fmt.Errorf("too many units of one resource; the maximum is %d", maxUnits)
+	if len(ids) > maxUnitsPerResource {
+		return nil, fmt.Errorf("too many units of one resource; the maximum is %d", maxUnitsPerResource)
 	}
 	return ids, nil
 }

@@ -41,7 +41,7 @@ func checkNode(name string) error {
 const maxNodeLabels = 64
 
 func checkNodeLabels(text string) error {
-	return checkPairs("label", maxNodeLabels, text, func(word, label, value string) error {
+	return checkNameValuePairs("label", maxNodeLabels, text, func(word, label, value string) error {
 		if queue.ValidID(label) && queue.ValidID(value) && len(word) <= queue.MaxKeyBytes {
 			return nil
 		}
@@ -50,10 +50,11 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkPairs returns an error unless the text consists of words of the form NAME=VALUE, 1 to maxPairs of them,
+// checkNameValuePairs returns an error unless the text consists of words of the form NAME=VALUE, 1 to maxPairs of them,
 // with different names. The function check returns an error for an invalid word. pairNoun is the word for a
 // pair in errors.
-func checkPairs(pairNoun string, maxPairs int, text string, check func(word, name, value string) error) error {
+func checkNameValuePairs(pairNoun string, maxPairs int, text string,
+	checkPair func(word, name, value string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > maxPairs {
 		return fmt.Errorf("wrong number of %ss (%d); use 1 to %d", pairNoun, len(words), maxPairs)
@@ -61,7 +62,7 @@ func checkPairs(pairNoun string, maxPairs int, text string, check func(word, nam
 	seen := map[string]bool{}
 	for _, word := range words {
 		name, value, _ := strings.Cut(word, "=")
-		if err := check(word, name, value); err != nil {
+		if err := checkPair(word, name, value); err != nil {
 			return err
 		}
 		if seen[name] {
@@ -72,8 +73,8 @@ func checkPairs(pairNoun string, maxPairs int, text string, check func(word, nam
 	return nil
 }
 
-// parsePairs returns words of the form NAME=VALUE as a map.
-func parsePairs(text string) map[string]string {
+// parseNameValuePairs returns words of the form NAME=VALUE as a map.
+func parseNameValuePairs(text string) map[string]string {
 	values := map[string]string{}
 	for word := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(word, "=")
@@ -82,19 +83,19 @@ func parsePairs(text string) map[string]string {
 	return values
 }
 
-// LabelsOfNode returns the setting node_labels, the labels of this node, as a map.
-func (s *Settings) LabelsOfNode() map[string]string { return parsePairs(s.NodeLabels) }
+// NodeLabelsByName returns the setting node_labels, the labels of this node, as a map.
+func (s *Settings) NodeLabelsByName() map[string]string { return parseNameValuePairs(s.NodeLabels) }
 
 func parseStore(text string) (string, error) {
 	if text == StoreSQLite {
 		return text, nil
 	}
-	return text, checkStore(text)
+	return text, checkStoreURL(text)
 }
 
-// checkStore returns an error if storeURL is not the URL of a PostgreSQL database. The URL may contain a
+// checkStoreURL returns an error if storeURL is not the URL of a PostgreSQL database. The URL may contain a
 // password, so errors do not contain it.
-func checkStore(storeURL string) error {
+func checkStoreURL(storeURL string) error {
 	u, err := url.Parse(storeURL)
 	switch {
 	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(storeURL) > maxStoreURLBytes ||
@@ -119,53 +120,54 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.Invalid("store_file", `cannot be combined with the setting "store"; remove one of the two`)
+		return "", queue.InvalidField("store_file", `cannot be combined with the setting "store"; remove one of the two`)
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credentialPrefix); handed {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
-			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
-				"to the service's unit", name)
+			return "",
+				queue.InvalidField("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
+					"to the service's unit", name)
 		}
 		path = filepath.Join(dir, name)
 	}
-	return ReadStoreFile("store_file", path)
+	return ReadStoreURLFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. optionName is the setting or flag that contains the
+// ReadStoreURLFile reads the URL of a database from a file. settingOrFlagName is the setting or flag that contains the
 // path; it is part of errors.
-func ReadStoreFile(optionName, path string) (string, error) {
+func ReadStoreURLFile(settingOrFlagName, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", queue.Invalid(optionName, "the file with the database URL cannot be read: %v", err)
+		return "", queue.InvalidField(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxStoreURLBytes+1))
 	if err != nil {
-		return "", queue.Invalid(optionName, "the file with the database URL cannot be read: %v", err)
+		return "", queue.InvalidField(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
 	}
 	text := string(bytes.TrimSpace(raw))
-	if err := checkStore(text); err != nil {
-		return "", queue.Invalid(optionName, "the content of %s %v", path, err)
+	if err := checkStoreURL(text); err != nil {
+		return "", queue.InvalidField(settingOrFlagName, "the content of %s %v", path, err)
 	}
 	return text, nil
 }
 
 // These are the limits of the setting store_roles.
 const (
-	maxRoles     = 256
-	maxRoleBytes = 63 // the limit of PostgreSQL for a name
+	maxStoreRoles     = 256
+	maxStoreRoleBytes = 63 // the limit of PostgreSQL for a name
 )
 
-func checkRoles(text string) error {
-	return checkPairs("role", maxRoles, text, func(word, role, user string) error {
-		if role == "" || user == "" || len(role) > maxRoleBytes || len(user) > maxAccountNameBytes {
+func checkStoreRoles(text string) error {
+	return checkNameValuePairs("role", maxStoreRoles, text, func(word, role, user string) error {
+		if role == "" || user == "" || len(role) > maxStoreRoleBytes || len(user) > maxAccountNameBytes {
 			return fmt.Errorf("%q is not a valid ROLE=USER; write it like app=alice", word)
 		}
 		return nil
 	})
 }
 
-// RoleUsers maps each database role in the setting store_roles to its user.
-func (s *Settings) RoleUsers() map[string]string { return parsePairs(s.StoreRoles) }
+// UsersByStoreRole maps each database role in the setting store_roles to its user.
+func (s *Settings) UsersByStoreRole() map[string]string { return parseNameValuePairs(s.StoreRoleUsers) }

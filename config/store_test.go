@@ -10,7 +10,7 @@ import (
 
 // At most one of the settings store and store_file may be set. No error contains the URL of a store, because the
 // URL may contain a password.
-func TestStoreURL(t *testing.T) {
+func TestStoreURLComesFromOneSetting(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "store")
 	if err := os.WriteFile(file, []byte("postgres://u:secret@h/d\n"), 0o600); err != nil {
@@ -54,14 +54,14 @@ func TestStoreURL(t *testing.T) {
 }
 
 // The setting store_roles maps each role to exactly one user.
-func TestStoreRoles(t *testing.T) {
+func TestEachStoreRoleHasOneUser(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},
 		"shop": nil, "shop=": nil, "=alice": nil, "a=x a=y": nil, "": nil, strings.Repeat("a", 64) + "=x": nil,
 	} {
 		set, err := Merge(Layer{Origin: FromFile, Values: map[string]string{"store_roles": text}})
-		if (err == nil) != (want != nil) || err == nil && !maps.Equal(set.RoleUsers(), want) {
-			t.Errorf("%q: %v, %v", text, set.RoleUsers(), err)
+		if (err == nil) != (want != nil) || err == nil && !maps.Equal(set.UsersByStoreRole(), want) {
+			t.Errorf("%q: %v, %v", text, set.UsersByStoreRole(), err)
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// webHostsKey is the name of a setting whose value is a list of hosts.
-const webHostsKey = "web.hosts"
+// webHostsSettingName is the name of a setting whose value is a list of hosts.
+const webHostsSettingName = "web.hosts"
 
 // isListSetting reports whether the value of a setting is a list of words. In a settings file, such a value
 // may be a TOML array.
 func isListSetting(name string) bool {
-	return name == webHostsKey || strings.HasPrefix(name, accessTable+".")
+	return name == webHostsSettingName || strings.HasPrefix(name, accessTable+".")
 }
 
 func checkListenAddress(address string) error {
@@ -47,14 +47,14 @@ func parseWebHosts(text string) (string, error) {
 		}
 	}
 	switch {
-	case len(hosts) > maxAccountNames:
-		return "", fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxAccountNames)
+	case len(hosts) > maxNamesPerAccessList:
+		return "", fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxNamesPerAccessList)
 	case len(hosts) == 0:
 		return "", fmt.Errorf("the list must not be empty; to allow no hosts, write \"none\"")
 	}
 	return strings.Join(hosts, " "), nil
 }
 
-// HostNames returns the host names under which users may open the web page. The loopback names are always valid
+// WebHostNames returns the host names under which users may open the web page. The loopback names are always valid
 // and not in the list.
-func (s *Settings) HostNames() []string { return strings.Fields(s.WebHosts) }
+func (s *Settings) WebHostNames() []string { return strings.Fields(s.WebHosts) }

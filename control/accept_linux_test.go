@@ -30,16 +30,16 @@ func (c *countedConn) Close() error {
 
 // A user who connects faster than the service can serve never has more open connections than the limit per
 // user, plus those that are being closed.
-func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
+func TestFastConnectingUserStaysWithinConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
-		limits := Limits{func() (all, user int) { return 100, share }}
+		limits := ConnectionLimits{func() (all, user int) { return 100, share }}
 		server := NewServer(noopAPI{}, limits, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
 			slog.New(slog.DiscardHandler))
-		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
-		a := newAcceptedConns()
-		// act as if maxStartingGoroutines goroutines had not begun to run
-		a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
+		server.identifyPeer = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
+		a := newUnservedConns()
+		// act as if maxStartingGoroutinesPerUser goroutines had not begun to run
+		a.startLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -47,12 +47,12 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			client, served := net.Pipe()
 			clients = append(clients, client)
 			open.Add(1)
-			server.admitAndStart(t.Context(), &countedConn{Conn: served, openCount: &open}, a)
+			server.admitAndStartServing(t.Context(), &countedConn{Conn: served, openCount: &open}, a)
 			most = max(most, open.Load())
 		}
-		if most > share+maxClosings {
+		if most > share+maxConcurrentEvictionCloses {
 			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share,
-				maxClosings)
+				maxConcurrentEvictionCloses)
 		}
 		synctest.Wait()
 		if n := open.Load(); n != share {
@@ -64,38 +64,38 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 		for _, c := range clients {
 			c.Close()
 		}
-		for range maxStartingGoroutines {
-			a.startLimiter.Release(fair.Request{User: 1})
+		for range maxStartingGoroutinesPerUser {
+			a.startLimiter.Release(fair.Request{UserID: 1})
 		}
-		a.goroutines.Wait()
+		a.connGoroutines.Wait()
 		if n := open.Load(); n != 0 || a.startLimiter.WaitingCount(1) != 0 {
 			t.Errorf("%d connections are open and %d wait, want none", n, a.startLimiter.WaitingCount(1))
 		}
 	})
 }
 
-// While maxRefusals refusals wait for a slow lookup of names, further users without access are refused with an
-// error without names, and other users are served.
-func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
+// While maxConcurrentRefusals refusals wait for a slow lookup of names, further users without access are refused with
+// an error without names, and other users are served.
+func TestSlowRefusalsDoNotBlockOtherUsers(t *testing.T) {
 	known := make(chan struct{})
-	d := &fakeAuthorizer{onRefuse: func() { <-known }}
-	socket := serve(t, d)
-	d.setRight(RightNone)
+	d := &fakeAuthorizer{onRefusalError: func() { <-known }}
+	socket := serveUntilTestEnds(t, d)
+	d.setRightOfAllUsers(RightNone)
 	defer close(known)
 	var last net.Conn
-	for range maxConnsWithoutAccess + maxRefusals + 1 {
+	for range maxConnsWithoutAccess + maxConcurrentRefusals + 1 {
 		last = dial(t, socket)
 		defer last.Close()
 	}
 	last.SetDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(last).ReadString('\n')
 	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "ask an admin to grant you a right") {
-		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusals, line, err)
+		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxConcurrentRefusals, line, err)
 	}
-	d.setRight(RightAdmin)
+	d.setRightOfAllUsers(RightAdmin)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {
+	if _, err := newTestClient(t, socket).Hello(ctx, HelloParams{}); err != nil {
 		t.Errorf("another user's connection during the refusals: %v", err)
 	}
 }

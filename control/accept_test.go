@@ -9,24 +9,24 @@ import (
 
 // While one user's connections wait to be served, another user's connection is served. Each waiting connection
 // is served exactly once.
-func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
-	a := newAcceptedConns()
+func TestWaitingConnectionsDoNotDelayOtherUsers(t *testing.T) {
+	a := newUnservedConns()
 	var served atomic.Int64
-	// act as if maxStartingGoroutines goroutines had not begun to run
-	a.startLimiter.ForceAdd(fair.Request{User: 1, Amount: maxStartingGoroutines})
+	// act as if maxStartingGoroutinesPerUser goroutines had not begun to run
+	a.startLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
 	for range 1000 {
-		a.startServing(t.Context(), 1, func() { served.Add(1) })
+		a.startServeGoroutine(t.Context(), 1, func() { served.Add(1) })
 	}
 	other := make(chan struct{})
-	a.startServing(t.Context(), 2, func() { close(other) })
+	a.startServeGoroutine(t.Context(), 2, func() { close(other) })
 	<-other
 	if n := served.Load(); n != 0 {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
 	}
-	for range maxStartingGoroutines {
-		a.startLimiter.Release(fair.Request{User: 1})
+	for range maxStartingGoroutinesPerUser {
+		a.startLimiter.Release(fair.Request{UserID: 1})
 	}
-	a.goroutines.Wait()
+	a.connGoroutines.Wait()
 	if n := served.Load(); n != 1000 || a.startLimiter.WaitingCount(1) != 0 {
 		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startLimiter.WaitingCount(1))
 	}

@@ -4,65 +4,65 @@ import "context"
 
 // AdminAPI contains the methods for administrators.
 type AdminAPI interface {
-	// Cleanup removes old ended jobs. It calls reportProgress from time to time.
-	Cleanup(ctx context.Context, p Cleanup, reportProgress func(RemovalCount) error) (RemovalCount, error)
-	// Backup sends a copy of the queue's database in pieces. The copy contains every change that the service
+	// RemoveOldJobs removes old ended jobs. It calls reportProgress from time to time.
+	RemoveOldJobs(ctx context.Context, p CleanupParams, reportProgress func(RemovalCount) error) (RemovalCount, error)
+	// StreamBackup sends a copy of the queue's database in pieces. The copy contains every change that the service
 	// acknowledged before the call.
-	Backup(ctx context.Context, p NoParams, handlePiece func(BackupPiece) error) (BackupEnd, error)
-	// Doctor checks the queue and its environment for problems. It calls reportProgress from time to time.
-	Doctor(ctx context.Context, p Doctor, reportProgress func(Progress) error) (Diagnosis, error)
-	// HookTest enqueues a job that executes a hook or webhook in the settings, so that users can test it. A
+	StreamBackup(ctx context.Context, p NoParams, handleBackupPiece func(BackupPiece) error) (BackupSummary, error)
+	// RunDoctor checks the queue and its environment for problems. It calls reportProgress from time to time.
+	RunDoctor(ctx context.Context, p DoctorParams, reportProgress func(DoctorProgress) error) (Diagnosis, error)
+	// EnqueueHookTest enqueues a job that executes a hook or webhook in the settings, so that users can test it. A
 	// hook is a command and a webhook an HTTP request, executed after an event of a job. For the test, the
 	// event is invented.
-	HookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
-	// Drain turns a drain on or off. During a drain no jobs start, even after a restart. Drain returns once no
+	EnqueueHookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
+	// SetDrain turns a drain on or off. During a drain no jobs start, even after a restart. SetDrain returns once no
 	// job can start any more. After a time limit it returns an error that names the job or the node that
 	// prevents this; the drain then stays on.
-	Drain(ctx context.Context, p Drain) (DrainResult, error)
+	SetDrain(ctx context.Context, p DrainParams) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
-	ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error)
+	ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error)
 }
 
-// Cleanup holds the parameters of the method cleanup. The method removes jobs in the given states (default:
+// CleanupParams holds the parameters of the method cleanup. The method removes jobs in the given states (default:
 // completed and cancelled) that ended at least Days days ago (nil means 7). It keeps at least the newest Keep
 // jobs in these states.
-type Cleanup struct {
-	Days   *float64 `json:"days,omitempty" rule:"days"`
-	State  TextList `json:"state,omitempty" rule:"endedStates"`
-	Keep   int64    `json:"keep,omitempty" rule:"jobCount"`
-	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
+type CleanupParams struct {
+	MinAgeDays     *float64 `json:"days,omitempty" rule:"days"`
+	States         TextList `json:"state,omitempty" rule:"endedStates"`
+	KeepNewestJobs int64    `json:"keep,omitempty" rule:"jobCount"`
+	DryRun         bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
 // BackupPiece is a piece of a backup. Before the first piece, while the service copies the database, it sends
 // values without Base64 that only report its progress.
 type BackupPiece struct {
-	Base64     []byte `json:"base64,omitempty"`
-	DoneBytes  int64  `json:"done"` // number of bytes copied until now
-	TotalBytes int64  `json:"of"`   // estimated total number of bytes
+	Content     []byte `json:"base64,omitempty"`
+	CopiedBytes int64  `json:"done"` // number of bytes copied until now
+	TotalBytes  int64  `json:"of"`   // estimated total number of bytes
 }
 
-// BackupEnd is the response to Backup: size and hash of the whole backup.
-type BackupEnd struct {
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
+// BackupSummary is the response to Backup: size and hash of the whole backup.
+type BackupSummary struct {
+	TotalBytes int64  `json:"bytes"`
+	SHA256     string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
 }
 
-// Doctor holds the parameters of the method doctor, which checks the queue and its environment. With Verify,
+// DoctorParams holds the parameters of the method doctor, which checks the queue and its environment. With Verify,
 // the method also reads the whole database, to check it for damage and against the output files.
-type Doctor struct {
-	Verify bool `json:"verify,omitempty"`
+type DoctorParams struct {
+	VerifyDatabase bool `json:"verify,omitempty"`
 }
 
-// Progress is the progress of the method doctor, measured in bytes.
-type Progress struct {
-	DoneBytes int64 `json:"done"` // number of bytes checked until now
-	Total     int64 `json:"of"`   // estimated total number of bytes
+// DoctorProgress is the progress of the method doctor, measured in bytes.
+type DoctorProgress struct {
+	CheckedBytes int64 `json:"done"` // number of bytes checked until now
+	TotalBytes   int64 `json:"of"`   // estimated total number of bytes
 }
 
 // Diagnosis lists the results of all checks. Level is the worst level among them.
 type Diagnosis struct {
-	Level    string    `json:"level"` // ok, warning or failure
-	Findings []Finding `json:"findings"`
+	WorstLevel string    `json:"level"` // ok, warning or failure
+	Findings   []Finding `json:"findings"`
 }
 
 // Finding is the result of one check.
@@ -79,29 +79,29 @@ type HookTestParams struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
-// Drain holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait,
+// DrainParams holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait,
 // the method returns only when no job is running.
-type Drain struct {
-	EndDrain bool `json:"off,omitempty"`
-	Wait     bool `json:"wait,omitempty"`
+type DrainParams struct {
+	EndDrain      bool `json:"off,omitempty"`
+	WaitUntilIdle bool `json:"wait,omitempty"`
 }
 
 // DrainResult is the response to Drain.
 type DrainResult struct {
-	Draining bool `json:"draining"`
-	Running  int  `json:"running"` // number of jobs that are still running
+	Draining    bool `json:"draining"`
+	RunningJobs int  `json:"running"` // number of jobs that are still running
 }
 
-// ServiceStop holds the parameters of the method service.stop, which stops the service as SIGTERM does. With
+// ServiceStopParams holds the parameters of the method service.stop, which stops the service as SIGTERM does. With
 // KeepJobs, the jobs continue to run.
-type ServiceStop struct {
+type ServiceStopParams struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
 
 // ServiceStopResult is the response to ServiceStop. The service sends it when it begins to stop.
 type ServiceStopResult struct {
-	PID int    `json:"pid"`
-	Dir string `json:"folder"` // state directory; the service releases its lock when it ends
+	ServicePID int    `json:"pid"`
+	StateDir   string `json:"folder"` // state directory; the service releases its lock when it ends
 	// RunnerDir is the directory of the runners that run as root; "" if the service uses no such runners.
 	RunnerDir string `json:"runner_dir,omitempty"`
 }

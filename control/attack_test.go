@@ -22,14 +22,14 @@ import (
 )
 
 // testServer is a server for which each test chooses the uid of every client. Each read holds a slot (see
-// SlotClass) until it ends. A read ends immediately if the uid is divisible by three. Other reads last until the
+// HeavyWorkClass) until it ends. A read ends immediately if the uid is divisible by three. Other reads last until the
 // test ends them.
 type testServer struct {
-	API        // panics for methods that are not defined below
-	t          *testing.T
-	userLimits *UserLimits
-	socket     string
-	nextUIDs   chan int // uids of the next clients that connect, in this order
+	API               // panics for methods that are not defined below
+	t                 *testing.T
+	userLimits        *UserLimits
+	socket            string
+	uidsOfNextClients chan int // uids of the next clients that connect, in this order
 
 	maxUserConns int // maximum number of connections of one user; constant once there are connections
 	// readPermits receives one value for each read that may end. A test closes it to end all reads.
@@ -41,16 +41,16 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, userLimits: NewUserLimits(), socket: tempSocket(t), nextUIDs: make(chan int),
+	v := &testServer{t: t, userLimits: NewUserLimits(), socket: tempSocket(t), uidsOfNextClients: make(chan int),
 		readPermits: make(chan struct{}), activeReads: map[string]int{}, peakReads: map[string]int{}}
-	l, err := socket.Listen(v.socket, ownerOnlyPerms())
+	l, err := socket.Listen(v.socket, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	v.maxUserConns = 1000
 	many := func() (all, user int) { return 1000, v.maxUserConns }
-	server := NewServer(v, Limits{many}, v, v.userLimits, slog.New(slog.DiscardHandler))
-	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.nextUIDs}, nil }
+	server := NewServer(v, ConnectionLimits{many}, v, v.userLimits, slog.New(slog.DiscardHandler))
+	server.identifyPeer = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uidsOfNextClients}, nil }
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -65,9 +65,9 @@ func newTestServer(t *testing.T) *testServer {
 	return v
 }
 
-// Right implements Authorizer. User 0 is an admin, users from 100 on have no access, and all others may
+// CurrentRight implements Authorizer. User 0 is an admin, users from 100 on have no access, and all others may
 // operate.
-func (v *testServer) Right(p *Peer) Right {
+func (v *testServer) CurrentRight(p *Peer) Right {
 	switch {
 	case p.UID == 0:
 		return RightAdmin
@@ -77,9 +77,9 @@ func (v *testServer) Right(p *Peer) Right {
 	return RightOperate
 }
 
-func (v *testServer) Admit(context.Context, *Peer) error { return nil }
+func (v *testServer) AdmitConnection(context.Context, *Peer) error { return nil }
 
-func (v *testServer) RefusalError(p *Peer, action string, neededRight Right) error {
+func (v *testServer) MissingRightError(p *Peer, action string, neededRight Right) error {
 	return queue.ErrDenied
 }
 
@@ -89,13 +89,13 @@ func (v *testServer) dial(uid int) net.Conn {
 	c := dial(v.t, v.socket)
 	// Wait until the server has accepted the connection. On Windows, the server does not accept a connection
 	// that the client has already closed.
-	v.nextUIDs <- uid
+	v.uidsOfNextClients <- uid
 	v.t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// read simulates a database query of the service, which holds a slot while the query runs.
-func (v *testServer) read(ctx context.Context, class SlotClass) error {
+// simulateRead simulates a database query of the service, which holds a slot while the query runs.
+func (v *testServer) simulateRead(ctx context.Context, class HeavyWorkClass) error {
 	return v.userLimits.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
 		v.mu.Lock()
@@ -119,16 +119,16 @@ func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	})
 }
 
-func (v *testServer) List(ctx context.Context, _ List) (JobPage, error) {
-	return JobPage{}, v.read(ctx, ClassManyJobs)
+func (v *testServer) ListJobs(ctx context.Context, _ ListParams) (JobPage, error) {
+	return JobPage{}, v.simulateRead(ctx, ClassManyJobsRead)
 }
-func (v *testServer) Show(ctx context.Context, _ Show) (JobDetail, error) {
-	return JobDetail{}, v.read(ctx, ClassOneJob)
+func (v *testServer) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
+	return JobDetail{}, v.simulateRead(ctx, ClassOneJobRead)
 }
-func (v *testServer) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
-	return BulkResult{}, v.read(ctx, ClassOneJob)
+func (v *testServer) CancelJobs(ctx context.Context, _ Selection) (BulkResult, error) {
+	return BulkResult{}, v.simulateRead(ctx, ClassOneJobRead)
 }
-func (v *testServer) Enqueue(context.Context, Enqueue) (EnqueueResult, error) {
+func (v *testServer) Enqueue(context.Context, EnqueueParams) (EnqueueResult, error) {
 	return EnqueueResult{}, nil
 }
 func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
@@ -167,18 +167,18 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 
 // A user who connects over and over, sends many requests and disconnects never has more connections in progress
 // than the limit per user.
-func TestAbandonedConnectionsAreBounded(t *testing.T) {
+func TestAbandonedConnectionsStayWithinUserLimit(t *testing.T) {
 	v := newTestServer(t)
 	v.maxUserConns = 20
 	before := runtime.NumGoroutine()
 	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
 	for range 2000 {
 		c := dial(t, v.socket)
-		v.nextUIDs <- 1
+		v.uidsOfNextClients <- 1
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
-	if n := runtime.NumGoroutine() - before; n > 20*(1+maxConnRequests)+maxRefusals {
+	if n := runtime.NumGoroutine() - before; n > 20*(1+maxRequestsPerConn)+maxConcurrentRefusals {
 		t.Errorf("%d goroutines serve 2000 connections, of which 20 may be open", n)
 	}
 	if text := <-v.send(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
@@ -189,14 +189,14 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 		requests, bytes := v.userLimits.conns.Usage(1)
 		return requests == 0 && bytes == 0
 	})
-	if took := time.Since(began); took > maxRoomWait {
+	if took := time.Since(began); took > maxUserLimitWait {
 		t.Errorf("requests of closed connections were served for %v", took)
 	}
 }
 
 // One or two attackers send as many requests as they can, each on a hundred connections. A request of another
 // user still waits for at most readSlots reads of the attackers.
-func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
+func TestManyRequestsDoNotDelayOtherUsers(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
 		attackers []int
@@ -223,7 +223,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 				text, ended := "", 0
 				for text == "" {
 					v.waitUntil("the request is answered, or waits for a slot", func() bool {
-						return len(answer) > 0 || v.userLimits.slots.WaitingCount(uid) > 0
+						return len(answer) > 0 || v.userLimits.heavyWorkSlots.WaitingCount(uid) > 0
 					})
 					if len(answer) > 0 {
 						text = <-answer
@@ -232,7 +232,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 					v.readPermits <- struct{}{}
 					ended++
 					v.waitUntil("the request is answered, or another read has begun", func() bool {
-						return len(answer) > 0 || v.readsInProgress(attack.attackers...) == full
+						return len(answer) > 0 || v.readsHoldingSlots(attack.attackers...) == full
 					})
 				}
 				if ended > readSlots || !strings.Contains(text, `"result"`) {
@@ -243,7 +243,7 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 		}
 		v.mu.Lock()
 		for class, n := range v.peakReads {
-			if strings.HasSuffix(class, fmt.Sprint("class ", ClassManyJobs)) && n > 1 || n > readSlots-1 {
+			if strings.HasSuffix(class, fmt.Sprint("class ", ClassManyJobsRead)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d concurrent reads", class, n)
 			}
 		}
@@ -253,18 +253,18 @@ func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	}
 }
 
-// readsInProgress returns how many reads of these users hold a slot.
-func (v *testServer) readsInProgress(uids ...int) (n int) {
+// readsHoldingSlots returns how many reads of these users hold a slot.
+func (v *testServer) readsHoldingSlots(uids ...int) (readCount int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for who, now := range v.activeReads {
 		for _, uid := range uids {
 			if strings.HasPrefix(who, fmt.Sprint("user ", uid, " ")) {
-				n += now
+				readCount += now
 			}
 		}
 	}
-	return n
+	return readCount
 }
 
 // waitForFullLoad waits until these users have as many requests in progress as the limits allow. It returns how
@@ -272,7 +272,7 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
-			if requests, _ := v.userLimits.conns.Usage(uid); requests < maxUserRequests {
+			if requests, _ := v.userLimits.conns.Usage(uid); requests < maxRequestsPerUser {
 				return false
 			}
 		}
@@ -280,7 +280,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 	})
 	before := -1
 	v.waitUntil("the maximum number of reads is in progress", func() bool {
-		now := v.readsInProgress(uids...)
+		now := v.readsHoldingSlots(uids...)
 		same := now == before && now > 0
 		before = now
 		return same
@@ -290,7 +290,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 
 // A user sends the beginning of a long line on many connections. The server buffers one of these lines, and
 // refuses the others with an error that says why. Other users' requests are processed at the same time.
-func TestIncompleteLinesCostOneLine(t *testing.T) {
+func TestServerBuffersOneIncompleteLinePerUser(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200
 	half := []byte(`{"id":1,"method":"enqueue","params":{"command":"` + strings.Repeat("x", MaxLineBytes-100_000))
@@ -308,12 +308,12 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
 	v.waitUntil("one line uses all the bytes of the user",
-		func() bool { return v.bytesInProgress(1) > int64(len(half))-freeConnBytes })
+		func() bool { return v.bytesInProgress(1) > int64(len(half))-uncountedBytesPerConn })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// While a buffer grows, the old and the new one exist together. Each connection also has a reader and
 	// goroutines.
-	const most = MaxLineBytes*3/2 + conns*(freeConnBytes+48<<10)
+	const most = MaxLineBytes*3/2 + conns*(uncountedBytesPerConn+48<<10)
 	if grown := stats.HeapAlloc - before; grown > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
@@ -350,14 +350,14 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.waitUntil("two requests are in progress", func() bool { return v.readsInProgress(1, 2, 4, 5) == 2 })
-	if v.readsInProgress(1) > 1 || v.readsInProgress(2) > 1 {
+	v.waitUntil("two requests are in progress", func() bool { return v.readsHoldingSlots(1, 2, 4, 5) == 2 })
+	if v.readsHoldingSlots(1) > 1 || v.readsHoldingSlots(2) > 1 {
 		t.Error("one user has both slots")
 	}
 	v.waitUntil("the next requests are in progress, although the first ones wait", func() bool {
-		return v.readsInProgress(1, 2, 4, 5) > 2
+		return v.readsHoldingSlots(1, 2, 4, 5) > 2
 	})
-	if took := time.Since(asked); took < maxLargeSlotTime {
+	if took := time.Since(asked); took < maxLargeRequestSlotTime {
 		t.Errorf("the next requests began after %v", took)
 	}
 	close(v.readPermits)
@@ -365,29 +365,29 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 
 // A user may have 64 streams on all connections together. One more stream is refused with an error that says
 // why. A slow reader of a stream does not occupy a slot.
-func TestStreamsHoldNoSlots(t *testing.T) {
+func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
 	b := &endlessEvents{server: v, eventText: strings.Repeat("x", 64<<10)}
 	v.API = b
 	c := v.dial(1)
-	for range MaxStreams {
+	for range MaxStreamsPerUser {
 		if _, err := io.WriteString(c, `{"id":1,"method":"events"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	v.waitUntil("all streams are blocked",
-		func() bool { return v.bytesInProgress(1) >= (MaxStreams-1)*int64(len(b.eventText)) })
+		func() bool { return v.bytesInProgress(1) >= (MaxStreamsPerUser-1)*int64(len(b.eventText)) })
 	answer := v.send(v.dial(1), "events", "{}")
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one more stream: %.300s", text)
 	}
-	for _, class := range []SlotClass{ClassOneJob, ClassManyJobs} {
+	for _, class := range []HeavyWorkClass{ClassOneJobRead, ClassManyJobsRead} {
 		if err := v.userLimits.RunInSlot(WithPeer(t.Context(), Peer{UID: 2}), class,
 			func() error { return nil }); err != nil {
 			t.Errorf("another user's read: %v", err)
 		}
 	}
-	if n := v.bytesInProgress(1); n > maxUserBytes+1<<20 {
+	if n := v.bytesInProgress(1); n > maxBytesInProgressPerUser+1<<20 {
 		t.Errorf("the streams' pieces take %d bytes", n)
 	}
 }
@@ -399,22 +399,24 @@ type endlessEvents struct {
 	eventText string
 }
 
-func (b *endlessEvents) Events(ctx context.Context, _ Events, handleEvent func(Event) error) (EventsEnd, error) {
+func (b *endlessEvents) StreamEvents(ctx context.Context, _ EventsParams,
+	handleEvent func(Event) error) (EventStreamEnd, error) {
 	for {
-		if err := b.server.userLimits.RunStreamStep(ctx, ClassManyJobs,
-			func() error { return handleEvent(Event{Value: b.eventText}) }); err != nil {
-			return EventsEnd{}, err
+		if err := b.server.userLimits.RunStreamStep(ctx, ClassManyJobsRead,
+			func() error { return handleEvent(Event{SettingValue: b.eventText}) }); err != nil {
+			return EventStreamEnd{}, err
 		}
 	}
 }
 
-// Events calls Events of the API that the test has set.
-func (v *testServer) Events(ctx context.Context, p Events, handleEvent func(Event) error) (EventsEnd, error) {
-	return v.API.Events(ctx, p, handleEvent)
+// StreamEvents calls Events of the API that the test has set.
+func (v *testServer) StreamEvents(ctx context.Context, p EventsParams, handleEvent func(Event) error) (EventStreamEnd,
+	error) {
+	return v.API.StreamEvents(ctx, p, handleEvent)
 }
 
 // A request line of a user without access may have 64 KiB, and not a byte more.
-func TestLinesWithoutAccessAreShort(t *testing.T) {
+func TestUsersWithoutAccessSendOnlyShortLines(t *testing.T) {
 	v := newTestServer(t)
 	line := func(n int) string {
 		head, end := `{"id":1,"method":"show","pad":"`, `"}`

@@ -41,7 +41,7 @@ func fillBacklog(t *testing.T, path string) (waitingConns int) {
 }
 
 // At most 1,025 connections wait to be accepted: Linux allows one more than the backlog passed to listen(2).
-func TestBacklogIsBounded(t *testing.T) {
+func TestListenBacklogIsBounded(t *testing.T) {
 	const want = 1024 + 1
 	path := tempSocket(t)
 	listen(t, path)
@@ -51,7 +51,7 @@ func TestBacklogIsBounded(t *testing.T) {
 }
 
 // A client that finds the backlog full waits, and connects when the service has accepted a connection.
-func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
+func TestClientWaitsWhileListenBacklogIsFull(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
 	waiting := fillBacklog(t, path)
@@ -69,29 +69,29 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 			nc.Close()
 		}
 	})
-	if err := client(t, path).Connect(t.Context()); err != nil {
+	if err := newTestClient(t, path).Connect(t.Context()); err != nil {
 		t.Errorf("got %v, want a connection", err)
 	}
 }
 
 // If the backlog of the service is full, the client reports an overload. If it reported a stopped service
 // instead, it would also start a second one.
-func TestFullBacklogIsAnOverload(t *testing.T) {
+func TestClientReportsFullBacklogAsOverload(t *testing.T) {
 	path := tempSocket(t)
 	listen(t, path)
 	fillBacklog(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := client(t, path).Connect(ctx)
-	if err != socket.ErrOverloaded || errors.Is(err, ErrUnreachable) {
-		t.Errorf("got %v, want %v", err, socket.ErrOverloaded)
+	err := newTestClient(t, path).Connect(ctx)
+	if err != socket.ErrServiceOverloaded || errors.Is(err, ErrUnreachable) {
+		t.Errorf("got %v, want %v", err, socket.ErrServiceOverloaded)
 	}
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := client(t, path).Connect(cancelled); !errors.Is(err, context.Canceled) {
+	if err := newTestClient(t, path).Connect(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("after a cancellation: got %v", err)
 	}
-	if second, err := socket.Listen(path, ownerOnlyPerms()); err == nil {
+	if second, err := socket.Listen(path, ownerOnlySocketPerms()); err == nil {
 		second.Close()
 		t.Error("the socket of an overloaded service was replaced")
 	}

@@ -42,8 +42,8 @@ type Client struct {
 	// socketPath.
 	dialInProcess func() net.Conn
 
-	mu   sync.Mutex
-	conn *clientConn // nil before the first call; guarded by mu
+	mu          sync.Mutex
+	currentConn *clientConn // nil before the first call; guarded by mu
 }
 
 // clientConn is one connection of a client. The first error of the connection ends it.
@@ -55,22 +55,22 @@ type clientConn struct {
 	reader           *bufio.Reader // guarded by readMu
 	startReadingOnce sync.Once     // starts startReading's goroutine, which reads until the connection ends
 
-	lastID        atomic.Int64 // id of the newest request
-	receivedLines atomic.Int64 // number of lines received
-	unresponsive  atomic.Bool  // checkAlive closed the connection, because the service did not answer
+	lastRequestID        atomic.Int64 // id of the newest request
+	receivedLines        atomic.Int64 // number of lines received
+	closedAsUnresponsive atomic.Bool  // closeIfUnresponsive closed the connection, because the service did not answer
 
 	mu           sync.Mutex
 	pendingCalls map[int64]*call // guarded by mu
-	err          error           // why the connection has ended; nil until then; guarded by mu
+	endCause     error           // why the connection has ended; nil until then; guarded by mu
 }
 
 // call is a request that was sent, and its result when it has ended.
 type call struct {
-	result  json.RawMessage
-	err     error
-	done    chan struct{}        // closed when the call has ended
-	endOnce sync.Once            // ends the call
-	pieces  chan json.RawMessage // receives the pieces of a stream; nil for other calls
+	result       json.RawMessage
+	err          error
+	done         chan struct{}        // closed when the call has ended
+	endOnce      sync.Once            // ends the call
+	streamPieces chan json.RawMessage // receives the pieces of a stream; nil for other calls
 }
 
 // NewClient returns a client of the service that listens on a socket.
@@ -85,11 +85,11 @@ func (c *Client) Clone() *Client {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn == nil {
+	if c.currentConn == nil {
 		return nil
 	}
-	err := c.conn.netConn.Close()
-	c.conn = nil
+	err := c.currentConn.netConn.Close()
+	c.currentConn = nil
 	return err
 }
 
@@ -123,18 +123,18 @@ func (c *Client) Connect(ctx context.Context) error {
 func (c *Client) ensureConn(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil && c.conn.endError() == nil && (c.dialInProcess != nil || !c.conn.isClosed()) {
-		return c.conn, nil
+	if c.currentConn != nil && c.currentConn.endError() == nil && (c.dialInProcess != nil || !c.currentConn.isClosed()) {
+		return c.currentConn, nil
 	}
-	if c.conn != nil {
-		c.conn.netConn.Close()
+	if c.currentConn != nil {
+		c.currentConn.netConn.Close()
 	}
 	nc, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.conn = newClientConn(nc)
-	return c.conn, nil
+	c.currentConn = newClientConn(nc)
+	return c.currentConn, nil
 }
 
 // dial connects to the service. It returns an error if the server runs as a user that the client does not
@@ -149,13 +149,13 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	nc, err := socket.Dial(ctx, c.socketPath)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, socket.AccessError(c.socketPath)
-	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // a service may be running
+		return nil, socket.AccessDeniedError(c.socketPath)
+	case err == socket.ErrServiceOverloaded, errors.Is(err, context.Canceled): // a service may be running
 		return nil, err
 	case err != nil:
 		return nil, &unreachableError{c.socketPath, err}
 	}
-	if err := socket.CheckServer(nc, c.socketPath); err != nil {
+	if err := socket.CheckServerTrusted(nc, c.socketPath); err != nil {
 		nc.Close()
 		return nil, err
 	}
@@ -166,13 +166,13 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 func (c *clientConn) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.err
+	return c.endCause
 }
 
 // errUnresponsive means that the socket accepts connections but the service does not answer.
 var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried " +
-		"out; see its log (for the system service: " + socket.LogHint + ")"}
+		"out; see its log (for the system service: " + socket.ServiceLogHint + ")"}
 
 // errConnectionLost means that the connection ended before the answer arrived.
 var errConnectionLost = errors.New("the connection to the service was lost")
@@ -182,7 +182,7 @@ const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{netConn: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
-	if !socket.CallerMayRead {
+	if !socket.WaiterMayReadConn {
 		c.startReading()
 	}
 	return c
@@ -191,7 +191,7 @@ func newClientConn(nc net.Conn) *clientConn {
 // isClosed reports whether the service has closed the connection. It returns false without a check if another
 // goroutine reads from the connection, because that goroutine notices the end.
 func (c *clientConn) isClosed() bool {
-	if !socket.CallerMayRead || !c.readMu.TryLock() {
+	if !socket.WaiterMayReadConn || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
@@ -217,7 +217,7 @@ func (c *clientConn) startReading() {
 // and therefore a thread. If another goroutine is already reading, readUntilAnswered returns false immediately.
 // See docs/decisions/0096.
 func (c *clientConn) readUntilAnswered(o *call) bool {
-	if !socket.CallerMayRead || !c.readMu.TryLock() {
+	if !socket.WaiterMayReadConn || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
@@ -249,38 +249,38 @@ func (c *clientConn) closeWithError(cause error) {
 	c.netConn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err = errors.Join(errConnectionLost, cause); c.unresponsive.Load() {
-		c.err = errUnresponsive
+	if c.endCause = errors.Join(errConnectionLost, cause); c.closedAsUnresponsive.Load() {
+		c.endCause = errUnresponsive
 	}
 	for id, o := range c.pendingCalls {
 		delete(c.pendingCalls, id)
-		o.finish(nil, c.err)
+		o.finish(nil, c.endCause)
 	}
 }
 
 // deliver passes a line to the call that it belongs to.
-func (c *clientConn) deliver(line []byte) error {
-	m, err := parseReply(line)
+func (c *clientConn) deliver(answerLine []byte) error {
+	m, err := parseReply(answerLine)
 	if err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "another program answers on the socket, or the answer was cut off "+
 			"(%v); check --socket, or try again", err)
 	}
-	if m.id == 0 {
+	if m.requestID == 0 {
 		return m.err // an error without an id concerns the whole connection
 	}
 	c.mu.Lock()
-	o := c.pendingCalls[m.id]
-	if m.piece == nil {
-		delete(c.pendingCalls, m.id)
+	o := c.pendingCalls[m.requestID]
+	if m.streamPiece == nil {
+		delete(c.pendingCalls, m.requestID)
 	}
 	c.mu.Unlock()
 	switch {
 	case o == nil:
-	case m.piece == nil:
+	case m.streamPiece == nil:
 		o.finish(m.result, m.err)
-	case o.pieces != nil:
+	case o.streamPieces != nil:
 		select {
-		case o.pieces <- m.piece: // a slow caller delays only the calls on its own connection
+		case o.streamPieces <- m.streamPiece: // a slow caller delays only the calls on its own connection
 		case <-o.done:
 		}
 	}
@@ -292,8 +292,8 @@ func (c *clientConn) deliver(line []byte) error {
 func (c *call) finish(result json.RawMessage, err error) {
 	c.endOnce.Do(func() {
 		c.result, c.err = result, err
-		if c.pieces != nil {
-			close(c.pieces)
+		if c.streamPieces != nil {
+			close(c.streamPieces)
 		}
 		close(c.done)
 	})
@@ -304,8 +304,8 @@ func (c *call) abandon() { c.endOnce.Do(func() { close(c.done) }) }
 
 // send sends a request. It returns its call and its id without waiting for the answer.
 func (c *clientConn) send(method string, params any, isStream bool) (*call, int64, error) {
-	id := c.lastID.Add(1)
-	line, err := requestLine(id, method, params)
+	id := c.lastRequestID.Add(1)
+	line, err := encodeRequestLine(id, method, params)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot encode the request (%w); this is a bug in queuectl; please report it", err)
 	}
@@ -315,12 +315,12 @@ func (c *clientConn) send(method string, params any, isStream bool) (*call, int6
 	}
 	o := &call{done: make(chan struct{})}
 	if isStream {
-		o.pieces = make(chan json.RawMessage, 64)
+		o.streamPieces = make(chan json.RawMessage, 64)
 	}
 	c.mu.Lock()
-	if c.err != nil {
+	if c.endCause != nil {
 		c.mu.Unlock()
-		return nil, 0, c.err
+		return nil, 0, c.endCause
 	}
 	c.pendingCalls[id] = o
 	c.mu.Unlock()
@@ -338,20 +338,20 @@ func (c *clientConn) send(method string, params any, isStream bool) (*call, int6
 // call sends a request, waits for the answer and stores it in *result. For a stream, it passes each piece to
 // handlePiece; for other methods, handlePiece is nil. If repeatable is true and the connection is lost, call
 // sends the request once more.
-func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
-	handlePiece func(json.RawMessage) error) error {
+func (c *Client) call(ctx context.Context, method string, params, result any, repeatIfConnLost bool,
+	handleStreamPiece func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
 		conn, err := c.ensureConn(ctx)
 		if err == nil {
 			var maybeReceived bool
-			if maybeReceived, err = conn.roundTrip(ctx, method, params, result, handlePiece); maybeReceived {
+			if maybeReceived, err = conn.roundTrip(ctx, method, params, result, handleStreamPiece); maybeReceived {
 				tries++
 			}
 		}
 		broken := errors.Is(err, errConnectionLost) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
-		if !broken || !repeatable || tries > 1 || time.Now().After(deadline) {
-			return withErrorCode(err, tries)
+		if !broken || !repeatIfConnLost || tries > 1 || time.Now().After(deadline) {
+			return connErrorWithCode(err, tries)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -370,20 +370,20 @@ func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawM
 }
 
 // serviceEndedHint says how the user can find out why the service has ended.
-const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
+const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.ServiceLogHint +
 	") and queuectl doctor"
 
 // unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withErrorCode gives an error of the connection an error code. sendCount is how many times the request may
+// connErrorWithCode gives an error of the connection an error code. timesSent is how many times the request may
 // have been sent. If it is not 0, the message says that the request may have been carried out.
-func withErrorCode(err error, sendCount int) error {
-	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && sendCount > 0 {
+func connErrorWithCode(err error, timesSent int) error {
+	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && timesSent > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
 			"the service with: queuectl service start; %s", unknownOutcomeText, serviceEndedHint)
 	}
-	if err == socket.ErrOverloaded && sendCount > 0 {
+	if err == socket.ErrServiceOverloaded && timesSent > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the connection to the service was lost before the answer, and the "+
 			"service is now overloaded; %s; check this before you repeat it", unknownOutcomeText)
 	}
@@ -393,18 +393,18 @@ func withErrorCode(err error, sendCount int) error {
 	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
 		return e // the server has sent the reason why it closed the connection
 	}
-	if sendCount > 0 {
+	if timesSent > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcomeText,
 			serviceEndedHint)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive closes the connection if the service does not answer any more. linesBefore is the number of lines
-// that had been received when the request was sent. If no line has arrived since then, checkAlive calls the
-// method hello and waits for probeTimeout.
-func (c *clientConn) checkAlive(linesBefore int64) {
-	if c.receivedLines.Load() != linesBefore {
+// closeIfUnresponsive closes the connection if the service does not answer any more. lineCountBefore is the number of
+// lines that had been received when the request was sent. If no line has arrived since then, closeIfUnresponsive calls
+// the method hello and waits for probeTimeout.
+func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
+	if c.receivedLines.Load() != lineCountBefore {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -414,8 +414,8 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 	select {
 	case <-o.done:
 	case <-time.After(probeTimeout):
-		if c.receivedLines.Load() == linesBefore {
-			c.unresponsive.Store(true)
+		if c.receivedLines.Load() == lineCountBefore {
+			c.closedAsUnresponsive.Store(true)
 			c.netConn.Close()
 		}
 	}
@@ -424,16 +424,16 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 // roundTrip sends one request, waits for the answer and stores it in *result. For a stream, it passes each
 // piece to handlePiece. maybeReceived says whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
-	handlePiece func(json.RawMessage) error) (maybeReceived bool, err error) {
+	handleStreamPiece func(json.RawMessage) error) (maybeReceived bool, err error) {
 	linesReceived := c.receivedLines.Load()
-	probe := time.AfterFunc(probeDelay, func() { c.checkAlive(linesReceived) })
+	probe := time.AfterFunc(probeDelay, func() { c.closeIfUnresponsive(linesReceived) })
 	defer probe.Stop()
-	o, id, err := c.send(method, params, handlePiece != nil)
+	o, id, err := c.send(method, params, handleStreamPiece != nil)
 	if err != nil {
 		return false, err
 	}
-	if handlePiece == nil && ctx.Done() == nil && c.readUntilAnswered(o) {
-		return true, o.decode(method, result)
+	if handleStreamPiece == nil && ctx.Done() == nil && c.readUntilAnswered(o) {
+		return true, o.decodeResult(method, result)
 	}
 	c.startReading()
 	abandonCall := func(err error) (bool, error) {
@@ -443,12 +443,12 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 		o.abandon()
 		return true, err
 	}
-	if handlePiece != nil {
+	if handleStreamPiece != nil {
 		for reading := true; reading; {
 			select {
-			case piece, more := <-o.pieces:
+			case piece, more := <-o.streamPieces:
 				if reading = more; more {
-					if err := handlePiece(piece); err != nil {
+					if err := handleStreamPiece(piece); err != nil {
 						return abandonCall(err)
 					}
 				}
@@ -463,19 +463,19 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	case <-ctx.Done():
 		return abandonCall(ctx.Err())
 	}
-	return true, o.decode(method, result)
+	return true, o.decodeResult(method, result)
 }
 
-// decode stores the result of an ended call in *target, or returns the call's error.
-func (c *call) decode(method string, target any) error {
+// decodeResult stores the result of an ended call in *target, or returns the call's error.
+func (c *call) decodeResult(method string, target any) error {
 	if c.err != nil {
 		return c.err
 	}
-	return decodeAnswer(method, c.result, target)
+	return decodeResultJSON(method, c.result, target)
 }
 
-// decodeAnswer decodes the result in an answer. parseReply has already checked that the answer is valid JSON.
-func decodeAnswer(method string, raw json.RawMessage, target any) (err error) {
+// decodeResultJSON decodes the result in an answer. parseReply has already checked that the answer is valid JSON.
+func decodeResultJSON(method string, raw json.RawMessage, target any) (err error) {
 	if own, ok := target.(json.Unmarshaler); ok { // json.Unmarshal would scan the line again
 		err = own.UnmarshalJSON(raw)
 	} else {

@@ -34,7 +34,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
 		if i%2 == 0 {
 			// Kill is a method that the client does not repeat.
-			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err }
+			ask = func() error { _, err := c.KillJobs(t.Context(), KillParams{}); return err }
 		}
 		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
 			t.Fatalf("round %d: %v", i, err)
@@ -45,7 +45,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 
 // If the caller's function for the pieces of a stream returns an error, only that call ends, even if more
 // pieces arrive. Other calls on the connection continue.
-func TestErrorOfEachEndsOnlyItsCall(t *testing.T) {
+func TestStreamHandlerErrorEndsOnlyItsCall(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
 	sent, served := make(chan struct{}), make(chan error, 1)
@@ -71,7 +71,7 @@ func TestErrorOfEachEndsOnlyItsCall(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	enough := errors.New("enough")
-	_, err := c.Events(t.Context(), Events{Follow: true}, func(Event) error {
+	_, err := c.StreamEvents(t.Context(), EventsParams{Follow: true}, func(Event) error {
 		<-sent
 		return enough
 	})

@@ -7,34 +7,34 @@ type ConfigAPI interface {
 	// ConfigList lists every setting.
 	ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
 	// ConfigGet returns one setting.
-	ConfigGet(ctx context.Context, p ConfigKeyParams) (ConfigValue, error)
+	ConfigGet(ctx context.Context, p SettingNameParams) (ConfigValue, error)
 	// ConfigSet stores the value of a setting. An environment variable or a command-line flag of the service
 	// overrides the stored value.
-	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
+	ConfigSet(ctx context.Context, p ConfigSetParams) (ConfigValue, error)
 	// ConfigUnset removes the stored value of a setting. It returns the value that is now in effect.
-	ConfigUnset(ctx context.Context, p ConfigKeyParams) (ConfigValue, error)
-	// Reload reads the settings file again.
-	Reload(ctx context.Context, p NoParams) (ReloadResult, error)
+	ConfigUnset(ctx context.Context, p SettingNameParams) (ConfigValue, error)
+	// ReloadSettingsFile reads the settings file again.
+	ReloadSettingsFile(ctx context.Context, p NoParams) (ReloadResult, error)
 }
 
-// ConfigKeyParams holds the parameters of the methods config.get and config.unset: the name of a setting.
-type ConfigKeyParams struct {
-	Key string `json:"key" rule:"nonEmpty,required"`
+// SettingNameParams holds the parameters of the methods config.get and config.unset: the name of a setting.
+type SettingNameParams struct {
+	SettingName string `json:"key" rule:"nonEmpty,required"`
 }
 
-// ConfigSet holds the parameters of the method config.set.
-type ConfigSet struct {
-	Key   string       `json:"key" rule:"nonEmpty,required"`
-	Value SettingValue `json:"value" rule:"setting,required"`
+// ConfigSetParams holds the parameters of the method config.set.
+type ConfigSetParams struct {
+	SettingName string       `json:"key" rule:"nonEmpty,required"`
+	Value       SettingValue `json:"value" rule:"setting,required"`
 }
 
 // ConfigValue is the value of a setting, and where the value comes from.
 type ConfigValue struct {
-	Key    string `json:"key"`
-	Value  string `json:"value"`
-	Origin string `json:"origin"` // default, file, stored, environment, flag or running
-	// Note is a hint for the user, for example that another origin overrides the stored value.
-	Note string `json:"note,omitempty"`
+	SettingName string `json:"key"`
+	Value       string `json:"value"`
+	Origin      string `json:"origin"` // default, file, stored, environment, flag or running
+	// Hint is a hint for the user, for example that another origin overrides the stored value.
+	Hint string `json:"note,omitempty"`
 }
 
 // ConfigList lists every setting.
@@ -45,6 +45,6 @@ type ConfigList struct {
 // ReloadResult is the response to Reload. Hidden lists the keys in the settings file that have no effect,
 // because another origin overrides them. Note is a text for the user about changes that take effect later.
 type ReloadResult struct {
-	Hidden []string `json:"hidden"`
-	Note   string   `json:"note,omitempty"`
+	OverriddenSettings []string `json:"hidden"`
+	PendingChangesNote string   `json:"note,omitempty"`
 }

@@ -27,25 +27,25 @@ type serverConn struct {
 
 	unansweredRequests atomic.Int64 // number of requests whose answer is not ready
 
-	mu              sync.Mutex
-	activeRequests  int       // number of requests that have not ended; guarded by mu
-	activeChangedAt time.Time // when activeRequests last changed; guarded by mu
-	evicted         bool      // closed to make room for another connection; guarded by mu
+	mu                      sync.Mutex
+	activeRequests          int       // number of requests that have not ended; guarded by mu
+	activeRequestsChangedAt time.Time // when activeRequests last changed; guarded by mu
+	evicted                 bool      // closed to make room for another connection; guarded by mu
 }
 
 // readLine reads a line of at most MaxLineBytes bytes and returns it without its newline, in a new buffer. The
 // buffer counts towards the user's limit of bytes. The last line of a connection may lack its newline. But if
-// such a line is longer than freeConnBytes, readLine rejects it, because it was probably cut off and parsing it
-// would cost much. isFirst says whether this is the connection's first line. If reading fails, readLine returns
+// such a line is longer than uncountedBytesPerConn, readLine rejects it, because it was probably cut off and parsing it
+// would cost much. isFirstLine says whether this is the connection's first line. If reading fails, readLine returns
 // the part of the line that has arrived.
 func (s *Server) readLine(
-	ctx context.Context, c *serverConn, reader *bufio.Reader, isFirst bool,
+	ctx context.Context, c *serverConn, reader *bufio.Reader, isFirstLine bool,
 ) (line []byte, err error) {
 	for {
 		part, err := reader.ReadSlice('\n')
 		ended := err == nil
 		size := len(line) + len(part)
-		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
+		if limit := s.maxLineBytesFor(c, size); ended && size > limit+1 || !ended && size > limit {
 			return nil, queue.Errorf(queue.CodeTooLarge, "the request is longer than %d bytes, the limit for your rights on "+
 				"this service; make the input of the job smaller, or send fewer jobs per request", limit)
 		}
@@ -54,7 +54,7 @@ func (s *Server) readLine(
 			if !ended {
 				grown = min(max(size, 2*cap(line)), MaxLineBytes+1)
 			}
-			if err := c.fairConn.AwaitLineBytes(ctx, int64(grown-cap(line)), ended); err != nil {
+			if err := c.fairConn.AcquireLineBytes(ctx, int64(grown-cap(line)), ended); err != nil {
 				return nil, err
 			}
 			line = append(make([]byte, 0, grown), line...)
@@ -62,40 +62,40 @@ func (s *Server) readLine(
 		line = append(line, part...)
 		switch {
 		case ended:
-			c.fairConn.EndLine()
+			c.fairConn.EndRequestLine()
 			return line[:size-1], nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			if !isFirst && size > freeConnBytes {
-				s.setReadTimeout(c, stallTimeout)
+			if !isFirstLine && size > uncountedBytesPerConn {
+				s.setReadTimeout(c, longLineStallTimeout)
 			}
 			continue
-		case errors.Is(err, io.EOF) && size > freeConnBytes:
+		case errors.Is(err, io.EOF) && size > uncountedBytesPerConn:
 			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end "+
-				"each request with a newline", freeConnBytes)
+				"each request with a newline", uncountedBytesPerConn)
 		case errors.Is(err, io.EOF) && size > 0:
-			c.fairConn.EndLine()
+			c.fairConn.EndRequestLine()
 			return line, nil
 		}
 		return line, err
 	}
 }
 
-// lineLimit returns the maximum length of the line that is being received. The limit is lower for users without
-// access. lineLimit looks up the user's right only if receivedBytes exceeds the lower limit.
-func (s *Server) lineLimit(c *serverConn, receivedBytes int) int {
+// maxLineBytesFor returns the maximum length of the line that is being received. The limit is lower for users without
+// access. maxLineBytesFor looks up the user's right only if receivedBytes exceeds the lower limit.
+func (s *Server) maxLineBytesFor(c *serverConn, receivedBytes int) int {
 	if receivedBytes <= maxLineBytesWithoutAccess {
 		return MaxLineBytes
 	}
 	peer := c.peer
-	if peer.Right = s.authorizer.Right(&peer); !peer.Right.Covers(RightRead) {
+	if peer.Right = s.authorizer.CurrentRight(&peer); !peer.Right.Covers(RightRead) {
 		return maxLineBytesWithoutAccess
 	}
 	return MaxLineBytes
 }
 
-// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. Such a
+// isReadTimeoutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. Such a
 // connection is not idle, so the caller keeps it open.
-func (c *serverConn) timedOutWhileBusy(err error) bool {
+func (c *serverConn) isReadTimeoutWhileBusy(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		return false
@@ -105,12 +105,12 @@ func (c *serverConn) timedOutWhileBusy(err error) bool {
 	return c.activeRequests > 0
 }
 
-// errNotReading means that the client does not read what the server sends to it.
-var errNotReading = errors.New("the client does not read the answer")
+// errClientNotReading means that the client does not read what the server sends to it.
+var errClientNotReading = errors.New("the client does not read the answer")
 
-// send writes a line. If the client does not read it within the timeout, send closes the connection and returns
-// errNotReading. A timeout of 0 means no limit.
-func (c *serverConn) send(line []byte, timeout time.Duration) error {
+// sendLine writes a line. If the client does not read it within the timeout, send closes the connection and returns
+// errClientNotReading. A timeout of 0 means no limit.
+func (c *serverConn) sendLine(line []byte, timeout time.Duration) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
 	deadline := time.Time{}
@@ -120,7 +120,7 @@ func (c *serverConn) send(line []byte, timeout time.Duration) error {
 	c.netConn.SetWriteDeadline(deadline)
 	if _, err := c.netConn.Write(line); err != nil {
 		c.netConn.Close()
-		return errNotReading
+		return errClientNotReading
 	}
 	return nil
 }
@@ -128,11 +128,11 @@ func (c *serverConn) send(line []byte, timeout time.Duration) error {
 func (c *serverConn) beginRequest() { c.addActiveRequests(1) }
 func (c *serverConn) endRequest()   { c.addActiveRequests(-1) }
 
-func (c *serverConn) addActiveRequests(n int) {
+func (c *serverConn) addActiveRequests(delta int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.activeRequests += n
-	c.activeChangedAt = time.Now()
+	c.activeRequests += delta
+	c.activeRequestsChangedAt = time.Now()
 }
 
 // idleSince returns since when the connection has had no request in progress. It returns false if a request is
@@ -140,12 +140,12 @@ func (c *serverConn) addActiveRequests(n int) {
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.activeChangedAt, c.activeRequests == 0 && !c.evicted
+	return c.activeRequestsChangedAt, c.activeRequests == 0 && !c.evicted
 }
 
-// cancelIfClosed reports whether the client has closed the connection. If the client has, cancelIfClosed
-// cancels the requests of the connection.
-func (c *serverConn) cancelIfClosed() bool {
+// cancelRequestsIfClosed reports whether the client has closed the connection. If the client has,
+// cancelRequestsIfClosed cancels the requests of the connection.
+func (c *serverConn) cancelRequestsIfClosed() bool {
 	hungUpNow := socket.IsClosedByPeer(c.netConn)
 	if hungUpNow {
 		c.cancelRequests()
@@ -160,20 +160,20 @@ func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead)
 // activeRequest is a request in progress. Only one goroutine at a time uses the value.
 type activeRequest struct {
 	request
-	conn              *serverConn
-	jobIDs            []string      // ids of jobs in the parameters, for the log
-	settingName       string        // name of a setting in the parameters, for the log
-	chargedBytes      int64         // bytes of the request line, plus those added by ChargeBytes
-	clientReadTimeout time.Duration // how long the client may take to read the answer
-	answerLine        []byte        // the answer; nil until it is ready
-	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // RunStreamStep holds a slot; sendPiece then stores pieces and sends none
+	conn               *serverConn
+	loggedJobIDs       []string      // ids of jobs in the parameters, for the log
+	loggedSettingName  string        // name of a setting in the parameters, for the log
+	chargedBytes       int64         // bytes of the request line, plus those added by ChargeBytesToUser
+	clientReadTimeout  time.Duration // how long the client may take to read the answer
+	answerLine         []byte        // the answer; nil until it is ready
+	unsentStreamPieces []byte        // stream pieces that have not been sent yet
+	inStreamStep       bool          // RunStreamStep holds a slot; sendStreamPiece then stores pieces and sends none
 
 	// The next fields are resources that releaseResources releases.
-	countsTowardsLimits bool      // the request counts towards the limits on the user's requests
-	releaseFuncs        []func()  // functions that release resources at the end of the request
-	slotClass           SlotClass // class of the slot for decoding the request
-	releaseSlot         func()    // releases that slot; nil if the request has none
+	countsTowardsLimits bool           // the request counts towards the limits on the user's requests
+	releaseAtEnd        []func()       // functions that release resources at the end of the request
+	decodingSlotClass   HeavyWorkClass // class of the slot for decoding the request
+	releaseDecodingSlot func()         // releases that slot; nil if the request has none
 }
 
 type activeRequestKey struct{}
@@ -185,32 +185,32 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 }
 
 func (t *activeRequest) releaseResources() {
-	for _, release := range t.releaseFuncs {
+	for _, release := range t.releaseAtEnd {
 		release()
 	}
 	t.conn.endRequest()
-	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
+	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.unsentStreamPieces))
 }
 
-// acquireSlot waits for a slot, the permission to decode a request of the given size. A request of at most
-// freeConnBytes bytes needs none.
-func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
-	if requestBytes <= freeConnBytes {
+// acquireDecodingSlot waits for a slot, the permission to decode a request of the given size. A request of at most
+// uncountedBytesPerConn bytes needs none.
+func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
+	if requestBytes <= uncountedBytesPerConn {
 		return nil
 	}
-	t.slotClass = classDecoding
+	t.decodingSlotClass = classLongRequestDecoding
 	if requestBytes > largeRequestBytes {
-		t.slotClass = classLargeRequest
+		t.decodingSlotClass = classLargeRequest
 	}
-	r := slotRequest(ctx, t.slotClass)
+	r := slotRequest(ctx, t.decodingSlotClass)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
-	t.releaseSlot = sync.OnceFunc(func() { s.slots.Release(r) })
-	t.releaseFuncs = append(t.releaseFuncs, t.releaseSlot)
-	if t.slotClass == classLargeRequest {
-		timer := time.AfterFunc(maxLargeSlotTime, t.releaseSlot)
-		t.releaseFuncs = append(t.releaseFuncs, func() { timer.Stop() })
+	t.releaseDecodingSlot = sync.OnceFunc(func() { s.heavyWorkSlots.Release(r) })
+	t.releaseAtEnd = append(t.releaseAtEnd, t.releaseDecodingSlot)
+	if t.decodingSlotClass == classLargeRequest {
+		timer := time.AfterFunc(maxLargeRequestSlotTime, t.releaseDecodingSlot)
+		t.releaseAtEnd = append(t.releaseAtEnd, func() { timer.Stop() })
 	}
 	return nil
 }
@@ -221,58 +221,58 @@ func (t *activeRequest) finishDecoding(params any) {
 	if p, ok := params.(interface {
 		logSubject() (ids []string, setting string)
 	}); ok {
-		t.jobIDs, t.settingName = p.logSubject()
+		t.loggedJobIDs, t.loggedSettingName = p.logSubject()
 	}
-	if t.slotClass == classDecoding {
-		t.releaseSlot()
+	if t.decodingSlotClass == classLongRequestDecoding {
+		t.releaseDecodingSlot()
 	}
 }
 
-// setAnswer stores the answer until it is sent. The answer counts towards the user's limit of bytes.
-func (t *activeRequest) setAnswer(line []byte) {
-	t.conn.fairConn.AddBytes(len(line) - len(t.answerLine))
+// storeAnswer stores the answer until it is sent. The answer counts towards the user's limit of bytes.
+func (t *activeRequest) storeAnswer(line []byte) {
+	t.conn.fairConn.ForceAddBytes(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
-// sendPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores
+// sendStreamPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores
 // the piece. After the step, flush sends the stored pieces.
-func (t *activeRequest) sendPiece(v any) error {
-	if t.pieces == nil {
-		t.pieces = *piecePool.Get().(*[]byte)
+func (t *activeRequest) sendStreamPiece(v any) error {
+	if t.unsentStreamPieces == nil {
+		t.unsentStreamPieces = *streamBufferPool.Get().(*[]byte)
 	}
-	before := len(t.pieces)
-	pieces, err := appendNotification(t.pieces, t.method, t.id, v)
+	before := len(t.unsentStreamPieces)
+	pieces, err := appendNotification(t.unsentStreamPieces, t.method, t.id, v)
 	if err != nil {
 		return err
 	}
-	t.pieces = pieces
-	t.conn.fairConn.AddBytes(len(pieces) - before)
+	t.unsentStreamPieces = pieces
+	t.conn.fairConn.ForceAddBytes(len(pieces) - before)
 	if t.inStreamStep {
 		return nil
 	}
-	return t.flush()
+	return t.flushStreamPieces()
 }
 
-// flush sends the stream pieces that sendPiece has stored.
-func (t *activeRequest) flush() error {
-	if len(t.pieces) == 0 {
+// flushStreamPieces sends the stream pieces that sendStreamPiece has stored.
+func (t *activeRequest) flushStreamPieces() error {
+	if len(t.unsentStreamPieces) == 0 {
 		return nil
 	}
-	err := t.conn.send(t.pieces, t.clientReadTimeout)
-	t.conn.fairConn.AddBytes(-len(t.pieces))
-	if cap(t.pieces) <= maxPooledBytes {
-		piecePool.Put(new(t.pieces[:0]))
+	err := t.conn.sendLine(t.unsentStreamPieces, t.clientReadTimeout)
+	t.conn.fairConn.ForceAddBytes(-len(t.unsentStreamPieces))
+	if cap(t.unsentStreamPieces) <= maxPooledBufferBytes {
+		streamBufferPool.Put(new(t.unsentStreamPieces[:0]))
 	}
-	t.pieces = nil
+	t.unsentStreamPieces = nil
 	return err
 }
 
-// piecePool holds buffers for stream pieces, so that they can be reused. A stream has a buffer only while it
+// streamBufferPool holds buffers for stream pieces, so that they can be reused. A stream has a buffer only while it
 // has pieces to send.
-var piecePool = sync.Pool{New: func() any { return new([]byte) }}
+var streamBufferPool = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooledBytes is the maximum capacity, in bytes, of a buffer in piecePool.
-const maxPooledBytes = 256 << 10
+// maxPooledBufferBytes is the maximum capacity, in bytes, of a buffer in streamBufferPool.
+const maxPooledBufferBytes = 256 << 10
 
 // isForManyJobs reports whether a request lists or changes many jobs.
 func isForManyJobs(params any) bool {

@@ -17,20 +17,20 @@ import (
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
-	mu     sync.Mutex
-	byUser map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
+	mu         sync.Mutex
+	connsByUID map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
 	// connsWithoutAccess is the number of connections whose users had no access when they connected; guarded by
 	// mu.
 	connsWithoutAccess int
 }
 
-// errTooManyWithoutAccess rejects a connection of a user without access. The limit for such connections or the
+// errTooManyConnsWithoutAccess rejects a connection of a user without access. The limit for such connections or the
 // limit for all connections is reached.
-var errTooManyWithoutAccess = errors.New("too many connections from users without access")
+var errTooManyConnsWithoutAccess = errors.New("too many connections from users without access")
 
 // add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or
 // returns an error if none is idle. The caller closes the removed connections, which add returns.
-func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
+func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
 		limit -= reservedAdminConns
@@ -38,41 +38,41 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	evict := func(candidates iter.Seq[*serverConn]) bool {
-		o := t.evictLocked(candidates)
+		o := t.evictIdlestLocked(candidates)
 		if o != nil {
-			evicted = append(evicted, o)
+			evictedConns = append(evictedConns, o)
 		}
 		return o != nil
 	}
 	full := func() bool { return t.openCount.Load() >= int64(limit) }
-	own := t.byUser[c.peer.UID]
+	own := t.connsByUID[c.peer.UID]
 	if own == nil {
 		own = map[*serverConn]bool{}
 	}
 	switch {
 	case c.lacksAccess() && (t.connsWithoutAccess >= maxConnsWithoutAccess || full()):
-		return nil, errTooManyWithoutAccess
+		return nil, errTooManyConnsWithoutAccess
 	case len(own) >= userLimit && !evict(maps.Keys(own)):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
 			len(own))
 	case full() && !evict(t.allConnsLocked()):
-		return evicted, queue.Errorf(queue.CodeUnavailable,
+		return evictedConns, queue.Errorf(queue.CodeUnavailable,
 			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",
 			t.openCount.Load())
 	}
-	if t.byUser == nil {
-		t.byUser = map[int]map[*serverConn]bool{}
+	if t.connsByUID == nil {
+		t.connsByUID = map[int]map[*serverConn]bool{}
 	}
-	t.byUser[c.peer.UID] = own
+	t.connsByUID[c.peer.UID] = own
 	own[c] = true
 	t.adjustCountsLocked(c, 1)
-	return evicted, nil
+	return evictedConns, nil
 }
 
-// evictLocked removes the candidate that has been idle longest from the table and returns it. It returns nil if
+// evictIdlestLocked removes the candidate that has been idle longest from the table and returns it. It returns nil if
 // no candidate is idle. The candidates are all connections in the table, or those of one user.
-func (t *connTable) evictLocked(candidates iter.Seq[*serverConn]) *serverConn {
+func (t *connTable) evictIdlestLocked(candidates iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var longestIdleSince time.Time
 	for o := range candidates {
@@ -97,13 +97,13 @@ func (t *connTable) remove(c *serverConn) {
 }
 
 func (t *connTable) removeLocked(c *serverConn) {
-	own := t.byUser[c.peer.UID]
+	own := t.connsByUID[c.peer.UID]
 	if !own[c] {
 		return
 	}
 	delete(own, c)
 	if len(own) == 0 {
-		delete(t.byUser, c.peer.UID)
+		delete(t.connsByUID, c.peer.UID)
 	}
 	t.adjustCountsLocked(c, -1)
 }
@@ -118,7 +118,7 @@ func (t *connTable) adjustCountsLocked(c *serverConn, delta int) {
 
 func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	return func(yield func(*serverConn) bool) {
-		for _, own := range t.byUser {
+		for _, own := range t.connsByUID {
 			for c := range own {
 				if !yield(c) {
 					return

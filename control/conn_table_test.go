@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// slowToClose is a connection whose Close first sends to closeCalls and then waits until release is closed.
-type slowToClose struct {
+// slowClosingConn is a connection whose Close first sends to closeCalls and then waits until release is closed.
+type slowClosingConn struct {
 	net.Conn
 	uid                 int
 	closeCalls, release chan struct{}
 }
 
-func (c slowToClose) Close() error {
+func (c slowClosingConn) Close() error {
 	select {
 	case c.closeCalls <- struct{}{}:
 	case <-c.release:
@@ -31,14 +31,14 @@ func (c slowToClose) Close() error {
 
 // connListener is a listener whose Accept returns the connections that are sent to conns.
 type connListener struct {
-	conns     chan net.Conn
-	closed    chan struct{}
-	closeOnce sync.Once
+	acceptQueue chan net.Conn
+	closed      chan struct{}
+	closeOnce   sync.Once
 }
 
 func (l *connListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-l.conns:
+	case c := <-l.acceptQueue:
 		return c, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
@@ -50,11 +50,11 @@ func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 
 // While an evicted connection is being closed, other users can connect and get answers.
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
-	l := &connListener{conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &connListener{acceptQueue: make(chan net.Conn), closed: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
-	server := NewServer(noopAPI{}, Limits{one}, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
+	server := NewServer(noopAPI{}, ConnectionLimits{one}, &fakeAuthorizer{right: RightSubmit}, NewUserLimits(),
 		slog.New(slog.DiscardHandler))
-	server.peerOf = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowToClose).uid}, nil }
+	server.identifyPeer = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowClosingConn).uid}, nil }
 	closing, release := make(chan struct{}), make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { server.Run(t.Context(), l) })
@@ -67,7 +67,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 		client, served := net.Pipe()
 		t.Cleanup(func() { client.Close() })
 		select {
-		case l.conns <- slowToClose{served, uid, closing, release}:
+		case l.acceptQueue <- slowClosingConn{served, uid, closing, release}:
 		case <-time.After(10 * time.Second):
 			t.Fatalf("a connection of user %d is not accepted", uid)
 		}
@@ -103,7 +103,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 // Only idle connections are evicted, that is, connections without a request in progress.
 func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	table := new(connTable)
-	two := Limits{func() (all, user int) { return 100, 2 }}
+	two := ConnectionLimits{func() (all, user int) { return 100, 2 }}
 	conn := func() *serverConn { return &serverConn{peer: Peer{UID: 1, Right: RightSubmit}} }
 	add := func(c *serverConn, evicts *serverConn, ok bool) {
 		t.Helper()

@@ -16,22 +16,22 @@ import (
 // decodeParams decodes a JSON object into a struct and checks it with the ruleset of the struct's type. The
 // error for an unknown name suggests a similar known name. A field of type json.RawMessage shares its bytes
 // with raw.
-func decodeParams(raw json.RawMessage, target any) error {
-	if raw == nil || string(raw) == "null" {
-		raw = json.RawMessage("{}")
+func decodeParams(paramsJSON json.RawMessage, paramsStruct any) error {
+	if paramsJSON == nil || string(paramsJSON) == "null" {
+		paramsJSON = json.RawMessage("{}")
 	}
-	if own, ok := target.(interface{ decode(json.RawMessage) error }); ok {
-		return own.decode(raw)
+	if own, ok := paramsStruct.(interface{ decode(json.RawMessage) error }); ok {
+		return own.decode(paramsJSON)
 	}
-	d := newParamDecoder(target)
-	if err := queue.EachMember(raw, d.decode); err != nil {
+	d := newParamDecoder(paramsStruct)
+	if err := queue.EachMember(paramsJSON, d.decode); err != nil {
 		return err
 	}
-	if err := d.check(); err != nil {
+	if err := d.checkGivenParams(); err != nil {
 		return err
 	}
-	if own, ok := target.(interface{ check() error }); ok {
-		return own.check()
+	if own, ok := paramsStruct.(interface{ checkGivenParams() error }); ok {
+		return own.checkGivenParams()
 	}
 	return nil
 }
@@ -39,8 +39,8 @@ func decodeParams(raw json.RawMessage, target any) error {
 // paramDecoder decodes the parameters of one request into a struct and checks them with the ruleset of the
 // struct's type.
 type paramDecoder struct {
-	ruleset *ruleset
-	fields  map[string]reflect.Value // destinations by parameter name
+	ruleset           *ruleset
+	fieldsByParamName map[string]reflect.Value // destinations by parameter name
 	// givenNames contains the names of the parameters in the request and of their value classes (see valueClass).
 	// A parameter maps to false if its value is false or an empty list, else to true. A value class maps to true
 	// if it contains the value of its parameter.
@@ -48,29 +48,29 @@ type paramDecoder struct {
 }
 
 // newParamDecoder returns a decoder that stores parameters in *target, which is a struct.
-func newParamDecoder(target any) *paramDecoder {
-	v := reflect.ValueOf(target).Elem()
+func newParamDecoder(paramsStruct any) *paramDecoder {
+	v := reflect.ValueOf(paramsStruct).Elem()
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
 // decode decodes one parameter into the field of the same name and checks it.
-func (d *paramDecoder) decode(name string, value json.RawMessage) error {
-	field, ok := d.fields[name]
+func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
+	field, ok := d.fieldsByParamName[paramName]
 	if !ok {
-		near := queue.DidYouMean(name, slices.Collect(maps.Keys(d.fields)))
-		return queue.Invalid(name, "unknown parameter of this method%s", near)
+		near := queue.DidYouMean(paramName, slices.Collect(maps.Keys(d.fieldsByParamName)))
+		return queue.InvalidField(paramName, "unknown parameter of this method%s", near)
 	}
-	p := d.ruleset.param(name)
+	p := d.ruleset.param(paramName)
 	if string(value) == "null" {
-		return queue.Invalid(name, "must not be null; leave the parameter out")
+		return queue.InvalidField(paramName, "must not be null; leave the parameter out")
 	}
 	if p.fields != nil {
-		if err := checkJobFields(name, value); err != nil {
+		if err := checkJobFields(paramName, value); err != nil {
 			return err
 		}
 	}
-	d.givenNames[name] = string(value) != "false" && !isEmptyList(value)
-	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
+	d.givenNames[paramName] = string(value) != "false" && !isEmptyList(value)
+	if err := decodeParam(paramName, value, field.Addr().Interface()); err != nil {
 		return err
 	}
 	d.recordValueClasses(p, field)
@@ -89,18 +89,18 @@ func isEmptyList(value json.RawMessage) bool {
 }
 
 // checkJobFields returns an error if the JSON object has a member that is not a job field.
-func checkJobFields(name string, value json.RawMessage) error {
+func checkJobFields(paramName string, value json.RawMessage) error {
 	if value[0] != '{' {
-		return queue.Invalid(name, "must be an object with job fields, like {\"priority\": 5}")
+		return queue.InvalidField(paramName, "must be an object with job fields, like {\"priority\": 5}")
 	}
-	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
+	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckFieldName(field) })
 }
 
-// check returns an error if a required parameter is missing or if two given parameters exclude each other.
-func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
+// checkGivenParams returns an error if a required parameter is missing or if two given parameters exclude each other.
+func (d *paramDecoder) checkGivenParams() error { return d.ruleset.checkGivenParams(d.givenNames) }
 
 // decodeParam decodes one parameter into *target. Its errors name the parameter.
-func decodeParam(name string, value json.RawMessage, target any) error {
+func decodeParam(paramName string, value json.RawMessage, target any) error {
 	if raw, ok := target.(*json.RawMessage); ok {
 		*raw = value
 		return nil
@@ -108,16 +108,16 @@ func decodeParam(name string, value json.RawMessage, target any) error {
 	_, isBytes := target.(*[]byte)
 	if value[0] == '"' {
 		if err := queue.CheckSurrogates(value); err != nil {
-			return queue.Invalid(name, "%s", err)
+			return queue.InvalidField(paramName, "%s", err)
 		}
 	}
 	// Go's base64 decoder ignores line breaks, even escaped ones, but the API does not allow them.
 	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
-		return queue.Invalid(name, "must be text in base64, without line breaks")
+		return queue.InvalidField(paramName, "must be text in base64, without line breaks")
 	}
 	err := json.Unmarshal(value, target)
 	if isBytes && (err != nil || value[0] != '"') {
-		return queue.Invalid(name, "must be text in base64")
+		return queue.InvalidField(paramName, "must be text in base64")
 	}
 	var e *queue.Error
 	var typeError *json.UnmarshalTypeError
@@ -125,15 +125,16 @@ func decodeParam(name string, value json.RawMessage, target any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e) && e.Field == "":
-		return queue.Invalid(name, "%s", e.Message)
+		return queue.InvalidField(paramName, "%s", e.Message)
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &typeError) && strings.HasPrefix(typeError.Value, "number"):
-		return queue.Invalid(name, "%s", numberError(typeError.Type, value))
+		return queue.InvalidField(paramName, "%s", numberError(typeError.Type, value))
 	case errors.As(err, &typeError):
-		return queue.Invalid(name, "must be %s, not %s", jsonTypeName(typeError.Type), queue.Clip(typeError.Value))
+		return queue.InvalidField(paramName, "must be %s, not %s", jsonTypeName(typeError.Type),
+			queue.ClipForMessage(typeError.Value))
 	}
-	return queue.Invalid(name, "%v", err)
+	return queue.InvalidField(paramName, "%v", err)
 }
 
 // numberError returns an error that says why a JSON number is invalid for a Go type.

@@ -13,30 +13,30 @@ import (
 type EnqueueAPI interface {
 	// Enqueue adds one job. It returns when the job is durable. If an earlier request had the same Key, Enqueue
 	// adds no job and returns the job of the earlier request.
-	Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error)
+	Enqueue(ctx context.Context, p EnqueueParams) (EnqueueResult, error)
 	// EnqueueBatch adds many jobs together, with one or several requests. All jobs are durable when the request
 	// with Commit has returned. A request with Abort discards them instead.
-	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error)
+	EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (EnqueueBatchResult, error)
 }
 
-// Enqueue holds the parameters of the method enqueue, which adds one job. In JSON, the fields of Spec are
+// EnqueueParams holds the parameters of the method enqueue, which adds one job. In JSON, the fields of Spec are
 // members of the same object as key, next and require_limits.
-type Enqueue struct {
-	Spec queue.Spec `json:"-"`
-	Key  string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
-	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
-	RequireLimits bool `json:"require_limits"`
-	// RunNext makes the service choose a priority with which the job starts before all other jobs of the caller
+type EnqueueParams struct {
+	JobSpec        queue.Spec `json:"-"`
+	IdempotencyKey string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
+	// RequireEnforceableLimits rejects the job if it has a limit that this machine cannot enforce.
+	RequireEnforceableLimits bool `json:"require_limits"`
+	// RunBeforeOwnJobs makes the service choose a priority with which the job starts before all other jobs of the caller
 	// that are waiting to start now or to be retried.
-	RunNext bool `json:"next"`
+	RunBeforeOwnJobs bool `json:"next"`
 }
 
 // EnqueueResult is the response to Enqueue. Duplicate means that no job was added, because an earlier request
 // had the same key or another job has the same unique key. ID is then the id of the job that already exists.
 type EnqueueResult struct {
-	ID        string `json:"id"`
-	Seq       int64  `json:"seq"`
-	Duplicate bool   `json:"duplicate"`
+	JobID          string `json:"id"`
+	JobSeq         int64  `json:"seq"`
+	AlreadyExisted bool   `json:"duplicate"`
 	// UnenforcedLimits lists the limits of the job that this machine enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
 	// NewQueues lists the queues of the job that had no settings and no unfinished jobs before this request.
@@ -50,52 +50,52 @@ type EnqueueResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// EnqueueBatch holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of
+// EnqueueBatchParams holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of
 // them.
 //
 // A small batch is one request with Commit and 1 to queue.MaxJobsPerRequest jobs. A larger batch consists of
 // several requests with the same Batch. Only the last of them has Commit, and each of the others has at most
-// MaxBatchRequestJobs jobs. The ids of the jobs are reserved immediately, but the jobs are invisible until the
+// MaxJobsPerPartialBatch jobs. The ids of the jobs are reserved immediately, but the jobs are invisible until the
 // commit. If a request is rejected, none of its jobs is added. A request with Abort discards the batch.
-type EnqueueBatch struct {
-	// Batch is a name that the caller chooses, of at most queue.MaxKeyBytes bytes.
-	Batch  string       `json:"batch,omitempty" rule:"batchKey"`
-	Jobs   []queue.Spec `json:"jobs,omitempty" rule:"jobs"`
-	Commit bool         `json:"commit"`
-	Key    string       `json:"key,omitempty" rule:"batchKey"` // idempotency key of the request with Commit
-	Abort  bool         `json:"abort,omitempty"`
-	// RequireLimits rejects the request if one of its jobs has a limit that this machine cannot enforce.
-	RequireLimits bool `json:"require_limits,omitempty"`
-	// RunNext makes the service choose a priority with which the jobs of this request start before all other
+type EnqueueBatchParams struct {
+	// BatchName is a name that the caller chooses, of at most queue.MaxKeyBytes bytes.
+	BatchName      string       `json:"batch,omitempty" rule:"batchKey"`
+	Jobs           []queue.Spec `json:"jobs,omitempty" rule:"jobs"`
+	Commit         bool         `json:"commit"`
+	IdempotencyKey string       `json:"key,omitempty" rule:"batchKey"` // idempotency key of the request with Commit
+	Abort          bool         `json:"abort,omitempty"`
+	// RequireEnforceableLimits rejects the request if one of its jobs has a limit that this machine cannot enforce.
+	RequireEnforceableLimits bool `json:"require_limits,omitempty"`
+	// RunBeforeOwnJobs makes the service choose a priority with which the jobs of this request start before all other
 	// jobs of the caller that are waiting to start now or to be retried.
-	RunNext bool `json:"next,omitempty"`
-	// EncodedJobs holds specs that are already encoded as JSON, each on one line. If it is not nil, it replaces
+	RunBeforeOwnJobs bool `json:"next,omitempty"`
+	// JSONEncodedJobs holds specs that are already encoded as JSON, each on one line. If it is not nil, it replaces
 	// Jobs.
-	EncodedJobs [][]byte `json:"-"`
+	JSONEncodedJobs [][]byte `json:"-"`
 }
 
-// MarshalJSON implements json.Marshaler. It copies the specs in EncodedJobs unchanged.
-func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
-	type plain EnqueueBatch
+// MarshalJSON implements json.Marshaler. It copies the specs in JSONEncodedJobs unchanged.
+func (p *EnqueueBatchParams) MarshalJSON() ([]byte, error) {
+	type plain EnqueueBatchParams
 	line, err := json.Marshal((*plain)(p))
-	if err != nil || p.EncodedJobs == nil {
+	if err != nil || p.JSONEncodedJobs == nil {
 		return line, err
 	}
 	rest := line[:len(line)-1] // the object without its closing brace
-	return slices.Concat(rest, []byte(`,"jobs":[`), bytes.Join(p.EncodedJobs, []byte(",")), []byte("]}")), nil
+	return slices.Concat(rest, []byte(`,"jobs":[`), bytes.Join(p.JSONEncodedJobs, []byte(",")), []byte("]}")), nil
 }
 
-// MaxBatchRequestJobs is the maximum number of jobs in a request of a batch that does not commit the batch.
-const MaxBatchRequestJobs = 1000
+// MaxJobsPerPartialBatch is the maximum number of jobs in a request of a batch that does not commit the batch.
+const MaxJobsPerPartialBatch = 1000
 
 // EnqueueBatchResult is the response to one request of a batch. IDs are the ids of the request's jobs, in the
 // same order. The jobs exist after the batch is committed.
 type EnqueueBatchResult struct {
-	IDs       []string `json:"ids"`
-	Duplicate bool     `json:"duplicate"`
-	// FoundIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has
+	JobIDs         []string `json:"ids"`
+	AlreadyExisted bool     `json:"duplicate"`
+	// ExistingJobIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has
 	// the same unique key. At these indexes, IDs contains the id of that other job.
-	FoundIndexes []int `json:"found,omitempty"`
+	ExistingJobIndexes []int `json:"found,omitempty"`
 	// UnenforcedLimits and NewQueues have the same meaning as in EnqueueResult, for all jobs of the
 	// request together.
 	UnenforcedLimits []string   `json:"unenforced,omitempty"`

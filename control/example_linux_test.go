@@ -16,11 +16,12 @@ type exampleAPI struct{ API }
 
 func (exampleAPI) Hello(context.Context, HelloParams) (Hello, error) { return Hello{}, nil }
 
-func (exampleAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, error) {
-	return EnqueueResult{ID: *p.Spec.ID, State: queue.Pending.String()}, nil
+func (exampleAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
+	return EnqueueResult{JobID: *p.JobSpec.ID, State: queue.Pending.String()}, nil
 }
 
-func (exampleAPI) Wait(_ context.Context, p Wait, handleNotice func(JobEndNotice) error) (WaitResult, error) {
+func (exampleAPI) WaitForJobs(_ context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (WaitResult,
+	error) {
 	return WaitResult{}, handleNotice(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
 }
 
@@ -31,11 +32,12 @@ func serveExample(api API) (path string, stop func()) {
 		panic(err)
 	}
 	path = filepath.Join(dir, "queuectl.sock")
-	l, err := socket.Listen(path, ownerOnlyPerms())
+	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		panic(err)
 	}
-	server := NewServer(api, Limits{func() (all, user int) { return 100, 100 }}, allowAll{}, NewUserLimits(),
+	server := NewServer(api, ConnectionLimits{func() (all, user int) { return 100, 100 }}, allowAllAuthorizer{},
+		NewUserLimits(),
 		slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -55,14 +57,14 @@ func ExampleClient() {
 	client := NewClient(path)
 	defer client.Close()
 	id, command := "nightly-backup", "tar czf /backup/home.tgz /home"
-	job, err := client.Enqueue(context.Background(), Enqueue{Spec: queue.Spec{ID: &id, Command: &command},
-		Key: NewIdempotencyKey()})
+	job, err := client.Enqueue(context.Background(), EnqueueParams{JobSpec: queue.Spec{ID: &id, Command: &command},
+		IdempotencyKey: NewIdempotencyKey()})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(job.ID, "is stored")
-	_, err = client.Wait(context.Background(), Wait{IDs: []string{job.ID}}, func(e JobEndNotice) error {
+	fmt.Println(job.JobID, "is stored")
+	_, err = client.WaitForJobs(context.Background(), WaitParams{IDs: []string{job.JobID}}, func(e JobEndNotice) error {
 		fmt.Println(e.Job.ID, "is", e.Job.State)
 		return nil
 	})

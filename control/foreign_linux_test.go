@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unusedUID is the uid of the other user, with a server in these tests. No other process of the tests has it.
-const unusedUID = 61234
+// otherUserUID is the uid of the other user, with a server in these tests. No other process of the tests has it.
+const otherUserUID = 61234
 
 // listenAs creates a socket as the user with this uid. Clients see the user who called listen(2) as the user who
 // runs the server. Only root can act as another user.
@@ -68,7 +68,7 @@ func acceptLine(l net.Listener, beforeClose func() error) (line string, err erro
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
-		uids = append(uids, unusedUID)
+		uids = append(uids, otherUserUID)
 	}
 	for _, uid := range uids {
 		dir := sharedDir(t)
@@ -84,7 +84,7 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 				t.Errorf("uid %d: %v", uid, err)
 			}
 		})
-		_, err := client(t, path).Hello(t.Context(), HelloParams{})
+		_, err := newTestClient(t, path).Hello(t.Context(), HelloParams{})
 		servers.Wait()
 		if !strings.Contains(before, `"hello"`) {
 			t.Errorf("the first server received %q, want a hello request", before)

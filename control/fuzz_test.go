@@ -39,82 +39,108 @@ func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 // noopAPI is an API whose methods do nothing and succeed.
 type noopAPI struct{ API }
 
-func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)       { return h, nil }
-func (noopAPI) Whoami(context.Context, NoParams) (w Whoami, err error)        { return w, nil }
-func (noopAPI) Enqueue(context.Context, Enqueue) (e EnqueueResult, err error) { return e, nil }
-func (noopAPI) EnqueueBatch(context.Context, EnqueueBatch) (e EnqueueBatchResult, err error) {
+func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)             { return h, nil }
+func (noopAPI) Whoami(context.Context, NoParams) (w Whoami, err error)              { return w, nil }
+func (noopAPI) Enqueue(context.Context, EnqueueParams) (e EnqueueResult, err error) { return e, nil }
+func (noopAPI) EnqueueBatch(context.Context, EnqueueBatchParams) (e EnqueueBatchResult, err error) {
 	return e, nil
 }
-func (noopAPI) Show(context.Context, Show) (d JobDetail, err error)        { return d, nil }
-func (noopAPI) List(context.Context, List) (p JobPage, err error)          { return p, nil }
-func (noopAPI) Status(context.Context, NoParams) (s Status, err error)     { return s, nil }
-func (noopAPI) Screen(context.Context, ScreenParams) (s Screen, err error) { return s, nil }
-func (noopAPI) Wait(_ context.Context, p Wait, handleNotice func(JobEndNotice) error) (w WaitResult, err error) {
+func (noopAPI) ShowJob(context.Context, ShowParams) (d JobDetail, err error)           { return d, nil }
+func (noopAPI) ListJobs(context.Context, ListParams) (p JobPage, err error)            { return p, nil }
+func (noopAPI) Status(context.Context, NoParams) (s Status, err error)                 { return s, nil }
+func (noopAPI) ReadScreen(context.Context, ScreenParams) (s OverviewScreen, err error) { return s, nil }
+func (noopAPI) WaitForJobs(_ context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (w WaitResult,
+	err error) {
 	return w, handleNotice(JobEndNotice{Job{ID: string(p.ID)}})
 }
-func (noopAPI) Logs(_ context.Context, p Logs, handlePiece func(OutputPiece) error) (l LogsEnd, err error) {
-	return l, handlePiece(OutputPiece{ID: string(p.ID)})
+func (noopAPI) StreamOutput(_ context.Context, p LogsParams, handlePiece func(OutputPiece) error) (l OutputStreamEnd,
+	err error) {
+	return l, handlePiece(OutputPiece{JobID: string(p.ID)})
 }
-func (noopAPI) Attach(context.Context, Attach) (a AttachResult, err error)          { return a, nil }
-func (noopAPI) Cancel(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
-func (noopAPI) Retry(context.Context, Retry) (v BulkResult, err error)              { return v, nil }
-func (noopAPI) Hold(context.Context, Selection) (v BulkResult, err error)           { return v, nil }
-func (noopAPI) Release(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) Pause(context.Context, Selection) (v BulkResult, err error)          { return v, nil }
-func (noopAPI) Resume(context.Context, Selection) (v BulkResult, err error)         { return v, nil }
-func (noopAPI) Requeue(context.Context, Selection) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) Kill(context.Context, Kill) (v BulkResult, err error)                { return v, nil }
-func (noopAPI) Edit(context.Context, Edit) (v BulkResult, err error)                { return v, nil }
-func (noopAPI) Remove(context.Context, Remove) (v BulkResult, err error)            { return v, nil }
-func (noopAPI) Clear(context.Context, ClearParams) (r RemovalCount, err error)      { return r, nil }
-func (noopAPI) DLQList(context.Context, DLQList) (p JobPage, err error)             { return p, nil }
-func (noopAPI) DLQRetry(context.Context, DLQRetry) (v BulkResult, err error)        { return v, nil }
-func (noopAPI) DLQClear(context.Context, ClearParams) (r RemovalCount, err error)   { return r, nil }
+func (noopAPI) AttachTerminal(context.Context, AttachParams) (a AttachResult, err error) {
+	return a, nil
+}
+func (noopAPI) CancelJobs(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) RetryJobs(context.Context, RetryParams) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) HoldJobs(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) ReleaseJobs(context.Context, Selection) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) PauseJobs(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) ResumeJobs(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) RequeueJobs(context.Context, Selection) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) KillJobs(context.Context, KillParams) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) EditJobs(context.Context, EditParams) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) RemoveJobs(context.Context, RemoveParams) (v BulkResult, err error) { return v, nil }
+func (noopAPI) RemoveNonRunningJobs(context.Context, ClearParams) (r RemovalCount, err error) {
+	return r, nil
+}
+func (noopAPI) ListDeadJobs(context.Context, DeadJobListParams) (p JobPage, err error) { return p, nil }
+func (noopAPI) RetryDeadJobs(context.Context, DeadJobRetryParams) (v BulkResult, err error) {
+	return v, nil
+}
+func (noopAPI) RemoveDeadJobs(context.Context, ClearParams) (r RemovalCount, err error) {
+	return r, nil
+}
 func (noopAPI) QueueList(context.Context, QueueListParams) (l QueueList, err error) { return l, nil }
-func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)         { return v, nil }
-func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error)     { return l, nil }
+func (noopAPI) ConfigureQueue(context.Context, QueueSetParams) (v QueueView, err error) {
+	return v, nil
+}
+func (noopAPI) QueuePause(context.Context, QueuePauseParams) (l QueueList, err error) { return l, nil }
 func (noopAPI) QueueResume(context.Context, QueueResumeParams) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
+func (noopAPI) QueueRemove(context.Context, QueueRemoveParams) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)      { return v, nil }
-func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)          { return v, nil }
-func (noopAPI) NodeRemove(context.Context, NodeRemoveParams) (v NodeView, err error)  { return v, nil }
-func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)      { return v, nil }
-func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)              { return v, nil }
-func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)            { return v, nil }
-func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)             { return v, nil }
-func (noopAPI) WebOpen(context.Context, NoParams) (v WebLink, err error)              { return v, nil }
-func (noopAPI) HookTest(context.Context, HookTestParams) (v EnqueueResult, err error) { return v, nil }
-func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)                    { return v, nil }
-func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error)      { return s, nil }
-func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)               { return s, nil }
-func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                     { return w, nil }
-func (noopAPI) WorkerStart(context.Context, WorkerStart) (w WorkerCount, err error)   { return w, nil }
-func (noopAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
-	return w, nil
+func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)     { return v, nil }
+func (noopAPI) NodeDrain(context.Context, NodeDrainParams) (v NodeView, err error)   { return v, nil }
+func (noopAPI) NodeRemove(context.Context, NodeRemoveParams) (v NodeView, err error) { return v, nil }
+func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)     { return v, nil }
+func (noopAPI) SetGateRule(context.Context, GateSetParams) (v GateView, err error)   { return v, nil }
+func (noopAPI) WebStart(context.Context, WebStartParams) (v WebState, err error)     { return v, nil }
+func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)            { return v, nil }
+func (noopAPI) CreateWebLink(context.Context, NoParams) (v WebLink, err error)       { return v, nil }
+func (noopAPI) EnqueueHookTest(context.Context, HookTestParams) (v EnqueueResult, err error) {
+	return v, nil
 }
-func (noopAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
-	return w, nil
+func (noopAPI) ReadDependencyTree(context.Context, DependencyTreeParams) (v DependencyTree, err error) {
+	return v, nil
 }
-func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error)        { return w, nil }
-func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error)        { return c, nil }
-func (noopAPI) ConfigGet(context.Context, ConfigKeyParams) (c ConfigValue, err error) { return c, nil }
-func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error)       { return c, nil }
-func (noopAPI) ConfigUnset(context.Context, ConfigKeyParams) (c ConfigValue, err error) {
-	return c, nil
-}
-func (noopAPI) Drain(context.Context, Drain) (d DrainResult, err error)      { return d, nil }
-func (noopAPI) Reload(context.Context, NoParams) (r ReloadResult, err error) { return r, nil }
-func (noopAPI) ServiceStop(context.Context, ServiceStop) (s ServiceStopResult, err error) {
+func (noopAPI) SimulateNextStarts(context.Context, SimulateParams) (s SimulateResult, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err error) {
+func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error) { return s, nil }
+func (noopAPI) ExplainWaiting(context.Context, ExplainWaitingParams) (w WaitingExplanation, err error) {
+	return w, nil
+}
+func (noopAPI) WorkerStart(context.Context, WorkerStartParams) (w WorkerCount, err error) {
+	return w, nil
+}
+func (noopAPI) WorkerStop(context.Context, WorkerStopParams) (w WorkerCount, err error) {
+	return w, nil
+}
+func (noopAPI) WorkerScale(context.Context, WorkerScaleParams) (w WorkerCount, err error) {
+	return w, nil
+}
+func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error) { return w, nil }
+func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error) { return c, nil }
+func (noopAPI) ConfigGet(context.Context, SettingNameParams) (c ConfigValue, err error) {
+	return c, nil
+}
+func (noopAPI) ConfigSet(context.Context, ConfigSetParams) (c ConfigValue, err error) { return c, nil }
+func (noopAPI) ConfigUnset(context.Context, SettingNameParams) (c ConfigValue, err error) {
+	return c, nil
+}
+func (noopAPI) SetDrain(context.Context, DrainParams) (d DrainResult, err error) { return d, nil }
+func (noopAPI) ReloadSettingsFile(context.Context, NoParams) (r ReloadResult, err error) {
+	return r, nil
+}
+func (noopAPI) ServiceStop(context.Context, ServiceStopParams) (s ServiceStopResult, err error) {
+	return s, nil
+}
+func (noopAPI) ScheduleAdd(context.Context, ScheduleAddParams) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (noopAPI) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error) {
+func (noopAPI) ScheduleList(context.Context, ScheduleListParams) (p SchedulePage, err error) {
 	return p, nil
 }
 func (noopAPI) ScheduleShow(context.Context, ScheduleNameParams) (d ScheduleDetail, err error) {
@@ -132,19 +158,20 @@ func (noopAPI) ScheduleResume(context.Context, ScheduleNameParams) (s Schedule, 
 func (noopAPI) ScheduleRun(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {
 	return e, nil
 }
-func (noopAPI) Events(_ context.Context, p Events, handleEvent func(Event) error) (e EventsEnd, err error) {
-	for _, id := range p.IDs {
-		err = handleEvent(Event{ID: id})
+func (noopAPI) StreamEvents(_ context.Context, p EventsParams, handleEvent func(Event) error) (e EventStreamEnd,
+	err error) {
+	for _, id := range p.JobIDs {
+		err = handleEvent(Event{JobID: id})
 	}
 	return e, err
 }
-func (noopAPI) Cleanup(context.Context, Cleanup, func(RemovalCount) error) (r RemovalCount, err error) {
+func (noopAPI) RemoveOldJobs(context.Context, CleanupParams, func(RemovalCount) error) (r RemovalCount, err error) {
 	return r, nil
 }
-func (noopAPI) Backup(context.Context, NoParams, func(BackupPiece) error) (b BackupEnd, err error) {
+func (noopAPI) StreamBackup(context.Context, NoParams, func(BackupPiece) error) (b BackupSummary, err error) {
 	return b, nil
 }
-func (noopAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, err error) {
+func (noopAPI) RunDoctor(context.Context, DoctorParams, func(DoctorProgress) error) (d Diagnosis, err error) {
 	return d, nil
 }
 
@@ -171,8 +198,8 @@ func FuzzLines(f *testing.F) {
 		shares := NewUserLimits()
 		many := func() (all, user int) { return 10, 10 }
 		gate := &fakeAuthorizer{right: rights[int(right)%len(rights)]}
-		server := NewServer(noopAPI{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
-		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
+		server := NewServer(noopAPI{}, ConnectionLimits{many}, gate, shares, slog.New(slog.DiscardHandler))
+		server.identifyPeer = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		c := &scriptedConn{reader: bytes.NewReader(lines)}
 		server.admitAndServe(t.Context(), c)
 		wantNoUsage(t, shares)

@@ -20,39 +20,39 @@ import (
 // fakeAuthorizer is an API and an Authorizer. All users have the same right, which the test sets.
 type fakeAuthorizer struct {
 	fakeAPI
-	denial   error  // error that Admit returns for every connection; nil admits all connections
-	onRefuse func() // called by RefusalError, to simulate a slow lookup of names; may be nil
+	denial         error  // error that AdmitConnection returns for every connection; nil admits all connections
+	onRefusalError func() // called by MissingRightError, to simulate a slow lookup of names; may be nil
 
-	mu    sync.Mutex
-	right Right  // guarded by mu
-	peers []Peer // peers that called Show; guarded by mu
+	mu                  sync.Mutex
+	right               Right  // guarded by mu
+	peersThatCalledShow []Peer // peers that called Show; guarded by mu
 }
 
-func (d *fakeAuthorizer) setRight(r Right) {
+func (d *fakeAuthorizer) setRightOfAllUsers(r Right) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.right = r
 }
 
-func (d *fakeAuthorizer) Right(*Peer) Right {
+func (d *fakeAuthorizer) CurrentRight(*Peer) Right {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.right
 }
 
-func (d *fakeAuthorizer) Admit(context.Context, *Peer) error { return d.denial }
+func (d *fakeAuthorizer) AdmitConnection(context.Context, *Peer) error { return d.denial }
 
-func (d *fakeAuthorizer) RefusalError(p *Peer, action string, neededRight Right) error {
-	if d.onRefuse != nil {
-		d.onRefuse()
+func (d *fakeAuthorizer) MissingRightError(p *Peer, action string, neededRight Right) error {
+	if d.onRefusalError != nil {
+		d.onRefusalError()
 	}
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", action, neededRight, p.Right)
 }
 
-func (d *fakeAuthorizer) Show(ctx context.Context, _ Show) (JobDetail, error) {
+func (d *fakeAuthorizer) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.peers = append(d.peers, PeerFrom(ctx))
+	d.peersThatCalledShow = append(d.peersThatCalledShow, PeerFrom(ctx))
 	return JobDetail{}, nil
 }
 
@@ -62,12 +62,12 @@ func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (Whoami, error)
 
 // The server rejects a request without the required right before it decodes the parameters. Any other request
 // reaches the service, together with the user's right.
-func TestServerRefusesByRight(t *testing.T) {
+func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 	d := &fakeAuthorizer{right: RightRead}
-	socket := serve(t, d)
+	socket := serveUntilTestEnds(t, d)
 	for _, right := range []Right{RightRead, RightSubmit, RightOperate, RightAdmin} {
-		d.setRight(right)
-		c := client(t, socket)
+		d.setRightOfAllUsers(right)
+		c := newTestClient(t, socket)
 		for _, m := range Methods() {
 			err := c.call(t.Context(), m.Name, map[string]any{"no such parameter": 1}, &NoParams{}, false, nil)
 			denied := !right.Covers(m.Right)
@@ -78,37 +78,38 @@ func TestServerRefusesByRight(t *testing.T) {
 				t.Errorf("%s with %s: got %v, want %s", m.Name, right, err, want)
 			}
 		}
-		if _, err := c.Show(t.Context(), Show{ID: "a"}); err != nil || d.peers[len(d.peers)-1].Right != right {
-			t.Errorf("requests came from %+v, error %v; want the right %s", d.peers, err, right)
+		if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil ||
+			d.peersThatCalledShow[len(d.peersThatCalledShow)-1].Right != right {
+			t.Errorf("requests came from %+v, error %v; want the right %s", d.peersThatCalledShow, err, right)
 		}
 		c.Close()
 	}
 }
 
 // If Admit rejects a user, the user gets the reason, and no request of the user reaches the service.
-func TestRejectedPeerGetsTheReason(t *testing.T) {
+func TestRejectedClientGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
-	c := client(t, serve(t, d))
-	if _, err := c.Show(t.Context(), Show{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
+	c := newTestClient(t, serveUntilTestEnds(t, d))
+	if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want the reason of the rejection", err)
 	}
-	if len(d.peers) != 0 {
-		t.Errorf("the service received requests from %+v", d.peers)
+	if len(d.peersThatCalledShow) != 0 {
+		t.Errorf("the service received requests from %+v", d.peersThatCalledShow)
 	}
 }
 
 // The server determines the user's right at each request, so a changed right applies to the next request on the
 // same connection.
-func TestRightsApplyPerRequest(t *testing.T) {
+func TestChangedRightAppliesToNextRequest(t *testing.T) {
 	d := &fakeAuthorizer{right: RightSubmit}
-	c := client(t, serve(t, d))
+	c := newTestClient(t, serveUntilTestEnds(t, d))
 	for _, step := range []struct {
 		right Right
 		may   bool
 	}{{RightSubmit, true}, {RightNone, false}, {RightRead, true}, {RightAdmin, true}, {RightNone, false}} {
-		d.setRight(step.right)
-		_, err := c.Show(t.Context(), Show{ID: "a"})
+		d.setRightOfAllUsers(step.right)
+		_, err := c.ShowJob(t.Context(), ShowParams{ID: "a"})
 		if (err == nil) != step.may || err != nil && !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("with %s: %v", step.right, err)
 		}
@@ -116,8 +117,9 @@ func TestRightsApplyPerRequest(t *testing.T) {
 			t.Errorf("whoami with %s: %+v, %v", step.right, w, err)
 		}
 	}
-	if got := d.peers[len(d.peers)-1].Right; len(d.peers) != 3 || got != RightAdmin {
-		t.Errorf("the service received %d requests, the last with the right %s", len(d.peers), got)
+	if got := d.peersThatCalledShow[len(d.peersThatCalledShow)-1].Right; len(d.peersThatCalledShow) != 3 ||
+		got != RightAdmin {
+		t.Errorf("the service received %d requests, the last with the right %s", len(d.peersThatCalledShow), got)
 	}
 }
 
@@ -136,14 +138,14 @@ func sendTwice(t *testing.T, socket, line string) string {
 // A user without access may make one request per connection: whoami succeeds, and any other method fails with
 // the reason. At most maxConnsWithoutAccess such connections are open at a time. A connection without access
 // evicts no other connection.
-func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
+func TestUsersWithoutAccessMayCallOnlyWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := runServer(t, d)
-	inside := client(t, socket)
+	inside := newTestClient(t, socket)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Fatal(err)
 	}
-	d.setRight(RightNone)
+	d.setRightOfAllUsers(RightNone)
 	if got := sendTwice(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
@@ -167,7 +169,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 		!strings.Contains(got, "denied") {
 		t.Errorf("one connection without access too many: %s", got)
 	}
-	d.setRight(RightAdmin)
+	d.setRightOfAllUsers(RightAdmin)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Errorf("the connection of an admitted user was evicted: %v", err)
 	}
@@ -185,9 +187,9 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 // While the server looks up names for a refusal, which may be slow, other users are served.
 func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
-	d := &fakeAuthorizer{onRefuse: func() { refused <- struct{}{}; <-known }}
-	socket := serve(t, d)
-	d.setRight(RightNone)
+	d := &fakeAuthorizer{onRefusalError: func() { refused <- struct{}{}; <-known }}
+	socket := serveUntilTestEnds(t, d)
+	d.setRightOfAllUsers(RightNone)
 	for range maxConnsWithoutAccess + 1 {
 		c := dial(t, socket)
 		defer c.Close()
@@ -198,10 +200,10 @@ func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("no connection was refused")
 	}
-	d.setRight(RightAdmin)
+	d.setRightOfAllUsers(RightAdmin)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {
+	if _, err := newTestClient(t, socket).Hello(ctx, HelloParams{}); err != nil {
 		t.Errorf("during a refusal: %v", err)
 	}
 }

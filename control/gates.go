@@ -14,8 +14,8 @@ import (
 type GateAPI interface {
 	// GateList lists the shared gates and those of the caller.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)
-	// GateSet sets or removes the rule of a shared lock or rate. It returns the gate after the change.
-	GateSet(ctx context.Context, p GateSet) (GateView, error)
+	// SetGateRule sets or removes the rule of a shared lock or rate. It returns the gate after the change.
+	SetGateRule(ctx context.Context, p GateSetParams) (GateView, error)
 }
 
 // GateView describes a lock, a rate or a resource in an answer.
@@ -24,25 +24,26 @@ type GateView struct {
 	Kind string `json:"kind"` // lock, rate or resource
 	// Limit is the maximum number of running jobs (lock), of job starts in one period (rate), or of units in
 	// use (resource).
-	Limit int    `json:"most"`
-	Rate  string `json:"rate,omitempty"` // for a rate: maximum number of job starts per period, as n/period
-	Usage int    `json:"used"`           // how much of Limit is in use now
-	Jobs  *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
-	User  string `json:"user,omitempty"` // user whose jobs share the key; "" for a key that all users share
+	Limit          int    `json:"most"`
+	Rate           string `json:"rate,omitempty"` // for a rate: maximum number of job starts per period, as n/period
+	UsageOfLimit   int    `json:"used"`           // how much of Limit is in use now
+	UnfinishedJobs *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
+	KeyOwner       string `json:"user,omitempty"` // user whose jobs share the key; "" for a key that all users share
 	// Node is the node that has the resource. It is "" if only one node uses the queue.
 	Node string `json:"node,omitempty"`
-	// RuleStored means that the method gate.set has set the rule. Otherwise the jobs set it: for a shared key
+	// RuleIsExplicit means that the method gate.set has set the rule. Otherwise the jobs set it: for a shared key
 	// the first job that named the key, and for a user's own key the newest job that named it.
-	RuleStored bool `json:"set"`
+	RuleIsExplicit bool `json:"set"`
 }
 
-// GateSet holds the parameters of the method gate.set, which sets or removes the rule of a shared lock or rate.
+// GateSetParams holds the parameters of the method gate.set, which sets or removes the rule of a shared lock or rate.
 // The key of a shared gate begins with @.
-type GateSet struct {
-	Key   string  `json:"key" rule:"sharedKey,required"`
-	Lock  *int    `json:"lock,omitempty" rule:"lock"`      // maximum number of running jobs with this lock, 1 to 10000
-	Rate  *string `json:"rate,omitempty" rule:"rate"`      // maximum number of job starts per period, as n/period
-	Unset string  `json:"unset,omitempty" rule:"gateRule"` // the rule to remove: lock or rate
+type GateSetParams struct {
+	Key string `json:"key" rule:"sharedKey,required"`
+	// maximum number of running jobs with this lock, 1 to 10000
+	LockLimit    *int    `json:"lock,omitempty" rule:"lock"`
+	RateLimit    *string `json:"rate,omitempty" rule:"rate"`      // maximum number of job starts per period, as n/period
+	RuleToRemove string  `json:"unset,omitempty" rule:"gateRule"` // the rule to remove: lock or rate
 }
 
 // GateListParams requests the gates that follow the cursor.
@@ -52,51 +53,51 @@ type GateListParams struct {
 
 // GateList is a page of gates, shared gates first. Next is the cursor of the next page, or "" on the last page.
 type GateList struct {
-	Gates []GateView `json:"gates"`
-	Next  string     `json:"next,omitempty"`
+	Gates      []GateView `json:"gates"`
+	NextCursor string     `json:"next,omitempty"`
 }
 
-// Rule returns the new rule of the key. Amount 0 means that the rule is removed.
-func (p *GateSet) Rule() (queue.Demand, error) {
+// NewRule returns the new rule of the key. Amount 0 means that the rule is removed.
+func (p *GateSetParams) NewRule() (queue.Demand, error) {
 	switch {
-	case p.Lock != nil:
-		return queue.ParseLock(p.Key + ":" + strconv.Itoa(*p.Lock))
-	case p.Rate != nil:
-		return queue.ParseRate(p.Key + "=" + *p.Rate)
-	case p.Unset == "lock":
-		return queue.Demand{Kind: queue.GateLock, Key: p.Key}, nil
+	case p.LockLimit != nil:
+		return queue.ParseLockDemand(p.Key + ":" + strconv.Itoa(*p.LockLimit))
+	case p.RateLimit != nil:
+		return queue.ParseRateDemand(p.Key + "=" + *p.RateLimit)
+	case p.RuleToRemove == "lock":
+		return queue.Demand{Kind: queue.GateLock, GateKey: p.Key}, nil
 	}
-	return queue.Demand{Kind: queue.GateRate, Key: p.Key}, nil
+	return queue.Demand{Kind: queue.GateRate, GateKey: p.Key}, nil
 }
 
-// GatePosition identifies the last gate of a page. The next page begins after this gate.
-type GatePosition struct {
-	UID  int
-	Kind queue.GateKind
-	Key  string
+// GateListPosition identifies the last gate of a page. The next page begins after this gate.
+type GateListPosition struct {
+	OwnerUID int
+	Kind     queue.GateKind
+	Key      string
 }
 
-// Position decodes the cursor.
-func (p *GateListParams) Position() (position GatePosition, err error) {
+// DecodeCursor decodes the cursor.
+func (p *GateListParams) DecodeCursor() (position GateListPosition, err error) {
 	if p.Cursor == "" {
 		return position, nil
 	}
 	words := strings.SplitN(p.Cursor, " ", 3)
 	if len(words) == 3 {
 		kind := 0
-		position.UID, err = strconv.Atoi(words[0])
+		position.OwnerUID, err = strconv.Atoi(words[0])
 		if err == nil {
 			kind, err = strconv.Atoi(words[1])
 		}
 		position.Kind, position.Key = queue.GateKind(kind), words[2]
 	}
 	if len(words) < 3 || err != nil || position.Kind == 0 || position.Key == "" {
-		return position, queue.Invalid("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
+		return position, queue.InvalidField("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
 	}
 	return position, nil
 }
 
-// GateCursor returns the cursor of the page that follows the gate at position.
-func GateCursor(position GatePosition) string {
-	return fmt.Sprintf("%d %d %s", position.UID, position.Kind, position.Key)
+// EncodeGateCursor returns the cursor of the page that follows the gate at position.
+func EncodeGateCursor(position GateListPosition) string {
+	return fmt.Sprintf("%d %d %s", position.OwnerUID, position.Kind, position.Key)
 }

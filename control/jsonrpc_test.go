@@ -31,10 +31,10 @@ type lineConn struct {
 	io.Writer
 }
 
-// connectTo serves an API and returns a connection to it.
-func connectTo(t *testing.T, api API) *lineConn {
+// serveAndConnect serves an API and returns a connection to it.
+func serveAndConnect(t *testing.T, api API) *lineConn {
 	t.Helper()
-	c := dial(t, serve(t, api))
+	c := dial(t, serveUntilTestEnds(t, api))
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	return &lineConn{t, bufio.NewReader(c), c}
@@ -60,8 +60,8 @@ func (e *lineConn) send(lines ...string) (a rpcAnswer) {
 // If a line is valid JSON but not a request object, the server answers with the error -32600 and keeps the
 // connection open. Examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes
 // and ids follow its sections 5 and 5.1.
-func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
-	e := connectTo(t, noopAPI{})
+func TestMalformedRequestObjectsGetInvalidRequestError(t *testing.T) {
+	e := serveAndConnect(t, noopAPI{})
 	for _, c := range []struct{ line, id, text string }{
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
 		{`[]`, "null", "one request per line"},
@@ -102,8 +102,8 @@ type recordingAPI struct {
 	commands chan string
 }
 
-func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, error) {
-	n.commands <- *p.Spec.Command
+func (n recordingAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
+	n.commands <- *p.JobSpec.Command
 	return EnqueueResult{}, nil
 }
 
@@ -111,7 +111,7 @@ func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, erro
 // (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
 	api := recordingAPI{commands: make(chan string, 1)}
-	e := connectTo(t, api)
+	e := serveAndConnect(t, api)
 	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
 		`{"jsonrpc":"2.0","method":"hello"}`, `{"jsonrpc":"2.0","id":9,"method":"hello"}`)

@@ -17,11 +17,11 @@ import (
 // maxLoggedIDs is the maximum number of job ids that the log shows for one request.
 const maxLoggedIDs = 3
 
-// logLevel returns the level at which a request is logged. The level is info, which the log contains by
+// requestLogLevel returns the level at which a request is logged. The level is info, which the log contains by
 // default, for a request that has changed something. It is lower for requests that read, enqueue a job or type
 // into a terminal, because they are frequent. It is also lower for requests that were rejected or changed
 // nothing: a user can send any number of them, and could fill the disk with log lines.
-func (m *Method) logLevel(result any, err error) slog.Level {
+func (m *Method) requestLogLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
 	switch r, counts := result.(interface{ hasChanges() bool }); {
@@ -80,10 +80,10 @@ func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 
 // The methods hasChanges report whether the request with this result has changed something.
 
-func (r BulkResult) hasChanges() bool     { return len(r.DoneIDs) > 0 }
-func (r RemovalCount) hasChanges() bool   { return r.Count > 0 }
+func (r BulkResult) hasChanges() bool     { return len(r.ChangedJobIDs) > 0 }
+func (r RemovalCount) hasChanges() bool   { return r.RemovedJobs > 0 }
 func (d ScheduleDetail) hasChanges() bool { return !d.AlreadyExisted }
-func (r EnqueueResult) hasChanges() bool  { return !r.Duplicate }
+func (r EnqueueResult) hasChanges() bool  { return !r.AlreadyExisted }
 
 // logRequest writes a line about a request to the log, if the request is to be logged.
 func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time.Duration, result any, err error) {
@@ -91,7 +91,7 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 	if m == nil {
 		m = &Method{Right: RightRead}
 	}
-	level, peer, omitted := m.logLevel(result, err), &t.conn.peer, 0
+	level, peer, omitted := m.requestLogLevel(result, err), &t.conn.peer, 0
 	if level == slog.LevelInfo && !peer.Right.Covers(RightOperate) {
 		var ok bool
 		if omitted, ok = s.logLimiter.allow(peer.UID, time.Now()); !ok {
@@ -101,17 +101,18 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID),
+	attrs := []slog.Attr{slog.String("method", queue.ClipForMessage(t.method)), slog.Int("uid", peer.UID),
+		slog.Int("pid", peer.PID),
 		slog.Float64("took_ms", float64(duration.Microseconds())/1000)}
-	if len(t.jobIDs) > 0 && m.Right.Covers(RightSubmit) {
+	if len(t.loggedJobIDs) > 0 && m.Right.Covers(RightSubmit) {
 		var firstIDs []string
-		for _, id := range t.jobIDs[:min(len(t.jobIDs), maxLoggedIDs)] {
+		for _, id := range t.loggedJobIDs[:min(len(t.loggedJobIDs), maxLoggedIDs)] {
 			firstIDs = append(firstIDs, loggableID(id))
 		}
-		attrs = append(attrs, slog.Any("jobs", firstIDs), slog.Int("of", len(t.jobIDs)))
+		attrs = append(attrs, slog.Any("jobs", firstIDs), slog.Int("of", len(t.loggedJobIDs)))
 	}
-	if t.settingName != "" && m.Right.Covers(RightSubmit) {
-		attrs = append(attrs, slog.String("key", queue.Clip(t.settingName)))
+	if t.loggedSettingName != "" && m.Right.Covers(RightSubmit) {
+		attrs = append(attrs, slog.String("key", queue.ClipForMessage(t.loggedSettingName)))
 	}
 	if omitted > 0 {
 		attrs = append(attrs, slog.Int("omitted", omitted))
@@ -130,10 +131,10 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 // deniedLogInterval is the minimum interval between two log lines about rejected connections.
 const deniedLogInterval = 10 * time.Second
 
-// logDenied logs a rejected connection, at most once per deniedLogInterval for all users together.
-func (s *Server) logDenied(p Peer, err error) {
-	now, last := time.Now().UnixNano(), s.denialLoggedAt.Load()
-	if now-last < int64(deniedLogInterval) || !s.denialLoggedAt.CompareAndSwap(last, now) {
+// logRejectedConn logs a rejected connection, at most once per deniedLogInterval for all users together.
+func (s *Server) logRejectedConn(p Peer, err error) {
+	now, last := time.Now().UnixNano(), s.denialLoggedAtNanos.Load()
+	if now-last < int64(deniedLogInterval) || !s.denialLoggedAtNanos.CompareAndSwap(last, now) {
 		return
 	}
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
@@ -141,9 +142,9 @@ func (s *Server) logDenied(p Peer, err error) {
 
 // loggableID returns an id in a form that is safe for the log. The id in a rejected request may have any length
 // and contain any characters.
-func loggableID(id string) string {
-	if queue.ValidID(id) {
-		return id
+func loggableID(jobID string) string {
+	if queue.ValidID(jobID) {
+		return jobID
 	}
-	return strconv.QuoteToASCII(queue.Clip(id))
+	return strconv.QuoteToASCII(queue.ClipForMessage(jobID))
 }

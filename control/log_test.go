@@ -39,8 +39,8 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 		err    error
 		want   bool
 	}{
-		"a change":             {"cancel", BulkResult{DoneIDs: []string{"a"}}, nil, true},
-		"a partial change":     {"cancel", BulkResult{DoneIDs: []string{"a"}, Refusals: []Refusal{{}}}, nil, true},
+		"a change":             {"cancel", BulkResult{ChangedJobIDs: []string{"a"}}, nil, true},
+		"a partial change":     {"cancel", BulkResult{ChangedJobIDs: []string{"a"}, Refusals: []Refusal{{}}}, nil, true},
 		"a setting":            {"config.set", nil, nil, true},
 		"an unknown outcome":   {"cancel", nil, queue.ErrOutcomeUnknown, true},
 		"a bug":                {"show", nil, errors.New("a bug"), true},
@@ -49,12 +49,12 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 		"no such method":       {"nothing", nil, queue.ErrUnsupported, false},
 		"no job selected":      {"cancel", BulkResult{}, nil, false},
 		"every job refused":    {"cancel", BulkResult{Refusals: []Refusal{{}}}, nil, false},
-		"a dry run":            {"cancel", BulkResult{MatchCount: &matched}, nil, false},
+		"a dry run":            {"cancel", BulkResult{SelectedCount: &matched}, nil, false},
 		"nothing removed":      {"clear", RemovalCount{}, nil, false},
 		"the schedule existed": {"schedule.add", ScheduleDetail{AlreadyExisted: true}, nil, false},
 		"a schedule":           {"schedule.add", ScheduleDetail{}, nil, true},
-		"an enqueued job":      {"enqueue", EnqueueResult{ID: "a"}, nil, false},
-		"an occurrence":        {"schedule.run", EnqueueResult{ID: "a"}, nil, true},
+		"an enqueued job":      {"enqueue", EnqueueResult{JobID: "a"}, nil, false},
+		"an occurrence":        {"schedule.run", EnqueueResult{JobID: "a"}, nil, true},
 	} {
 		if got := logged(c.method, RightAdmin, c.result, c.err, 1); (got != "") != c.want {
 			t.Errorf("%s: logged %q, want a line: %t", name, got, c.want)
@@ -64,9 +64,9 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 
 // A user who makes many changes causes only a limited number of log lines. The next line that is written says
 // how many lines were omitted.
-func TestLogBoundsLinesOfAUser(t *testing.T) {
+func TestLogLinesPerUserAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged, done := requestLogger(), BulkResult{DoneIDs: []string{"a"}}
+		logged, done := requestLogger(), BulkResult{ChangedJobIDs: []string{"a"}}
 		for right, want := range map[Right]int{RightSubmit: maxRequestLogLines, RightOperate: maxRequestLogLines + 7} {
 			if n := strings.Count(logged("hold", right, done, nil, maxRequestLogLines+7), "\n"); n != want {
 				t.Errorf("%v: %d lines, want %d", right, n, want)

@@ -13,31 +13,31 @@ import (
 
 // These are limits for parameter values. More of them are in params.go and in package queue.
 const (
-	MaxPageRows          = 1000           // maximum number of jobs in a page of a list
-	MaxScreenRows        = 100            // maximum number of jobs in each section of a screen
-	MaxWorkers           = 4096           // maximum number of workers of a service
-	MaxJitter            = 24 * time.Hour // maximum jitter of a schedule
-	maxCleanupDays       = 36500          // maximum age in days, for the method cleanup
-	maxAttemptNumber     = 1<<31 - 1      // highest number of an attempt
-	maxEventSeq          = 1e18           // highest number of an event
-	maxWeight            = 1000           // maximum weight of a queue
-	maxJobCount          = 1e9            // maximum value of a parameter that is a number of jobs
-	maxByteCount         = 1 << 50        // maximum value of a parameter that is a number of bytes
-	MaxScheduleNameBytes = 100            // maximum length of a schedule's name in bytes
+	MaxJobsPerPage          = 1000           // maximum number of jobs in a page of a list
+	MaxJobsPerScreenSection = 100            // maximum number of jobs in each section of a screen
+	MaxWorkers              = 4096           // maximum number of workers of a service
+	MaxScheduleJitter       = 24 * time.Hour // maximum jitter of a schedule
+	maxCleanupDays          = 36500          // maximum age in days, for the method cleanup
+	maxAttemptNumber        = 1<<31 - 1      // highest number of an attempt
+	maxEventSeq             = 1e18           // highest number of an event
+	maxQueueWeight          = 1000           // maximum weight of a queue
+	maxJobCountParam        = 1e9            // maximum value of a parameter that is a number of jobs
+	maxByteCountParam       = 1 << 50        // maximum value of a parameter that is a number of bytes
+	MaxScheduleNameBytes    = 100            // maximum length of a schedule's name in bytes
 )
 
 // quoteNames puts quotes around each of the names, which are separated by spaces, and joins them with commas.
 func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
 
-func numberBetween(low, high float64) queue.Constraint {
-	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
+func numberRangeConstraint(low, high float64) queue.Constraint {
+	return queue.Constraint{NumberRange: &queue.Range{Min: low, Max: high}}
 }
 
-// constraints returns the constraints that a parameter's tag "rule" can name. It is a function and not a
+// constraintsByRule returns the constraints that a parameter's tag "rule" can name. It is a function and not a
 // variable, because the initializer of a variable would link the glob parser into the client.
-func constraints() map[string]queue.Constraint {
+func constraintsByRule() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
-	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
+	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.HasEnded() })
 	var eventKinds []string
 	for _, k := range queue.EventKinds() {
 		eventKinds = append(eventKinds, string(k))
@@ -64,8 +64,8 @@ func constraints() map[string]queue.Constraint {
 
 		"jobs":           {MaxItems: queue.MaxJobsPerRequest},
 		"selectedIDs":    {MinItems: 1, MaxItems: MaxJobIDs},
-		"waitIDs":        {MinItems: 1, MaxItems: MaxWaitIDs},
-		"eventIDs":       {MaxItems: MaxWaitIDs},
+		"waitIDs":        {MinItems: 1, MaxItems: MaxWaitOrFollowJobIDs},
+		"eventIDs":       {MaxItems: MaxWaitOrFollowJobIDs},
 		"labels":         {MaxItems: queue.MaxLabels},
 		"selectedLabels": {MinItems: 1, MaxItems: queue.MaxLabels},
 		"states":         {Enum: states, MaxItems: MaxTextListItems},
@@ -77,45 +77,45 @@ func constraints() map[string]queue.Constraint {
 		"catchUp":        {Enum: []string{"none", "one", "all"}},
 		"overlap":        {Enum: []string{"skip", "queue", "replace"}},
 
-		"duration":         numberBetween(0, queue.MaxDuration.Seconds()),
-		"positiveDuration": {Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), ExclusiveMin: true}},
-		"jitter":           numberBetween(0, MaxJitter.Seconds()),
-		"pageRows":         numberBetween(1, MaxPageRows),
-		"screenRows":       numberBetween(1, MaxScreenRows),
-		"simulatedJobs":    numberBetween(1, MaxSimulatedJobs),
-		"attempt":          numberBetween(1, maxAttemptNumber),
-		"outputLines":      numberBetween(0, MaxOutputLines),
-		"terminalSize":     numberBetween(1, maxTerminalSize),
-		"concurrency":      numberBetween(0, queue.MaxDemandAmount),
-		"lock":             numberBetween(1, queue.MaxDemandAmount),
-		"weight":           numberBetween(1, maxWeight),
-		"jobCount":         numberBetween(0, maxJobCount),
-		"bytes":            numberBetween(0, maxByteCount),
-		"workers":          numberBetween(0, MaxWorkers),
-		"someWorkers":      numberBetween(1, MaxWorkers),
-		"eventSeq":         numberBetween(0, maxEventSeq),
-		"days":             numberBetween(0, maxCleanupDays),
+		"duration":         numberRangeConstraint(0, queue.MaxDuration.Seconds()),
+		"positiveDuration": {NumberRange: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), ExclusiveMin: true}},
+		"jitter":           numberRangeConstraint(0, MaxScheduleJitter.Seconds()),
+		"pageRows":         numberRangeConstraint(1, MaxJobsPerPage),
+		"screenRows":       numberRangeConstraint(1, MaxJobsPerScreenSection),
+		"simulatedJobs":    numberRangeConstraint(1, MaxSimulatedJobs),
+		"attempt":          numberRangeConstraint(1, maxAttemptNumber),
+		"outputLines":      numberRangeConstraint(0, MaxOutputLines),
+		"terminalSize":     numberRangeConstraint(1, maxTerminalSize),
+		"concurrency":      numberRangeConstraint(0, queue.MaxDemandAmount),
+		"lock":             numberRangeConstraint(1, queue.MaxDemandAmount),
+		"weight":           numberRangeConstraint(1, maxQueueWeight),
+		"jobCount":         numberRangeConstraint(0, maxJobCountParam),
+		"bytes":            numberRangeConstraint(0, maxByteCountParam),
+		"workers":          numberRangeConstraint(0, MaxWorkers),
+		"someWorkers":      numberRangeConstraint(1, MaxWorkers),
+		"eventSeq":         numberRangeConstraint(0, maxEventSeq),
+		"days":             numberRangeConstraint(0, maxCleanupDays),
 	}
 }
 
 // These are text formats of parameters.
 var (
-	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, Valid: isJobCursor,
+	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, IsValid: isJobCursor,
 		Description: `a cursor; use field "next" of the previous answer`}
 	gateCursorFormat = &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`,
-		Valid: isGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
-	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: isSharedKey,
+		IsValid: isGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
+	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, IsValid: isSharedKey,
 		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
 			"first a letter or digit"}
-	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: isRate,
+	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, IsValid: isRate,
 		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
-	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: isScheduleName,
+	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, IsValid: isScheduleName,
 		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
 			"first a letter or digit"}
 )
 
 func signalFormat() *queue.TextFormat {
-	return &queue.TextFormat{Pattern: queue.SignalPattern(), Check: func(text string) error {
+	return &queue.TextFormat{Pattern: queue.SignalPattern(), CheckText: func(text string) error {
 		_, err := queue.ParseSignal(text)
 		return err
 	}}
@@ -127,14 +127,14 @@ func isJobCursor(s string) bool {
 }
 
 func isGateCursor(s string) bool {
-	at, err := (&GateListParams{Cursor: s}).Position()
-	return err == nil && s == GateCursor(at)
+	at, err := (&GateListParams{Cursor: s}).DecodeCursor()
+	return err == nil && s == EncodeGateCursor(at)
 }
 
 func isSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
 
 func isRate(s string) bool {
-	_, err := queue.ParseRate("key=" + s)
+	_, err := queue.ParseRateDemand("key=" + s)
 	return err == nil && s[0] >= '1' && s[0] <= '9'
 }
 
@@ -147,16 +147,16 @@ var fieldsWithoutQueueDefault = []string{
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
 }
 
-// CheckQueueDefault returns an error if a queue cannot have a default for this job field.
-func CheckQueueDefault(field string) error {
-	if slices.Contains(fieldsWithoutQueueDefault, field) {
-		return queue.Invalid("default", `field %q cannot be a queue default; set it on each job`, field)
+// CheckFieldAllowsQueueDefault returns an error if a queue cannot have a default for this job field.
+func CheckFieldAllowsQueueDefault(jobField string) error {
+	if slices.Contains(fieldsWithoutQueueDefault, jobField) {
+		return queue.InvalidField("default", `field %q cannot be a queue default; set it on each job`, jobField)
 	}
 	return nil
 }
 
-// fieldSets returns the sets of job fields that parameters accept, by the name of the set in the tag "rule".
-func fieldSets() map[string]*fieldSet {
+// fieldSetsByRule returns the sets of job fields that parameters accept, by the name of the set in the tag "rule".
+func fieldSetsByRule() map[string]*fieldSet {
 	return map[string]*fieldSet{
 		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
 		"queueDefaults": {excludedFields: fieldsWithoutQueueDefault},
@@ -165,7 +165,7 @@ func fieldSets() map[string]*fieldSet {
 
 // These are names of value classes; see valueClass.
 const (
-	// classManyJobs is the class of job lists with more than MaxBatchRequestJobs jobs, which only the last
+	// classManyJobs is the class of job lists with more than MaxJobsPerPartialBatch jobs, which only the last
 	// request of a batch may contain.
 	classManyJobs = "jobs:many"
 	// classWithPriority is the class of job lists with a job that sets a priority. Such a list cannot be
@@ -175,17 +175,20 @@ const (
 	classAudit = "event:audit"
 )
 
-func hasPriority(s queue.Spec) bool { return s.Priority != nil }
+func specHasPriority(s queue.Spec) bool { return s.Priority != nil }
 
-// valueClasses returns the value classes of parameters, by the name in the parameter's tag "rule".
-func valueClasses() map[string][]valueClass {
-	many := func(v reflect.Value) bool { return v.Len() > MaxBatchRequestJobs }
-	withPriority := func(v reflect.Value) bool { return slices.ContainsFunc(v.Interface().([]queue.Spec), hasPriority) }
+// valueClassesByRule returns the value classes of parameters, by the name in the parameter's tag "rule".
+func valueClassesByRule() map[string][]valueClass {
+	many := func(v reflect.Value) bool { return v.Len() > MaxJobsPerPartialBatch }
+	withPriority := func(v reflect.Value) bool {
+		return slices.ContainsFunc(v.Interface().([]queue.Spec),
+			specHasPriority)
+	}
 	audit := func(v reflect.Value) bool { return slices.Contains(v.Interface().(TextList), string(queue.EventAudit)) }
 	auditSchema := schema{"const": string(queue.EventAudit)}
 	return map[string][]valueClass{
 		"jobs": {
-			{classManyJobs, many, schema{"minItems": MaxBatchRequestJobs + 1}},
+			{classManyJobs, many, schema{"minItems": MaxJobsPerPartialBatch + 1}},
 			{classWithPriority, withPriority, schema{"contains": jobWithPrioritySchema()}},
 		},
 		"eventKinds": {{classAudit, audit,
@@ -214,51 +217,55 @@ func conditionRows() []conditionRow {
 		return fmt.Sprintf("cannot be combined with parameter %q; use one of them", name)
 	}
 	return []conditionRow{
-		{"Enqueue", notTogether, "next", "priority", twoPrioritiesMessage},
-		{"EnqueueBatch", anyOf, "commit batch", "",
+		{"EnqueueParams", notTogether, "next", "priority", twoPrioritiesMessage},
+		{"EnqueueBatchParams", anyOf, "commit batch", "",
 			`must be true if the batch is a single request; to send several requests, set parameter "batch"`},
-		{"EnqueueBatch", anyOf, "jobs commit abort", "", noJobsMessage},
-		{"EnqueueBatch", anyOf, "jobs batch", "", noJobsMessage},
-		{"EnqueueBatch", firstRequiresSecond, classManyJobs, "commit",
+		{"EnqueueBatchParams", anyOf, "jobs commit abort", "", noJobsMessage},
+		{"EnqueueBatchParams", anyOf, "jobs batch", "", noJobsMessage},
+		{"EnqueueBatchParams", firstRequiresSecond, classManyJobs, "commit",
 			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
-				MaxBatchRequestJobs)},
-		{"EnqueueBatch", firstRequiresSecond, "abort", "batch",
+				MaxJobsPerPartialBatch)},
+		{"EnqueueBatchParams", firstRequiresSecond, "abort", "batch",
 			`works only with parameter "batch"; name the batch to discard`},
-		{"EnqueueBatch", notTogether, "abort", "commit jobs",
+		{"EnqueueBatchParams", notTogether, "abort", "commit jobs",
 			`cannot be combined with parameter "commit" or "jobs"; leave them out`},
-		{"EnqueueBatch", firstRequiresSecond, "key", "commit",
+		{"EnqueueBatchParams", firstRequiresSecond, "key", "commit",
 			`works only with parameter "commit"; give the key only in the last request of a batch`},
-		{"EnqueueBatch", notTogether, "next", classWithPriority, twoPrioritiesMessage},
-		{"Selection PauseSelection Kill Edit Retry Remove", exactlyOneSet, "ids id", "all " + selectorParams,
+		{"EnqueueBatchParams", notTogether, "next", classWithPriority, twoPrioritiesMessage},
+		{"Selection PauseSelection KillParams EditParams RetryParams RemoveParams", exactlyOneSet, "ids id", "all " +
+			selectorParams,
 			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectorParams)},
 		{"PauseSelection", notTogether, "all", selectorParams,
 			"selects all jobs; leave out the other parameters that select jobs"},
-		{"DLQRetry", exactlyOneSet, "ids id", "all batch", `no jobs given; set parameter "id", "ids", "batch" or "all"`},
+		{"DeadJobRetryParams", exactlyOneSet, "ids id", "all batch",
+			`no jobs given; set parameter "id", "ids", "batch" or "all"`},
 		{"ClearParams", anyOf, "yes dry_run", "",
 			"must be true to remove the jobs permanently, with their history; use dry_run to count them"},
-		{"Wait", anyOf, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
-		{"Logs", notTogether, "until", "follow", `works only for past output; leave out parameter "follow"`},
-		{"Logs", firstRequiresSecond, "all", "follow", `works only with parameter "follow"; set both`},
-		{"Logs", notTogether, "all", "attempt n",
+		{"WaitParams", anyOf, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
+		{"LogsParams", notTogether, "until", "follow", `works only for past output; leave out parameter "follow"`},
+		{"LogsParams", firstRequiresSecond, "all", "follow", `works only with parameter "follow"; set both`},
+		{"LogsParams", notTogether, "all", "attempt n",
 			`prints all output from the first attempt on; leave out parameters "attempt" and "n"`},
-		{"Attach", firstRequiresSecond, "rows", "cols", `works only with parameter "cols"; give both to change the size`},
-		{"Attach", firstRequiresSecond, "cols", "rows", `works only with parameter "rows"; give both to change the size`},
-		{"Attach", notTogether, "text", "base64", insteadOf("base64")},
-		{"QueueSet", anyOf, queueSettings, "",
+		{"AttachParams", firstRequiresSecond, "rows", "cols",
+			`works only with parameter "cols"; give both to change the size`},
+		{"AttachParams", firstRequiresSecond, "cols", "rows",
+			`works only with parameter "rows"; give both to change the size`},
+		{"AttachParams", notTogether, "text", "base64", insteadOf("base64")},
+		{"QueueSetParams", anyOf, queueSettings, "",
 			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
-		{"QueuePause QueueResumeParams", exactlyOneSet, "name", "all",
+		{"QueuePauseParams QueueResumeParams", exactlyOneSet, "name", "all",
 			`no queue given; set parameter "name", or set parameter "all" to true`},
-		{"QueuePause", notTogether, "for", "until", insteadOf("until")},
-		{"QueuePause", notTogether, "freeze", "until for",
+		{"QueuePauseParams", notTogether, "for", "until", insteadOf("until")},
+		{"QueuePauseParams", notTogether, "freeze", "until for",
 			`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`},
 		{"StatsParams", notTogether, "ever", "queue since until by",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`},
-		{"GateSet", exactlyOneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
-		{"GateSet", notTogether, "rate", "unset", insteadOf("unset")},
-		{"WorkerStop", notTogether, "count", "all", insteadOf("all")},
-		{"NodeDrain Drain", notTogether, "wait", "off", insteadOf("off")},
-		{"Events", notTogether, "until", "follow", `works only for past events; leave out parameter "follow"`},
-		{"Events", firstRequiresSecond, classAudit, "audit",
+		{"GateSetParams", exactlyOneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
+		{"GateSetParams", notTogether, "rate", "unset", insteadOf("unset")},
+		{"WorkerStopParams", notTogether, "count", "all", insteadOf("all")},
+		{"NodeDrainParams DrainParams", notTogether, "wait", "off", insteadOf("off")},
+		{"EventsParams", notTogether, "until", "follow", `works only for past events; leave out parameter "follow"`},
+		{"EventsParams", firstRequiresSecond, classAudit, "audit",
 			`the kind "audit" works only with parameter "audit"; set both (admins only)`},
 	}
 }

@@ -9,21 +9,21 @@ import (
 
 // Method is one row of the table of methods.
 type Method struct {
-	Name        string
-	Right       Right // right that the caller needs
-	OthersRight Right // right that the caller needs for other users' jobs, or to run jobs as another user
-	Stream      bool  // the method sends notifications before its answer
-	endpoint    endpoint
+	Name               string
+	Right              Right // right that the caller needs
+	RightForOthersJobs Right // right that the caller needs for other users' jobs, or to run jobs as another user
+	SendsNotifications bool  // the method sends notifications before its answer
+	endpoint           endpoint
 }
 
 // endpoint implements a method. It also contains the types of the method's parameters and results.
 type endpoint struct {
 	decode func(raw json.RawMessage) (params any, err error) // parses parameters
 	// call calls the method of api. The method calls notify to send a notification.
-	call                 func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
-	params               reflect.Type
-	notification, result reflect.Type // notification is nil if the method sends none
-	readOnly             bool         // the method changes nothing
+	call                         func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
+	paramsType                   reflect.Type
+	notificationType, resultType reflect.Type // notification is nil if the method sends none
+	readOnly                     bool         // the method changes nothing
 }
 
 // Methods returns the table of methods. It builds the table at the first call, so that a program that does not
@@ -57,36 +57,36 @@ func buildMethods() []Method {
 		{"whoami", RightNone, RightNone, false, readOnlyEndpoint(API.Whoami)},
 		{"enqueue", RightSubmit, RightAdmin, false, answerEndpoint(API.Enqueue)},
 		{"enqueue.batch", RightSubmit, RightAdmin, false, answerEndpoint(API.EnqueueBatch)},
-		{"show", RightRead, RightRead, false, readOnlyEndpoint(API.Show)},
-		{"list", RightRead, RightRead, false, readOnlyEndpoint(API.List)},
+		{"show", RightRead, RightRead, false, readOnlyEndpoint(API.ShowJob)},
+		{"list", RightRead, RightRead, false, readOnlyEndpoint(API.ListJobs)},
 		{"status", RightRead, RightRead, false, readOnlyEndpoint(API.Status)},
-		{"screen", RightRead, RightRead, false, readOnlyEndpoint(API.Screen)},
-		{"wait", RightRead, RightRead, true, streamEndpoint(API.Wait)},
-		{"logs", RightSubmit, RightOperate, true, streamEndpoint(API.Logs)},
-		{"attach", RightSubmit, RightAdmin, false, answerEndpoint(API.Attach)},
-		{"cancel", RightSubmit, RightOperate, false, answerEndpoint(API.Cancel)},
-		{"retry", RightSubmit, RightOperate, false, answerEndpoint(API.Retry)},
-		{"hold", RightSubmit, RightOperate, false, answerEndpoint(API.Hold)},
-		{"release", RightSubmit, RightOperate, false, answerEndpoint(API.Release)},
-		{"pause", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.Pause))},
-		{"resume", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.Resume))},
-		{"requeue", RightSubmit, RightOperate, false, answerEndpoint(API.Requeue)},
-		{"kill", RightSubmit, RightOperate, false, answerEndpoint(API.Kill)},
-		{"edit", RightSubmit, RightOperate, false, answerEndpoint(API.Edit)},
-		{"rm", RightSubmit, RightOperate, false, answerEndpoint(API.Remove)},
-		{"dequeue", RightSubmit, RightOperate, false, answerEndpoint(API.Remove)},
-		{"clear", RightOperate, RightOperate, false, answerEndpoint(API.Clear)},
-		{"dlq.list", RightRead, RightRead, false, readOnlyEndpoint(API.DLQList)},
-		{"dlq.retry", RightSubmit, RightOperate, false, answerEndpoint(API.DLQRetry)},
-		{"dlq.clear", RightOperate, RightOperate, false, answerEndpoint(API.DLQClear)},
+		{"screen", RightRead, RightRead, false, readOnlyEndpoint(API.ReadScreen)},
+		{"wait", RightRead, RightRead, true, streamEndpoint(API.WaitForJobs)},
+		{"logs", RightSubmit, RightOperate, true, streamEndpoint(API.StreamOutput)},
+		{"attach", RightSubmit, RightAdmin, false, answerEndpoint(API.AttachTerminal)},
+		{"cancel", RightSubmit, RightOperate, false, answerEndpoint(API.CancelJobs)},
+		{"retry", RightSubmit, RightOperate, false, answerEndpoint(API.RetryJobs)},
+		{"hold", RightSubmit, RightOperate, false, answerEndpoint(API.HoldJobs)},
+		{"release", RightSubmit, RightOperate, false, answerEndpoint(API.ReleaseJobs)},
+		{"pause", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.PauseJobs))},
+		{"resume", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.ResumeJobs))},
+		{"requeue", RightSubmit, RightOperate, false, answerEndpoint(API.RequeueJobs)},
+		{"kill", RightSubmit, RightOperate, false, answerEndpoint(API.KillJobs)},
+		{"edit", RightSubmit, RightOperate, false, answerEndpoint(API.EditJobs)},
+		{"rm", RightSubmit, RightOperate, false, answerEndpoint(API.RemoveJobs)},
+		{"dequeue", RightSubmit, RightOperate, false, answerEndpoint(API.RemoveJobs)},
+		{"clear", RightOperate, RightOperate, false, answerEndpoint(API.RemoveNonRunningJobs)},
+		{"dlq.list", RightRead, RightRead, false, readOnlyEndpoint(API.ListDeadJobs)},
+		{"dlq.retry", RightSubmit, RightOperate, false, answerEndpoint(API.RetryDeadJobs)},
+		{"dlq.clear", RightOperate, RightOperate, false, answerEndpoint(API.RemoveDeadJobs)},
 		{"queue.list", RightRead, RightRead, false, readOnlyEndpoint(API.QueueList)},
-		{"queue.set", RightOperate, RightOperate, false, answerEndpoint(API.QueueSet)},
+		{"queue.set", RightOperate, RightOperate, false, answerEndpoint(API.ConfigureQueue)},
 		{"queue.pause", RightOperate, RightOperate, false, answerEndpoint(API.QueuePause)},
 		{"queue.resume", RightOperate, RightOperate, false, answerEndpoint(API.QueueResume)},
 		{"queue.rm", RightOperate, RightOperate, false, answerEndpoint(API.QueueRemove)},
-		{"tree", RightRead, RightRead, false, readOnlyEndpoint(API.Tree)},
-		{"why", RightRead, RightRead, false, readOnlyEndpoint(API.Why)},
-		{"simulate", RightRead, RightRead, false, readOnlyEndpoint(API.Simulate)},
+		{"tree", RightRead, RightRead, false, readOnlyEndpoint(API.ReadDependencyTree)},
+		{"why", RightRead, RightRead, false, readOnlyEndpoint(API.ExplainWaiting)},
+		{"simulate", RightRead, RightRead, false, readOnlyEndpoint(API.SimulateNextStarts)},
 		{"stats", RightRead, RightRead, false, readOnlyEndpoint(API.Stats)},
 		{"worker.start", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStart)},
 		{"worker.stop", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStop)},
@@ -100,24 +100,24 @@ func buildMethods() []Method {
 		{"schedule.resume", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleResume)},
 		{"schedule.run", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRun)},
 		{"gate.list", RightRead, RightRead, false, readOnlyEndpoint(API.GateList)},
-		{"gate.set", RightOperate, RightOperate, false, answerEndpoint(API.GateSet)},
+		{"gate.set", RightOperate, RightOperate, false, answerEndpoint(API.SetGateRule)},
 		{"node.list", RightRead, RightRead, false, readOnlyEndpoint(API.NodeList)},
 		{"node.drain", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeDrain)},
 		{"node.rm", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeRemove)},
-		{"hook.test", RightOperate, RightOperate, false, answerEndpoint(API.HookTest)},
+		{"hook.test", RightOperate, RightOperate, false, answerEndpoint(API.EnqueueHookTest)},
 		{"web.start", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStart)},
 		{"web.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStop)},
-		{"web.open", RightRead, RightRead, false, answerEndpoint(API.WebOpen)},
+		{"web.open", RightRead, RightRead, false, answerEndpoint(API.CreateWebLink)},
 		{"config.list", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigList)},
 		{"config.get", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigGet)},
 		{"config.set", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigSet)},
 		{"config.unset", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigUnset)},
-		{"events", RightRead, RightRead, true, streamEndpoint(API.Events)},
-		{"cleanup", RightAdmin, RightAdmin, true, streamEndpoint(API.Cleanup)},
-		{"backup", RightAdmin, RightAdmin, true, streamEndpoint(API.Backup)},
-		{"doctor", RightAdmin, RightAdmin, true, streamEndpoint(API.Doctor)},
-		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.Drain)},
-		{"reload", RightAdmin, RightAdmin, false, answerEndpoint(API.Reload)},
+		{"events", RightRead, RightRead, true, streamEndpoint(API.StreamEvents)},
+		{"cleanup", RightAdmin, RightAdmin, true, streamEndpoint(API.RemoveOldJobs)},
+		{"backup", RightAdmin, RightAdmin, true, streamEndpoint(API.StreamBackup)},
+		{"doctor", RightAdmin, RightAdmin, true, streamEndpoint(API.RunDoctor)},
+		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.SetDrain)},
+		{"reload", RightAdmin, RightAdmin, false, answerEndpoint(API.ReloadSettingsFile)},
 		{"service.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.ServiceStop)},
 	}
 }
@@ -136,37 +136,37 @@ func MethodNames() []string {
 type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
 // withPauseSelection converts a method that takes a Selection to one that takes a PauseSelection.
-func withPauseSelection(f selectionMethod[Selection]) selectionMethod[PauseSelection] {
+func withPauseSelection(method selectionMethod[Selection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
-		return f(api, ctx, p.Selection)
+		return method(api, ctx, p.Selection)
 	}
 }
 
 // answerEndpoint returns the endpoint of a method f that sends a single answer.
-func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
+func answerEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
-		return f(api, ctx, *params.(*P))
+		return method(api, ctx, *params.(*P))
 	}
-	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
+	return endpoint{decodeParamsOf[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
 // readOnlyEndpoint returns the endpoint of a method f that sends a single answer and changes nothing.
-func readOnlyEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
-	e := answerEndpoint(f)
+func readOnlyEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
+	e := answerEndpoint(method)
 	e.readOnly = true
 	return e
 }
 
 // streamEndpoint returns the endpoint of a method f that sends notifications before its answer.
-func streamEndpoint[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
+func streamEndpoint[P, N, R any](method func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
-		return f(api, ctx, *params.(*P), func(n N) error { return notify(n) })
+		return method(api, ctx, *params.(*P), func(n N) error { return notify(n) })
 	}
-	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
+	return endpoint{decodeParamsOf[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
 }
 
-// decode parses the parameters of a method. It returns a *P, or nil with an error.
-func decode[P any](raw json.RawMessage) (any, error) {
+// decodeParamsOf parses the parameters of a method. It returns a *P, or nil with an error.
+func decodeParamsOf[P any](raw json.RawMessage) (any, error) {
 	p := new(P)
 	if err := decodeParams(raw, p); err != nil {
 		return nil, err
@@ -184,6 +184,6 @@ func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 // isLongPoll reports whether a request may wait for a long time before its only answer. Such a request counts
 // towards the limit for streams.
 func isLongPoll(params any) bool {
-	attach, ok := params.(*Attach)
-	return ok && attach.Wait
+	attach, ok := params.(*AttachParams)
+	return ok && attach.WaitForStart
 }

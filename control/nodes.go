@@ -6,9 +6,9 @@ import "context"
 type NodeAPI interface {
 	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
-	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. Like AdminAPI.Drain, it returns
+	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. Like AdminAPI.SetDrain, it returns
 	// an error if a job can still start on the node after a time limit.
-	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
+	NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
 	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)
 }
@@ -18,15 +18,15 @@ type NodeView struct {
 	Name string `json:"name"`
 	// State is alive, draining, drained, stopped or away. "away" means that the service of the node has not
 	// been stopped, but sends no heartbeats.
-	State         string            `json:"state"`
-	IsAnswering   bool              `json:"this"` // this node has sent the answer
-	Workers       int               `json:"workers"`
-	Running       int               `json:"running"` // number of running jobs
-	Labels        map[string]string `json:"labels"`
-	Resources     map[string]int    `json:"resources"`
-	Version       string            `json:"version"`
-	JoinedAt      Time              `json:"joined_at"`
-	LastHeartbeat Time              `json:"last_heartbeat"`
+	State          string            `json:"state"`
+	SentThisAnswer bool              `json:"this"` // this node has sent the answer
+	WorkerCount    int               `json:"workers"`
+	RunningJobs    int               `json:"running"` // number of running jobs
+	Labels         map[string]string `json:"labels"`
+	Resources      map[string]int    `json:"resources"`
+	Version        string            `json:"version"`
+	JoinedAt       Time              `json:"joined_at"`
+	LastHeartbeat  Time              `json:"last_heartbeat"`
 }
 
 // NodeListParams requests the nodes whose names follow the cursor.
@@ -36,8 +36,8 @@ type NodeListParams struct {
 
 // NodeList is a page of nodes, sorted by name. Next is the cursor of the next page; "" on the last page.
 type NodeList struct {
-	Nodes []NodeView `json:"nodes"`
-	Next  string     `json:"next,omitempty"`
+	Nodes      []NodeView `json:"nodes"`
+	NextCursor string     `json:"next,omitempty"`
 }
 
 // NodeRemoveParams holds the parameters of the method node.rm: the name of a node.
@@ -45,10 +45,10 @@ type NodeRemoveParams struct {
 	Name string `json:"name" rule:"name,required"`
 }
 
-// NodeDrain holds the parameters of the method node.drain, which stops a node from claiming jobs or, with EndDrain,
-// lets it claim jobs again.
-type NodeDrain struct {
-	Name     string `json:"name" rule:"name,required"`
-	EndDrain bool   `json:"off,omitempty"`
-	Wait     bool   `json:"wait,omitempty"` // return only when no job is running on the node
+// NodeDrainParams holds the parameters of the method node.drain, which stops a node from claiming jobs or, with
+// EndDrain, lets it claim jobs again.
+type NodeDrainParams struct {
+	Name          string `json:"name" rule:"name,required"`
+	EndDrain      bool   `json:"off,omitempty"`
+	WaitUntilIdle bool   `json:"wait,omitempty"` // return only when no job is running on the node
 }

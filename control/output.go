@@ -8,32 +8,32 @@ import (
 
 // OutputAPI reads the output of jobs and types into their terminals.
 type OutputAPI interface {
-	// Logs sends the output of a job. It calls handlePiece for every piece of output. If handlePiece returns an
+	// StreamOutput sends the output of a job. It calls handlePiece for every piece of output. If handlePiece returns an
 	// error, Logs ends.
-	Logs(ctx context.Context, p Logs, handlePiece func(OutputPiece) error) (LogsEnd, error)
-	// Attach types text into the terminal of a job, and can change the size of the terminal.
-	Attach(ctx context.Context, p Attach) (AttachResult, error)
+	StreamOutput(ctx context.Context, p LogsParams, handleOutput func(OutputPiece) error) (OutputStreamEnd, error)
+	// AttachTerminal types text into the terminal of a job, and can change the size of the terminal.
+	AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error)
 }
 
-// Logs requests the output of one attempt of a job. With Follow, it continues with the job's later attempts.
-type Logs struct {
-	ID               JobID `json:"id" rule:"nonEmpty,required"`
-	Attempt          int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
-	FromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: begin with the first attempt
-	Follow           bool  `json:"follow,omitempty"`                 // keep sending output until the job has ended
-	Stdout           bool  `json:"stdout,omitempty"`                 // standard output only
-	Stderr           bool  `json:"stderr,omitempty"`                 // standard error only
-	LastLines        *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
-	Since            Time  `json:"since,omitzero"`                   // only output printed at this time or later
-	Until            Time  `json:"until,omitzero"`                   // only output printed before this time
+// LogsParams requests the output of one attempt of a job. With Follow, it continues with the job's later attempts.
+type LogsParams struct {
+	ID                     JobID `json:"id" rule:"nonEmpty,required"`
+	Attempt                int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
+	FollowFromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: begin with the first attempt
+	Follow                 bool  `json:"follow,omitempty"`                 // keep sending output until the job has ended
+	StdoutOnly             bool  `json:"stdout,omitempty"`                 // standard output only
+	StderrOnly             bool  `json:"stderr,omitempty"`                 // standard error only
+	LastLines              *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
+	PrintedSince           Time  `json:"since,omitzero"`                   // only output printed at this time or later
+	PrintedBefore          Time  `json:"until,omitzero"`                   // only output printed before this time
 	// ReportAttemptEnds requests a report each time an attempt ends and another attempt follows. It needs
 	// Follow.
 	ReportAttemptEnds bool `json:"ends,omitempty"`
 }
 
-// LogsEnd is the response to Logs. State is the state of the job after the last piece.
-type LogsEnd struct {
-	State string `json:"state"`
+// OutputStreamEnd is the response to Logs. State is the state of the job after the last piece.
+type OutputStreamEnd struct {
+	FinalJobState string `json:"state"`
 }
 
 // OutputPiece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
@@ -41,58 +41,58 @@ type LogsEnd struct {
 // describes stored bytes that cannot be read. Ended is a report without output: the attempt has ended, and
 // another one follows. TTY means that the job has a terminal, so its output may contain control sequences.
 type OutputPiece struct {
-	ID           string        `json:"id"` // id of the job
+	JobID        string        `json:"id"` // id of the job
 	Attempt      int           `json:"attempt"`
 	Stream       string        `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
-	Time         Time          `json:"at"`
+	PrintedAt    Time          `json:"at"`
 	Text         string        `json:"text,omitempty"`
-	Base64       []byte        `json:"base64,omitempty"`
+	NonUTF8Bytes []byte        `json:"base64,omitempty"`
 	DroppedBytes int64         `json:"dropped,omitempty"`
 	Damage       *DamagedRange `json:"damage,omitempty"`
-	TTY          bool          `json:"tty,omitempty"`
-	Ended        bool          `json:"ended,omitempty"`
+	FromTerminal bool          `json:"tty,omitempty"`
+	AttemptEnded bool          `json:"ended,omitempty"`
 }
 
 // DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged or
 // truncated. Offset is the number of bytes of the stream before them; it is 0 if the stream is unknown.
 type DamagedRange struct {
-	Offset int64 `json:"offset"`
-	Bytes  int64 `json:"bytes"`
+	StreamOffset int64 `json:"offset"`
+	ByteCount    int64 `json:"bytes"`
 }
 
-// GapText returns a text that replaces missing output: output that was not stored, or that is damaged. It
+// MissingOutputText returns a text that replaces missing output: output that was not stored, or that is damaged. It
 // returns "" if no output is missing.
-func (p *OutputPiece) GapText() string {
+func (p *OutputPiece) MissingOutputText() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
 	case p.DroppedBytes > 0:
 		return fmt.Sprintf("[%d bytes of %s were not kept]", p.DroppedBytes, stream)
 	case p.Damage != nil:
-		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.Bytes, stream)
+		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.ByteCount, stream)
 	}
 	return ""
 }
 
 // String returns the output of the piece as text.
 func (p *OutputPiece) String() string {
-	if p.Base64 != nil {
-		return string(p.Base64)
+	if p.NonUTF8Bytes != nil {
+		return string(p.NonUTF8Bytes)
 	}
 	return p.Text
 }
 
 // Bytes returns the output of the piece.
 func (p *OutputPiece) Bytes() []byte {
-	if p.Base64 != nil {
-		return p.Base64
+	if p.NonUTF8Bytes != nil {
+		return p.NonUTF8Bytes
 	}
 	return []byte(p.Text)
 }
 
 // AppendTo appends the output of the piece to text. If output is missing, it instead appends a line with
-// GapText.
+// MissingOutputText.
 func (p *OutputPiece) AppendTo(text []byte) []byte {
-	gap := p.GapText()
+	gap := p.MissingOutputText()
 	if gap == "" {
 		return append(text, p.Bytes()...)
 	}
@@ -105,24 +105,26 @@ func (p *OutputPiece) AppendTo(text []byte) []byte {
 // MaxTypedBytes is the maximum number of bytes that one request may type into a terminal.
 const MaxTypedBytes = 64 << 10
 
-// Attach holds the parameters of the method attach, which types Text or Base64, at most MaxTypedBytes bytes,
-// into the terminal of a job. Rows and Cols change the size of the terminal and must be set together. Controls
-// requests the control sequences with which the job has changed the modes of its terminal.
-type Attach struct {
-	ID       JobID  `json:"id" rule:"nonEmpty,required"`
-	Attempt  int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
-	Wait     bool   `json:"wait,omitempty"`                   // wait until the attempt has started
-	Rows     int    `json:"rows,omitempty" rule:"terminalSize"`
-	Cols     int    `json:"cols,omitempty" rule:"terminalSize"`
-	Text     string `json:"text,omitempty" rule:"typed"`
-	Base64   []byte `json:"base64,omitempty" rule:"typed"`
-	Controls bool   `json:"controls,omitempty"`
+// AttachParams holds the parameters of the method attach, which types TypedText or TypedBytes, at most MaxTypedBytes
+// bytes, into the terminal of a job. TerminalRows and TerminalCols change the size of the terminal and must be set
+// together. WantControlSequences requests the control sequences with which the job has changed the modes of its
+// terminal.
+type AttachParams struct {
+	ID                   JobID  `json:"id" rule:"nonEmpty,required"`
+	Attempt              int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
+	WaitForStart         bool   `json:"wait,omitempty"`                   // wait until the attempt has started
+	TerminalRows         int    `json:"rows,omitempty" rule:"terminalSize"`
+	TerminalCols         int    `json:"cols,omitempty" rule:"terminalSize"`
+	TypedText            string `json:"text,omitempty" rule:"typed"`
+	TypedBytes           []byte `json:"base64,omitempty" rule:"typed"`
+	WantControlSequences bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to Attach. Written is the number of typed bytes that the terminal accepted. The
-// client can type the rest after the job has read some of them. Controls is set if Attach.Controls was set.
+// AttachResult is the response to AttachParams. AcceptedBytes is the number of typed bytes that the terminal accepted.
+// The client can type the rest after the job has read some of them. ControlSequences is set if WantControlSequences
+// was set.
 type AttachResult struct {
-	Attempt  int    `json:"attempt"`
-	Written  int    `json:"taken"`
-	Controls string `json:"controls,omitempty"`
+	Attempt          int    `json:"attempt"`
+	AcceptedBytes    int    `json:"taken"`
+	ControlSequences string `json:"controls,omitempty"`
 }

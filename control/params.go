@@ -11,16 +11,16 @@ import (
 // These are limits for parameter values. The decoders check them while they parse a value, and name the
 // parameter in the error.
 const (
-	MaxJobIDs        = 10_000 // maximum number of job ids in a list
-	MaxWaitIDs       = 1000   // maximum number of ids in a request that waits for jobs or follows their events
-	MaxTextListItems = 64     // maximum number of states, or of kinds of events
-	// MaxArgEnvCount is the maximum number of arguments and environment variables in a request, of all its jobs
+	MaxJobIDs             = 10_000 // maximum number of job ids in a list
+	MaxWaitOrFollowJobIDs = 1000   // maximum number of ids in a request that waits for jobs or follows their events
+	MaxTextListItems      = 64     // maximum number of states, or of kinds of events
+	// MaxArgsAndEnvPerRequest is the maximum number of arguments and environment variables in a request, of all its jobs
 	// together.
-	MaxArgEnvCount       = queue.MaxArgsEnvBytes
-	MaxSettingValueBytes = 4 << 10 // maximum length of the value of a setting in bytes
-	MaxOutputLines       = 100_000 // maximum number of lines in a request for the last lines of an output
-	maxUserNameBytes     = 256     // maximum length of a user name in bytes
-	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
+	MaxArgsAndEnvPerRequest = queue.MaxArgsEnvBytes
+	MaxSettingValueBytes    = 4 << 10 // maximum length of the value of a setting in bytes
+	MaxOutputLines          = 100_000 // maximum number of lines in a request for the last lines of an output
+	maxUserNameBytes        = 256     // maximum length of a user name in bytes
+	maxGateCursorBytes      = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
 // manyJobIDsThreshold is the number of ids at which a request counts as a request about many jobs. A user may
@@ -57,7 +57,7 @@ func shortenInvalidID(s string) string {
 	if queue.ValidID(s) {
 		return s
 	}
-	return queue.Clip(s)
+	return queue.ClipForMessage(s)
 }
 
 // JobIDs is a list of at most MaxJobIDs ids. In JSON, a list of one id may be written as just the id.
@@ -65,28 +65,28 @@ type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
-	*ids, err = readList(raw, readJobID, MaxJobIDs, " per request")
+	*ids, err = decodeListOrEntry(raw, readJobID, MaxJobIDs, " per request")
 	return err
 }
 
-// readList reads a list of at most maxEntries entries. In JSON, a list of one entry may be written as just the
+// decodeListOrEntry reads a list of at most maxEntries entries. In JSON, a list of one entry may be written as just the
 // entry. errorSuffix is the end of the error for a list that is too long.
-func readList(raw []byte, readEntry func([]byte) (string, error), maxEntries int,
+func decodeListOrEntry(listJSON []byte, decodeEntry func([]byte) (string, error), maxEntries int,
 	errorSuffix string) ([]string, error) {
 	list := []string{}
 	add := func(e json.RawMessage) error {
 		if len(list) == maxEntries {
 			return fmt.Errorf("too many entries; the maximum is %d%s", maxEntries, errorSuffix)
 		}
-		text, err := readEntry(e)
+		text, err := decodeEntry(e)
 		list = append(list, text)
 		return err
 	}
-	if raw[0] != '[' {
-		err := add(raw)
+	if listJSON[0] != '[' {
+		err := add(listJSON)
 		return list, err
 	}
-	err := queue.EachElement(raw, add)
+	err := queue.EachElement(listJSON, add)
 	return list, err
 }
 
@@ -96,7 +96,7 @@ type TextList []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *TextList) UnmarshalJSON(raw []byte) (err error) {
-	*t, err = readList(raw, func(e []byte) (string, error) {
+	*t, err = decodeListOrEntry(raw, func(e []byte) (string, error) {
 		if e[0] != '"' {
 			return "", fmt.Errorf("must be text or a list of text")
 		}
@@ -119,11 +119,11 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		case name == "":
 			return fmt.Errorf("a label has no name; write NAME=value")
 		case value[0] != '"':
-			return fmt.Errorf("%s must be text", queue.Clip(name))
+			return fmt.Errorf("%s must be text", queue.ClipForMessage(name))
 		case err != nil:
-			return fmt.Errorf("%s %w", queue.Clip(name), err)
+			return fmt.Errorf("%s %w", queue.ClipForMessage(name), err)
 		case len(name)+len(s) > queue.MaxLabelBytes:
-			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.Clip(name),
+			return fmt.Errorf("%q is too long (%d bytes with its value); the maximum is %d bytes", queue.ClipForMessage(name),
 				len(name)+len(s), queue.MaxLabelBytes)
 		}
 		(*l)[name] = s
@@ -149,38 +149,39 @@ func (s *SettingValue) UnmarshalJSON(raw []byte) error {
 // maxTerminalSize is the maximum number of rows, and of columns, of a terminal.
 const maxTerminalSize = 1<<16 - 1
 
-// SelectsByFilter reports whether the selection uses any field other than the ids.
-func (s *Selection) SelectsByFilter() bool {
-	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" ||
+// UsesFilters reports whether the selection uses any field other than the ids.
+func (s *Selection) UsesFilters() bool {
+	return s.AllJobs || s.FailedOrDead || s.Batch != "" || s.Queue != "" || len(s.States) > 0 || len(s.WithLabels) > 0 ||
+		s.Submitter != "" ||
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // The methods isForManyJobs report whether a request lists or changes many jobs.
 
 func (s *Selection) isForManyJobs() bool {
-	return s.SelectsByFilter() || len(s.IDs) >= manyJobIDsThreshold
+	return s.UsesFilters() || len(s.IDs) >= manyJobIDsThreshold
 }
-func (p *DLQRetry) isForManyJobs() bool {
-	return p.All || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
+func (p *DeadJobRetryParams) isForManyJobs() bool {
+	return p.AllDeadJobs || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
 }
-func (p *List) isForManyJobs() bool         { return true }
-func (p *ScreenParams) isForManyJobs() bool { return true }
-func (p *Tree) isForManyJobs() bool         { return true }
-func (p *ClearParams) isForManyJobs() bool  { return true }
+func (p *ListParams) isForManyJobs() bool           { return true }
+func (p *ScreenParams) isForManyJobs() bool         { return true }
+func (p *DependencyTreeParams) isForManyJobs() bool { return true }
+func (p *ClearParams) isForManyJobs() bool          { return true }
 
 // The methods logSubject return what the log shows of a request's parameters: ids of jobs, or the name of a
 // setting.
 
-func (p *Enqueue) logSubject() (ids []string, setting string) {
-	if p.Spec.ID != nil {
-		ids = []string{*p.Spec.ID}
+func (p *EnqueueParams) logSubject() (ids []string, setting string) {
+	if p.JobSpec.ID != nil {
+		ids = []string{*p.JobSpec.ID}
 	}
 	return ids, ""
 }
 func (s *Selection) logSubject() (ids []string, setting string) { return s.AllIDs(), "" }
-func (p *DLQRetry) logSubject() (ids []string, setting string) {
+func (p *DeadJobRetryParams) logSubject() (ids []string, setting string) {
 	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
 }
-func (p *Logs) logSubject() (ids []string, setting string)            { return []string{string(p.ID)}, "" }
-func (p *ConfigSet) logSubject() (ids []string, setting string)       { return nil, p.Key }
-func (p *ConfigKeyParams) logSubject() (ids []string, setting string) { return nil, p.Key }
+func (p *LogsParams) logSubject() (ids []string, setting string)        { return []string{string(p.ID)}, "" }
+func (p *ConfigSetParams) logSubject() (ids []string, setting string)   { return nil, p.SettingName }
+func (p *SettingNameParams) logSubject() (ids []string, setting string) { return nil, p.SettingName }

@@ -10,22 +10,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func jsonArray(n int, element string) string {
-	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+func jsonArray(elementCount int, element string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(element+",", elementCount), ",") + "]"
 }
 
-// labels returns a JSON object with n labels. Name and value of each label have size bytes together.
-func labels(n, size int) string {
+// labelsJSON returns a JSON object with n labels. Name and value of each label have size bytes together.
+func labelsJSON(labelCount, bytesPerLabel int) string {
 	var members []string
-	for i := range n {
+	for i := range labelCount {
 		name := fmt.Sprintf("%04d", i)
-		members = append(members, fmt.Sprintf("%q:%q", name, strings.Repeat("v", size-len(name))))
+		members = append(members, fmt.Sprintf("%q:%q", name, strings.Repeat("v", bytesPerLabel-len(name))))
 	}
 	return "{" + strings.Join(members, ",") + "}"
 }
 
 // A parameter may be as large as its limit. The error for a larger one names the parameter.
-func TestParametersAreBounded(t *testing.T) {
+func TestParameterSizesAreBounded(t *testing.T) {
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 	for _, c := range []struct {
 		params    func() any
@@ -33,22 +33,26 @@ func TestParametersAreBounded(t *testing.T) {
 		at, above string
 	}{
 		{func() any { return &Selection{} }, "ids", jsonArray(MaxJobIDs, "1"), jsonArray(MaxJobIDs+1, "1")},
-		{func() any { return &DLQRetry{} }, "ids", jsonArray(MaxJobIDs, `"a"`), jsonArray(MaxJobIDs+1, `"a"`)},
-		{func() any { return &Wait{} }, "ids", jsonArray(MaxWaitIDs, "1"), jsonArray(MaxWaitIDs+1, "1")},
-		{func() any { return &Events{} }, "id", jsonArray(MaxWaitIDs, "1"), jsonArray(MaxWaitIDs+1, "1")},
-		{func() any { return &Events{} }, "event", jsonArray(MaxTextListItems, `"ended"`),
+		{func() any { return &DeadJobRetryParams{} }, "ids", jsonArray(MaxJobIDs, `"a"`), jsonArray(MaxJobIDs+1, `"a"`)},
+		{func() any { return &WaitParams{} }, "ids", jsonArray(MaxWaitOrFollowJobIDs, "1"),
+			jsonArray(MaxWaitOrFollowJobIDs+1, "1")},
+		{func() any { return &EventsParams{} }, "id", jsonArray(MaxWaitOrFollowJobIDs, "1"),
+			jsonArray(MaxWaitOrFollowJobIDs+1, "1")},
+		{func() any { return &EventsParams{} }, "event", jsonArray(MaxTextListItems, `"ended"`),
 			jsonArray(MaxTextListItems+1, `"ended"`)},
-		{func() any { return &List{} }, "state", jsonArray(MaxTextListItems, `"dead"`),
+		{func() any { return &ListParams{} }, "state", jsonArray(MaxTextListItems, `"dead"`),
 			jsonArray(MaxTextListItems+1, `"dead"`)},
-		{func() any { return &List{} }, "label", labels(queue.MaxLabels, queue.MaxLabelBytes), labels(queue.MaxLabels+1, 8)},
-		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabelBytes), labels(1, queue.MaxLabelBytes+1)},
-		{func() any { return &List{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
-		{func() any { return &Kill{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
-		{func() any { return &List{} }, "cursor", `"999999999999999999"`, `"1000000000000000000"`},
-		{func() any { return &Simulate{} }, "next", fmt.Sprint(MaxSimulatedJobs), fmt.Sprint(MaxSimulatedJobs + 1)},
-		{func() any { return &Remove{} }, "id_glob", text(queue.MaxGlobBytes), text(queue.MaxGlobBytes + 1)},
-		{func() any { return &Logs{} }, "n", fmt.Sprint(MaxOutputLines), fmt.Sprint(MaxOutputLines + 1)},
-		{func() any { return &ConfigSet{} }, "value", text(MaxSettingValueBytes), text(MaxSettingValueBytes + 1)},
+		{func() any { return &ListParams{} }, "label", labelsJSON(queue.MaxLabels, queue.MaxLabelBytes),
+			labelsJSON(queue.MaxLabels+1, 8)},
+		{func() any { return &Selection{} }, "label", labelsJSON(1, queue.MaxLabelBytes),
+			labelsJSON(1, queue.MaxLabelBytes+1)},
+		{func() any { return &ListParams{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
+		{func() any { return &KillParams{} }, "user", text(maxUserNameBytes), text(maxUserNameBytes + 1)},
+		{func() any { return &ListParams{} }, "cursor", `"999999999999999999"`, `"1000000000000000000"`},
+		{func() any { return &SimulateParams{} }, "next", fmt.Sprint(MaxSimulatedJobs), fmt.Sprint(MaxSimulatedJobs + 1)},
+		{func() any { return &RemoveParams{} }, "id_glob", text(queue.MaxGlobBytes), text(queue.MaxGlobBytes + 1)},
+		{func() any { return &LogsParams{} }, "n", fmt.Sprint(MaxOutputLines), fmt.Sprint(MaxOutputLines + 1)},
+		{func() any { return &ConfigSetParams{} }, "value", text(MaxSettingValueBytes), text(MaxSettingValueBytes + 1)},
 	} {
 		others := map[string]string{"n": `"id":"a",`, "value": `"key":"workers",`}[c.name]
 		if err := decodeParams(json.RawMessage(`{`+others+`"`+c.name+`":`+c.at+`}`), c.params()); err != nil {
@@ -79,7 +83,7 @@ func TestParametersAreBounded(t *testing.T) {
 }
 
 // A text that is not a valid id is treated as the id of a job that does not exist. It is shortened.
-func TestInvalidIDsAreClipped(t *testing.T) {
+func TestInvalidJobIDsAreShortened(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{
 		`"` + long + `"`: long, `"` + long + `x"`: strings.Repeat("x", 80) + "…", `"a b"`: "a b", `""`: "", `-5`: "-5",

@@ -19,16 +19,16 @@ func ReadOnlyMethod(name string) *Method {
 	return nil
 }
 
-// QueryParams converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE.
+// ParamsFromQuery converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE.
 // A list is written as one NAME=VALUE for each entry, and a map as one NAME=KEY=VALUE for each entry.
-// QueryParams does not validate the values; the method does. Errors are *queue.Error with CodeInvalid.
-func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
-	properties, _ := paramsSchema(m.endpoint.params)["properties"].(schema)
+// ParamsFromQuery does not validate the values; the method does. Errors are *queue.Error with CodeInvalid.
+func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
+	properties, _ := paramsSchema(m.endpoint.paramsType)["properties"].(schema)
 	params := map[string]any{}
 	for name, values := range query {
 		is, known := properties[name].(schema)
 		if !known {
-			return nil, queue.Invalid(name, "unknown parameter of method %s", m.Name)
+			return nil, queue.InvalidField(name, "unknown parameter of method %s", m.Name)
 		}
 		kinds := schemaTypes(is)
 		switch {
@@ -37,7 +37,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 			for _, v := range values {
 				key, value, found := strings.Cut(v, "=")
 				if !found {
-					return nil, queue.Invalid(name, "%q does not have the form NAME=VALUE", queue.Clip(v))
+					return nil, queue.InvalidField(name, "%q does not have the form NAME=VALUE", queue.ClipForMessage(v))
 				}
 				of[key] = value
 			}
@@ -45,27 +45,28 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 		case slices.Contains(kinds, "array"):
 			params[name] = values
 		case len(values) > 1:
-			return nil, queue.Invalid(name, "the parameter is given %d times; give it once", len(values))
+			return nil, queue.InvalidField(name, "the parameter is given %d times; give it once", len(values))
 		case slices.Contains(kinds, "string"):
 			params[name] = values[0]
 		case json.Valid([]byte(values[0])):
 			params[name] = json.RawMessage(values[0])
 		default:
-			return nil, queue.Invalid(name, "%q is not of the type %s", queue.Clip(values[0]), strings.Join(kinds, " or "))
+			return nil, queue.InvalidField(name, "%q is not of the type %s", queue.ClipForMessage(values[0]),
+				strings.Join(kinds, " or "))
 		}
 	}
 	return json.Marshal(params)
 }
 
-// QuerySchema converts the schema of a parameter to the schema of its form in a query (see QueryParams).
-func QuerySchema(property map[string]any) map[string]any {
-	s := maps.Clone(property)
+// QueryParamSchema converts the schema of a parameter to the schema of its form in a query (see ParamsFromQuery).
+func QueryParamSchema(paramSchema map[string]any) map[string]any {
+	s := maps.Clone(paramSchema)
 	delete(s, "description")
 	kinds := schemaTypes(s)
 	switch {
 	case slices.Contains(kinds, "object"):
 		s = schema{"type": "array", "items": schema{"type": "string", "pattern": `^[^=]+=[\s\S]*$`}}
-		if most, ok := property["maxProperties"]; ok {
+		if most, ok := paramSchema["maxProperties"]; ok {
 			s["maxItems"] = most
 		}
 	case slices.Contains(kinds, "array"):

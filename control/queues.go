@@ -11,15 +11,15 @@ import (
 type QueueAPI interface {
 	// QueueList lists the queues that have settings or unfinished jobs.
 	QueueList(ctx context.Context, p QueueListParams) (QueueList, error)
-	// QueueSet changes the settings of a queue, which may be new. It returns the queue after the change.
-	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
+	// ConfigureQueue changes the settings of a queue, which may be new. It returns the queue after the change.
+	ConfigureQueue(ctx context.Context, p QueueSetParams) (QueueView, error)
 	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart of the
 	// service. The pause ends with QueueResume or at a time in the request.
-	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
+	QueuePause(ctx context.Context, p QueuePauseParams) (QueueList, error)
 	// QueueResume ends the pause of a queue, or of all queues.
 	QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error)
 	// QueueRemove deletes the settings of an empty queue.
-	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
+	QueueRemove(ctx context.Context, p QueueRemoveParams) (QueueList, error)
 }
 
 // QueueView describes a queue in an answer: its state and its settings.
@@ -37,10 +37,10 @@ type QueueView struct {
 	Concurrency int `json:"concurrency"`
 	// Weight is the queue's share of job starts, in proportion to the weights of the other queues.
 	Weight int `json:"weight"`
-	// MaxPending is the maximum number of waiting jobs. 0 means unlimited.
-	MaxPending int64 `json:"max_pending"`
-	// Defaults holds values for job fields. They apply to jobs of the queue that do not set these fields.
-	Defaults json.RawMessage `json:"defaults"`
+	// MaxWaitingJobs is the maximum number of waiting jobs. 0 means unlimited.
+	MaxWaitingJobs int64 `json:"max_pending"`
+	// JobDefaults holds values for job fields. They apply to jobs of the queue that do not set these fields.
+	JobDefaults json.RawMessage `json:"defaults"`
 	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
 	// and RetentionOutputBytes the maximum bytes of their outputs. null or 0 means that the service's setting
 	// applies.
@@ -52,10 +52,10 @@ type QueueView struct {
 	PausedAt             Time          `json:"paused_at"`
 	PauseReason          *string       `json:"pause_reason"`
 	PausedUntil          Time          `json:"paused_until"`
-	RunningJobsPaused    bool          `json:"frozen"` // the pause has also frozen the jobs that were running
+	RunningJobsFrozen    bool          `json:"frozen"` // the pause has also frozen the jobs that were running
 }
 
-// QueueList is a page of at most MaxQueuesPage queues, sorted by name. Next is the value of
+// QueueList is a page of at most MaxQueuesPerPage queues, sorted by name. Next is the value of
 // QueueListParams.AfterName for the next page; "" on the last page.
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
@@ -67,21 +67,21 @@ type QueueListParams struct {
 	AfterName string `json:"after,omitempty" rule:"queue"`
 }
 
-// MaxQueuesPage is the maximum number of queues in an answer. MaxQueueDefaultsBytes is the maximum size
+// MaxQueuesPerPage is the maximum number of queues in an answer. MaxQueueDefaultsBytes is the maximum size
 // of a queue's defaults, in bytes of JSON.
 const (
-	MaxQueuesPage         = 1000
+	MaxQueuesPerPage      = 1000
 	MaxQueueDefaultsBytes = 2 << 10
 )
 
-// QueueSet holds the parameters of the method queue.set, which changes the settings of a queue. Fields that are nil
-// stay unchanged. Default is an object of job fields; the value null removes the default of a field.
-type QueueSet struct {
-	Name        string          `json:"name" rule:"queue,required"`
-	Concurrency *int            `json:"concurrency,omitempty" rule:"concurrency"`
-	Weight      *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
-	MaxPending  *int64          `json:"max_pending,omitempty" rule:"jobCount"`
-	Default     json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
+// QueueSetParams holds the parameters of the method queue.set, which changes the settings of a queue. Fields that are
+// nil stay unchanged. Default is an object of job fields; the value null removes the default of a field.
+type QueueSetParams struct {
+	Name           string          `json:"name" rule:"queue,required"`
+	Concurrency    *int            `json:"concurrency,omitempty" rule:"concurrency"`
+	Weight         *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
+	MaxWaitingJobs *int64          `json:"max_pending,omitempty" rule:"jobCount"`
+	JobDefaults    json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
 	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
 	// and RetentionOutputBytes the maximum bytes of their outputs. "default" or 0 means that the service's
 	// setting applies.
@@ -122,24 +122,24 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// QueuePause holds the parameters of the method queue.pause, which pauses one queue or all queues. No job of a
+// QueuePauseParams holds the parameters of the method queue.pause, which pauses one queue or all queues. No job of a
 // paused queue starts before the queue is resumed. Until and Duration end the pause automatically.
-type QueuePause struct {
-	Name             string   `json:"name,omitempty" rule:"queue"`
-	All              bool     `json:"all,omitempty"`
-	Reason           string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
-	Until            Time     `json:"until,omitzero"`
-	Duration         Duration `json:"for,omitempty" rule:"positiveDuration"`
-	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or Duration
+type QueuePauseParams struct {
+	Name              string   `json:"name,omitempty" rule:"queue"`
+	AllQueues         bool     `json:"all,omitempty"`
+	Reason            string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
+	PauseUntil        Time     `json:"until,omitzero"`
+	PauseDuration     Duration `json:"for,omitempty" rule:"positiveDuration"`
+	FreezeRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or Duration
 }
 
 // QueueResumeParams holds the parameters of the method queue.resume: the name of one queue, or All for all queues.
 type QueueResumeParams struct {
-	Name string `json:"name,omitempty" rule:"queue"`
-	All  bool   `json:"all,omitempty"`
+	Name      string `json:"name,omitempty" rule:"queue"`
+	AllQueues bool   `json:"all,omitempty"`
 }
 
-// QueueRemove holds the parameters of the method queue.rm, which removes the settings of a queue.
-type QueueRemove struct {
+// QueueRemoveParams holds the parameters of the method queue.rm, which removes the settings of a queue.
+type QueueRemoveParams struct {
 	Name string `json:"name" rule:"queue,required"`
 }

@@ -14,25 +14,25 @@ import (
 // line can be read.
 type closedPeer struct {
 	net.Conn
-	input       io.Reader
-	writeSignal chan struct{} // closed after the first write
-	writeOnce   sync.Once
-	closed      chan struct{}
-	closeOnce   sync.Once
+	peerOutput     io.Reader
+	firstWriteDone chan struct{} // closed after the first write
+	writeOnce      sync.Once
+	closed         chan struct{}
+	closeOnce      sync.Once
 }
 
 func (c *closedPeer) Write([]byte) (int, error) {
-	c.writeOnce.Do(func() { close(c.writeSignal) })
+	c.writeOnce.Do(func() { close(c.firstWriteDone) })
 	return 0, errors.New("broken pipe")
 }
 
 func (c *closedPeer) Read(p []byte) (int, error) {
-	<-c.writeSignal
+	<-c.firstWriteDone
 	select {
 	case <-c.closed:
 		return 0, net.ErrClosed
 	default:
-		return c.input.Read(p)
+		return c.peerOutput.Read(p)
 	}
 }
 
@@ -46,11 +46,11 @@ func (c *closedPeer) Close() error {
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
 	ours, theirs := net.Pipe() // ours is used only for deadlines
 	defer theirs.Close()
-	fake := &closedPeer{Conn: ours, writeSignal: make(chan struct{}), closed: make(chan struct{})}
+	fake := &closedPeer{Conn: ours, firstWriteDone: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()
-	fake.input = said
+	fake.peerOutput = said
 	go func() {
-		saying.Write(answerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
+		saying.Write(encodeAnswerLine(nil, nil, queue.Errorf(queue.CodeDenied, "not you")))
 		saying.Close()
 	}()
 	c := newClientConn(fake)

@@ -20,7 +20,7 @@ import (
 // number of the connection, from 1. If onRequest returns false, it closes the connection after the answer. The
 // channel closed is closed when the first connection is closed.
 func answeringServer(
-	t *testing.T, result string, onRequest func(connection int) (more bool),
+	t *testing.T, resultJSON string, onRequest func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
 	t.Helper()
 	path, closed = tempSocket(t), make(chan struct{})
@@ -45,7 +45,7 @@ func answeringServer(
 					var id int
 					fmt.Sscanf(line, `{"jsonrpc":"2.0","id":%d,`, &id)
 					more = onRequest(n)
-					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":%s}`+"\n", id, result)
+					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":%s}`+"\n", id, resultJSON)
 				}
 				if nc.Close(); n == 1 {
 					close(closed)
@@ -58,7 +58,7 @@ func answeringServer(
 
 // A caller that waits for a single answer reads from the connection itself. In a program that has just started,
 // a separate goroutine would need another thread.
-func TestSingleCallStartsNoGoroutine(t *testing.T) {
+func TestCallForOneAnswerStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
 		stacks := make([]byte, 1<<20)
@@ -67,8 +67,8 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	})
 	c := NewClient(path)
 	defer c.Close()
-	got, err := c.Enqueue(context.Background(), Enqueue{})
-	if err != nil || !reflect.DeepEqual(got, EnqueueResult{ID: "7", Seq: 7, Duplicate: true,
+	got, err := c.Enqueue(context.Background(), EnqueueParams{})
+	if err != nil || !reflect.DeepEqual(got, EnqueueResult{JobID: "7", JobSeq: 7, AlreadyExisted: true,
 		UnenforcedLimits: []string{"cpus"}}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -87,7 +87,7 @@ func TestClientReplacesClosedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-closed
-	if _, err := c.Kill(context.Background(), Kill{}); err != nil {
+	if _, err := c.KillJobs(context.Background(), KillParams{}); err != nil {
 		t.Errorf("kill after the connection had ended: %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func TestConcurrentCallsShareAConnection(t *testing.T) {
 }
 
 // If the service has closed the connection, the client closes its end before it connects again.
-func TestClientClosesBrokenConnections(t *testing.T) {
+func TestClientClosesConnectionBeforeReconnecting(t *testing.T) {
 	path, _ := answeringServer(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
 	defer c.Close()
@@ -181,7 +181,7 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	ctx, leave := context.WithCancel(context.Background())
-	if _, err := c.Logs(ctx, Logs{ID: "1", Follow: true},
+	if _, err := c.StreamOutput(ctx, LogsParams{ID: "1", Follow: true},
 		func(OutputPiece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the stream ended with %v", err)
 	}

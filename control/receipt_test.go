@@ -7,8 +7,8 @@ import (
 )
 
 // EnqueueResult.UnmarshalJSON, which is written without reflection, decodes every field.
-func TestEnqueueResultIsDecodedCompletely(t *testing.T) {
-	want := EnqueueResult{ID: "a", Seq: 7, Duplicate: true, UnenforcedLimits: []string{"cpus"},
+func TestEnqueueResultDecodesEveryField(t *testing.T) {
+	want := EnqueueResult{JobID: "a", JobSeq: 7, AlreadyExisted: true, UnenforcedLimits: []string{"cpus"},
 		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {

@@ -16,7 +16,7 @@ var ErrNoMethod = errors.New("no such method")
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
-	case m == nil || m.Stream:
+	case m == nil || m.SendsNotifications:
 		return nil, ErrNoMethod
 	case !peer.Right.Covers(m.Right):
 		return nil, queue.Errorf(queue.CodeDenied, "another node has a version of queuectl that requires the right %q "+
@@ -35,7 +35,7 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 }
 
 // EncodeAnswer encodes a result or an error as the line of an answer. In this line, the id of the request is null.
-func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
+func EncodeAnswer(result any, err error) []byte { return encodeAnswerLine(nil, result, err) }
 
 // DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it
 // returns that error.

@@ -17,8 +17,8 @@ const (
 // rights lists all rights, the weakest first.
 var rights = []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin}
 
-// Rights returns the rights that can be granted to a user, the weakest first.
-func Rights() []Right { return rights[1:] }
+// GrantableRights returns the rights that can be granted to a user, the weakest first.
+func GrantableRights() []Right { return rights[1:] }
 
 // Covers reports whether the right r includes another right. An unknown right includes no right.
 func (r Right) Covers(other Right) bool {
@@ -31,24 +31,24 @@ func (r Right) IncludedRights() []Right { return rights[1 : 1+max(0, slices.Inde
 
 // Access holds the rights that were granted to users, by uid, and to groups, by gid.
 type Access struct {
-	Users, Groups map[int]Right
+	RightsByUID, RightsByGID map[int]Right
 }
 
-// RightOf returns the strongest of the rights that were granted to the peer's user and groups.
-func (a *Access) RightOf(p *Peer) Right {
+// StrongestRightOf returns the strongest of the rights that were granted to the peer's user and groups.
+func (a *Access) StrongestRightOf(p *Peer) Right {
 	best := RightNone
 	raise := func(r Right) { // r may be "", which covers no other right
 		if r.Covers(best) {
 			best = r
 		}
 	}
-	raise(a.Users[p.UID])
-	if len(a.Groups) == 0 {
+	raise(a.RightsByUID[p.UID])
+	if len(a.RightsByGID) == 0 {
 		return best
 	}
-	raise(a.Groups[p.GID])
+	raise(a.RightsByGID[p.GID])
 	for _, g := range p.Groups {
-		raise(a.Groups[g])
+		raise(a.RightsByGID[g])
 	}
 	return best
 }
@@ -63,5 +63,5 @@ func RequiredRight(method string, onOwnJobs bool) Right {
 	case onOwnJobs:
 		return m.Right
 	}
-	return m.OthersRight
+	return m.RightForOthersJobs
 }

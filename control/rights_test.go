@@ -107,9 +107,9 @@ service.stop admin admin
 }
 
 // A peer has the strongest right among those of its user, its group and its supplementary groups.
-func TestAccessGoesByUserAndGroups(t *testing.T) {
-	a := Access{Users: map[int]Right{1: RightRead, 2: RightAdmin, 3: RightSubmit},
-		Groups: map[int]Right{10: RightSubmit, 11: RightOperate, 65534: RightAdmin}}
+func TestPeerHasStrongestRightOfUserAndGroups(t *testing.T) {
+	a := Access{RightsByUID: map[int]Right{1: RightRead, 2: RightAdmin, 3: RightSubmit},
+		RightsByGID: map[int]Right{10: RightSubmit, 11: RightOperate, 65534: RightAdmin}}
 	for _, c := range []struct {
 		peer Peer
 		want Right
@@ -120,12 +120,12 @@ func TestAccessGoesByUserAndGroups(t *testing.T) {
 			RightOperate},
 		{Peer{UID: 10, GID: 1}, RightNone},
 	} {
-		if got := a.RightOf(&c.peer); got != c.want {
+		if got := a.StrongestRightOf(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	empty := Access{}
-	if got := empty.RightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != RightNone {
+	if got := empty.StrongestRightOf(&Peer{UID: 1, GID: 10, Groups: []int{11}}); got != RightNone {
 		t.Errorf("with an empty [access]: %s", got)
 	}
 }

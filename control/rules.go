@@ -92,17 +92,17 @@ var (
 		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
 )
 
-// check returns an error if a required parameter is missing, or if the given parameters violate a
+// checkGivenParams returns an error if a required parameter is missing, or if the given parameters violate a
 // condition.
-func (r *ruleset) check(givenNames map[string]bool) error {
+func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 	for _, p := range r.params {
-		if _, isGiven := givenNames[p.name]; p.required && !isGiven {
-			return queue.Invalid(p.name, "required; give the %s", p.doc)
+		if _, isGiven := givenParams[p.name]; p.required && !isGiven {
+			return queue.InvalidField(p.name, "required; give the %s", p.doc)
 		}
 	}
 	firstGiven := func(names []string) string { // returns the first given name, or "" if none is given
 		for _, name := range names {
-			if givenNames[name] {
+			if givenParams[name] {
 				return name
 			}
 		}
@@ -112,11 +112,11 @@ func (r *ruleset) check(givenNames map[string]bool) error {
 		switch a, b := firstGiven(g.setA), firstGiven(g.setB); {
 		case g.kind.accepts(a != "", b != ""):
 		case g.kind == exactlyOneSet && a != "":
-			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
+			return queue.InvalidField(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			// A value class is named after its parameter, followed by a colon and a word.
 			field, _, _ := strings.Cut(cmp.Or(a, g.setA[0]), ":")
-			return queue.Invalid(field, "%s", g.message)
+			return queue.InvalidField(field, "%s", g.message)
 		}
 	}
 	return nil
@@ -146,7 +146,7 @@ func (p *param) checkValue(v reflect.Value) error {
 	case reflect.String:
 		return p.CheckText(p.name, v.String())
 	case reflect.Slice:
-		if err := p.CheckCount(p.name, v.Len()); err != nil || v.Type().Elem().Kind() != reflect.String {
+		if err := p.CheckEntryCount(p.name, v.Len()); err != nil || v.Type().Elem().Kind() != reflect.String {
 			return err
 		}
 		for i := range v.Len() {
@@ -155,7 +155,7 @@ func (p *param) checkValue(v reflect.Value) error {
 			}
 		}
 	case reflect.Map:
-		return p.CheckCount(p.name, v.Len())
+		return p.CheckEntryCount(p.name, v.Len())
 	}
 	return nil
 }
@@ -175,9 +175,9 @@ func rulesOf(t reflect.Type) *ruleset {
 
 func buildRulesets() map[reflect.Type]*ruleset {
 	all, docs, rows := map[reflect.Type]*ruleset{}, parameterDocs(), conditionRows()
-	constraints, fields, classes := constraints(), fieldSets(), valueClasses()
+	constraints, fields, classes := constraintsByRule(), fieldSetsByRule(), valueClassesByRule()
 	for _, m := range Methods() {
-		t, r := m.endpoint.params, &ruleset{}
+		t, r := m.endpoint.paramsType, &ruleset{}
 		for _, f := range reflect.VisibleFields(t) {
 			name := jsonName(f)
 			if f.Anonymous || name == "-" {

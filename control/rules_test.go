@@ -18,29 +18,31 @@ func TestConditionErrorsNameParameters(t *testing.T) {
 		{&Selection{}, `{"all":false}`, pick},
 		{&Selection{}, `{"ids":["a"],"state":"dead"}`, `state: cannot be combined with parameter "ids"; use one of them`},
 		{&Selection{}, `{"id":"a","all":true}`, `all: cannot be combined with parameter "id"; use one of them`},
-		{&DLQRetry{}, `{}`, `ids: no jobs given; set parameter "id", "ids", "batch" or "all"`},
-		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, `batch: cannot be combined with parameter "ids"; use one of them`},
+		{&DeadJobRetryParams{}, `{}`, `ids: no jobs given; set parameter "id", "ids", "batch" or "all"`},
+		{&DeadJobRetryParams{}, `{"ids":["a"],"batch":"b"}`,
+			`batch: cannot be combined with parameter "ids"; use one of them`},
 		{&QueueResumeParams{}, `{}`, `name: no queue given; set parameter "name", or set parameter "all" to true`},
 		{&QueueResumeParams{}, `{"name":"a","all":true}`, `all: cannot be combined with parameter "name"; use one of them`},
-		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`,
+		{&QueuePauseParams{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`,
 			`for: cannot be combined with parameter "until"; use one of them`},
-		{&GateSet{}, `{"key":"@k"}`, `lock: no rule given; set parameter "lock", "rate" or "unset"`},
-		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, `rate: cannot be combined with parameter "lock"; use one of them`},
-		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`,
+		{&GateSetParams{}, `{"key":"@k"}`, `lock: no rule given; set parameter "lock", "rate" or "unset"`},
+		{&GateSetParams{}, `{"key":"@k","lock":1,"rate":"1/s"}`,
+			`rate: cannot be combined with parameter "lock"; use one of them`},
+		{&GateSetParams{}, `{"key":"@k","lock":1,"unset":"lock"}`,
 			`unset: cannot be combined with parameter "lock"; use one of them`},
-		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`,
+		{&GateSetParams{}, `{"key":"@k","rate":"1/s","unset":"lock"}`,
 			`rate: cannot be combined with parameter "unset"; use one of them`},
-		{&WorkerStop{}, `{"count":1,"all":true}`, `count: cannot be combined with parameter "all"; use one of them`},
-		{&Drain{}, `{"off":true,"wait":true}`, `wait: cannot be combined with parameter "off"; use one of them`},
-		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`,
+		{&WorkerStopParams{}, `{"count":1,"all":true}`, `count: cannot be combined with parameter "all"; use one of them`},
+		{&DrainParams{}, `{"off":true,"wait":true}`, `wait: cannot be combined with parameter "off"; use one of them`},
+		{&EnqueueBatchParams{}, `{"abort":true,"commit":true,"batch":"b"}`,
 			`abort: cannot be combined with parameter "commit" or "jobs"; leave them out`},
-		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`,
+		{&EnqueueBatchParams{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`,
 			`key: works only with parameter "commit"; give the key only in the last request of a batch`},
-		{&Enqueue{}, `{"command":"true","next":true,"priority":3}`,
+		{&EnqueueParams{}, `{"command":"true","next":true,"priority":3}`,
 			`next: cannot be combined with field "priority"; use one of them`},
-		{&EnqueueBatch{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`,
+		{&EnqueueBatchParams{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`,
 			`next: cannot be combined with field "priority"; use one of them`},
-		{&EnqueueBatch{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`,
+		{&EnqueueBatchParams{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`,
 			`entry 2: next: cannot be combined with field "priority"; use one of them`},
 	} {
 		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
@@ -51,7 +53,7 @@ func TestConditionErrorsNameParameters(t *testing.T) {
 
 // The error for a number or a duration that is out of range contains the range. For a duration, the range is
 // written with units, even if the request contained seconds without a unit.
-func TestParameterErrorsNameTheRange(t *testing.T) {
+func TestOutOfRangeErrorsNameTheRange(t *testing.T) {
 	for _, c := range []struct {
 		into    any
 		request string
@@ -61,17 +63,17 @@ func TestParameterErrorsNameTheRange(t *testing.T) {
 		{&Selection{}, `{"older_than":-1}`, "older_than: cannot be negative; use 0 or more"},
 		{&Selection{}, `{"older_than":1e400}`, "older_than: too long; the maximum is 3650d (ten years)"},
 		{&Selection{}, `{"older_than":true}`, `older_than: must be a number of seconds, or text like "90s"`},
-		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","jitter":90000}`,
+		{&ScheduleAddParams{}, `{"name":"s","cron":"@daily","command":"true","jitter":90000}`,
 			"jitter: 1d1h is too long; use a duration from 0s to 1d"},
-		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","backoff_max":0}`, ""},
-		{&List{}, `{"limit":0}`, "limit: 0 is too small; use a number from 1 to 1000"},
-		{&List{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; use a smaller number"},
-		{&List{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; use digits only, for example 10`},
-		{&List{}, `{"limit":"x"}`, "limit: must be a whole number, not string"},
-		{&List{}, `{"queue":5}`, "queue: must be text, not a number"},
-		{&Cleanup{}, `{"days":1e400}`, "days: 1e400 is too large; use a smaller number"},
-		{&Events{}, `{"since":-1}`, "since: -1 is too small; use a number of 0 or more"},
-		{&Attach{}, `{"id":"a","base64":"~"}`, "base64: must be text in base64"},
+		{&ScheduleAddParams{}, `{"name":"s","cron":"@daily","command":"true","backoff_max":0}`, ""},
+		{&ListParams{}, `{"limit":0}`, "limit: 0 is too small; use a number from 1 to 1000"},
+		{&ListParams{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; use a smaller number"},
+		{&ListParams{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; use digits only, for example 10`},
+		{&ListParams{}, `{"limit":"x"}`, "limit: must be a whole number, not string"},
+		{&ListParams{}, `{"queue":5}`, "queue: must be text, not a number"},
+		{&CleanupParams{}, `{"days":1e400}`, "days: 1e400 is too large; use a smaller number"},
+		{&EventsParams{}, `{"since":-1}`, "since: -1 is too small; use a number of 0 or more"},
+		{&AttachParams{}, `{"id":"a","base64":"~"}`, "base64: must be text in base64"},
 	} {
 		err := decodeParams(json.RawMessage(c.request), c.into)
 		if got := ""; err != nil {

@@ -12,9 +12,9 @@ import (
 // of other users' schedules the caller gets.
 type ScheduleAPI interface {
 	// ScheduleAdd stores a schedule. If an identical schedule exists, it changes nothing and returns no error.
-	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
+	ScheduleAdd(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error)
 	// ScheduleList returns a page of schedules, sorted by name.
-	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
+	ScheduleList(ctx context.Context, p ScheduleListParams) (SchedulePage, error)
 	// ScheduleShow returns a schedule with its next and its latest occurrences. An occurrence is one planned
 	// start of a job.
 	ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error)
@@ -28,30 +28,30 @@ type ScheduleAPI interface {
 	ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
 
-// ScheduleAdd holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of
+// ScheduleAddParams holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of
 // the schedule and those of its jobs are members of one object. There, the job field jitter is called
 // backoff_jitter, because the schedule has its own jitter.
-type ScheduleAdd struct {
-	Name string `json:"name" rule:"scheduleName,required"`
-	Cron string `json:"cron" rule:"nonEmpty,required"`
-	TZ   string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
+type ScheduleAddParams struct {
+	Name     string `json:"name" rule:"scheduleName,required"`
+	Cron     string `json:"cron" rule:"nonEmpty,required"`
+	TimeZone string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
 	// Jitter is the maximum delay of a job after its planned time. The delay is computed from the schedule's
 	// name and the planned time, so it does not change when it is computed again.
-	Jitter        Duration   `json:"jitter" rule:"jitter"`
-	CatchUp       string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
-	Overlap       string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
-	Replace       bool       `json:"replace"`                 // replace an existing schedule with this name
-	RequireLimits bool       `json:"require_limits"`          // reject limits that this machine cannot enforce
-	Spec          queue.Spec `json:"-"`
+	Jitter                   Duration   `json:"jitter" rule:"jitter"`
+	CatchUpPolicy            string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
+	OverlapPolicy            string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
+	ReplaceExisting          bool       `json:"replace"`                 // replace an existing schedule with this name
+	RequireEnforceableLimits bool       `json:"require_limits"`          // reject limits that this machine cannot enforce
+	JobSpec                  queue.Spec `json:"-"`
 }
 
 // backoffJitter is the name of the job field jitter in the parameters of schedule.add. There, the name jitter
 // means the schedule's own jitter.
 const backoffJitter = "backoff_jitter"
 
-// WithScheduleFieldNames replaces the name jitter in an error about a job field by backoff_jitter, the name of
+// RenameJitterInError replaces the name jitter in an error about a job field by backoff_jitter, the name of
 // this field in the parameters of schedule.add.
-func WithScheduleFieldNames(err error) error {
+func RenameJitterInError(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
 	}
@@ -59,14 +59,14 @@ func WithScheduleFieldNames(err error) error {
 }
 
 // decode parses the parameters, which are fields of the schedule and fields of its jobs.
-func (p *ScheduleAdd) decode(raw json.RawMessage) error {
+func (p *ScheduleAddParams) decode(raw json.RawMessage) error {
 	d, spec := newParamDecoder(p), []byte{'{'}
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		if own, err := d.decodeNonJobParam(name, value); own {
 			return err
 		}
 		if slices.Contains(excludedScheduleFields, name) {
-			return queue.Invalid(name, "cannot be set for a schedule, which starts many jobs; leave it out")
+			return queue.InvalidField(name, "cannot be set for a schedule, which starts many jobs; leave it out")
 		}
 		if name == backoffJitter {
 			name = "jitter"
@@ -82,23 +82,23 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 		return nil
 	})
 	if err == nil {
-		err = p.Spec.Decode(append(spec, '}'), nil)
+		err = p.JobSpec.DecodeJSON(append(spec, '}'), nil)
 	}
 	if err != nil {
 		return err
 	}
-	return d.check()
+	return d.checkGivenParams()
 }
 
 // MarshalJSON implements json.Marshaler. It writes only the fields that are set.
-func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
-	m := p.Spec.GivenFields()
+func (p ScheduleAddParams) MarshalJSON() ([]byte, error) {
+	m := p.JobSpec.GivenFields()
 	if j, given := m["jitter"]; given {
 		m[backoffJitter] = j
 		delete(m, "jitter")
 	}
 	m["name"], m["cron"] = p.Name, p.Cron // these parameters are required, so write them even if they are empty
-	return encodeJob(m, p)
+	return encodeJobParams(m, p)
 }
 
 func scheduleSchema() schema {
@@ -117,8 +117,8 @@ type ScheduleNameParams struct {
 	Name string `json:"name" rule:"name,required"`
 }
 
-// ScheduleList requests the schedules that follow the cursor, sorted by name.
-type ScheduleList struct {
+// ScheduleListParams requests the schedules that follow the cursor, sorted by name.
+type ScheduleListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"scheduleCursor"`
 }
 
@@ -132,7 +132,7 @@ type SchedulePage struct {
 type Schedule struct {
 	Name     string   `json:"name"`
 	Cron     string   `json:"cron"`
-	TZ       string   `json:"tz"`
+	TimeZone string   `json:"tz"`
 	Jitter   Duration `json:"jitter"`
 	CatchUp  string   `json:"catch_up"`
 	Overlap  string   `json:"overlap"`
@@ -158,8 +158,8 @@ type ScheduleDetail struct {
 	Schedule
 	NextStarts        []Time             `json:"next"` // next planned starts, at most five
 	OccurrenceRecords []OccurrenceRecord `json:"runs"` // latest occurrences, the newest first
-	// Spec contains the fields of the schedule's jobs, in the form of parameters of the method enqueue.
-	Spec map[string]any `json:"spec"`
+	// JobSpec contains the fields of the schedule's jobs, in the form of parameters of the method enqueue.
+	JobSpec map[string]any `json:"spec"`
 	// AlreadyExisted means that nothing was added, because an identical schedule already existed.
 	AlreadyExisted bool `json:"existed,omitempty"`
 	// UnenforcedLimits lists the limits of the jobs that this machine enforces only in part or not at all.
@@ -176,7 +176,7 @@ type OccurrenceRecord struct {
 	ID           *string `json:"id"`             // id of the job; null if no job was enqueued
 	State        *string `json:"state"`          // current state of the job; null if it was removed
 	RequestedBy  *string `json:"by"`             // user who requested the start; null if it was planned
-	Note         string  `json:"note,omitempty"` // why the start was refused, or because of which job it was skipped
+	OutcomeNote  string  `json:"note,omitempty"` // why the start was refused, or because of which job it was skipped
 }
 
-func (p *ScheduleList) isForManyJobs() bool { return true }
+func (p *ScheduleListParams) isForManyJobs() bool { return true }

@@ -15,10 +15,10 @@ type schema = map[string]any
 
 // MethodSchema describes the parameters and the results of a method.
 type MethodSchema struct {
-	Method      string         `json:"method"`
-	Right       Right          `json:"right"`
-	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it equals Right
-	Params      map[string]any `json:"params"`
+	Method             string         `json:"method"`
+	Right              Right          `json:"right"`
+	RightForOthersJobs Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it equals Right
+	Params             map[string]any `json:"params"`
 	// NotificationSchema describes the value in each notification of the method. It is nil if the method sends
 	// none.
 	NotificationSchema map[string]any `json:"tells,omitempty"`
@@ -32,13 +32,14 @@ type MethodSchema struct {
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
-		params, result := withSchemaVersion(paramsSchema(m.endpoint.params)), withSchemaVersion(schemaOf(m.endpoint.result))
+		params, result := withSchemaVersion(paramsSchema(m.endpoint.paramsType)),
+			withSchemaVersion(schemaOf(m.endpoint.resultType))
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
-		if m.OthersRight != m.Right {
-			list[i].OthersRight = m.OthersRight
+		if m.RightForOthersJobs != m.Right {
+			list[i].RightForOthersJobs = m.RightForOthersJobs
 		}
-		if m.endpoint.notification != nil {
-			list[i].NotificationSchema = withSchemaVersion(schemaOf(m.endpoint.notification))
+		if m.endpoint.notificationType != nil {
+			list[i].NotificationSchema = withSchemaVersion(schemaOf(m.endpoint.notificationType))
 		}
 	}
 	return list
@@ -49,15 +50,15 @@ func withSchemaVersion(s schema) schema {
 	return s
 }
 
-// ResultSchema returns the JSON Schema of a struct type.
-func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
+// StructSchema returns the JSON Schema of a struct type.
+func StructSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
-// schemaOfKinds returns the schema that accepts all values of these JSON types.
-func schemaOfKinds(kinds ...string) schema {
-	if len(kinds) == 1 {
-		return schema{"type": kinds[0]}
+// schemaOfJSONTypes returns the schema that accepts all values of these JSON types.
+func schemaOfJSONTypes(jsonTypes ...string) schema {
+	if len(jsonTypes) == 1 {
+		return schema{"type": jsonTypes[0]}
 	}
-	return schema{"type": kinds}
+	return schema{"type": jsonTypes}
 }
 
 // allowNull changes the schema s so that it also accepts null, and returns s.
@@ -89,11 +90,11 @@ const (
 func customSchema(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[JobID]():
-		return schemaOfKinds("string", "integer")
+		return schemaOfJSONTypes("string", "integer")
 	case reflect.TypeFor[JobIDs]():
-		return schema{"type": []string{"string", "integer", "array"}, "items": schemaOfKinds("string", "integer")}
+		return schema{"type": []string{"string", "integer", "array"}, "items": schemaOfJSONTypes("string", "integer")}
 	case reflect.TypeFor[TextList]():
-		return schema{"type": []string{"string", "array"}, "items": schemaOfKinds("string")}
+		return schema{"type": []string{"string", "array"}, "items": schemaOfJSONTypes("string")}
 	case reflect.TypeFor[Labels]():
 		text := schema{"type": "string", "maxLength": queue.MaxLabelBytes}
 		names := schema{"minLength": 1, "maxLength": queue.MaxLabelBytes}
@@ -107,7 +108,7 @@ func customSchema(t reflect.Type) schema {
 		s["pattern"] = "^(never|default)$|" + durationPattern
 		return s
 	case reflect.TypeFor[SettingValue]():
-		return schemaOfKinds("string", "number", "boolean")
+		return schemaOfJSONTypes("string", "number", "boolean")
 	case reflect.TypeFor[json.RawMessage]():
 		return schema{}
 	case reflect.TypeFor[[]byte]():
@@ -128,9 +129,9 @@ func durationSchema(minSeconds float64) schema {
 func fieldKindSchema(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
-		return schemaOfKinds("integer")
+		return schemaOfJSONTypes("integer")
 	case queue.KindNumber:
-		return schemaOfKinds("number")
+		return schemaOfJSONTypes("number")
 	case queue.KindDuration:
 		return durationSchema(0)
 	case queue.KindTime:
@@ -138,20 +139,20 @@ func fieldKindSchema(f *queue.Field) schema {
 	case queue.KindSize:
 		return schema{"type": []string{"integer", "string"}, "minimum": 0, "pattern": sizePattern}
 	case queue.KindBool:
-		return schemaOfKinds("boolean")
+		return schemaOfJSONTypes("boolean")
 	case queue.KindList:
-		return schema{"type": "array", "items": schemaOfKinds("string")}
+		return schema{"type": "array", "items": schemaOfJSONTypes("string")}
 	case queue.KindMap:
-		return schema{"type": "object", "additionalProperties": schemaOfKinds("string")}
+		return schema{"type": "object", "additionalProperties": schemaOfJSONTypes("string")}
 	case queue.KindExitCodes:
-		return schema{"type": "array", "items": schemaOfKinds("integer")}
+		return schema{"type": "array", "items": schemaOfJSONTypes("integer")}
 	}
-	return schemaOfKinds("string")
+	return schemaOfJSONTypes("string")
 }
 
-// fieldSchema returns the schema of a job field. If isPatch is true, an entry of a map may be null, which
+// fieldSchema returns the schema of a job field. If allowNullEntries is true, an entry of a map may be null, which
 // removes the entry.
-func fieldSchema(f *queue.Field, isPatch bool) schema {
+func fieldSchema(f *queue.Field, allowNullEntries bool) schema {
 	s := fieldKindSchema(f)
 	switch f.Name { // these fields accept values that their kind does not describe
 	case "id":
@@ -159,14 +160,14 @@ func fieldSchema(f *queue.Field, isPatch bool) schema {
 	case "depends_on":
 		s["items"] = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "resources":
-		s["additionalProperties"] = schemaOfKinds("string", "integer")
+		s["additionalProperties"] = schemaOfJSONTypes("string", "integer")
 	case "umask":
 		s["pattern"] = "^0*[0-7]{1,3}$"
 	}
-	if c := queue.ConstraintOf(f.Name); c != nil {
+	if c := queue.FieldConstraint(f.Name); c != nil {
 		addConstraint(s, c)
 	}
-	if entry, ok := s["additionalProperties"].(schema); ok && isPatch {
+	if entry, ok := s["additionalProperties"].(schema); ok && allowNullEntries {
 		allowNull(entry)
 	}
 	s["description"] = f.Usage()
@@ -179,7 +180,7 @@ func jobSchema(allowedFields *fieldSet) schema {
 	properties := schema{}
 	names := map[string][]string{} // JSON names of each field
 	var rules []schema
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		for _, name := range []string{f.Name, f.Alias} {
 			// The client replaces env_pass by the values of the variables, so the service does not accept
 			// env_pass.
@@ -217,12 +218,12 @@ func jobSchema(allowedFields *fieldSet) schema {
 		s["minProperties"] = 1
 		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.RequiredField}}
 	}
-	setNonZero(s, schema{"allOf": rules})
+	copyNonZeroMembers(s, schema{"allOf": rules})
 	return s
 }
 
-// setNonZero copies to s the members whose values are not zero.
-func setNonZero(s, members schema) {
+// copyNonZeroMembers copies to s the members whose values are not zero.
+func copyNonZeroMembers(s, members schema) {
 	for name, value := range members {
 		if !reflect.ValueOf(value).IsZero() {
 			s[name] = value
@@ -232,11 +233,11 @@ func setNonZero(s, members schema) {
 
 // anyFieldGivenSchema returns the schema of an object in which at least one of these fields is set: its value
 // is not null, false or an empty map.
-func anyFieldGivenSchema(names []string, properties schema) schema {
+func anyFieldGivenSchema(names []string, fieldSchemas schema) schema {
 	return anyMemberSchema(names, func(name string) schema {
-		property := properties[name].(schema)
+		property := fieldSchemas[name].(schema)
 		kinds := slices.DeleteFunc(slices.Clone(schemaTypes(property)), func(kind string) bool { return kind == "null" })
-		given := schemaOfKinds(kinds...)
+		given := schemaOfJSONTypes(kinds...)
 		switch kinds[0] {
 		case "boolean":
 			given = schema{"const": true}
@@ -266,7 +267,7 @@ func anyMemberSchema(names []string, memberSchema func(name string) schema) sche
 // addConstraint adds a constraint to the schema of the values to which the constraint applies.
 func addConstraint(s schema, c *queue.Constraint) {
 	kinds := schemaTypes(s)
-	if r := c.Range; r != nil {
+	if r := c.NumberRange; r != nil {
 		bounded := s
 		for _, entries := range []string{"items", "additionalProperties"} {
 			if entry, ok := s[entries].(schema); ok {
@@ -316,9 +317,9 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 // number. entriesKeyword, minKeyword and maxKeyword are the keywords of JSON Schema for the entries and for
 // their minimum and maximum number.
 func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeyword, maxKeyword string) {
-	setNonZero(s, schema{minKeyword: c.MinItems, maxKeyword: c.MaxItems, "uniqueItems": c.NoDuplicates})
+	copyNonZeroMembers(s, schema{minKeyword: c.MinItems, maxKeyword: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entriesKeyword].(schema)
-	setNonZero(entry, schema{"enum": c.Enum, "maxLength": c.MaxBytes})
+	copyNonZeroMembers(entry, schema{"enum": c.Enum, "maxLength": c.MaxBytes})
 	if c.EntryFormat != nil {
 		entry["pattern"] = c.EntryFormat.Pattern
 	}
@@ -331,7 +332,7 @@ func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeywor
 		return
 	}
 	names := schema{"pattern": c.NameFormat.Pattern}
-	setNonZero(names, schema{"maxLength": c.MaxNameBytes})
+	copyNonZeroMembers(names, schema{"maxLength": c.MaxNameBytes})
 	if c.ReservedNames != nil {
 		names["not"] = schema{"enum": c.ReservedNames}
 	}
@@ -343,9 +344,9 @@ func paramsSchema(t reflect.Type) schema {
 	s := schema{"type": "object", "additionalProperties": false}
 	own := fieldsByName(reflect.New(t).Elem())
 	switch t {
-	case reflect.TypeFor[Enqueue]():
+	case reflect.TypeFor[EnqueueParams]():
 		s = jobSchema(&fieldSet{isNewJob: true})
-	case reflect.TypeFor[ScheduleAdd]():
+	case reflect.TypeFor[ScheduleAddParams]():
 		s = scheduleSchema()
 	}
 	properties, _ := s["properties"].(schema)
@@ -366,7 +367,7 @@ func paramsSchema(t reflect.Type) schema {
 	for _, g := range rules.conditions {
 		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(g.setA, own), rules.anyParamGivenSchema(g.setB, own)))
 	}
-	setNonZero(s, schema{"required": required, "allOf": all})
+	copyNonZeroMembers(s, schema{"required": required, "allOf": all})
 	return s
 }
 
@@ -389,7 +390,7 @@ func (p *param) schema(t reflect.Type) schema {
 
 // jobWithPrioritySchema returns the schema of a job that sets a priority.
 func jobWithPrioritySchema() schema {
-	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
+	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfJSONTypes("integer")}}
 }
 
 // anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is
@@ -412,7 +413,7 @@ func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.
 		case marked[name] != nil:
 			return marked[name]
 		case !params[name].IsValid(): // the name is that of a numeric job field
-			return schemaOfKinds("integer")
+			return schemaOfJSONTypes("integer")
 		case params[name].Kind() == reflect.Bool:
 			return schema{"const": true}
 		case params[name].Kind() == reflect.Slice && params[name].Type() != reflect.TypeFor[[]byte]():
@@ -431,13 +432,13 @@ func schemaOf(t reflect.Type) schema {
 	case reflect.Pointer:
 		return allowNull(schemaOf(t.Elem()))
 	case reflect.Bool:
-		return schemaOfKinds("boolean")
+		return schemaOfJSONTypes("boolean")
 	case reflect.Int, reflect.Int64:
-		return schemaOfKinds("integer")
+		return schemaOfJSONTypes("integer")
 	case reflect.Float64:
-		return schemaOfKinds("number")
+		return schemaOfJSONTypes("number")
 	case reflect.String:
-		return schemaOfKinds("string")
+		return schemaOfJSONTypes("string")
 	case reflect.Interface:
 		return schema{} // any value
 	case reflect.Slice:
@@ -464,6 +465,6 @@ func structSchema(t reflect.Type) schema {
 		}
 	}
 	s := schema{"type": "object", "properties": properties}
-	setNonZero(s, schema{"required": required})
+	copyNonZeroMembers(s, schema{"required": required})
 	return s
 }

@@ -39,10 +39,10 @@ func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Sche
 	return compiled
 }
 
-// permits reports whether a schema accepts a JSON value.
-func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
+// schemaAccepts reports whether a schema accepts a JSON value.
+func schemaAccepts(t *testing.T, s *jsonschema.Schema, valueJSON string) bool {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(valueJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,28 +52,28 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
 // checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
-func checkParams(m *Method, raw string) error {
-	if err := queue.CheckJSON([]byte(raw)); err != nil {
+func checkParams(m *Method, paramsJSON string) error {
+	if err := queue.CheckJSON([]byte(paramsJSON)); err != nil {
 		return err
 	}
-	p, err := m.endpoint.decode(json.RawMessage(raw))
+	p, err := m.endpoint.decode(json.RawMessage(paramsJSON))
 	if err != nil {
 		return err
 	}
 	specs := []queue.Spec{}
 	switch p := p.(type) {
-	case *Enqueue:
-		specs = append(specs, p.Spec)
-	case *ScheduleAdd:
-		specs = append(specs, p.Spec)
-	case *EnqueueBatch:
+	case *EnqueueParams:
+		specs = append(specs, p.JobSpec)
+	case *ScheduleAddParams:
+		specs = append(specs, p.JobSpec)
+	case *EnqueueBatchParams:
 		specs = p.Jobs
-	case *Edit:
+	case *EditParams:
 		job := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: "sh", OnLost: queue.OnLostRetry}}
-		return job.Edit(p.Set, testDefaults)
+		return job.Edit(p.FieldsToSet, testDefaults)
 	}
 	for i := range specs {
-		if _, err := queue.Resolve(&specs[i], testDefaults); err != nil {
+		if _, err := queue.ResolveSpec(&specs[i], testDefaults); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func checkParams(m *Method, raw string) error {
 func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		err := checkParams(&Methods()[i], "{}")
-		if permitted := permits(t, compileSchema(t, s.Method, s.Params), "{}"); permitted != (err == nil) {
+		if permitted := schemaAccepts(t, compileSchema(t, s.Method, s.Params), "{}"); permitted != (err == nil) {
 			t.Errorf("%s: the schema permits {}: %t; the method says: %v", s.Method, permitted, err)
 		}
 	}
@@ -113,16 +113,16 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 }
 
 // Every name in a tag "rule" and every type in the table of conditions exists.
-func TestRulesNameConstraintsAndTypes(t *testing.T) {
-	constraints, fields, classes, types := constraints(), fieldSets(), valueClasses(), map[string]bool{}
+func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
+	constraints, fields, classes, types := constraintsByRule(), fieldSetsByRule(), valueClassesByRule(), map[string]bool{}
 	for _, m := range Methods() {
-		types[m.endpoint.params.Name()] = true
-		for _, f := range reflect.VisibleFields(m.endpoint.params) {
+		types[m.endpoint.paramsType.Name()] = true
+		for _, f := range reflect.VisibleFields(m.endpoint.paramsType) {
 			tag, given := f.Tag.Lookup("rule")
 			rule := strings.TrimSuffix(tag, ",required")
 			_, known := constraints[rule]
 			if given && !known && fields[rule] == nil && classes[rule] == nil {
-				t.Errorf("%s.%s: there is no rule %q", m.endpoint.params.Name(), f.Name, rule)
+				t.Errorf("%s.%s: there is no rule %q", m.endpoint.paramsType.Name(), f.Name, rule)
 			}
 		}
 	}
@@ -137,10 +137,10 @@ func TestRulesNameConstraintsAndTypes(t *testing.T) {
 
 // The ruleset of a method has exactly the parameters that the method's type has. parameters.txt describes
 // exactly these parameters.
-func TestRulesetsNameEveryParameter(t *testing.T) {
+func TestRulesetsHaveExactlyTheMethodsParameters(t *testing.T) {
 	unused := parameterDocs()
 	for _, s := range Schemas() {
-		kind := findMethod(s.Method).endpoint.params
+		kind := findMethod(s.Method).endpoint.paramsType
 		rules := rulesOf(kind)
 		for name := range s.Params["properties"].(schema) {
 			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {
@@ -162,7 +162,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 // jobFields returns the names and aliases of all job fields, and backoff_jitter.
 func jobFields() []string {
 	names := []string{backoffJitter}
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		names = append(names, f.Name, f.Alias)
 	}
 	return names
@@ -224,9 +224,9 @@ func probeValues(property schema) []string {
 }
 
 // jsonObject returns a JSON object with n members whose values are texts.
-func jsonObject(n int) string {
+func jsonObject(memberCount int) string {
 	var members []string
-	for i := range n {
+	for i := range memberCount {
 		members = append(members, `"k`+strings.Repeat("x", i)+`":"1"`)
 	}
 	return "{" + strings.Join(members, ",") + "}"
@@ -239,7 +239,7 @@ var looseSchemas = map[string]string{
 }
 
 // For every parameter, the schema and the method accept the same values, except for looseSchemas.
-func TestSchemasPermitAcceptedParameters(t *testing.T) {
+func TestSchemasAcceptSameParametersAsMethods(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
 		for name, p := range s.Params["properties"].(schema) {
@@ -249,7 +249,7 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 				params[name] = value
 				raw := encodeParams(params)
 				err := checkParams(m, raw)
-				permitted := permits(t, compiled, raw)
+				permitted := schemaAccepts(t, compiled, raw)
 				if permitted == (err == nil) || permitted && looseSchemas[name] != "" {
 					continue
 				}
@@ -261,7 +261,7 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 
 // baseParamsFor returns the parameters to combine with the named one: the first set of examples with which the
 // method accepts some value of the named parameter.
-func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
+func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, paramName string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
 		for _, value := range []string{"1", `"a"`, "true", `"2027-01-01T00:00:00Z"`, "{}", `["dead"]`, `{"a":"b"}`,
@@ -269,13 +269,13 @@ func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) m
 			`"022"`, `["true"]`, `"return"`, `"/a"`, `"1GiB"`, "[1]", `"1"`, `[{"command":"true"}]`, `"0 3 a"`,
 			`"@hourly"`, `{"A":"/x"}`, `{"priority":1}`} {
 			params := maps.Clone(e)
-			params[name] = value
-			if raw := encodeParams(params); permits(t, s, raw) && checkParams(m, raw) == nil {
+			params[paramName] = value
+			if raw := encodeParams(params); schemaAccepts(t, s, raw) && checkParams(m, raw) == nil {
 				return e
 			}
 		}
 	}
-	t.Errorf("%s: no example is accepted with %s", m.Name, name)
+	t.Errorf("%s: no example is accepted with %s", m.Name, paramName)
 	return examples[0]
 }
 
@@ -300,13 +300,13 @@ func TestSchemasExcludePriorityWithNext(t *testing.T) {
 		`{"commit":true,"jobs":[{"command":"true","priority":3}]}`:                                true,
 		`{"commit":true,"next":true,"jobs":[{"command":"true"}]}`:                                 true,
 	} {
-		var into any = &Enqueue{}
+		var into any = &EnqueueParams{}
 		if strings.Contains(request, "jobs") {
-			into = &EnqueueBatch{}
+			into = &EnqueueBatchParams{}
 		}
 		s := compileSchema(t, "params", paramsSchema(reflect.TypeOf(into).Elem()))
 		err := decodeParams(json.RawMessage(request), into)
-		if permitted := permits(t, s, request); permitted != accepted || (err == nil) != accepted {
+		if permitted := schemaAccepts(t, s, request); permitted != accepted || (err == nil) != accepted {
 			t.Errorf("%s: permitted %v, decoded %v; want %v", request, permitted, err, accepted)
 		}
 	}

@@ -24,42 +24,42 @@ import (
 const (
 	firstLineTimeout          = 10 * time.Second // time until the first line must have arrived completely
 	idleTimeout               = 5 * time.Minute  // time after which an idle connection without a stream is closed
-	answerTimeout             = 5 * time.Second  // time that a client has to read an answer
-	pieceTimeout              = time.Minute      // time that a client has to read a piece of a stream
-	stallTimeout              = 10 * time.Second // time to wait for more bytes of a line longer than freeConnBytes
+	answerReadTimeout         = 5 * time.Second  // time that a client has to read an answer
+	streamPieceReadTimeout    = time.Minute      // time that a client has to read a piece of a stream
+	longLineStallTimeout      = 10 * time.Second // time to wait for more bytes of a line longer than uncountedBytesPerConn
 	reservedAdminConns        = 8                // number of connections that only root and admins may use
 	maxConnsWithoutAccess     = 8                // maximum number of connections of users without access
 	maxLineBytesWithoutAccess = 64 << 10         // maximum bytes of a request line of a user without access
 	hangUpCheckInterval       = time.Second      // interval of checks whether a client has disconnected
-	stopTimeout               = time.Second      // time that requests in progress get when the service stops
+	requestsStopTimeout       = time.Second      // time that requests in progress get when the service stops
 )
 
 // At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. A
-// request that takes longer than maxLargeSlotTime no longer counts, because it probably waits for something
+// request that takes longer than maxLargeRequestSlotTime no longer counts, because it probably waits for something
 // other than the processor.
 const (
-	largeRequestBytes = 256 << 10
-	maxLargeSlotTime  = time.Second
+	largeRequestBytes       = 256 << 10
+	maxLargeRequestSlotTime = time.Second
 )
 
-// Limits holds the limits of a server that may change while the server runs. The server reads them for each
+// ConnectionLimits holds the limits of a server that may change while the server runs. The server reads them for each
 // connection.
-type Limits struct {
+type ConnectionLimits struct {
 	// MaxConnections returns how many connections may be open in total, and how many for one user.
 	MaxConnections func() (total, perUser int)
 }
 
 // Authorizer determines which actions each user may take.
 type Authorizer interface {
-	// Right returns the current right of a peer. The server calls it for each request, because rights may
+	// CurrentRight returns the current right of a peer. The server calls it for each request, because rights may
 	// change.
-	Right(p *Peer) Right
-	// Admit is called once per connection, before the first request on it is answered. If it returns an error,
+	CurrentRight(p *Peer) Right
+	// AdmitConnection is called once per connection, before the first request on it is answered. If it returns an error,
 	// the server sends the error and closes the connection.
-	Admit(ctx context.Context, p *Peer) error
-	// RefusalError returns the error for a peer that lacks the right neededRight for an action. The error says
+	AdmitConnection(ctx context.Context, p *Peer) error
+	// MissingRightError returns the error for a peer that lacks the right neededRight for an action. The error says
 	// which users can grant the right.
-	RefusalError(p *Peer, action string, neededRight Right) error
+	MissingRightError(p *Peer, action string, neededRight Right) error
 }
 
 // Server serves an API to the clients that connect to a listener.
@@ -71,35 +71,36 @@ type Server struct {
 	// means unlimited. It may be set only before Run.
 	StreamReadTimeout time.Duration
 
-	api        API
-	limits     Limits
-	authorizer Authorizer
-	userLimits *UserLimits
-	log        *slog.Logger
-	peerOf     func(net.Conn) (Peer, error)
+	api          API
+	connLimits   ConnectionLimits
+	authorizer   Authorizer
+	userLimits   *UserLimits
+	log          *slog.Logger
+	identifyPeer func(net.Conn) (Peer, error)
 
 	stopCtx context.Context    // ends when Run must stop
 	stop    context.CancelFunc // cancels stopCtx
 
 	conns connTable // connections that are served
 
-	denialLoggedAt atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
-	logLimiter     logLimiter   // limits how many log lines each user causes
+	denialLoggedAtNanos atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
+	logLimiter          logLimiter   // limits how many log lines each user causes
 }
 
 // NewServer returns a server for api. userLimits limits what each user may have in progress. The implementation
 // of api must use the same UserLimits for its heavy work.
-func NewServer(api API, limits Limits, authorizer Authorizer, userLimits *UserLimits, log *slog.Logger) *Server {
-	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
-		authorizer: authorizer, userLimits: userLimits, log: log, peerOf: peerOf}
+func NewServer(api API, limits ConnectionLimits, authorizer Authorizer, userLimits *UserLimits,
+	log *slog.Logger) *Server {
+	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: streamPieceReadTimeout, api: api, connLimits: limits,
+		authorizer: authorizer, userLimits: userLimits, log: log, identifyPeer: peerOf}
 	s.stopCtx, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
-// ClientAs returns a client in this process that acts as the peer p. The caller must have verified the identity
-// of the peer. The server determines the peer's right at each request, and applies the same limits as to other
+// InProcessClientAs returns a client in this process that acts as the peer p. The caller must have verified the
+// identity of the peer. The server determines the peer's right at each request, and applies the same limits as to other
 // clients. The client works even if Run is not called.
-func (s *Server) ClientAs(p Peer) *Client {
+func (s *Server) InProcessClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
 		// This goroutine ends when the connection is closed.
@@ -114,7 +115,7 @@ type identifiedConn struct {
 	peer Peer
 }
 
-// Run accepts connections from l and serves them until ctx ends. Then it waits up to stopTimeout for requests
+// Run accepts connections from l and serves them until ctx ends. Then it waits up to requestsStopTimeout for requests
 // in progress, and closes all connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -126,13 +127,13 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		// The deadline stops only the reading of further requests. Requests in progress still get their
 		// answers.
 		s.conns.forEach(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
-		time.AfterFunc(stopTimeout, hangUp)
+		time.AfterFunc(requestsStopTimeout, hangUp)
 	})
 	defer stop()
 	context.AfterFunc(calls, func() { s.conns.forEach(func(c *serverConn) { c.netConn.Close() }) })
 	pause := 5 * time.Millisecond
-	arrivals := newAcceptedConns()
-	defer arrivals.goroutines.Wait()
+	arrivals := newUnservedConns()
+	defer arrivals.connGoroutines.Wait()
 	spare := openSpareFile()
 	defer func() { spare.Close() }()
 	for accepted := 1; ; accepted++ {
@@ -140,8 +141,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
-			s.admitAndStart(calls, c, arrivals)
-			if accepted%maxAcceptBurst == 0 {
+			s.admitAndStartServing(calls, c, arrivals)
+			if accepted%maxConnsAcceptedInARow == 0 {
 				runtime.Gosched() // let the requests of other goroutines run
 			}
 		case ctx.Err() != nil:
@@ -152,7 +153,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		default: // probably no file descriptor is free; wait
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
-			rejectConn(l)
+			acceptAndRejectConn(l)
 			spare = openSpareFile()
 			select {
 			case <-time.After(pause):
@@ -170,9 +171,9 @@ func openSpareFile() *os.File {
 	return f
 }
 
-// rejectConn accepts the connection that has waited longest, sends it an error and closes it. Accepting needs a
-// file descriptor, so the caller has closed the spare file.
-func rejectConn(l net.Listener) {
+// acceptAndRejectConn accepts the connection that has waited longest, sends it an error and closes it. Accepting needs
+// a file descriptor, so the caller has closed the spare file.
+func acceptAndRejectConn(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
 		return
@@ -181,9 +182,9 @@ func rejectConn(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{netConn: c}).send(answerLine(nil, nil,
+		(&serverConn{netConn: c}).sendLine(encodeAnswerLine(nil, nil,
 			queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again "+
-				"later, or raise the limit")), answerTimeout)
+				"later, or raise the limit")), answerReadTimeout)
 	}
 }
 
@@ -199,14 +200,14 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, requests *sync
 			switch {
 			case errors.As(err, &queueErr):
 				return err
-			case len(line) == 0 && c.timedOutWhileBusy(err) && !s.isStopping():
+			case len(line) == 0 && c.isReadTimeoutWhileBusy(err) && !s.isStopping():
 				s.setReadTimeout(c, idleTimeout)
 				continue
 			}
 			return nil
 		}
 		if len(line) == 0 {
-			c.fairConn.AddBytes(-cap(line))
+			c.fairConn.ForceAddBytes(-cap(line))
 			continue
 		}
 		first = false
@@ -229,11 +230,11 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // beginRequest parses a request and starts a goroutine that answers it. The caller must not use the line after
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
-	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerTimeout}
+	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerReadTimeout}
 	c.beginRequest() // from here on, the connection does not count as idle, even if its request waits
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.countsTowardsLimits = noRoom == nil
-	err := t.acquireSlot(ctx, s.userLimits, len(line))
+	err := t.acquireDecodingSlot(ctx, s.userLimits, len(line))
 	if err == nil {
 		t.request, err = parseRequest(line)
 	}
@@ -255,7 +256,7 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 	}
 	if err != nil {
 		t.releaseResources()
-		c.send(answerLine(t.id, nil, err), answerTimeout)
+		c.sendLine(encodeAnswerLine(t.id, nil, err), answerReadTimeout)
 		return nil
 	}
 	if c.lacksAccess() { // a user without access may send one request, such as whoami
@@ -301,7 +302,7 @@ func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 		case <-done:
 			return
 		case <-time.After(hangUpCheckInterval):
-			c.cancelIfClosed()
+			c.cancelRequestsIfClosed()
 		}
 	}
 }
@@ -311,12 +312,12 @@ func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	defer t.releaseResources()
 	began := time.Now()
-	result, err := s.call(context.WithValue(ctx, activeRequestKey{}, t), t)
+	result, err := s.callMethod(context.WithValue(ctx, activeRequestKey{}, t), t)
 	switch {
 	case errors.Is(err, context.Canceled):
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
-	case errors.Is(err, errNotReading):
-		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this error
+	case errors.Is(err, errClientNotReading):
+		err = queue.Errorf(queue.CodeUnavailable, "%v", errClientNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
 	// Decrease unansweredRequests before the answer is sent. The client may react to the answer with another
@@ -326,13 +327,13 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		return
 	}
 	if err != nil || t.answerLine == nil {
-		t.setAnswer(answerLine(t.id, result, err))
+		t.storeAnswer(encodeAnswerLine(t.id, result, err))
 	}
-	t.conn.send(t.answerLine, t.clientReadTimeout)
+	t.conn.sendLine(t.answerLine, t.clientReadTimeout)
 }
 
-// call checks the right of the peer, decodes the parameters and calls the method of the API.
-func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err error) {
+// callMethod checks the right of the peer, decodes the parameters and calls the method of the API.
+func (s *Server) callMethod(ctx context.Context, t *activeRequest) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("a request caused a panic", "method", t.method, "panic", p, "stack", string(debug.Stack()))
@@ -342,27 +343,27 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 	failpoint.Hit("request")
 	c, m := t.conn, findMethod(t.method)
 	if m == nil {
-		return nil, UnsupportedMethod(t.method)
+		return nil, UnsupportedMethodError(t.method)
 	}
 	peer := c.peer
-	if peer.Right = s.authorizer.Right(&peer); peer.Right != c.peer.Right {
+	if peer.Right = s.authorizer.CurrentRight(&peer); peer.Right != c.peer.Right {
 		ctx = WithPeer(ctx, peer)
 	}
 	if !peer.Right.Covers(m.Right) {
-		err := s.authorizer.RefusalError(&peer, m.Name, m.Right)
+		err := s.authorizer.MissingRightError(&peer, m.Name, m.Right)
 		if peer.Right == RightNone {
-			s.logDenied(peer, err)
+			s.logRejectedConn(peer, err)
 		}
 		return nil, err
 	}
-	if t.id == nil && m.Stream {
+	if t.id == nil && m.SendsNotifications {
 		return nil, queue.Errorf(queue.CodeInvalidRequest, "method %s sends a stream, so its request must have an id", m.Name)
 	}
 	params, err := m.endpoint.decode(t.params)
 	if err != nil {
 		return nil, err
 	}
-	if m.Stream || isLongPoll(params) {
+	if m.SendsNotifications || isLongPoll(params) {
 		end, err := c.fairConn.OpenStream()
 		if err != nil {
 			return nil, err
@@ -376,20 +377,20 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 		defer context.AfterFunc(s.stopCtx, cancel)()
 	}
 	if t.finishDecoding(params); isForManyJobs(params) {
-		end, err := c.fairConn.BeginList(ctx)
+		end, err := c.fairConn.BeginListRequest(ctx)
 		if err != nil {
 			return nil, err
 		}
-		t.releaseFuncs = append(t.releaseFuncs, end)
+		t.releaseAtEnd = append(t.releaseAtEnd, end)
 	}
-	return m.endpoint.call(ctx, s.api, params, t.sendPiece)
+	return m.endpoint.call(ctx, s.api, params, t.sendStreamPiece)
 }
 
 type peerKey struct{}
 
 // WithPeer returns a context for a request of the peer p.
 func WithPeer(ctx context.Context, p Peer) context.Context {
-	return context.WithValue(queue.WithUser(ctx, p.UID), peerKey{}, p)
+	return context.WithValue(queue.WithUserID(ctx, p.UID), peerKey{}, p)
 }
 
 // PeerFrom returns the peer that sent the request of ctx. It returns the zero Peer if ctx has no peer.
@@ -405,9 +406,9 @@ type Peer struct {
 	PID    int
 	Groups []int // supplementary groups at the time of the connection
 	Right  Right // right that the user had when the current request began
-	// SubmissionNumber is set for a job that a database user has added to the store's inbox, a table of jobs to
+	// InboxRowNumber is set for a job that a database user has added to the store's inbox, a table of jobs to
 	// enqueue: it is the number of the job's row. It is 0 for requests that do not come from the inbox.
-	SubmissionNumber int64
+	InboxRowNumber int64
 }
 
 // peerOf returns the peer of a connection. It does not set the peer's right.

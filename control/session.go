@@ -13,14 +13,14 @@ type SessionAPI interface {
 
 // HelloParams describes the client. All fields are optional.
 type HelloParams struct {
-	Version string `json:"version,omitempty"`
+	ClientVersion string `json:"version,omitempty"`
 }
 
 // Hello describes the service.
 type Hello struct {
-	Version  string       `json:"version"`
-	Protocol VersionRange `json:"protocol"`
-	Features []string     `json:"features"`
+	Version          string       `json:"version"`
+	ProtocolVersions VersionRange `json:"protocol"`
+	SupportedMethods []string     `json:"features"`
 }
 
 // VersionRange is the range of protocol versions that a service supports.
@@ -31,15 +31,15 @@ type VersionRange struct {
 
 // Whoami holds the caller's identity, as the kernel reports it, and the caller's rights.
 type Whoami struct {
-	UID    int       `json:"uid"`
-	User   string    `json:"user"` // name of the user
-	GID    int       `json:"gid"`
-	Group  string    `json:"group"`
-	Groups []GroupID `json:"groups"` // supplementary groups, at most 1,000
-	PID    int       `json:"pid"`
-	Right  Right     `json:"right"`
-	Rights []Right   `json:"rights"` // Right and all weaker rights
-	RunAs  string    `json:"run_as"` // value of the setting run_as
+	UID            int       `json:"uid"`
+	User           string    `json:"user"` // name of the user
+	GID            int       `json:"gid"`
+	Group          string    `json:"group"`
+	Groups         []GroupID `json:"groups"` // supplementary groups, at most 1,000
+	PID            int       `json:"pid"`
+	Right          Right     `json:"right"`
+	IncludedRights []Right   `json:"rights"` // Right and all weaker rights
+	RunAsSetting   string    `json:"run_as"` // value of the setting run_as
 	// JobsRunAs is the account that the caller's jobs run as. It is "" if the caller may not enqueue jobs.
 	JobsRunAs string `json:"jobs_run_as"`
 	// MaxPending is the maximum number of waiting jobs of the caller, and MaxRunning the maximum number of
@@ -52,9 +52,9 @@ type Whoami struct {
 	MaxBytes    int64 `json:"max_bytes"`
 	// Advice says how the caller can get a right. It is "" if the caller already has one.
 	Advice string `json:"next,omitempty"`
-	// Service is the kind of the service: own, system or directory. Socket is the path of its socket.
-	Service string `json:"service"`
-	Socket  string `json:"socket"`
+	// ServiceKind is the kind of the service: own, system or directory. Socket is the path of its socket.
+	ServiceKind string `json:"service"`
+	SocketPath  string `json:"socket"`
 }
 
 // GroupID is the id and the name of a group.

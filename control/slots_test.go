@@ -24,13 +24,13 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 // wantNoUsage checks that no user has anything in progress and that no request waits.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
-	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
+	for _, l := range []*fair.Limiter{s.heavyWorkSlots, s.helperGoroutines} {
 		if n := reflect.ValueOf(l).Elem().FieldByName("users").Len(); n > 0 {
 			t.Errorf("%d users are still counted", n)
 		}
 	}
 	for _, name := range []string{
-		"requestLimiter", "listLimiter", "streamLimiter", "connRequestLimiter", "byteLimiter", "growingLineLimiter",
+		"requestLimiter", "listRequestLimiter", "streamLimiter", "connRequestLimiter", "byteLimiter", "incompleteLineLimiter",
 	} {
 		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
 		if n := l.Elem().FieldByName("users").Len(); n > 0 {
@@ -43,11 +43,13 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
-		theirs, mine SlotClass
+		theirs, mine HeavyWorkClass
 		places       int // number of slots for reads of the class theirs
-	}{{ClassOneJob, ClassOneJob, readSlots - 1}, {ClassOneJob, ClassManyJobs, readSlots - 1}, {ClassManyJobs, ClassOneJob,
-		1},
-		{ClassManyJobs, ClassManyJobs, 1}, {classLargeRequest, classLargeRequest, 1}, {classDecoding, classDecoding, 1}} {
+	}{{ClassOneJobRead, ClassOneJobRead, readSlots - 1}, {ClassOneJobRead, ClassManyJobsRead, readSlots - 1},
+		{ClassManyJobsRead, ClassOneJobRead,
+			1},
+		{ClassManyJobsRead, ClassManyJobsRead, 1}, {classLargeRequest, classLargeRequest, 1},
+		{classLongRequestDecoding, classLongRequestDecoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
 			var mu sync.Mutex
@@ -89,7 +91,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 }
 
 // Ten users with different numbers of waiting reads get about the same number of slots each.
-func TestSlotsAreShared(t *testing.T) {
+func TestUsersGetEqualSlotShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
 		var mu sync.Mutex
@@ -100,7 +102,7 @@ func TestSlotsAreShared(t *testing.T) {
 			for n := range uid * 50 {
 				all.Go(func() {
 					for ctx.Err() == nil {
-						s.RunInSlot(peerContext(ctx, uid, RightSubmit), SlotClass(n%2), func() error {
+						s.RunInSlot(peerContext(ctx, uid, RightSubmit), HeavyWorkClass(n%2), func() error {
 							mu.Lock()
 							got[uid]++
 							mu.Unlock()
@@ -126,41 +128,48 @@ func TestSlotsAreShared(t *testing.T) {
 }
 
 // One slot is reserved for reads of one job, and one for admins. Of the other slots, ordinary users together
-// may use two for ClassManyJobs, and each of them one.
-func TestSlotsAreReserved(t *testing.T) {
+// may use two for ClassManyJobsRead, and each of them one.
+func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 	type asks struct {
 		uid   int
 		right Right
-		class SlotClass
+		class HeavyWorkClass
 		gets  bool
 	}
 	for name, list := range map[string][]asks{
 		"lists of ordinary users": {
-			{1, RightSubmit, ClassManyJobs, true}, {1, RightSubmit, ClassManyJobs, false}, {2, RightRead, ClassManyJobs, true},
-			{3, RightOperate, ClassManyJobs, false},
-			{1, RightSubmit, ClassOneJob, true}, {3, RightSubmit, ClassOneJob, false}, {0, RightAdmin, ClassOneJob, true}, {0,
-				RightAdmin, ClassOneJob, false},
+			{1, RightSubmit, ClassManyJobsRead, true}, {1, RightSubmit, ClassManyJobsRead, false},
+			{2, RightRead, ClassManyJobsRead, true},
+			{3, RightOperate, ClassManyJobsRead, false},
+			{1, RightSubmit, ClassOneJobRead, true}, {3, RightSubmit, ClassOneJobRead, false},
+			{0, RightAdmin, ClassOneJobRead, true}, {0,
+				RightAdmin, ClassOneJobRead, false},
 		},
 		"lists of admins": {
-			{0, RightAdmin, ClassManyJobs, true}, {0, RightAdmin, ClassManyJobs, true}, {9, RightAdmin, ClassManyJobs, true}, {0,
-				RightAdmin, ClassManyJobs, false},
-			{1, RightSubmit, ClassManyJobs, false}, {1, RightSubmit, ClassOneJob, true}, {0, RightAdmin, ClassOneJob, false},
+			{0, RightAdmin, ClassManyJobsRead, true}, {0, RightAdmin, ClassManyJobsRead, true},
+			{9, RightAdmin, ClassManyJobsRead, true}, {0,
+				RightAdmin, ClassManyJobsRead, false},
+			{1, RightSubmit, ClassManyJobsRead, false}, {1, RightSubmit, ClassOneJobRead, true},
+			{0, RightAdmin, ClassOneJobRead, false},
 		},
 		"reads of one job": {
-			{1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, ClassOneJob, true}, {2, RightSubmit, ClassOneJob, true}, {3,
-				RightSubmit, ClassOneJob, false},
-			{3, RightSubmit, ClassManyJobs, false}, {0, RightAdmin, ClassManyJobs, true}, {0, RightAdmin, ClassOneJob, false},
+			{1, RightSubmit, ClassOneJobRead, true}, {1, RightSubmit, ClassOneJobRead, true},
+			{2, RightSubmit, ClassOneJobRead, true}, {3,
+				RightSubmit, ClassOneJobRead, false},
+			{3, RightSubmit, ClassManyJobsRead, false}, {0, RightAdmin, ClassManyJobsRead, true},
+			{0, RightAdmin, ClassOneJobRead, false},
 		},
 		"large requests": {{1, RightSubmit, classLargeRequest, true}, {1, RightSubmit, classLargeRequest, false},
 			{0, RightAdmin, classLargeRequest, true},
-			{2, RightSubmit, classLargeRequest, false}, {1, RightSubmit, ClassOneJob, true},
-			{1, RightSubmit, classDecoding, true}},
-		"requests to be read": {{1, RightSubmit, classDecoding, true}, {1, RightSubmit, classDecoding, false},
-			{0, RightAdmin, classDecoding, true},
-			{2, RightSubmit, classDecoding, false}},
-		"one user's own lists": {{1, RightSubmit, ClassManyJobs, true}, {1, RightSubmit, ClassManyJobs, false},
-			{1, RightSubmit, ClassOneJob, true},
-			{1, RightSubmit, ClassOneJob, true}, {1, RightSubmit, ClassOneJob, false}},
+			{2, RightSubmit, classLargeRequest, false}, {1, RightSubmit, ClassOneJobRead, true},
+			{1, RightSubmit, classLongRequestDecoding, true}},
+		"requests to be read": {{1, RightSubmit, classLongRequestDecoding, true},
+			{1, RightSubmit, classLongRequestDecoding, false},
+			{0, RightAdmin, classLongRequestDecoding, true},
+			{2, RightSubmit, classLongRequestDecoding, false}},
+		"one user's own lists": {{1, RightSubmit, ClassManyJobsRead, true}, {1, RightSubmit, ClassManyJobsRead, false},
+			{1, RightSubmit, ClassOneJobRead, true},
+			{1, RightSubmit, ClassOneJobRead, true}, {1, RightSubmit, ClassOneJobRead, false}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := NewUserLimits()
@@ -195,12 +204,12 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		var all sync.WaitGroup
 		for range readSlots {
 			all.Go(func() {
-				s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob, func() error { <-hold.Done(); return nil })
+				s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead, func() error { <-hold.Done(); return nil })
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+		err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return errors.New("got a slot") })
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait ||
 			!strings.Contains(err.Error(), "try again") {
@@ -208,13 +217,13 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, RightSubmit), time.Second)
 		defer cancel()
-		if err := s.RunInSlot(ctx, ClassOneJob, func() error { return errors.New("got a slot") }); !errors.Is(err,
+		if err := s.RunInSlot(ctx, ClassOneJobRead, func() error { return errors.New("got a slot") }); !errors.Is(err,
 			context.DeadlineExceeded) {
 			t.Errorf("a caller whose context ended: %v", err)
 		}
 		release()
 		all.Wait()
-		if err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+		if err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); err != nil {
 			t.Errorf("after a slot was freed: %v", err)
 		}
@@ -223,65 +232,65 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 }
 
 // A slot is released even if the operation returns an error or panics.
-func TestSlotsAreReleased(t *testing.T) {
+func TestSlotsAreReleasedAfterErrorsAndPanics(t *testing.T) {
 	s := NewUserLimits()
 	for range 2 * readSlots {
-		if err := s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob,
+		if err := s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead,
 			func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
 			defer func() { recover() }()
-			s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJob, func() error { panic("as a mistake would") })
+			s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead, func() error { panic("as a mistake would") })
 		}()
 	}
 	wantNoUsage(t, s)
 }
 
-// A stream step waits until the user has fewer than maxUserBytes in progress. While it waits, it delays neither
-// other users nor other reads of the same user.
-func TestAnswersWaitForRoom(t *testing.T) {
+// A stream step waits until the user has fewer than maxBytesInProgressPerUser in progress. While it waits, it delays
+// neither other users nor other reads of the same user.
+func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
-		c := s.conns.Connect(1, func() bool { return false })
-		c.AddBytes(freeConnBytes + maxUserBytes)
+		c := s.conns.NewConn(1, func() bool { return false })
+		c.ForceAddBytes(uncountedBytesPerConn + maxBytesInProgressPerUser)
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassManyJobs,
+			if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassManyJobsRead,
 				func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), ClassManyJobs,
+			if err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), ClassManyJobsRead,
 				func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.RunStreamStep(peerContext(t.Context(), 2, RightSubmit), ClassManyJobs,
+		if err := s.RunStreamStep(peerContext(t.Context(), 2, RightSubmit), ClassManyJobsRead,
 			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
-		c.AddBytes(-1)
+		c.ForceAddBytes(-1)
 		all.Wait()
 		if want := []string{"read of 1", "read of 2", "answer of 2", "answer"}; !slices.Equal(order, want) {
 			t.Errorf("got %q, want %q", order, want)
 		}
-		c.AddBytes(1)
-		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+		c.ForceAddBytes(1)
+		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("with all bytes of the user in use: %v", err)
 		}
 		own := context.WithValue(peerContext(t.Context(), 1, RightSubmit), activeRequestKey{},
 			&activeRequest{chargedBytes: 1})
-		if err := s.RunStreamStep(own, ClassOneJob, func() error { return nil }); err != nil {
+		if err := s.RunStreamStep(own, ClassOneJobRead, func() error { return nil }); err != nil {
 			t.Errorf("a request that already holds a byte: %v", err)
 		}
 		s.conns.SetUnlimitedBytes(true)
-		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJob,
+		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); err != nil {
 			t.Errorf("without limits: %v", err)
 		}
@@ -290,7 +299,8 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	})
 }
 
-// At most one answer of each user is being built at a time, so a user exceeds maxUserBytes by at most one answer.
+// At most one answer of each user is being built at a time, so a user exceeds maxBytesInProgressPerUser by at most one
+// answer.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -300,7 +310,7 @@ func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 		for uid := range 3 {
 			for range 20 {
 				all.Go(func() {
-					err := s.RunStreamStep(peerContext(t.Context(), uid, RightAdmin), ClassOneJob, func() error {
+					err := s.RunStreamStep(peerContext(t.Context(), uid, RightAdmin), ClassOneJobRead, func() error {
 						mu.Lock()
 						now[uid]++
 						most[uid] = max(most[uid], now[uid])

@@ -9,5 +9,5 @@ import (
 
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
-// ownerOnlyPerms returns permissions that admit only the owner of the socket and root.
-func ownerOnlyPerms() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }
+// ownerOnlySocketPerms returns permissions that admit only the owner of the socket and root.
+func ownerOnlySocketPerms() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }

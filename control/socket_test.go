@@ -23,39 +23,44 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeAPI is an API whose Show returns err. All methods without a definition below panic.
+// fakeAPI is an API whose ShowJob returns err. All methods without a definition below panic.
 type fakeAPI struct {
 	onConcurrencyLimit func()         // value for Server.OnConcurrencyLimit; nil leaves the default
 	streamReadTimeout  *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
 	API
-	err        error        // error that Show returns
+	showError  error        // error that ShowJob returns
 	sentEvents atomic.Int64 // number of events that the method Events has sent
 }
 
-func (f *fakeAPI) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.err }
+func (f *fakeAPI) ShowJob(context.Context, ShowParams) (JobDetail, error) {
+	return JobDetail{}, f.showError
+}
 func (f *fakeAPI) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "fake"}, nil
 }
-func (f *fakeAPI) Events(_ context.Context, _ Events, handleEvent func(Event) error) (EventsEnd, error) {
+func (f *fakeAPI) StreamEvents(_ context.Context, _ EventsParams, handleEvent func(Event) error) (EventStreamEnd,
+	error) {
 	for range 1000 {
-		if err := handleEvent(Event{ID: strings.Repeat("x", 4096)}); err != nil {
-			return EventsEnd{}, err
+		if err := handleEvent(Event{JobID: strings.Repeat("x", 4096)}); err != nil {
+			return EventStreamEnd{}, err
 		}
 		f.sentEvents.Add(1)
 	}
-	return EventsEnd{LastSeq: 1000}, nil
+	return EventStreamEnd{LastEventSeq: 1000}, nil
 }
-func (f *fakeAPI) Enqueue(context.Context, Enqueue) (EnqueueResult, error) { panic("as a bug would") }
+func (f *fakeAPI) Enqueue(context.Context, EnqueueParams) (EnqueueResult, error) {
+	panic("as a bug would")
+}
 
-// allowAll is an Authorizer that lets every user do everything.
-type allowAll struct{}
+// allowAllAuthorizer is an Authorizer that lets every user do everything.
+type allowAllAuthorizer struct{}
 
-func (allowAll) Right(*Peer) Right                       { return RightAdmin }
-func (allowAll) Admit(context.Context, *Peer) error      { return nil }
-func (allowAll) RefusalError(*Peer, string, Right) error { return queue.ErrDenied }
+func (allowAllAuthorizer) CurrentRight(*Peer) Right                     { return RightAdmin }
+func (allowAllAuthorizer) AdmitConnection(context.Context, *Peer) error { return nil }
+func (allowAllAuthorizer) MissingRightError(*Peer, string, Right) error { return queue.ErrDenied }
 
-// serve runs a server for an API and returns its socket.
-func serve(t *testing.T, api API) (socket string) {
+// serveUntilTestEnds runs a server for an API and returns its socket.
+func serveUntilTestEnds(t *testing.T, api API) (socket string) {
 	t.Helper()
 	_, socket = runServer(t, api)
 	return socket
@@ -66,16 +71,16 @@ func serve(t *testing.T, api API) (socket string) {
 func runServer(t *testing.T, api API) (server *Server, path string) {
 	t.Helper()
 	path = tempSocket(t)
-	l, err := socket.Listen(path, ownerOnlyPerms())
+	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	gate := Authorizer(allowAll{})
+	gate := Authorizer(allowAllAuthorizer{})
 	if g, ok := api.(Authorizer); ok {
 		gate = g
 	}
-	server = NewServer(api, Limits{many}, gate, NewUserLimits(), slog.New(slog.DiscardHandler))
+	server = NewServer(api, ConnectionLimits{many}, gate, NewUserLimits(), slog.New(slog.DiscardHandler))
 	if f, ok := api.(*fakeAPI); ok && f.onConcurrencyLimit != nil {
 		server.OnConcurrencyLimit = f.onConcurrencyLimit
 	}
@@ -99,7 +104,7 @@ func runServer(t *testing.T, api API) (server *Server, path string) {
 // listen returns a listener for a server that the test implements itself.
 func listen(t *testing.T, path string) *socket.Listener {
 	t.Helper()
-	l, err := socket.Listen(path, ownerOnlyPerms())
+	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,33 +123,33 @@ func dial(t *testing.T, path string) net.Conn {
 	return c
 }
 
-func client(t *testing.T, socket string) *Client {
+func newTestClient(t *testing.T, socket string) *Client {
 	c := NewClient(socket)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
 // An error has the same code, field, index and message on both sides of the socket.
-func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
+func TestErrorsKeepCodeAndFieldAcrossSocket(t *testing.T) {
 	api := &fakeAPI{}
-	c := client(t, serve(t, api))
+	c := newTestClient(t, serveUntilTestEnds(t, api))
 	for _, row := range ErrorCodes {
-		sent := &queue.Error{Code: row.Code, Field: "f", Index: 3, Message: "the words"}
-		api.err = sent
-		_, err := c.Show(t.Context(), Show{ID: "a"})
+		sent := &queue.Error{Code: row.Code, Field: "f", BatchIndex: 3, Message: "the words"}
+		api.showError = sent
+		_, err := c.ShowJob(t.Context(), ShowParams{ID: "a"})
 		var got *queue.Error
 		if !errors.As(err, &got) || *got != *sent || !errors.Is(err, &queue.Error{Code: row.Code}) {
 			t.Errorf("%s: got %+v, want %+v", row.Code, err, sent)
 		}
 	}
-	if _, err := c.Enqueue(t.Context(), Enqueue{}); !errors.Is(err, queue.ErrInternal) ||
+	if _, err := c.Enqueue(t.Context(), EnqueueParams{}); !errors.Is(err, queue.ErrInternal) ||
 		strings.Contains(err.Error(), "mistake") {
 		t.Errorf("a panic: got %v, want the code internal without the panic's text", err)
 	}
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
 		t.Errorf("after a panic: got %+v, %v", h, err)
 	}
-	if _, err := c.Show(t.Context(), Show{ID: JobID(strings.Repeat("x", MaxLineBytes))}); !errors.Is(err,
+	if _, err := c.ShowJob(t.Context(), ShowParams{ID: JobID(strings.Repeat("x", MaxLineBytes))}); !errors.Is(err,
 		queue.ErrTooLarge) {
 		t.Errorf("a request that is too long: got %v", err)
 	}
@@ -154,8 +159,8 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 // consecutive requests on a single connection.
 func TestServerReportsConcurrentRequests(t *testing.T) {
 	var reports atomic.Int64
-	socket := serve(t, &fakeAPI{onConcurrencyLimit: func() { reports.Add(1) }})
-	one, other := client(t, socket), client(t, socket)
+	socket := serveUntilTestEnds(t, &fakeAPI{onConcurrencyLimit: func() { reports.Add(1) }})
+	one, other := newTestClient(t, socket), newTestClient(t, socket)
 	ask := func(c *Client, want int64, why string) {
 		t.Helper()
 		if _, err := c.Hello(t.Context(), HelloParams{}); err != nil {
@@ -179,8 +184,8 @@ func TestServerReportsConcurrentRequests(t *testing.T) {
 }
 
 // If a line is too long or not JSON, the client gets an error, and the server closes the connection.
-func TestBadLinesEndTheConnection(t *testing.T) {
-	socket := serve(t, &fakeAPI{})
+func TestInvalidLinesCloseTheConnection(t *testing.T) {
+	socket := serveUntilTestEnds(t, &fakeAPI{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLineBytes+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
 		go c.Write([]byte(line)) // ends when the server has read the line or closed the connection
@@ -197,8 +202,8 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 }
 
 // A client that has closed its sending side still gets all answers. Then the server closes the connection.
-func TestHalfCloseIsAnswered(t *testing.T) {
-	c := dial(t, serve(t, &fakeAPI{}))
+func TestHalfClosedClientGetsAllAnswers(t *testing.T) {
+	c := dial(t, serveUntilTestEnds(t, &fakeAPI{}))
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	const asked = 100
@@ -221,12 +226,12 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 // The last line of a connection needs no newline if it is short. A long line without a newline is probably cut
 // off, so the server rejects it without parsing it.
 func TestLongLastLineNeedsItsNewline(t *testing.T) {
-	socket := serve(t, &fakeAPI{})
+	socket := serveUntilTestEnds(t, &fakeAPI{})
 	const request = `{"id":1,"method":"hello"}`
 	for _, c := range []struct {
 		bytes int
 		want  string
-	}{{len(request), `"version":"fake"`}, {freeConnBytes, `"version":"fake"`}, {freeConnBytes + 1,
+	}{{len(request), `"version":"fake"`}, {uncountedBytesPerConn, `"version":"fake"`}, {uncountedBytesPerConn + 1,
 		`ends without a newline`}} {
 		nc := dial(t, socket)
 		nc.SetDeadline(time.Now().Add(20 * time.Second))
@@ -243,9 +248,9 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 }
 
 // The client returns an error if an answer is longer than MaxLineBytes.
-func TestClientBoundsAnswers(t *testing.T) {
+func TestClientRejectsTooLongAnswers(t *testing.T) {
 	path := tempSocket(t)
-	l, err := socket.Listen(path, ownerOnlyPerms())
+	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +267,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 			c.Close()
 		}
 	})
-	if _, err := client(t, path).Hello(t.Context(), HelloParams{}); !errors.Is(err, queue.ErrTooLarge) {
+	if _, err := newTestClient(t, path).Hello(t.Context(), HelloParams{}); !errors.Is(err, queue.ErrTooLarge) {
 		t.Errorf("got %v, want %v", err, queue.ErrTooLarge)
 	}
 }
@@ -271,14 +276,14 @@ func TestClientBoundsAnswers(t *testing.T) {
 // ErrUnreachable.
 func TestServerIdentifiesClient(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
-	socket := serve(t, d)
-	if _, err := client(t, socket).Show(t.Context(), Show{ID: "a"}); err != nil {
+	socket := serveUntilTestEnds(t, d)
+	if _, err := newTestClient(t, socket).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if p := d.peers[0]; p.UID != accounts.CurrentUser() || p.PID != os.Getpid() {
+	if p := d.peersThatCalledShow[0]; p.UID != accounts.CurrentUserID() || p.PID != os.Getpid() {
 		t.Errorf("the request came from %+v", p)
 	}
-	if err := client(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) ||
+	if err := newTestClient(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) ||
 		!errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, ErrUnreachable)
 	}
@@ -286,10 +291,10 @@ func TestServerIdentifiesClient(t *testing.T) {
 
 // A stream ends if its client reads nothing for StreamReadTimeout. If StreamReadTimeout is 0, a client may read
 // as slowly as it likes.
-func TestPatienceLimitsSlowReaders(t *testing.T) {
+func TestStreamReadTimeoutEndsSlowStreams(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
 		api := &fakeAPI{streamReadTimeout: &patience}
-		c := dial(t, serve(t, api))
+		c := dial(t, serveUntilTestEnds(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"jsonrpc":"2.0","id":1,"method":"events"}` + "\n")); err != nil {
 			t.Fatal(err)

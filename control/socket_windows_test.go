@@ -21,11 +21,13 @@ func tempSocket(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), filepath.Base(t.TempDir())+t.Name())
 }
 
-// ownerOnlyPerms returns permissions that admit the owner of the pipe, the system and administrators.
-func ownerOnlyPerms() socket.Perms { return socket.Perms{SDDL: pipe.OwnerOnlyDescriptor()} }
+// ownerOnlySocketPerms returns permissions that admit the owner of the pipe, the system and administrators.
+func ownerOnlySocketPerms() socket.Perms {
+	return socket.Perms{SDDL: pipe.OwnerOnlySecurityDescriptor()}
+}
 
 // IsRoot returns true for the system and for elevated administrators, and false for all others.
-func TestRoot(t *testing.T) {
+func TestIsRootAcceptsSystemAndElevatedAdmins(t *testing.T) {
 	for _, c := range []struct {
 		Peer
 		want bool
@@ -38,9 +40,9 @@ func TestRoot(t *testing.T) {
 }
 
 // PeerOf returns all groups of the client that matter for access.
-func TestPeerOfReturnsRelevantGroups(t *testing.T) {
+func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
-	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
+	if _, err := newTestClient(t, serveUntilTestEnds(t, d)).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := pipe.SelfIdentity()
@@ -48,10 +50,10 @@ func TestPeerOfReturnsRelevantGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []int
-	for _, g := range self.Groups {
+	for _, g := range self.EnabledGroups {
 		want = append(want, accounts.IDOfSID(g))
 	}
-	if p := d.peers[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
+	if p := d.peersThatCalledShow[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
 		t.Errorf("got %+v, want the groups %v", p, want)
 	}
 }
@@ -65,7 +67,8 @@ func TestSilentClientDoesNotDelayStop(t *testing.T) {
 	many := func() (all, user int) { return 100, 100 }
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		NewServer(&fakeAPI{}, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler)).Run(ctx, l)
+		NewServer(&fakeAPI{}, ConnectionLimits{many}, allowAllAuthorizer{}, NewUserLimits(),
+			slog.New(slog.DiscardHandler)).Run(ctx, l)
 	})
 	plain, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

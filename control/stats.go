@@ -19,19 +19,19 @@ type StatsParams struct {
 	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// Grain requests separate statistics for each minute, hour or day in the range, in addition to the totals.
+	// PeriodLength requests separate statistics for each minute, hour or day in the range, in addition to the totals.
 	// The service keeps minutes for 2 days, hours for 60 days and days for 3 years. Without Grain, the totals
 	// are computed from the shortest periods that the service has kept for the whole range.
-	Grain string `json:"by,omitempty" rule:"grain"`
-	// Buckets also requests histograms, for at most MaxBucketPeriods periods.
-	Buckets bool `json:"buckets,omitempty"`
+	PeriodLength string `json:"by,omitempty" rule:"grain"`
+	// WithHistograms also requests histograms, for at most MaxHistogramPeriods periods.
+	WithHistograms bool `json:"buckets,omitempty"`
 	// AllTime requests all statistics ever recorded, instead of those of a time range. If an answer has an
 	// entry for a queue, all later answers have it too, so the counts of an entry never decrease.
 	AllTime bool `json:"ever,omitempty"`
 }
 
-// MaxBucketPeriods is the maximum number of periods with histograms that one answer contains.
-const MaxBucketPeriods = 1000
+// MaxHistogramPeriods is the maximum number of periods with histograms that one answer contains.
+const MaxHistogramPeriods = 1000
 
 // Stats holds statistics of a time range. Periods is empty if StatsParams.Grain was "".
 type Stats struct {
@@ -66,9 +66,9 @@ type AttemptStatistics struct {
 	Failed    int64 `json:"failed"` // attempts that failed and will be retried
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
-	// Returned counts attempts that ended without a failure because the job was stopped or deferred. The job
+	// StoppedOrDeferred counts attempts that ended without a failure because the job was stopped or deferred. The job
 	// runs again or is held.
-	Returned int64 `json:"returned"`
+	StoppedOrDeferred int64 `json:"returned"`
 	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
 	// WaitTimes is the distribution of the waiting times. The waiting time of an attempt is the time from the
@@ -85,19 +85,19 @@ type AttemptStatistics struct {
 // Buckets is a histogram. A pair (i, n) means that n durations were at most 2^(i/2) seconds and longer than
 // 2^((i-1)/2) seconds. These are the buckets of a Prometheus native histogram with schema 1.
 type DurationStatistics struct {
-	P50MS   *int64    `json:"p50_ms"`
-	P95MS   *int64    `json:"p95_ms"`
-	P99MS   *int64    `json:"p99_ms"`
-	MeanMS  *int64    `json:"mean_ms"`
-	SumMS   int64     `json:"sum_ms"` // sum of all durations
-	Buckets [][]int64 `json:"buckets,omitempty"`
+	P50MS            *int64    `json:"p50_ms"`
+	P95MS            *int64    `json:"p95_ms"`
+	P99MS            *int64    `json:"p99_ms"`
+	MeanMS           *int64    `json:"mean_ms"`
+	SumMS            int64     `json:"sum_ms"` // sum of all durations
+	HistogramBuckets [][]int64 `json:"buckets,omitempty"`
 }
 
 func (p *StatsParams) isForManyJobs() bool { return true }
 
-func (p *StatsParams) check() error {
+func (p *StatsParams) checkGivenParams() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {
-		return queue.Invalid("until", `must be later than parameter "since"`)
+		return queue.InvalidField("until", `must be later than parameter "since"`)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import "context"
 type StatusAPI interface {
 	// Status returns the numbers of jobs and the state of the service.
 	Status(ctx context.Context, p NoParams) (Status, error)
-	// Screen returns the status and the first jobs of each section of an overview.
-	Screen(ctx context.Context, p ScreenParams) (Screen, error)
+	// ReadScreen returns the status and the first jobs of each section of an overview.
+	ReadScreen(ctx context.Context, p ScreenParams) (OverviewScreen, error)
 }
 
 // Status describes the state of the queue and of the service.
@@ -18,7 +18,7 @@ type Status struct {
 	// OldestReadySince says since when the longest-waiting runnable job could have started. It is null if no
 	// job is runnable.
 	OldestReadySince Time  `json:"oldest_waiting"`
-	EnqueuedTotal    int64 `json:"enqueued"` // number of jobs ever enqueued
+	JobsEverEnqueued int64 `json:"enqueued"` // number of jobs ever enqueued
 	// LastEventSeq is the number of the newest event that the other fields take into account.
 	LastEventSeq int64 `json:"last_event"`
 	// ThroughputPerMinute is the number of attempts that ended in the last minute, on all nodes together.
@@ -26,10 +26,10 @@ type Status struct {
 	Storage
 	QuotaUse
 	SettingsFile string `json:"settings_file"`
-	// Service is the kind of the service: own, system or directory. It is "" if no service runs.
-	Service string `json:"service"`
-	Socket  string `json:"socket"`
-	PID     int    `json:"pid"`
+	// ServiceKind is the kind of the service: own, system or directory. It is "" if no service runs.
+	ServiceKind string `json:"service"`
+	SocketPath  string `json:"socket"`
+	PID         int    `json:"pid"`
 	// Node is the name of the service's node. It is "" if only one node uses the queue.
 	Node      string `json:"node,omitempty"`
 	Version   string `json:"version"`
@@ -39,9 +39,9 @@ type Status struct {
 	// has done so, or if the pause has ended.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
-	// Reranking is true while the service recomputes the order of the waiting jobs, after a change of a setting
+	// RerankingInProgress is true while the service recomputes the order of the waiting jobs, after a change of a setting
 	// that affects the order.
-	Reranking bool `json:"reranking"`
+	RerankingInProgress bool `json:"reranking"`
 	// StoreError says why the service cannot read the store; "" if it can. With a StoreError, the other fields
 	// contain the last known values.
 	StoreError string `json:"away,omitempty"`
@@ -62,9 +62,9 @@ type QuotaUse struct {
 	// user; 0 means unlimited.
 	UserBytes       int64 `json:"user_bytes"`
 	MaxBytesPerUser int64 `json:"max_bytes_per_user"`
-	// NearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20 users, the
+	// UsersNearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20 users, the
 	// largest first. It is empty unless the caller is an admin.
-	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
+	UsersNearQuota []UserBytes `json:"users_near_quota,omitempty"`
 }
 
 // UserBytes holds how many bytes the jobs of one user use.
@@ -83,28 +83,28 @@ type WorkerSummary struct {
 
 // ScreenParams requests a Screen. Rows is the maximum number of jobs in each section, 1 to 100; 0 means 10.
 type ScreenParams struct {
-	Rows int `json:"rows,omitempty" rule:"screenRows"`
+	JobsPerSection int `json:"rows,omitempty" rule:"screenRows"`
 }
 
-// Screen is an overview of the queue: its status and the first jobs of each section. Commands and errors are
+// OverviewScreen is an overview of the queue: its status and the first jobs of each section. Commands and errors are
 // truncated to 1 KiB. If the labels of a job are longer than 1 KiB in total, they are left out.
-type Screen struct {
-	Status  Status      `json:"status"`
-	Running []ScreenJob `json:"running"` // oldest first
+type OverviewScreen struct {
+	Status  Status        `json:"status"`
+	Running []OverviewJob `json:"running"` // oldest first
 	// Ready holds the jobs that wait only for a free worker or for a limit, such as a lock. They are in the
 	// order in which they would start if no limit delayed them.
-	Ready         []Job       `json:"ready"`
-	Delayed       []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
-	HeldOrBlocked []Job       `json:"kept"`   // held and blocked jobs, the oldest first
-	Dead          []ScreenJob `json:"dead"`   // the most recently ended first
-	Paused        []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100
-	Done          []Job       `json:"done"`   // completed and cancelled jobs, the latest first
+	Ready         []Job         `json:"ready"`
+	Delayed       []Job         `json:"timed"`  // jobs that wait for their start time, the earliest first
+	HeldOrBlocked []Job         `json:"kept"`   // held and blocked jobs, the oldest first
+	Dead          []OverviewJob `json:"dead"`   // the most recently ended first
+	Paused        []QueueView   `json:"paused"` // paused queues with waiting jobs, at most 100
+	Done          []Job         `json:"done"`   // completed and cancelled jobs, the latest first
 }
 
-// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the command
+// OverviewJob is a job with the last line of its output. For a dead job, LastLine is set only if the command
 // ended with an exit code. It is then the last line of standard error or, if standard error is empty, of
 // standard output.
-type ScreenJob struct {
+type OverviewJob struct {
 	Job
 	LastLine string `json:"last_line"`
 }

@@ -25,7 +25,7 @@ type slowAPI struct {
 	showCancelled chan struct{} // Show closes this channel when its context has ended
 }
 
-func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
+func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
 	close(s.showStarted)
 	select {
 	case <-s.release:
@@ -41,12 +41,12 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
 	api = &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
 	path := tempSocket(t)
-	l, err := socket.Listen(path, ownerOnlyPerms())
+	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
 	many := func() (all, user int) { return 100, 100 }
-	server := NewServer(api, Limits{many}, allowAll{}, NewUserLimits(), slog.New(slog.DiscardHandler))
+	server := NewServer(api, ConnectionLimits{many}, allowAllAuthorizer{}, NewUserLimits(), slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(t.Context())
 	serverEnded = make(chan struct{})
 	var wg sync.WaitGroup
@@ -57,11 +57,11 @@ func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEn
 			t.Error(err)
 		}
 	})
-	c := client(t, path)
+	c := newTestClient(t, path)
 	callResult = make(chan error, 1)
 	wg.Go(func() {
 		var d JobDetail
-		err := c.call(t.Context(), "show", Show{ID: "a"}, &d, false, nil)
+		err := c.call(t.Context(), "show", ShowParams{ID: "a"}, &d, false, nil)
 		if err == nil && d.ID != "late" {
 			err = errors.New("it is another answer")
 		}
@@ -73,14 +73,14 @@ func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEn
 }
 
 // If a request is in progress when the service stops, it is still answered.
-func TestStopWaitsForShortRequests(t *testing.T) {
+func TestServerStopAnswersRequestsInProgress(t *testing.T) {
 	api, answer, ended := stopDuringShow(t)
 	select {
 	case <-ended:
 		t.Error("the server ended while a request was in progress")
 	case err := <-answer:
 		t.Errorf("the request was cancelled: %v", err)
-	case <-time.After(stopTimeout / 4):
+	case <-time.After(requestsStopTimeout / 4):
 	}
 	close(api.release)
 	if err := <-answer; err != nil {
@@ -89,25 +89,25 @@ func TestStopWaitsForShortRequests(t *testing.T) {
 	<-ended
 }
 
-// When the service stops, requests that take longer than stopTimeout are cancelled.
-func TestStopCancelsLongRequests(t *testing.T) {
+// When the service stops, requests that take longer than requestsStopTimeout are cancelled.
+func TestServerStopCancelsLongRequests(t *testing.T) {
 	began := time.Now()
 	_, answer, ended := stopDuringShow(t)
 	if err := <-answer; !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("the answer: %v", err)
 	}
 	<-ended
-	if took := time.Since(began); took < stopTimeout {
+	if took := time.Since(began); took < requestsStopTimeout {
 		t.Errorf("the request was cancelled after %v", took)
 	}
 }
 
 // If the client of a request disconnects, the request is soon cancelled. If the client closes only its sending
 // side, the request is answered.
-func TestRequestsEndWithTheirClient(t *testing.T) {
+func TestClientDisconnectCancelsItsRequests(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		api := &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
-		c := dial(t, serve(t, api))
+		c := dial(t, serveUntilTestEnds(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
 			t.Fatal(err)

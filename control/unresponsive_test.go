@@ -15,14 +15,14 @@ import (
 
 // If a service accepts a connection but sends nothing, the call fails after half a minute, with a hint. If the
 // service still answers hello, other requests may take any time.
-func TestClientGivesUpUnresponsiveService(t *testing.T) {
+func TestCallFailsIfServiceNeverAnswers(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			ours, theirs := net.Pipe()
 			c := newClientConn(ours)
 			go func() { // this goroutine ends when the connection is closed
 				for {
-					line, err := readLineOf(theirs)
+					line, err := readLineFromConn(theirs)
 					if err != nil {
 						return
 					}
@@ -51,14 +51,14 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 
 // A call fails if the service stops answering, even if the service has answered earlier requests on the same
 // connection.
-func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
+func TestCallFailsIfServiceStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		c := newClientConn(ours)
 		go func() { // this goroutine ends when the connection is closed
 			for n := 1; ; n++ {
-				if _, err := readLineOf(theirs); err != nil {
+				if _, err := readLineFromConn(theirs); err != nil {
 					return
 				}
 				if n == 1 {
@@ -79,25 +79,25 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 
 // If an answer is cut off, or does not come from a queuectl service, the error has the code unavailable. The
 // request itself was not wrong.
-func TestCutOffAnswerIsAnError(t *testing.T) {
+func TestTruncatedAnswerIsUnavailableError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
 		"\x00\xff\n"} {
 		ours, theirs := net.Pipe()
 		c := newClientConn(ours)
 		go func() { // this goroutine ends after it has written
-			readLineOf(theirs)
+			readLineFromConn(theirs)
 			theirs.Write([]byte(said))
 			theirs.Close()
 		}()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if err = withErrorCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
+		if err = connErrorWithCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%q: %v, want that the service is not running", said, err)
 		}
 	}
 }
 
-// readLineOf reads one line, one byte at a time.
-func readLineOf(c net.Conn) (string, error) {
+// readLineFromConn reads one line, one byte at a time.
+func readLineFromConn(c net.Conn) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
 		if _, err := c.Read(b); err != nil {
@@ -111,27 +111,27 @@ func readLineOf(c net.Conn) (string, error) {
 
 // If the connection is lost before the request was sent, the error has the code unavailable. The request itself
 // was not wrong.
-func TestABrokenConnectionIsUnavailable(t *testing.T) {
-	dead := &clientConn{err: errConnectionLost, pendingCalls: map[int64]*call{}}
+func TestConnectionLostBeforeSendIsUnavailableError(t *testing.T) {
+	dead := &clientConn{endCause: errConnectionLost, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-	if err = withErrorCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
+	if err = connErrorWithCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not running", err, sent)
 	}
 }
 
 // If the service ends during a request and does not come back, the error says how to start it and where to find
 // the reason. If no service was running before the request, the error is not changed.
-func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
+func TestErrorExplainsServiceThatDoesNotReturn(t *testing.T) {
 	away := &unreachableError{"s", errors.New("refused")}
-	if err := withErrorCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
+	if err := connErrorWithCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "was carried out; start the service with") ||
 		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("after the request was sent: %v", err)
 	}
-	if err := withErrorCode(away, 0); err != error(away) {
+	if err := connErrorWithCode(away, 0); err != error(away) {
 		t.Errorf("before the request was sent: %v", err)
 	}
-	if err := withErrorCode(socket.ErrOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
+	if err := connErrorWithCode(socket.ErrServiceOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "unknown whether the request was carried out") {
 		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}

@@ -6,16 +6,16 @@ import "context"
 type WebAPI interface {
 	// WebStart serves the web page until the service ends, even if the page is off in the settings. WebStop
 	// stops serving it.
-	WebStart(ctx context.Context, p WebStart) (WebState, error)
+	WebStart(ctx context.Context, p WebStartParams) (WebState, error)
 	WebStop(ctx context.Context, p NoParams) (WebState, error)
-	// WebOpen returns a link that opens the web page and signs the caller in. The link is valid for one minute.
-	WebOpen(ctx context.Context, p NoParams) (WebLink, error)
+	// CreateWebLink returns a link that opens the web page and signs the caller in. The link is valid for one minute.
+	CreateWebLink(ctx context.Context, p NoParams) (WebLink, error)
 }
 
-// WebStart holds the parameters of the method web.start. Listen is ADDRESS:PORT or unix:/PATH. If it is "", the
+// WebStartParams holds the parameters of the method web.start. Listen is ADDRESS:PORT or unix:/PATH. If it is "", the
 // address in the settings applies or, if the settings have none, DefaultWebAddress.
-type WebStart struct {
-	Listen string `json:"listen,omitempty"`
+type WebStartParams struct {
+	ListenAddress string `json:"listen,omitempty"`
 }
 
 // DefaultWebAddress is the default address of the web page.
@@ -23,12 +23,12 @@ const DefaultWebAddress = "127.0.0.1:7070"
 
 // WebState says on which address the web page is served. Listen is "" while the page is off.
 type WebState struct {
-	Listen string `json:"listen"`
+	ListenAddress string `json:"listen"`
 }
 
 // WebLink is a URL that signs a browser in. It can be used once. The browser then has the rights of the user
 // who requested the link.
 type WebLink struct {
-	URL     string `json:"url"`
-	Expires Time   `json:"expires_at"` // when the link expires; the browser stays signed in for 12 hours
+	URL       string `json:"url"`
+	ExpiresAt Time   `json:"expires_at"` // when the link expires; the browser stays signed in for 12 hours
 }

@@ -22,7 +22,7 @@ const MaxLineBytes = 8 << 20
 
 // ErrorCodeInfo is one row of the table of error codes.
 type ErrorCodeInfo struct {
-	Code        queue.Code
+	Code        queue.ErrorCode
 	RPCCode     int    // error code of JSON-RPC
 	ExitStatus  int    // exit status of the command line
 	RetryAdvice string // whether a client may repeat the request after this error
@@ -66,9 +66,9 @@ type rpcError struct {
 
 // rpcErrorData is the value of the member "data" of an rpcError. It contains the parts of a queue.Error.
 type rpcErrorData struct {
-	Code  queue.Code `json:"code"`
-	Field string     `json:"field,omitempty"`
-	Index int        `json:"index,omitempty"`
+	Code       queue.ErrorCode `json:"code"`
+	Field      string          `json:"field,omitempty"`
+	BatchIndex int             `json:"index,omitempty"`
 }
 
 func rpcErrorOf(err error) *rpcError {
@@ -78,11 +78,11 @@ func rpcErrorOf(err error) *rpcError {
 		e = &queue.Error{Message: err.Error()}
 	}
 	return &rpcError{row.RPCCode, queue.ClipJSON(e.Message, 2*queue.MaxErrorBytes),
-		rpcErrorData{row.Code, queue.Clip(e.Field), e.Index}}
+		rpcErrorData{row.Code, queue.ClipForMessage(e.Field), e.BatchIndex}}
 }
 
 func (e *rpcError) toError() error {
-	return &queue.Error{Code: e.Data.Code, Field: e.Data.Field, Index: e.Data.Index, Message: e.Message}
+	return &queue.Error{Code: e.Data.Code, Field: e.Data.Field, BatchIndex: e.Data.BatchIndex, Message: e.Message}
 }
 
 // These constants limit the envelope of a request, which is the JSON object around its parameters.
@@ -120,7 +120,7 @@ func parseRequest(line []byte) (r request, err error) {
 		if members++; members > maxRequestMembers {
 			return invalidRequestError("", "the request has too many members; the maximum is %d", maxRequestMembers)
 		}
-		if err := r.readMember(name, value); err != nil && memberErr == nil {
+		if err := r.readEnvelopeMember(name, value); err != nil && memberErr == nil {
 			memberErr = err
 		}
 		return nil
@@ -138,9 +138,9 @@ func parseRequest(line []byte) (r request, err error) {
 	return r, memberErr
 }
 
-// readMember parses one member of the envelope of a request, such as id or method.
-func (r *request) readMember(name string, value json.RawMessage) error {
-	switch first := value[0]; name {
+// readEnvelopeMember parses one member of the envelope of a request, such as id or method.
+func (r *request) readEnvelopeMember(memberName string, value json.RawMessage) error {
+	switch first := value[0]; memberName {
 	case "id":
 		if len(value) > maxRequestIDBytes {
 			return invalidRequestError("id", "too long; the maximum is %d bytes", maxRequestIDBytes)
@@ -169,13 +169,13 @@ func (r *request) readMember(name string, value json.RawMessage) error {
 
 // invalidRequestError returns an error about a member of the envelope of a request.
 func invalidRequestError(member, format string, args ...any) error {
-	e := queue.Invalid(member, format, args...)
+	e := queue.InvalidField(member, format, args...)
 	e.Code = queue.CodeInvalidRequest
 	return e
 }
 
-// requestLine returns the line for a request.
-func requestLine(id int64, method string, params any) (line []byte, err error) {
+// encodeRequestLine returns the line for a request.
+func encodeRequestLine(id int64, method string, params any) (line []byte, err error) {
 	raw := []byte("null")
 	if own, ok := params.(json.Marshaler); ok { // json.Marshal would scan the JSON again
 		raw, err = own.MarshalJSON()
@@ -189,11 +189,11 @@ func requestLine(id int64, method string, params any) (line []byte, err error) {
 
 // reply is one line from the service: an answer or a piece of a stream.
 type reply struct {
-	id int64 // id of the request; 0 if the line is an error about the whole connection
+	requestID int64 // id of the request; 0 if the line is an error about the whole connection
 	// result is the result of a successful request.
-	result json.RawMessage
-	err    error
-	piece  json.RawMessage // piece of a stream; nil for an answer
+	result      json.RawMessage
+	err         error
+	streamPiece json.RawMessage // piece of a stream; nil for an answer
 }
 
 // parseReply parses a line from the service. It does only what is necessary, because a client that makes a
@@ -208,7 +208,7 @@ func parseReply(line []byte) (m reply, err error) {
 		}
 		switch name {
 		case "id":
-			m.id, err = strconv.ParseInt(string(value), 10, 64)
+			m.requestID, err = strconv.ParseInt(string(value), 10, 64)
 		case "result":
 			m.result = value
 		case "error":
@@ -219,9 +219,9 @@ func parseReply(line []byte) (m reply, err error) {
 			err = queue.EachMember(value, func(name string, value json.RawMessage) (err error) {
 				switch name {
 				case "id":
-					m.id, err = strconv.ParseInt(string(value), 10, 64)
+					m.requestID, err = strconv.ParseInt(string(value), 10, 64)
 				case "value":
-					m.piece = value
+					m.streamPiece = value
 				}
 				return err
 			})
@@ -231,28 +231,28 @@ func parseReply(line []byte) (m reply, err error) {
 	return m, err
 }
 
-// answerLine returns the line of an answer that contains a result or an error. If the result does not fit into
+// encodeAnswerLine returns the line of an answer that contains a result or an error. If the result does not fit into
 // MaxLineBytes, the answer is an error instead.
-func answerLine(id json.RawMessage, result any, err error) []byte {
+func encodeAnswerLine(id json.RawMessage, result any, err error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
 	if err == nil {
-		line, failed := json.Marshal(answer{JSONRPC: "2.0", ID: id, Result: result})
+		line, failed := json.Marshal(answerObject{JSONRPC: "2.0", ID: id, Result: result})
 		if failed == nil && len(line) < MaxLineBytes {
 			return append(line, '\n')
 		}
 		err = errAnswerTooLong
 	}
-	line, failed := json.Marshal(answer{JSONRPC: "2.0", ID: id, Error: rpcErrorOf(err)})
+	line, failed := json.Marshal(answerObject{JSONRPC: "2.0", ID: id, Error: rpcErrorOf(err)})
 	if failed != nil {
 		panic("control: cannot encode an error as JSON: " + failed.Error())
 	}
 	return append(line, '\n')
 }
 
-// answer is the answer to a request. It contains either a result or an error.
-type answer struct {
+// answerObject is the answer to a request. It contains either a result or an error.
+type answerObject struct {
 	JSONRPC string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Result  any             `json:"result,omitempty"`
@@ -264,19 +264,19 @@ var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 
 // appendNotification appends the line of a notification to buf. id is the id of the request that opened the
 // stream. Most notifications are pieces of output, which have a faster encoding here.
-func appendNotification(buf []byte, method string, id json.RawMessage, value any) ([]byte, error) {
+func appendNotification(buf []byte, method string, requestID json.RawMessage, streamPiece any) ([]byte, error) {
 	const closingBraces = "}}}" // end of the piece, of the parameters and of the notification
-	p, _ := value.(OutputPiece)
+	p, _ := streamPiece.(OutputPiece)
 	text := p.Text
 	if text != "" {
 		p.Text = ""
-		value = p
+		streamPiece = p
 	}
 	line, err := json.Marshal(struct {
 		JSONRPC string             `json:"jsonrpc"`
 		Method  string             `json:"method"`
 		Params  notificationParams `json:"params"`
-	}{"2.0", method, notificationParams{id, value}})
+	}{"2.0", method, notificationParams{requestID, streamPiece}})
 	if text != "" && err == nil {
 		buf = append(append(buf, line[:len(line)-len(closingBraces)]...), `,"text":`...)
 		buf, line = queue.AppendJSONString(buf, text), []byte(closingBraces)
@@ -286,8 +286,8 @@ func appendNotification(buf []byte, method string, id json.RawMessage, value any
 
 // notificationParams holds the id of the request that opened a stream, and one piece of the stream.
 type notificationParams struct {
-	ID    json.RawMessage `json:"id"`
-	Value any             `json:"value"`
+	ID          json.RawMessage `json:"id"`
+	StreamPiece any             `json:"value"`
 }
 
 // readLine reads a line of at most MaxLineBytes bytes and returns it without its newline. The last line needs
@@ -316,19 +316,19 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 }
 
 // decode parses the parameters: the fields of the job and the other parameters of the method.
-func (p *Enqueue) decode(raw json.RawMessage) error {
+func (p *EnqueueParams) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
-	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
+	if err := p.JobSpec.DecodeJSON(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
-	d.givenNames["priority"] = hasPriority(p.Spec)
-	return d.check()
+	d.givenNames["priority"] = specHasPriority(p.JobSpec)
+	return d.checkGivenParams()
 }
 
 // decodeNonJobParam parses a parameter that is not a job field. It returns false if name is not such a
 // parameter.
 func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bool, error) {
-	if _, own := d.fields[name]; !own {
+	if _, own := d.fieldsByParamName[name]; !own {
 		return false, nil
 	}
 	return true, d.decode(name, value)
@@ -336,11 +336,13 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 
 // MarshalJSON implements json.Marshaler. It writes the job fields that Spec sets, and those other parameters
 // that are not zero.
-func (p Enqueue) MarshalJSON() ([]byte, error) { return encodeJob(p.Spec.GivenFields(), p) }
+func (p EnqueueParams) MarshalJSON() ([]byte, error) {
+	return encodeJobParams(p.JobSpec.GivenFields(), p)
+}
 
-// encodeJob returns a JSON object with the given job fields and with the members of the struct params that are
+// encodeJobParams returns a JSON object with the given job fields and with the members of the struct params that are
 // not zero.
-func encodeJob(fields map[string]any, params any) ([]byte, error) {
+func encodeJobParams(fields map[string]any, params any) ([]byte, error) {
 	for name, value := range fieldsByName(reflect.ValueOf(params)) {
 		if !value.IsZero() {
 			fields[name] = value.Interface()
@@ -355,11 +357,11 @@ func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
 		case "id":
-			err = json.Unmarshal(value, &e.ID)
+			err = json.Unmarshal(value, &e.JobID)
 		case "seq":
-			e.Seq, err = strconv.ParseInt(string(value), 10, 64)
+			e.JobSeq, err = strconv.ParseInt(string(value), 10, 64)
 		case "duplicate":
-			e.Duplicate, err = strconv.ParseBool(string(value))
+			e.AlreadyExisted, err = strconv.ParseBool(string(value))
 		case "unenforced":
 			err = json.Unmarshal(value, &e.UnenforcedLimits)
 		case "new_queues":
@@ -381,74 +383,74 @@ func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
 		case "id":
-			p.ID, err = queue.DecodeJSONString(value)
+			p.JobID, err = queue.DecodeJSONString(value)
 		case "attempt":
 			err = json.Unmarshal(value, &p.Attempt)
 		case "stream":
 			p.Stream, err = queue.DecodeJSONString(value)
 		case "at":
-			err = json.Unmarshal(value, &p.Time)
+			err = json.Unmarshal(value, &p.PrintedAt)
 		case "text":
 			p.Text, err = queue.DecodeJSONString(value)
 		case "base64":
-			err = json.Unmarshal(value, &p.Base64)
+			err = json.Unmarshal(value, &p.NonUTF8Bytes)
 		case "dropped":
 			err = json.Unmarshal(value, &p.DroppedBytes)
 		case "damage":
 			err = json.Unmarshal(value, &p.Damage)
 		case "tty":
-			err = json.Unmarshal(value, &p.TTY)
+			err = json.Unmarshal(value, &p.FromTerminal)
 		case "ended":
-			err = json.Unmarshal(value, &p.Ended)
+			err = json.Unmarshal(value, &p.AttemptEnded)
 		}
 		return err
 	})
 }
 
 // decode parses the parameters of a batch. An error about a job says which job of the batch it is.
-func (p *EnqueueBatch) decode(raw json.RawMessage) error {
+func (p *EnqueueBatchParams) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
 		}
 		d.givenNames[name] = !isEmptyList(value)
-		if err := p.decodeJobs(value); err != nil {
+		if err := p.decodeBatchJobs(value); err != nil {
 			return err
 		}
-		d.recordValueClasses(d.ruleset.param(name), d.fields[name])
+		d.recordValueClasses(d.ruleset.param(name), d.fieldsByParamName[name])
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = d.check()
+	err = d.checkGivenParams()
 	if fault, ok := errors.AsType[*queue.Error](err); ok && fault.Field == "next" && len(p.Jobs) > 1 {
-		return fault.WithIndex(slices.IndexFunc(p.Jobs, hasPriority) + 1)
+		return fault.WithBatchIndex(slices.IndexFunc(p.Jobs, specHasPriority) + 1)
 	}
 	return err
 }
 
-// ArgEnvCount returns the number of a job's arguments and environment variables.
-func ArgEnvCount(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
+// ArgAndEnvCount returns the number of a job's arguments and environment variables.
+func ArgAndEnvCount(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
 
-func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
+func (p *EnqueueBatchParams) decodeBatchJobs(raw json.RawMessage) error {
 	entries := 0
 	err := queue.EachElement(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxJobsPerRequest {
-			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send several requests "+
+			return queue.InvalidField("jobs", "too many jobs; the maximum is %d per request; send several requests "+
 				"with the same value of the parameter \"batch\"", queue.MaxJobsPerRequest)
 		}
 		var s queue.Spec
-		if err := s.Decode(value, nil); err != nil {
+		if err := s.DecodeJSON(value, nil); err != nil {
 			if e, ok := errors.AsType[*queue.Error](err); ok {
-				return e.WithIndex(len(p.Jobs) + 1)
+				return e.WithBatchIndex(len(p.Jobs) + 1)
 			}
 			return err
 		}
-		if entries += ArgEnvCount(&s); entries > MaxArgEnvCount {
-			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
-				"together; send fewer jobs per request", MaxArgEnvCount)
+		if entries += ArgAndEnvCount(&s); entries > MaxArgsAndEnvPerRequest {
+			return queue.InvalidField("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
+				"together; send fewer jobs per request", MaxArgsAndEnvPerRequest)
 		}
 		if p.Jobs == nil { // allocate the list only once: specs are large, and often have similar lengths
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
@@ -456,14 +458,14 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		p.Jobs = append(p.Jobs, s)
 		return nil
 	})
-	if e, ok := errors.AsType[*queue.Error](err); ok && e.Index == 0 && e.Field == "" {
-		return queue.Invalid("jobs", "%s", e.Message)
+	if e, ok := errors.AsType[*queue.Error](err); ok && e.BatchIndex == 0 && e.Field == "" {
+		return queue.InvalidField("jobs", "%s", e.Message)
 	}
 	return err
 }
 
-// UnsupportedMethod returns the error for a method that does not exist.
-func UnsupportedMethod(name string) error {
-	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name),
+// UnsupportedMethodError returns the error for a method that does not exist.
+func UnsupportedMethodError(name string) error {
+	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.ClipForMessage(name),
 		queue.DidYouMean(name, MethodNames()))
 }

@@ -44,7 +44,7 @@ internal -32603 1 no
 
 // The members of a request may be in any order, and unknown members are ignored. A line is rejected if it is
 // not an object, if its id or method is invalid, or if it names another protocol.
-func TestRequestsAreRead(t *testing.T) {
+func TestParseRequestAcceptsAnyMemberOrder(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
 		{` {"params":{},"method":"st\u0061tus","id":"é","more":[1]} `, `"é"`, "status", `{}`},
@@ -76,13 +76,13 @@ func TestRequestsAreRead(t *testing.T) {
 }
 
 // An unknown parameter is rejected. The error names a similar parameter, if there is one.
-func TestParametersAreStrict(t *testing.T) {
+func TestUnknownParametersAreRejected(t *testing.T) {
 	for raw, want := range map[string][2]string{
 		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"},
 		`{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
 	} {
 		var e *queue.Error
-		err := decodeParams(json.RawMessage(raw), &Show{})
+		err := decodeParams(json.RawMessage(raw), &ShowParams{})
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want invalid %s: …%s…", raw, err, want[0], want[1])
 		}
@@ -92,12 +92,12 @@ func TestParametersAreStrict(t *testing.T) {
 		`{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
 	} {
 		var e *queue.Error
-		if err := decodeParams(json.RawMessage(raw), &List{}); !errors.As(err, &e) || e.Field != want[0] ||
+		if err := decodeParams(json.RawMessage(raw), &ListParams{}); !errors.As(err, &e) || e.Field != want[0] ||
 			!strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want %s: …%s…", raw, err, want[0], want[1])
 		}
 	}
-	var wait Wait
+	var wait WaitParams
 	if err := decodeParams(json.RawMessage(`{"id":60,"ids":[1,"b"],"timeout":"2s"}`), &wait); err != nil ||
 		wait.ID != "60" || strings.Join(wait.IDs, " ") != "1 b" {
 		t.Errorf("integers as ids: %+v, %v", wait, err)
@@ -107,29 +107,29 @@ func TestParametersAreStrict(t *testing.T) {
 			t.Errorf("%s: id %s, %v", line, r.id, err)
 		}
 	}
-	var batch EnqueueBatch
+	var batch EnqueueBatchParams
 	err := decodeParams(json.RawMessage(`{"jobs":[{"command":"a"},{"comand":"b"}],"commit":true}`), &batch)
 	var e *queue.Error
-	if !errors.As(err, &e) || e.Index != 2 || e.Field != "comand" {
+	if !errors.As(err, &e) || e.BatchIndex != 2 || e.Field != "comand" {
 		t.Errorf("got %v, want entry 2: comand", err)
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
 		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` +
-			strings.Repeat(`,""`, MaxArgEnvCount-4+more) + `]}]}`
-		err := decodeParams(json.RawMessage(jobs), &EnqueueBatch{})
+			strings.Repeat(`,""`, MaxArgsAndEnvPerRequest-4+more) + `]}]}`
+		err := decodeParams(json.RawMessage(jobs), &EnqueueBatchParams{})
 		if want == "" && err != nil || want != "" &&
 			(!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
-			t.Errorf("%d arguments and variables: got %v", MaxArgEnvCount+more, err)
+			t.Errorf("%d arguments and variables: got %v", MaxArgsAndEnvPerRequest+more, err)
 		}
 	}
-	if err := decodeParams(nil, &List{}); err != nil {
+	if err := decodeParams(nil, &ListParams{}); err != nil {
 		t.Errorf("no parameters: %v", err)
 	}
 }
 
 // A line may have MaxLineBytes bytes and not a byte more. The line may end with a newline or with the
 // connection.
-func TestLinesAreBounded(t *testing.T) {
+func TestRequestLineLengthIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		n    int
 		end  string
@@ -145,8 +145,8 @@ func TestLinesAreBounded(t *testing.T) {
 }
 
 // If an answer does not fit into a line, the client gets the error too_large.
-func TestLongAnswersAreRefused(t *testing.T) {
-	line := answerLine(json.RawMessage("1"), strings.Repeat("x", MaxLineBytes), nil)
+func TestTooLongAnswersBecomeTooLargeErrors(t *testing.T) {
+	line := encodeAnswerLine(json.RawMessage("1"), strings.Repeat("x", MaxLineBytes), nil)
 	if len(line) > 1000 || !bytes.Contains(line, []byte(`"too_large"`)) {
 		t.Errorf("got %.200s", line)
 	}
@@ -169,11 +169,12 @@ func FuzzRequest(f *testing.F) {
 			}
 			return
 		}
-		if !json.Valid(answerLine(r.id, nil, nil)) {
+		if !json.Valid(encodeAnswerLine(r.id, nil, nil)) {
 			t.Fatalf("%q: the answer is not JSON", line)
 		}
-		for _, p := range []any{&Enqueue{}, &EnqueueBatch{}, &Show{}, &List{}, &Wait{}, &Logs{}, &Selection{}, &DLQRetry{},
-			&WorkerStop{}, &ConfigSet{}} {
+		for _, p := range []any{&EnqueueParams{}, &EnqueueBatchParams{}, &ShowParams{}, &ListParams{}, &WaitParams{},
+			&LogsParams{}, &Selection{}, &DeadJobRetryParams{},
+			&WorkerStopParams{}, &ConfigSetParams{}} {
 			err := decodeParams(r.params, p)
 			var e *queue.Error
 			if err != nil && (!errors.As(err, &e) || ErrorCodeInfoOf(err).Code != queue.CodeInvalid) {
@@ -184,13 +185,13 @@ func FuzzRequest(f *testing.F) {
 }
 
 // A notification that appendNotification has encoded is decoded to the value that encoding/json would produce.
-func TestNotificationsAreRead(t *testing.T) {
+func TestEncodedNotificationsDecodeUnchanged(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{
-		OutputPiece{}, OutputPiece{ID: "a/b", Attempt: 2, Stream: "stdout", Time: 1, Text: "x"},
-		OutputPiece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", DroppedBytes: 3},
-		OutputPiece{Base64: []byte{0xff}}, OutputPiece{Ended: true, Attempt: 1},
-		Progress{DoneBytes: 1, Total: 2}, nil,
+		OutputPiece{}, OutputPiece{JobID: "a/b", Attempt: 2, Stream: "stdout", PrintedAt: 1, Text: "x"},
+		OutputPiece{JobID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", DroppedBytes: 3},
+		OutputPiece{NonUTF8Bytes: []byte{0xff}}, OutputPiece{AttemptEnded: true, Attempt: 1},
+		DoctorProgress{CheckedBytes: 1, TotalBytes: 2}, nil,
 	} {
 		got, err := appendNotification([]byte("before\n"), "logs", id, v)
 		if err != nil {

@@ -9,37 +9,37 @@ import (
 // time.
 type WorkerAPI interface {
 	// WorkerStart adds workers.
-	WorkerStart(ctx context.Context, p WorkerStart) (WorkerCount, error)
+	WorkerStart(ctx context.Context, p WorkerStartParams) (WorkerCount, error)
 	// WorkerStop removes workers. It returns when the jobs that ran on the removed workers have ended.
-	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
+	WorkerStop(ctx context.Context, p WorkerStopParams) (WorkerCount, error)
 	// WorkerScale sets the number of workers.
-	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
+	WorkerScale(ctx context.Context, p WorkerScaleParams) (WorkerCount, error)
 	// WorkerList lists the workers and the jobs that they run.
 	WorkerList(ctx context.Context, p NoParams) (WorkerList, error)
 }
 
-// WorkerStart holds the parameters of the method worker.start: the number of workers to add. nil means 1.
-type WorkerStart struct {
-	Count *int `json:"count,omitempty" rule:"someWorkers"`
+// WorkerStartParams holds the parameters of the method worker.start: the number of workers to add. nil means 1.
+type WorkerStartParams struct {
+	WorkersToAdd *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
-// WorkerStop holds the parameters of the method worker.stop, which removes Count workers, or all of them. Their
-// running jobs get Timeout to finish (nil means DefaultStopTimeout). After that, the jobs are stopped and put
+// WorkerStopParams holds the parameters of the method worker.stop, which removes Count workers, or all of them. Their
+// running jobs get Timeout to finish (nil means DefaultJobFinishTimeout). After that, the jobs are stopped and put
 // back in the queue.
-type WorkerStop struct {
-	Count   *int      `json:"count,omitempty" rule:"someWorkers"`
-	All     bool      `json:"all,omitempty"`
-	Timeout *Duration `json:"timeout,omitempty" rule:"duration"`
-	Force   bool      `json:"force,omitempty"` // has the same effect as a Timeout of 0
+type WorkerStopParams struct {
+	WorkersToRemove     *int      `json:"count,omitempty" rule:"someWorkers"`
+	AllWorkers          bool      `json:"all,omitempty"`
+	JobFinishTimeout    *Duration `json:"timeout,omitempty" rule:"duration"`
+	StopJobsImmediately bool      `json:"force,omitempty"` // has the same effect as a Timeout of 0
 }
 
-// DefaultStopTimeout is how long the method worker.stop waits for running jobs to finish, unless the request
+// DefaultJobFinishTimeout is how long the method worker.stop waits for running jobs to finish, unless the request
 // has a Timeout.
-const DefaultStopTimeout = 30 * time.Second
+const DefaultJobFinishTimeout = 30 * time.Second
 
-// WorkerScale holds the parameters of the method worker.scale, which sets the number of workers.
-type WorkerScale struct {
-	Count int `json:"count" rule:"workers,required"`
+// WorkerScaleParams holds the parameters of the method worker.scale, which sets the number of workers.
+type WorkerScaleParams struct {
+	TargetWorkers int `json:"count" rule:"workers,required"`
 }
 
 // WorkerCount is the response to the methods that change the number of workers. Workers is the new number.

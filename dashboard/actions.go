@@ -25,8 +25,8 @@ func (s *Server) formHandler(
 	allowedFields ...string,
 ) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		if !v.hasToken(r.PostFormValue("token")) {
-			return errWrongToken
+		if !v.hasFormToken(r.PostFormValue("token")) {
+			return errWrongFormToken
 		}
 		if allowedFields != nil {
 			if err := checkParamNames(r.PostForm, append(allowedFields, "token")...); err != nil {
@@ -47,23 +47,23 @@ func checkParamNames(query url.Values, allowedNames ...string) error {
 }
 
 // checkQueryParams returns an error if the query contains a parameter that is not in allowedNames, because the
-// page would silently ignore it. The error ends with namesPrefix and the allowed names. If allowedNames is
+// page would silently ignore it. The error ends with allowedNamesPrefix and the allowed names. If allowedNames is
 // empty, it ends with advice.
-func checkQueryParams(query url.Values, allowedNames []string, advice, namesPrefix string) error {
+func checkQueryParams(query url.Values, allowedNames []string, noParamsAdvice, allowedNamesPrefix string) error {
 	for name := range query {
 		if slices.Contains(allowedNames, name) {
 			continue
 		}
 		if len(allowedNames) > 0 {
-			advice = namesPrefix + strings.Join(allowedNames, ", ")
+			noParamsAdvice = allowedNamesPrefix + strings.Join(allowedNames, ", ")
 		}
-		return queue.Invalid(queue.Clip(name), "unknown parameter; %s", advice)
+		return queue.InvalidField(queue.ClipForMessage(name), "unknown parameter; %s", noParamsAdvice)
 	}
 	return nil
 }
 
-// verb is an action on jobs that the pages offer, such as retry.
-type verb struct {
+// jobAction is an action on jobs that the pages offer, such as retry.
+type jobAction struct {
 	Name              string
 	Label             string
 	NeedsConfirmation bool          // the page shows the affected jobs first
@@ -74,57 +74,59 @@ type verb struct {
 // runningStates contains the state of a running job.
 var runningStates = []queue.State{queue.Processing}
 
-// verbs lists the actions in the order in which pages show them.
-var verbs = []verb{
-	{"pause", "Pause", false, runningStates, control.ActionAPI.Pause},
-	{"resume", "Resume", false, runningStates, control.ActionAPI.Resume},
-	{"hold", "Hold", false, queue.VerbHold.ActsIn(), control.ActionAPI.Hold},
-	{"release", "Release", false, queue.VerbRelease.ActsIn(), control.ActionAPI.Release},
-	{"retry", "Retry", false, queue.VerbRetry.ActsIn(),
+// jobActions lists the actions in the order in which pages show them.
+var jobActions = []jobAction{
+	{"pause", "Pause", false, runningStates, control.ActionAPI.PauseJobs},
+	{"resume", "Resume", false, runningStates, control.ActionAPI.ResumeJobs},
+	{"hold", "Hold", false, queue.VerbHold.AffectedStates(), control.ActionAPI.HoldJobs},
+	{"release", "Release", false, queue.VerbRelease.AffectedStates(), control.ActionAPI.ReleaseJobs},
+	{"retry", "Retry", false, queue.VerbRetry.AffectedStates(),
 		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-			return c.Retry(ctx, control.Retry{Selection: p})
+			return c.RetryJobs(ctx, control.RetryParams{Selection: p})
 		}},
-	{"requeue", "Requeue…", true, runningStates, control.ActionAPI.Requeue},
-	{"cancel", "Cancel…", true, slices.Concat(runningStates, queue.VerbCancel.ActsIn()), control.ActionAPI.Cancel},
-	{"rm", "Remove…", true, queue.VerbRemove.ActsIn(),
+	{"requeue", "Requeue…", true, runningStates, control.ActionAPI.RequeueJobs},
+	{"cancel", "Cancel…", true, slices.Concat(runningStates, queue.VerbCancel.AffectedStates()),
+		control.ActionAPI.CancelJobs},
+	{"rm", "Remove…", true, queue.VerbRemove.AffectedStates(),
 		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-			return c.Remove(ctx, control.Remove{Selection: p})
+			return c.RemoveJobs(ctx, control.RemoveParams{Selection: p})
 		}},
 }
 
 // acceptedStateNames returns the names of the states that the action accepts.
-func (v *verb) acceptedStateNames() control.TextList { return queue.StateNames(v.acceptedStates) }
+func (v *jobAction) acceptedStateNames() control.TextList { return queue.StateNames(v.acceptedStates) }
 
-// verbsForJob returns the actions that are useful for a job in its current state.
-func verbsForJob(j control.Job) (jobVerbs []verb) {
+// actionsForJob returns the actions that are useful for a job in its current state.
+func actionsForJob(j control.Job) (actions []jobAction) {
 	useless := "resume"
 	if j.PausedAt != 0 {
 		useless = "pause"
 	}
-	for _, vb := range verbs {
+	for _, vb := range jobActions {
 		if slices.Contains(vb.acceptedStateNames(), j.State) && vb.Name != useless {
-			jobVerbs = append(jobVerbs, vb)
+			actions = append(actions, vb)
 		}
 	}
-	return jobVerbs
+	return actions
 }
 
-// findVerb returns the action with this name. The name comes from a form or a URL and may be invalid.
-func findVerb(name string) (*verb, error) {
-	if i := slices.IndexFunc(verbs, func(vb verb) bool { return vb.Name == name }); i >= 0 {
-		return &verbs[i], nil
+// findJobAction returns the action with this name. The name comes from a form or a URL and may be invalid.
+func findJobAction(actionName string) (*jobAction, error) {
+	if i := slices.IndexFunc(jobActions, func(vb jobAction) bool { return vb.Name == actionName }); i >= 0 {
+		return &jobActions[i], nil
 	}
-	return nil, queue.Invalid("verb",
-		"%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm", queue.Clip(name))
+	return nil, queue.InvalidField("verb",
+		"%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm",
+		queue.ClipForMessage(actionName))
 }
 
-// actOnJob applies an action to the job in the path of the request.
-func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := findVerb(r.PostFormValue("verb"))
+// handleJobAction applies an action to the job in the path of the request.
+func handleJobAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	vb, err := findJobAction(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
-	id := jobIDOf(r.URL)
+	id := jobIDFromURL(r.URL)
 	got, err := vb.apply(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refusals) > 0 {
 		err = queue.Errorf(got.Refusals[0].Code, "%s", refusalText(&got.Refusals[0]))
@@ -137,18 +139,18 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 
 // refusalText returns the reason why the service refused to change a job. The text contains the id of the job.
 func refusalText(r *control.Refusal) string {
-	text := r.Err().Error()
-	if strings.Contains(text, "job "+r.ID) || strings.Contains(text, strconv.Quote(r.ID)) {
+	text := r.AsError().Error()
+	if strings.Contains(text, "job "+r.JobID) || strings.Contains(text, strconv.Quote(r.JobID)) {
 		return text
 	}
-	return "job " + r.ID + ": " + text
+	return "job " + r.JobID + ": " + text
 }
 
 // bulkOutcome is the result of an action on several jobs.
 type bulkOutcome struct {
-	doneCount, refusedCount int
-	matchCount              int // number of selected jobs; set only after a dry run
-	firstRefusal            control.Refusal
+	changedCount, refusedCount int
+	selectedCount              int // number of selected jobs; set only after a dry run
+	firstRefusal               control.Refusal
 }
 
 // addResult adds the result of one API request to the outcome.
@@ -156,18 +158,18 @@ func (o *bulkOutcome) addResult(result *control.BulkResult) {
 	if o.refusedCount == 0 && len(result.Refusals) > 0 {
 		o.firstRefusal = result.Refusals[0]
 	}
-	o.doneCount, o.refusedCount = o.doneCount+len(result.DoneIDs), o.refusedCount+len(result.Refusals)
-	o.matchCount += queue.ValueOr(result.MatchCount, 0)
+	o.changedCount, o.refusedCount = o.changedCount+len(result.ChangedJobIDs), o.refusedCount+len(result.Refusals)
+	o.selectedCount += queue.ValueOr(result.SelectedCount, 0)
 }
 
 // refusalError returns an error about the first job that the service refused to change. It returns nil if the
 // service refused no job.
-func (o *bulkOutcome) refusalError(verbName string) error {
+func (o *bulkOutcome) refusalError(actionName string) error {
 	if o.refusedCount == 0 {
 		return nil
 	}
-	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", verbName,
-		present.JobsText(o.doneCount), o.refusedCount, refusalText(&o.firstRefusal))
+	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", actionName,
+		present.JobCountText(o.changedCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
 // jobPath returns the path of a job's page. Usually the path contains the id. If browsers would change such a
@@ -188,38 +190,38 @@ func attemptPath(id string, attemptNumber int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(attemptNumber)
 }
 
-// applyToAll applies an action to all selected jobs, with several API requests if necessary. It returns an
+// applyActionToSelections applies an action to all selected jobs, with several API requests if necessary. It returns an
 // error if the service refused to change some of the jobs.
-func (v *visitor) applyToAll(
-	ctx context.Context, vb *verb, selections ...control.Selection,
-) (total bulkOutcome, err error) {
+func (v *visitor) applyActionToSelections(
+	ctx context.Context, action *jobAction, selections ...control.Selection,
+) (outcome bulkOutcome, err error) {
 	for _, sel := range selections {
 		for more := true; more; more = sel.Cursor != "" {
-			got, err := vb.apply(v.client, ctx, sel)
+			got, err := action.apply(v.client, ctx, sel)
 			if err != nil {
-				return total, err
+				return outcome, err
 			}
-			total.addResult(&got)
-			sel.Cursor = present.EmptyIfNil(got.Next)
+			outcome.addResult(&got)
+			sel.Cursor = present.EmptyIfNil(got.NextCursor)
 		}
 	}
-	return total, total.refusalError(vb.Name)
+	return outcome, outcome.refusalError(action.Name)
 }
 
-// countSelected returns how many of the selected jobs an action would change.
-func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
-	sel.DryRun = true
-	all, err := v.applyToAll(ctx, vb, sel)
-	return all.matchCount, err
+// countAffectedJobs returns how many of the selected jobs an action would change.
+func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, selection control.Selection) (int, error) {
+	selection.DryRun = true
+	all, err := v.applyActionToSelections(ctx, action, selection)
+	return all.selectedCount, err
 }
 
-// bulkPreview is the page that shows which jobs an action on several jobs would change. It changes nothing.
-var bulkPreview = &view{name: "bulk", navEntry: "jobs", fill: fillBulkPreviewPage}
+// bulkPreviewView is the page that shows which jobs an action on several jobs would change. It changes nothing.
+var bulkPreviewView = &view{templateName: "bulk", navEntry: "jobs", fillPage: fillBulkPreviewPage}
 
-// fillBulkPreviewPage fills the page bulkPreview.
+// fillBulkPreviewPage fills the page bulkPreviewView.
 func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
-	vb, err := findVerb(q.Get("verb"))
+	vb, err := findJobAction(q.Get("verb"))
 	if err != nil {
 		return err
 	}
@@ -228,22 +230,22 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 		return err
 	}
 	p.Title, p.CLICommand = strings.TrimSuffix(vb.Label, "…"), "queuectl "+vb.Name+" ID… --dry-run"
-	n, err := v.countSelected(ctx, vb, sel)
+	n, err := v.countAffectedJobs(ctx, vb, sel)
 	if err != nil {
 		return err
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
 		params := f.listRequest()
-		params.State, params.Limit = sel.State, previewRows
-		list, err := v.client.List(ctx, params)
+		params.States, params.PageSize = sel.States, maxPreviewRows
+		list, err := v.client.ListJobs(ctx, params)
 		if err != nil {
 			return err
 		}
 		sample = list.Jobs
 	}
-	for _, id := range sel.IDs[:min(len(sel.IDs), previewRows)] {
-		d, err := v.client.Show(ctx, control.Show{ID: control.JobID(id), WithoutEnv: true})
+	for _, id := range sel.IDs[:min(len(sel.IDs), maxPreviewRows)] {
+		d, err := v.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id), HideEnv: true})
 		if err != nil {
 			return err
 		}
@@ -251,13 +253,14 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 	}
 	again := q.Has("n")
 	q.Del("n")
-	p.Content = previewData{preview: preview{p.Title, int64(n), int64(max(0, len(sel.IDs)-n)), again, sample},
+	p.Content = bulkPreviewData{actionPreview: actionPreview{p.Title, int64(n), int64(max(0, len(sel.IDs)-n)), again,
+		sample},
 		AcceptedStates: strings.Join(vb.acceptedStateNames(), ", "), Fields: q, BackPath: f.listPath()}
 	return nil
 }
 
-// preview is the data that the pages bulkPreview and deadPreview have in common.
-type preview struct {
+// actionPreview is the data that the pages bulkPreviewView and deadPreviewView have in common.
+type actionPreview struct {
 	Label           string // name of the action
 	AffectedCount   int64  // number of jobs that the action would change
 	UnaffectedCount int64  // number of selected jobs that it would not change
@@ -265,18 +268,18 @@ type preview struct {
 	Jobs            []control.Job
 }
 
-// previewData is the data of the page bulkPreview.
-type previewData struct {
-	preview
+// bulkPreviewData is the data of the page bulkPreviewView.
+type bulkPreviewData struct {
+	actionPreview
 	AcceptedStates string     // names of the states that the action accepts
 	Fields         url.Values // hidden fields of the form
 	BackPath       string     // path of the list of jobs, to which the page links
 }
 
-// actOnMany applies an action to the jobs that a preview has shown. If more jobs match the filter now, it
+// handleBulkAction applies an action to the jobs that a preview has shown. If more jobs match the filter now, it
 // changes nothing and sends the browser to a new preview.
-func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := findVerb(r.PostFormValue("verb"))
+func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	vb, err := findJobAction(r.PostFormValue("verb"))
 	if err != nil {
 		return "", err
 	}
@@ -287,10 +290,10 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
 		n, err := strconv.Atoi(shown)
 		if err != nil {
-			return "", queue.Invalid("n", "the form does not say how many jobs the preview showed (%q); open the preview "+
-				"again", queue.Clip(shown))
+			return "", queue.InvalidField("n", "the form does not say how many jobs the preview showed (%q); open the preview "+
+				"again", queue.ClipForMessage(shown))
 		}
-		now, err := v.countSelected(ctx, vb, sel)
+		now, err := v.countAffectedJobs(ctx, vb, sel)
 		if err != nil {
 			return "", err
 		}
@@ -301,7 +304,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			return "/bulk?" + q.Encode(), nil
 		}
 	}
-	all, err := v.applyToAll(ctx, vb, sel)
+	all, err := v.applyActionToSelections(ctx, vb, sel)
 	if err != nil {
 		return "", err
 	}
@@ -310,23 +313,23 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	q := f.Query()
 	q.Set("did", vb.Name)
-	q.Set("n", strconv.Itoa(all.doneCount))
+	q.Set("n", strconv.Itoa(all.changedCount))
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errNoSuchCause is the error for a cause of death with which no job has died.
-var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
+// errUnknownDeathCause is the error for a cause of death with which no job has died.
+var errUnknownDeathCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
 // changeableDeadJobs returns the jobs with the cause of death c that the visitor may change, and the number of
 // jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(
-	ctx context.Context, p *page, c deathCause,
+	ctx context.Context, p *page, cause deathCause,
 ) (changeable []control.Job, unchangeableCount int, err error) {
-	jobs, _, err := v.deadJobs(ctx, c)
+	jobs, _, err := v.listDeadJobs(ctx, cause)
 	for _, j := range jobs {
 		switch {
-		case !c.matches(j.deathCause):
+		case !cause.matches(j.deathCause):
 		case p.Owns(j.Job):
 			changeable = append(changeable, j.Job)
 		default:
@@ -334,18 +337,18 @@ func (v *visitor) changeableDeadJobs(
 		}
 	}
 	if err == nil && len(changeable)+unchangeableCount == 0 {
-		err = errNoSuchCause
+		err = errUnknownDeathCause
 	}
 	return changeable, unchangeableCount, err
 }
 
-// deadPreview is the page that shows which dead jobs the action retry or rm would change. It changes nothing.
-var deadPreview = &view{name: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
-	fill: fillDeadPreviewPage}
+// deadPreviewView is the page that shows which dead jobs the action retry or rm would change. It changes nothing.
+var deadPreviewView = &view{templateName: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
+	fillPage: fillDeadPreviewPage}
 
-// fillDeadPreviewPage fills the page deadPreview.
+// fillDeadPreviewPage fills the page deadPreviewView.
 func fillDeadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	vb, err := findDeadVerb(u)
+	vb, err := findDeadJobsAction(u)
 	if err != nil {
 		return err
 	}
@@ -358,22 +361,22 @@ func fillDeadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 	if err != nil {
 		return err
 	}
-	p.Content = previewDeadData{preview{p.Title, int64(len(jobs)), int64(others), u.Query().Has("again"),
-		jobs[:min(len(jobs), previewRows)]}, vb.Name, c, digestOf(jobs)}
+	p.Content = deadPreviewData{actionPreview{p.Title, int64(len(jobs)), int64(others), u.Query().Has("again"),
+		jobs[:min(len(jobs), maxPreviewRows)]}, vb.Name, c, jobListDigest(jobs)}
 	return nil
 }
 
-// previewDeadData is the data of the page deadPreview.
-type previewDeadData struct {
-	preview
+// deadPreviewData is the data of the page deadPreviewView.
+type deadPreviewData struct {
+	actionPreview
 	Verb       string // name of the action in requests
 	Cause      deathCause
-	JobsDigest string // digest of the jobs; see digestOf
+	JobsDigest string // digest of the jobs; see jobListDigest
 }
 
-// digestOf returns a hash that identifies a list of jobs. actOnDead uses it to notice that the list has
+// jobListDigest returns a hash that identifies a list of jobs. handleDeadJobsAction uses it to notice that the list has
 // changed.
-func digestOf(jobs []control.Job) string {
+func jobListDigest(jobs []control.Job) string {
 	sum := sha256.New()
 	for _, j := range jobs {
 		fmt.Fprintf(sum, "%d %s\n", j.Seq, j.ID)
@@ -381,23 +384,23 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// findDeadVerb returns the action in the path of a request. Only retry and rm are valid.
-func findDeadVerb(u *url.URL) (*verb, error) {
+// findDeadJobsAction returns the action in the path of a request. Only retry and rm are valid.
+func findDeadJobsAction(u *url.URL) (*jobAction, error) {
 	name := strings.TrimPrefix(u.Path, "/dead/")
 	if name != "retry" && name != "rm" {
-		return nil, noPageError(u.Path)
+		return nil, pageNotFoundError(u.Path)
 	}
-	return findVerb(name)
+	return findJobAction(name)
 }
 
-// actOnDead applies an action to the dead jobs with one cause, or to one of them. Before it removes jobs, it
+// handleDeadJobsAction applies an action to the dead jobs with one cause, or to one of them. Before it removes jobs, it
 // checks that they are those in the preview; otherwise it sends the browser to a new preview.
-func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := findDeadVerb(r.URL)
+func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+	vb, err := findDeadJobsAction(r.URL)
 	if err != nil {
 		return "", err
 	}
-	p := page{Token: v.token}
+	p := page{Token: v.formToken}
 	if err := v.setUserAndRight(ctx, &p); err != nil {
 		return "", err
 	}
@@ -412,66 +415,67 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	}
 	one := false
 	if vb.Name == "retry" {
-		params := control.DLQRetry{}
+		params := control.DeadJobRetryParams{}
 		if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
 			d, err := queue.ParseDuration(text)
 			if err != nil {
-				return "", queue.Invalid("timeout", "%v", err)
+				return "", queue.InvalidField("timeout", "%v", err)
 			}
-			params.Timeout = new(control.Duration(d))
+			params.NewTimeout = new(control.Duration(d))
 		}
-		vb = &verb{Name: vb.Name, apply: func(_ control.ActionAPI, ctx context.Context,
+		vb = &jobAction{Name: vb.Name, apply: func(_ control.ActionAPI, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
 			params.IDs = p.IDs
-			return v.client.DLQRetry(ctx, params)
+			return v.client.RetryDeadJobs(ctx, params)
 		}}
 		if one = r.PostFormValue("n") == "1"; one {
 			ids = ids[:min(len(ids), 1)]
 		}
-	} else if r.PostFormValue("shown") != digestOf(jobs) {
+	} else if r.PostFormValue("shown") != jobListDigest(jobs) {
 		return c.Path(r.URL.Path) + "&again=", nil
 	}
 	var selections []control.Selection
-	for part := range slices.Chunk(ids, control.MaxSelectedPerRequest) {
+	for part := range slices.Chunk(ids, control.MaxJobsPerSelection) {
 		selections = append(selections, control.Selection{IDs: part})
 	}
-	all, err := v.applyToAll(ctx, vb, selections...)
+	all, err := v.applyActionToSelections(ctx, vb, selections...)
 	if err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {
 		return jobPath(ids[0]), nil
 	}
-	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.doneCount)}}.Encode(), nil
+	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.changedCount)}}.Encode(), nil
 }
 
-// scaleWorkers handles a form that sets the number of workers.
-func scaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, error) {
+// handleScaleWorkers handles a form that sets the number of workers.
+func handleScaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
-		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number from 0 to 4096",
-			queue.Clip(r.PostFormValue("n")))
+		return "", queue.InvalidField("n", "%q is not a number of workers; give a whole number from 0 to 4096",
+			queue.ClipForMessage(r.PostFormValue("n")))
 	}
-	_, err = v.client.WorkerScale(ctx, control.WorkerScale{Count: n})
+	_, err = v.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: n})
 	return "/workers", err
 }
 
-// changeQueue handles a form that pauses or resumes a queue.
-func changeQueue(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
+// handleQueueAction handles a form that pauses or resumes a queue.
+func handleQueueAction(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
 	name := r.PostFormValue("queue")
 	switch r.PostFormValue("verb") {
 	case "pause":
-		_, err = v.client.QueuePause(ctx, control.QueuePause{Name: name, Reason: r.PostFormValue("reason")})
+		_, err = v.client.QueuePause(ctx, control.QueuePauseParams{Name: name, Reason: r.PostFormValue("reason")})
 	case "resume":
 		_, err = v.client.QueueResume(ctx, control.QueueResumeParams{Name: name})
 	default:
-		err = queue.Invalid("verb", "%q is not an action; use pause or resume", queue.Clip(r.PostFormValue("verb")))
+		err = queue.InvalidField("verb", "%q is not an action; use pause or resume",
+			queue.ClipForMessage(r.PostFormValue("verb")))
 	}
 	return "/", err
 }
 
-// changeSchedule handles a form that pauses, resumes or runs a schedule.
-func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
+// handleScheduleAction handles a form that pauses, resumes or runs a schedule.
+func handleScheduleAction(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
 	name := control.ScheduleNameParams{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
@@ -481,10 +485,10 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (redirectP
 	case "run":
 		var enqueued control.EnqueueResult
 		if enqueued, err = v.client.ScheduleRun(ctx, name); err == nil {
-			return jobPath(enqueued.ID), nil
+			return jobPath(enqueued.JobID), nil
 		}
 	default:
-		err = queue.Invalid("verb", "%q is not an action; use pause, resume or run", queue.Clip(verb))
+		err = queue.InvalidField("verb", "%q is not an action; use pause, resume or run", queue.ClipForMessage(verb))
 	}
 	return "/schedules", err
 }

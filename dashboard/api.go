@@ -17,7 +17,7 @@ import (
 )
 
 // httpStatuses maps error codes to HTTP statuses. All other codes have the status 500.
-var httpStatuses = map[queue.Code]int{
+var httpStatuses = map[queue.ErrorCode]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
 	queue.CodeUnsupported: http.StatusNotFound,
@@ -49,7 +49,7 @@ func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 // replyErrorStatus is like replyError, but the caller chooses the HTTP status. err must be a *queue.Error.
 func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
-		s.replyMessage(w, r, status, err)
+		s.replyErrorPage(w, r, status, err)
 		return
 	}
 	e, _ := errors.AsType[*queue.Error](err) // callers pass a *queue.Error
@@ -66,15 +66,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// serveMethod replies with the result of an API method that changes nothing. The query of the URL contains the
+// serveAPIMethod replies with the result of an API method that changes nothing. The query of the URL contains the
 // parameters of the method.
-func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (s *Server) serveAPIMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.ReadOnlyMethod(r.PathValue("method"))
 	if m == nil {
 		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them",
-			queue.Clip(r.PathValue("method")))
+			queue.ClipForMessage(r.PathValue("method")))
 	}
-	params, err := control.QueryParams(m, r.URL.Query())
+	params, err := control.ParamsFromQuery(m, r.URL.Query())
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := checkParamNames(r.URL.Query()); err != nil {
 		return err
 	}
-	screen, err := v.client.Screen(r.Context(), control.ScreenParams{Rows: overviewRows})
+	screen, err := v.client.ReadScreen(r.Context(), control.ScreenParams{JobsPerSection: maxOverviewRows})
 	if err != nil {
 		return err
 	}
@@ -110,22 +110,22 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 }
 
 // If an event stream has no events, it sends a comment every heartbeatInterval. The first comment comes after
-// firstCommentDelay, so that the browser soon knows that the connection works.
+// firstHeartbeatDelay, so that the browser soon knows that the connection works.
 const (
-	heartbeatInterval = 15 * time.Second
-	firstCommentDelay = 100 * time.Millisecond
+	heartbeatInterval   = 15 * time.Second
+	firstHeartbeatDelay = 100 * time.Millisecond
 )
 
 // serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the
 // event with the number in the parameter "since" or, if a browser reconnects, after the last event that the
 // browser has received. If the client accepts no data for sendTimeout, the stream ends.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := cancelOnClose(r)
+	r, end := cancelOnServerClose(r)
 	defer end()
 	if err := checkParamNames(r.URL.Query(), "since"); err != nil {
 		return err
 	}
-	p := control.Events{Follow: true}
+	p := control.EventsParams{Follow: true}
 	since := r.URL.Query().Get("since")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		since = last
@@ -133,19 +133,20 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	if since != "" {
 		n, err := strconv.ParseInt(since, 10, 64)
 		if err != nil || n < 0 {
-			return queue.Invalid("since", "%q is not an event number; use a whole number, 0 or more", queue.Clip(since))
+			return queue.InvalidField("since", "%q is not an event number; use a whole number, 0 or more",
+				queue.ClipForMessage(since))
 		}
-		p.Since = &n
+		p.AfterSeq = &n
 	}
 	started := false
-	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
+	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
 	say := func(text string) error {
 		started = true
 		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
 	go func() { // this goroutine ends when the request ends
-		_, err := v.client.Events(r.Context(), p, func(e control.Event) error {
+		_, err := v.client.StreamEvents(r.Context(), p, func(e control.Event) error {
 			select {
 			case pieces <- e:
 				return nil
@@ -159,11 +160,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	client := s.clientOf(v) // v.client is busy with the events
+	client := s.newVisitorClient(v) // v.client is busy with the events
 	defer client.Close()
-	poll := time.NewTicker(tickInterval)
+	poll := time.NewTicker(tickEventInterval)
 	defer poll.Stop()
-	idle := time.NewTimer(firstCommentDelay)
+	idle := time.NewTimer(firstHeartbeatDelay)
 	defer idle.Stop()
 	for err == nil {
 		select {

@@ -14,53 +14,56 @@ import (
 
 // Config contains the address of the web page and the rules for access to it.
 type Config struct {
-	Listen           string   // ADDRESS:PORT or unix:PATH; "" turns the page off
+	ListenAddress    string   // ADDRESS:PORT or unix:PATH; "" turns the page off
 	ExtraHosts       []string // accepted host names, in addition to the loopback names
 	AnonymousRead    bool     // local clients without a session get the right "read"
 	AnonymousMetrics bool     // local clients without a session may read the metrics
-	TLSCert          string   // path of the certificate; "" means no TLS
-	TLSKey           string
-	BehindProxy      bool // a reverse proxy terminates TLS and forwards the requests
+	TLSCertPath      string   // path of the certificate; "" means no TLS
+	TLSKeyPath       string
+	BehindTLSProxy   bool // a reverse proxy terminates TLS and forwards the requests
 }
 
 // Check returns an error if the configuration is invalid. If other machines can reach the page, it needs TLS
 // and host names. The error is a *queue.Error with CodeInvalid, and it names the setting.
 func (c *Config) Check() error {
-	if c.Listen == "" {
+	if c.ListenAddress == "" {
 		return nil
 	}
-	path, unix := strings.CutPrefix(c.Listen, "unix:")
+	path, unix := strings.CutPrefix(c.ListenAddress, "unix:")
 	switch {
 	case unix && !filepath.IsAbs(path):
-		return queue.Invalid("web.listen", "%q is not an absolute path; give unix:/PATH", queue.Clip(c.Listen))
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return queue.Invalid("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
-	case c.TLSCert != "" && c.BehindProxy:
-		return queue.Invalid("web.tls", `the value "proxy" means that the proxy has the certificate; unset the settings `+
-			"web.tls_cert and web.tls_key")
+		return queue.InvalidField("web.listen", "%q is not an absolute path; give unix:/PATH",
+			queue.ClipForMessage(c.ListenAddress))
+	case (c.TLSCertPath == "") != (c.TLSKeyPath == ""):
+		return queue.InvalidField("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
+	case c.TLSCertPath != "" && c.BehindTLSProxy:
+		return queue.InvalidField("web.tls",
+			`the value "proxy" means that the proxy has the certificate; unset the settings `+
+				"web.tls_cert and web.tls_key")
 	case unix:
 		return nil
 	}
-	addr, err := netip.ParseAddrPort(c.Listen)
+	addr, err := netip.ParseAddrPort(c.ListenAddress)
 	switch {
 	case err != nil:
-		return queue.Invalid("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH",
-			queue.Clip(c.Listen))
+		return queue.InvalidField("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH",
+			queue.ClipForMessage(c.ListenAddress))
 	case addr.Addr().Unmap().IsLoopback():
 		return nil
-	case c.TLSCert == "" && !c.BehindProxy:
-		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and "+
-			"TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))
+	case c.TLSCertPath == "" && !c.BehindTLSProxy:
+		return queue.InvalidField("web.listen",
+			"%s is reachable from other machines, so it needs the setting web.hosts, and "+
+				"TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.ClipForMessage(c.ListenAddress))
 	case len(c.ExtraHosts) == 0:
-		return queue.Invalid("web.hosts", "is missing; list the host names under which browsers open the page at %s",
-			queue.Clip(c.Listen))
+		return queue.InvalidField("web.hosts", "is missing; list the host names under which browsers open the page at %s",
+			queue.ClipForMessage(c.ListenAddress))
 	}
 	return nil
 }
 
-// hasHost reports whether browsers may open the page under a host name. All names below localhost are accepted,
+// acceptsHost reports whether browsers may open the page under a host name. All names below localhost are accepted,
 // because they always belong to this machine (RFC 6761, section 6.3).
-func (c *Config) hasHost(host string) bool {
+func (c *Config) acceptsHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.ExtraHosts, host):
 		return true
@@ -69,9 +72,9 @@ func (c *Config) hasHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// isValidHost reports whether a Host header has a valid form: a name or an address, optionally followed by a
+// isValidHostHeader reports whether a Host header has a valid form: a name or an address, optionally followed by a
 // port (RFC 3986, section 3.2).
-func isValidHost(hostHeader string) bool {
+func isValidHostHeader(hostHeader string) bool {
 	host, port := hostHeader, ""
 	if at := strings.LastIndexByte(hostHeader, ':'); at > strings.LastIndexByte(hostHeader, ']') {
 		host, port = hostHeader[:at], hostHeader[at+1:]
@@ -80,8 +83,8 @@ func isValidHost(hostHeader string) bool {
 	return host != "" && (port == "" || err == nil) && (host[0] == '[') == strings.Contains(host, ":")
 }
 
-// hostOf returns the host name in a request, without the port.
-func hostOf(r *http.Request) string {
+// requestHostName returns the host name in a request, without the port.
+func requestHostName(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host

@@ -16,11 +16,11 @@ import (
 // These constants limit the connections of the web page. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is the minimum time before a new connection may be closed to make room for others. In
+	// unidentifiedConnGrace is the minimum time before a new connection may be closed to make room for others. In
 	// this time, the server can read the first request. During a flood, further connections wait in the kernel.
-	unidentifiedGrace  = 100 * time.Millisecond
-	maxIdentifiedConns = 1024                // maximum number of connections with a known visitor
-	maxUserConns       = maxUserReaders + 40 // maximum number of identified connections of one user
+	unidentifiedConnGrace = 100 * time.Millisecond
+	maxIdentifiedConns    = 1024                    // maximum number of connections with a known visitor
+	maxUserConns          = maxUserPageReaders + 40 // maximum number of identified connections of one user
 )
 
 // connLimiter limits the connections of the web page, so that no client can keep others out. A connection is
@@ -28,15 +28,16 @@ const (
 // connections, the oldest of them is closed. If there are too many identified connections, the oldest one of
 // the user with the most connections is closed. The methods are safe for concurrent use.
 type connLimiter struct {
-	mu                sync.Mutex
-	unidentifiedConns list.List     // unidentified *pageConn, oldest first; guarded by mu
-	identifiedConns   list.List     // identified *pageConn, oldest first; guarded by mu
-	userLimiter       *fair.Limiter // counts and limits the identified connections of each user
-	slotFreed         chan struct{} // receives a value when a connection leaves unidentifiedConns
+	mu                    sync.Mutex
+	unidentifiedConns     list.List     // unidentified *pageConn, oldest first; guarded by mu
+	identifiedConns       list.List     // identified *pageConn, oldest first; guarded by mu
+	userConnLimiter       *fair.Limiter // counts and limits the identified connections of each user
+	unidentifiedSlotFreed chan struct{} // receives a value when a connection leaves unidentifiedConns
 }
 
 func newConnLimiter() *connLimiter {
-	return &connLimiter{userLimiter: fair.NewLimiter(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
+	return &connLimiter{userConnLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserConns}),
+		unidentifiedSlotFreed: make(chan struct{}, 1)}
 }
 
 // pageConn is a connection of the web page.
@@ -50,16 +51,16 @@ type pageConn struct {
 	acceptedAt     time.Time
 	uid            int // user of the connection, if it is identified
 
-	writeMu sync.Mutex
-	buffer  *bytes.Buffer // collects the written bytes during batchWrites, else nil; guarded by writeMu
+	writeMu     sync.Mutex
+	batchBuffer *bytes.Buffer // collects the written bytes during batchWrites, else nil; guarded by writeMu
 }
 
 // Write implements net.Conn.
 func (c *pageConn) Write(p []byte) (int, error) {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	if c.buffer != nil {
-		return c.buffer.Write(p)
+	if c.batchBuffer != nil {
+		return c.batchBuffer.Write(p)
 	}
 	return c.Conn.Write(p)
 }
@@ -69,12 +70,12 @@ func (c *pageConn) Write(p []byte) (int, error) {
 func (c *pageConn) batchWrites(write func() error) error {
 	all := new(bytes.Buffer)
 	c.writeMu.Lock()
-	c.buffer = all
+	c.batchBuffer = all
 	c.writeMu.Unlock()
 	err := write()
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	c.buffer = nil
+	c.batchBuffer = nil
 	if all.Len() > 0 {
 		_, failed := c.Conn.Write(all.Bytes())
 		err = errors.Join(err, failed)
@@ -100,13 +101,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 }
 
 // admit adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits
-// until the oldest of them has had unidentifiedGrace, and closes it.
+// until the oldest of them has had unidentifiedConnGrace, and closes it.
 func (l *connLimiter) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
 	for l.unidentifiedConns.Len() >= maxUnidentifiedConns {
 		oldest := l.unidentifiedConns.Front().Value.(*pageConn)
-		wait := unidentifiedGrace - time.Since(oldest.acceptedAt)
+		wait := unidentifiedConnGrace - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
 			victim = oldest
 			l.removeLocked(victim)
@@ -115,7 +116,7 @@ func (l *connLimiter) admit(c *pageConn) {
 		l.mu.Unlock()
 		select {
 		case <-time.After(wait):
-		case <-l.slotFreed:
+		case <-l.unidentifiedSlotFreed:
 		}
 		l.mu.Lock()
 	}
@@ -134,9 +135,9 @@ func (l *connLimiter) removeLocked(c *pageConn) {
 	}
 	c.containingList.Remove(c.listElement)
 	if c.containingList == &l.unidentifiedConns {
-		queue.TrySend(l.slotFreed, struct{}{})
+		queue.TrySend(l.unidentifiedSlotFreed, struct{}{})
 	} else {
-		l.userLimiter.Release(fair.Request{User: c.uid})
+		l.userConnLimiter.Release(fair.Request{UserID: c.uid})
 	}
 	c.containingList, c.listElement = nil, nil
 }
@@ -149,9 +150,9 @@ func (c *pageConn) Close() error {
 	return c.Conn.Close()
 }
 
-// identify records which user a connection belongs to. It returns an error if the user has too many
+// setConnUser records which user a connection belongs to. It returns an error if the user has too many
 // connections.
-func (l *connLimiter) identify(c *pageConn, uid int) error {
+func (l *connLimiter) setConnUser(c *pageConn, uid int) error {
 	l.mu.Lock()
 	var victim *pageConn
 	defer func() {
@@ -165,7 +166,7 @@ func (l *connLimiter) identify(c *pageConn, uid int) error {
 		// been a request of another user.
 		return nil
 	}
-	if !l.userLimiter.TryAcquire(fair.Request{User: uid}) {
+	if !l.userConnLimiter.TryAcquire(fair.Request{UserID: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
@@ -184,7 +185,7 @@ func (l *connLimiter) oldestOfBusiestUserLocked() (oldest *pageConn) {
 	most := int64(0)
 	for e := l.identifiedConns.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*pageConn)
-		if n := l.userLimiter.InUse(c.uid, 0); n > most {
+		if n := l.userConnLimiter.InUse(c.uid, 0); n > most {
 			oldest, most = c, n
 		}
 	}
@@ -194,7 +195,7 @@ func (l *connLimiter) oldestOfBusiestUserLocked() (oldest *pageConn) {
 // connKey is the key of the connection in the context of a request.
 type connKey struct{}
 
-// withConn returns a context for the requests on a connection. connOf gets the connection from this context.
+// withConn returns a context for the requests on a connection. connFromContext gets the connection from this context.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secured.NetConn()
@@ -202,8 +203,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection from the context of a request.
-func connOf(ctx context.Context) *pageConn {
+// connFromContext returns the connection from the context of a request.
+func connFromContext(ctx context.Context) *pageConn {
 	c, _ := ctx.Value(connKey{}).(*pageConn) // every connection of the server has this type
 	return c
 }

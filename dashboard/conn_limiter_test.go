@@ -14,11 +14,11 @@ import (
 // A new connection is admitted even if the limit is reached. If too many connections are unidentified, that is,
 // if no request has shown their user, the oldest of them is closed. If too many are identified, the oldest
 // connection of the user with the most connections is closed.
-func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
-	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
+func TestFullConnLimiterAdmitsNewConnections(t *testing.T) {
+	synctest.Test(t, testFullConnLimiterAdmitsNewConnections)
 }
 
-func testFullConnLimitAdmitsNewConnections(t *testing.T) {
+func testFullConnLimiterAdmitsNewConnections(t *testing.T) {
 	d := newConnLimiter()
 	come := func() (*pageConn, net.Conn) {
 		server, client := net.Pipe()
@@ -35,7 +35,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	enter := func(uid int) *pageConn {
 		t.Helper()
 		c, _ := come()
-		if err := d.identify(connOf(withConn(context.Background(), c)), uid); err != nil {
+		if err := d.setConnUser(connFromContext(withConn(context.Background(), c)), uid); err != nil {
 			t.Fatalf("user %d is refused: %v", uid, err)
 		}
 		return c
@@ -55,7 +55,7 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 		enter(8)
 	}
 	c, _ := come()
-	if err := d.identify(connOf(withConn(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
+	if err := d.setConnUser(connFromContext(withConn(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("identify of one connection too many returned %v", err)
 	}
 	for range maxIdentifiedConns - maxUserConns - 1 {
@@ -71,14 +71,14 @@ func testFullConnLimitAdmitsNewConnections(t *testing.T) {
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.userLimiter.InUse(7, 0) != 1 {
+	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.userConnLimiter.InUse(7, 0) != 1 {
 		t.Errorf("after one connection was closed, %d connections are identified", d.identifiedConns.Len())
 	}
 }
 
 // During a flood of connections, each connection stays open long enough for the server to read a first request.
 // Further connections wait.
-func TestNewConnectionOutlivesFlood(t *testing.T) {
+func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newConnLimiter()
 		come := func() *pageConn {
@@ -95,20 +95,21 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 		}
 		flooded := make(chan *pageConn)
 		go func() { flooded <- come() }()
-		time.Sleep(unidentifiedGrace - time.Millisecond)
+		time.Sleep(unidentifiedConnGrace - time.Millisecond)
 		synctest.Wait()
 		if visitor.containingList == nil {
 			t.Fatal("the connection was closed within unidentifiedGrace")
 		}
-		if err := d.identify(visitor, 7); err != nil { // the server has read the request
+		if err := d.setConnUser(visitor, 7); err != nil { // the server has read the request
 			t.Fatal(err)
 		}
-		if <-flooded; time.Since(begun) >= unidentifiedGrace {
+		if <-flooded; time.Since(begun) >= unidentifiedConnGrace {
 			t.Errorf("the next connection waited %v although another one had been closed", time.Since(begun))
 		}
 		come()
-		if time.Since(begun) != unidentifiedGrace || visitor.containingList == nil {
-			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), unidentifiedGrace,
+		if time.Since(begun) != unidentifiedConnGrace || visitor.containingList == nil {
+			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun),
+				unidentifiedConnGrace,
 				visitor.containingList == nil)
 		}
 	})
@@ -117,16 +118,16 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 // countingConn is a connection that counts the writes.
 type countingConn struct {
 	net.Conn
-	writes int
+	writeCount int
 }
 
 func (c *countingConn) Write(p []byte) (int, error) {
-	c.writes++
+	c.writeCount++
 	return len(p), nil
 }
 
 // The server sends an event with a single write, because several writes would wake the browser several times.
-func TestAnEventIsOneWrite(t *testing.T) {
+func TestServerSentEventIsOneWrite(t *testing.T) {
 	conn := &countingConn{}
 	c := &pageConn{Conn: conn, limiter: newConnLimiter()}
 	err := c.batchWrites(func() error {
@@ -137,10 +138,10 @@ func TestAnEventIsOneWrite(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || conn.writes != 1 {
-		t.Errorf("the event took %d writes, %v", conn.writes, err)
+	if err != nil || conn.writeCount != 1 {
+		t.Errorf("the event took %d writes, %v", conn.writeCount, err)
 	}
-	if _, err := c.Write([]byte("more")); err != nil || conn.writes != 2 {
-		t.Errorf("a write after the event took %d writes, %v", conn.writes-1, err)
+	if _, err := c.Write([]byte("more")); err != nil || conn.writeCount != 2 {
+		t.Errorf("a write after the event took %d writes, %v", conn.writeCount-1, err)
 	}
 }

@@ -20,16 +20,16 @@ import (
 
 // These constants limit the grouping, because users can choose commands and errors of any length.
 const (
-	maxDeadJobs       = 5000 // maximum number of dead jobs that are read, newest first
-	maxShownGroups    = 50   // maximum number of groups that are shown
-	maxErrorTextBytes = 200  // maximum length of an error in bytes
-	maxCauseTextBytes = 256  // maximum length of a command or program in a cause, in bytes
+	maxDeadJobs          = 5000 // maximum number of dead jobs that are read, newest first
+	maxShownDeathGroups  = 50   // maximum number of groups that are shown
+	maxDeathErrorBytes   = 200  // maximum length of an error in bytes
+	maxCauseCommandBytes = 256  // maximum length of a command or program in a cause, in bytes
 
 	maxShownCommandBytes = 4 << 10 // maximum length of a command in a list of jobs, in bytes
 )
 
-// causeFields contains the names of the parameters, in URLs and forms, that describe a cause of death.
-var causeFields = []string{"error", "command", "program"}
+// deathCauseParams contains the names of the parameters, in URLs and forms, that describe a cause of death.
+var deathCauseParams = []string{"error", "command", "program"}
 
 // deathCause is a cause of death: the error, and the command or the program, of dead jobs. A field that is ""
 // matches every job.
@@ -37,11 +37,11 @@ type deathCause struct{ Error, Command, Program string }
 
 // deathCauseOf returns the cause of a job's death, with all fields set.
 func deathCauseOf(j *control.Job) deathCause {
-	c := deathCause{Error: queue.ClipJSON(present.ErrorText(j), maxErrorTextBytes),
-		Command: queue.ClipJSON(present.CommandText(j.Command), maxCauseTextBytes)}
+	c := deathCause{Error: queue.ClipJSON(present.JobErrorText(j), maxDeathErrorBytes),
+		Command: queue.ClipJSON(present.CommandOrHidden(j.Command), maxCauseCommandBytes)}
 	words := strings.Fields(c.Command)
 	if len(j.Argv) > 0 {
-		words = []string{queue.ClipJSON(j.Argv[0], maxCauseTextBytes)}
+		words = []string{queue.ClipJSON(j.Argv[0], maxCauseCommandBytes)}
 	}
 	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment variables, such as A=1
 		words = words[1:]
@@ -75,7 +75,7 @@ func (c deathCause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
 		if text != "" {
-			values.Set(causeFields[i], text)
+			values.Set(deathCauseParams[i], text)
 		}
 	}
 	return page + "?" + values.Encode()
@@ -101,18 +101,19 @@ type deadGroup struct {
 	FirstAt, LastAt control.Time // when the first and the last of these jobs died
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
-// Commands may be large, so only the first listRows jobs with the cause detailedCause keep theirs.
-func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool, err error) {
+// listDeadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
+// Commands may be large, so only the first maxListRows jobs with the cause detailedCause keep theirs.
+func (v *visitor) listDeadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool,
+	err error) {
 	withCommand := 0
-	for params := (control.DLQList{}); ; {
-		page, err := v.client.DLQList(ctx, params)
+	for params := (control.DeadJobListParams{}); ; {
+		page, err := v.client.ListDeadJobs(ctx, params)
 		if err != nil {
 			return nil, false, err
 		}
 		for _, j := range page.Jobs {
 			d := deadJob{j, deathCauseOf(&j)}
-			if detailedCause.matches(d.deathCause) && withCommand < listRows {
+			if detailedCause.matches(d.deathCause) && withCommand < maxListRows {
 				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, maxShownCommandBytes), nil
 			} else {
@@ -121,28 +122,28 @@ func (v *visitor) deadJobs(ctx context.Context, detailedCause deathCause) (jobs 
 			}
 			jobs = append(jobs, d)
 		}
-		if page.Next == nil || len(jobs) >= maxDeadJobs {
-			return jobs, page.Next != nil, nil
+		if page.NextCursor == nil || len(jobs) >= maxDeadJobs {
+			return jobs, page.NextCursor != nil, nil
 		}
-		params.Cursor = *page.Next
+		params.Cursor = *page.NextCursor
 	}
 }
 
-// groupDead groups dead jobs by the cause of their death. The largest group comes first.
-func groupDead(jobs []deadJob) []*deadGroup {
-	groups := groupByCause(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
-	if len(groups) > maxShownGroups {
-		groups = groupByCause(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Program: c.Program} })
+// groupDeadJobs groups dead jobs by the cause of their death. The largest group comes first.
+func groupDeadJobs(jobs []deadJob) []*deadGroup {
+	groups := groupDeadByKey(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
+	if len(groups) > maxShownDeathGroups {
+		groups = groupDeadByKey(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Program: c.Program} })
 	}
 	slices.SortStableFunc(groups, func(a, b *deadGroup) int { return len(b.Jobs) - len(a.Jobs) })
 	return groups
 }
 
-// groupByCause groups the dead jobs for whose causes the function causeKey returns the same value.
-func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups []*deadGroup) {
+// groupDeadByKey groups the dead jobs for whose causes the function groupKey returns the same value.
+func groupDeadByKey(jobs []deadJob, groupKey func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {
-		k := causeKey(j.deathCause)
+		k := groupKey(j.deathCause)
 		g := found[k]
 		if g == nil {
 			g = &deadGroup{deathCause: k, LastAt: j.FinishedAt}
@@ -161,16 +162,16 @@ func groupByCause(jobs []deadJob, causeKey func(deathCause) deathCause) (groups 
 func fillDeadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	opened := parseDeathCause(q.Get)
-	jobs, more, err := v.deadJobs(ctx, opened)
-	groups := groupDead(jobs)
-	main := deadData{GroupCount: int64(len(groups)), Groups: groups[:min(len(groups), maxShownGroups)], More: more,
+	jobs, more, err := v.listDeadJobs(ctx, opened)
+	groups := groupDeadJobs(jobs)
+	main := deadData{GroupCount: int64(len(groups)), Groups: groups[:min(len(groups), maxShownDeathGroups)], More: more,
 		MaxGroupedJobs: maxDeadJobs, Cause: opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
 		main.LastAction, main.LastActionCount = q.Get("did"), n
 	}
 	if !opened.MatchesAll() {
 		jobs = slices.DeleteFunc(jobs, func(j deadJob) bool { return !opened.matches(j.deathCause) })
-		main.CauseJobCount, main.Jobs = int64(len(jobs)), make([]control.Job, min(len(jobs), listRows))
+		main.CauseJobCount, main.Jobs = int64(len(jobs)), make([]control.Job, min(len(jobs), maxListRows))
 		for i := range main.Jobs {
 			main.Jobs[i] = jobs[i].Job
 		}

@@ -19,7 +19,7 @@ func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 		"localhost:65536": false,
 		"localhost: 80":   false, "localhost:80:90": false, "[::1]:x": false, "::1": false, ":80": false, "": false,
 	} {
-		if got := isValidHost(host); got != want {
+		if got := isValidHostHeader(host); got != want {
 			t.Errorf("Host %q: valid %t, want %t", host, got, want)
 		}
 	}

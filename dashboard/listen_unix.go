@@ -10,17 +10,17 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// socketMode is the mode of the page's socket. Members of the socket's group, such as a proxy, may connect.
-const socketMode = 0o660
+// pageSocketMode is the mode of the page's socket. Members of the socket's group, such as a proxy, may connect.
+const pageSocketMode = 0o660
 
 // listenUnix listens on a Unix socket. If the socket's file is removed, listenUnix creates it again, until ctx
 // ends.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
-	l, err := socket.Listen(path, socket.Perms{Mode: socketMode, GID: -1})
+	l, err := socket.Listen(path, socket.Perms{Mode: pageSocketMode, GID: -1})
 	if err != nil {
 		return nil, err
 	}
-	go l.WatchFile(ctx, log) // this goroutine ends when ctx ends
+	go l.RecreateWhenRemoved(ctx, log) // this goroutine ends when ctx ends
 	return pageSocket{l}, nil
 }
 

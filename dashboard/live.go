@@ -22,18 +22,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the timing and the limits of live pages, that is, pages that are updated in the browser.
-// The server checks every renderInterval whether events have occurred, and then renders the page again. Without
-// events, it does so every pollInterval. Each reader gets an event named tick every tickInterval. New output of
-// a job is sent every outputInterval, in batches of about maxOutputBytes bytes. See docs/decisions/0084.
+// These constants are the timing and the limits of live pages, that is, pages that are updated in the browser. The
+// server checks every eventRenderInterval whether events have occurred, and then renders the page again. Without
+// events, it does so every idleRenderInterval. Each reader gets an event named tick every tickEventInterval. New output
+// of a job is sent every outputBatchInterval, in batches of about maxOutputBatchBytes bytes. See docs/decisions/0084.
 const (
-	renderInterval   = time.Second
-	pollInterval     = 5 * time.Second
-	tickInterval     = 5 * time.Second
-	outputInterval   = 250 * time.Millisecond
-	maxOutputBytes   = 64 << 10
-	maxUserReaders   = 600 // maximum number of event streams of one user
-	maxUserLivePages = 64  // maximum number of different pages that are kept up to date for one user
+	eventRenderInterval = time.Second
+	idleRenderInterval  = 5 * time.Second
+	tickEventInterval   = 5 * time.Second
+	outputBatchInterval = 250 * time.Millisecond
+	maxOutputBatchBytes = 64 << 10
+	maxUserPageReaders  = 600 // maximum number of event streams of one user
+	maxUserLivePages    = 64  // maximum number of different pages that are kept up to date for one user
 )
 
 // livePages keeps pages in browsers up to date. A reader is a browser that shows a page. If a user has the same
@@ -47,20 +47,20 @@ type livePages struct {
 }
 
 func newLivePages() *livePages {
-	return &livePages{readerLimiter: fair.NewLimiter(fair.Bound{Max: maxUserReaders}),
-		pageLimiter: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
+	return &livePages{readerLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserPageReaders}),
+		pageLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
 }
 
 // livePage is one page as one user sees it, and its readers.
 type livePage struct {
-	uid       int
-	lastFrame *encodedParts // all parts of the page, as rendered last; guarded by livePages.mu
-	// lastParts contains the parts of lastFrame without the elements that show ages, to find the parts that
-	// have changed. lastParts and the fields below are guarded by livePages.mu.
-	lastParts     map[string]string
-	readers       map[*pageReader]bool
-	isClosed      bool // all readers must disconnect
-	stopRendering context.CancelFunc
+	uid               int
+	lastRenderedParts *encodedParts // all parts of the page, as rendered last; guarded by livePages.mu
+	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages, to find the parts
+	// that have changed. lastPartsWithoutAges and the fields below are guarded by livePages.mu.
+	lastPartsWithoutAges map[string]string
+	readers              map[*pageReader]bool
+	isClosed             bool // all readers must disconnect
+	stopRendering        context.CancelFunc
 }
 
 // pageReader is the event stream of one browser. If a part is rendered again before the browser has received
@@ -72,8 +72,8 @@ type pageReader struct {
 
 // encodedParts contains rendered parts of a page. Readers that get the same parts share the encoded bytes.
 type encodedParts struct {
-	parts      map[string]string // HTML by name of the part
-	eventBytes func() []byte     // returns the parts as a server-sent event; encodes them only once
+	htmlByPartName map[string]string // HTML by name of the part
+	eventBytes     func() []byte     // returns the parts as a server-sent event; encodes them only once
 }
 
 func newEncodedParts(parts map[string]string) *encodedParts {
@@ -85,8 +85,8 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	if p == nil {
 		return newer
 	}
-	parts := maps.Clone(p.parts)
-	maps.Copy(parts, newer.parts)
+	parts := maps.Clone(p.htmlByPartName)
+	maps.Copy(parts, newer.htmlByPartName)
 	return newEncodedParts(parts)
 }
 
@@ -96,10 +96,10 @@ func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.C
 	*pageReader, *livePage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	user := fair.Request{User: uid}
+	user := fair.Request{UserID: uid}
 	if !p.readerLimiter.TryAcquire(user) {
 		return nil, nil, queue.Errorf(queue.CodeUnavailable,
-			"you have %d windows of the page open, the limit for one user; close one", maxUserReaders)
+			"you have %d windows of the page open, the limit for one user; close one", maxUserPageReaders)
 	}
 	page := p.pagesByKey[pageKey]
 	if page == nil {
@@ -113,7 +113,7 @@ func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.C
 		p.pagesByKey[pageKey] = page
 		go renderLoop(ctx, page) // this goroutine ends after the last reader has left
 	}
-	r := &pageReader{wake: make(chan struct{}, 1), unsentParts: page.lastFrame}
+	r := &pageReader{wake: make(chan struct{}, 1), unsentParts: page.lastRenderedParts}
 	if r.unsentParts != nil {
 		r.wake <- struct{}{}
 	}
@@ -126,7 +126,7 @@ func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pag
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(page.readers, r)
-	p.readerLimiter.Release(fair.Request{User: uid})
+	p.readerLimiter.Release(fair.Request{UserID: uid})
 	if len(page.readers) == 0 {
 		page.stopRendering()
 		p.removePageLocked(pageKey, page)
@@ -138,30 +138,30 @@ func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pag
 func (p *livePages) removePageLocked(pageKey string, page *livePage) {
 	if p.pagesByKey[pageKey] == page {
 		delete(p.pagesByKey, pageKey)
-		p.pageLimiter.Release(fair.Request{User: page.uid})
+		p.pageLimiter.Release(fair.Request{UserID: page.uid})
 	}
 }
 
-// ageElements matches the HTML elements that show ages, which change with the time. The browser updates them
+// ageElementPattern matches the HTML elements that show ages, which change with the time. The browser updates them
 // itself.
-var ageElements = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
+var ageElementPattern = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
-// publish sends those parts of a page that have changed to its readers.
-func (p *livePages) publish(page *livePage, parts map[string]string) {
+// publishChangedParts sends those parts of a page that have changed to its readers.
+func (p *livePages) publishChangedParts(page *livePage, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
-		plain[name] = ageElements.ReplaceAllString(html, "")
+		plain[name] = ageElementPattern.ReplaceAllString(html, "")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	changed := newEncodedParts(map[string]string{})
 	for name, html := range parts {
-		if page.lastParts[name] != plain[name] {
-			changed.parts[name] = html
+		if page.lastPartsWithoutAges[name] != plain[name] {
+			changed.htmlByPartName[name] = html
 		}
 	}
-	page.lastFrame, page.lastParts = newEncodedParts(parts), plain
-	if len(changed.parts) == 0 {
+	page.lastRenderedParts, page.lastPartsWithoutAges = newEncodedParts(parts), plain
+	if len(changed.htmlByPartName) == 0 {
 		return
 	}
 	for r := range page.readers {
@@ -181,46 +181,46 @@ func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 	}
 }
 
-// takeUnsent returns the parts that the reader has not received yet, and whether the reader must disconnect.
-func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, mustDisconnect bool) {
+// takeUnsentParts returns the parts that the reader has not received yet, and whether the reader must disconnect.
+func (p *livePages) takeUnsentParts(page *livePage, r *pageReader) (unsentParts *encodedParts, mustDisconnect bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	unsent, r.unsentParts = r.unsentParts, nil
-	return unsent, page.isClosed
+	unsentParts, r.unsentParts = r.unsentParts, nil
+	return unsentParts, page.isClosed
 }
 
 // viewForPath returns the view of the page at a path, or nil if there is no page.
 func viewForPath(path string) *view {
 	switch {
 	case path == "/":
-		return views["/{$}"]
+		return viewsByPath["/{$}"]
 	case strings.HasPrefix(path, "/jobs/"), path == "/job":
-		return views["/jobs/{id...}"]
+		return viewsByPath["/jobs/{id...}"]
 	}
-	return views[path]
+	return viewsByPath[path]
 }
 
 // actionResultParams lists the query parameters that only describe the result of the visitor's last action.
 var actionResultParams = []string{"did", "n"}
 
-// serveLive keeps a page in a browser up to date with server-sent events: the parts of the page that change,
-// the new output of its job, and a tick every tickInterval.
-func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := cancelOnClose(r)
+// serveLivePage keeps a page in a browser up to date with server-sent events: the parts of the page that change,
+// the new output of its job, and a tick every tickEventInterval.
+func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r, end := cancelOnServerClose(r)
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
-		return queue.Invalid("page", "must be the path of a page, like /jobs")
+		return queue.InvalidField("page", "must be the path of a page, like /jobs")
 	}
 	view := viewForPath(u.Path)
 	if view == nil {
-		return noPageError(u.Path)
+		return pageNotFoundError(u.Path)
 	}
 	if err := view.checkQuery(u); err != nil {
 		return err
 	}
 	q := url.Values{}
-	for _, name := range view.queryParams {
+	for _, name := range view.acceptedQueryParams {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
 			// These parameters do not change the page, so readers with different values share one livePage.
 			q.Set(name, value)
@@ -231,7 +231,7 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	if err != nil {
 		return err // a request for the page itself returns the same error
 	}
-	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
+	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.formToken, u.RequestURI())
 	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
 		if !s.renderLoop(ctx, *v, current.Right, view, u, f) {
 			s.livePages.disconnectReaders(key, f)
@@ -244,17 +244,17 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	// Close the client's connection. The client connects again when it needs to. Until then, an open connection
 	// would use memory and make the service raise GOMAXPROCS.
 	v.client.Close()
-	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
+	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
 	lines := make(chan []line)
-	if view == views["/jobs/{id...}"] {
-		go s.sendOutput(r.Context(), *v, jobIDOf(u), lines)
+	if view == viewsByPath["/jobs/{id...}"] {
+		go s.streamJobOutput(r.Context(), *v, jobIDFromURL(u), lines)
 	}
-	tick := time.NewTicker(tickInterval)
+	tick := time.NewTicker(tickEventInterval)
 	defer tick.Stop()
 	for err = out.send("tick", nil); err == nil; {
 		select {
 		case <-reader.wake:
-			unsent, ended := s.livePages.takeUnsent(page, reader)
+			unsent, ended := s.livePages.takeUnsentParts(page, reader)
 			if ended {
 				return nil
 			}
@@ -264,7 +264,7 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 		case list := <-lines:
 			err = out.send("output", list)
 		case <-tick.C:
-			if !s.isSignedIn(r, v) || !current.stillExists(r.Context(), v) {
+			if !s.isSessionValid(r, v) || !current.jobStillExists(r.Context(), v) {
 				return nil
 			}
 			v.client.Close()
@@ -278,18 +278,18 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 
 // mayStreamContinue reports whether the session of a stream is still valid and the user's right is unchanged.
 // If not, the stream ends, the browser reconnects, and the server checks the right again.
-func (s *Server) mayStreamContinue(r *http.Request, v *visitor, right control.Right) bool {
-	if !s.isSignedIn(r, v) {
+func (s *Server) mayStreamContinue(r *http.Request, v *visitor, initialRight control.Right) bool {
+	if !s.isSessionValid(r, v) {
 		return false
 	}
 	who, err := v.client.Whoami(r.Context(), control.NoParams{})
-	return err == nil && who.Right == right
+	return err == nil && who.Right == initialRight
 }
 
-// isSignedIn reports whether the session with which the stream was opened is still valid.
-func (s *Server) isSignedIn(r *http.Request, v *visitor) bool {
+// isSessionValid reports whether the session with which the stream was opened is still valid.
+func (s *Server) isSessionValid(r *http.Request, v *visitor) bool {
 	now, found := s.findVisitor(r)
-	return found && now.token == v.token
+	return found && now.formToken == v.formToken
 }
 
 // eventStream writes server-sent events to one browser.
@@ -332,28 +332,28 @@ func (e *eventStream) write(encodedEvents []byte) error {
 
 // renderLoop renders and publishes a page repeatedly, until ctx ends because the last reader has left. If the
 // queue cannot be read, it skips the update. It returns false if the user's right has changed.
-func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
+func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control.Right, vw *view, u *url.URL,
 	page *livePage) bool {
-	v.client = s.clientOf(&v)
+	v.client = s.newVisitorClient(&v)
 	defer v.client.Close()
-	ticker := time.NewTicker(cmp.Or(vw.minInterval, renderInterval))
+	ticker := time.NewTicker(cmp.Or(vw.minUpdateInterval, eventRenderInterval))
 	defer ticker.Stop()
 	var lastEventSeq int64
 	var renderedAt time.Time
 	rightCheckedAt := time.Now() // when the user's right was last checked
 	for {
-		if time.Since(rightCheckedAt) >= tickInterval {
+		if time.Since(rightCheckedAt) >= tickEventInterval {
 			rightCheckedAt = time.Now()
-			if who, err := v.client.Whoami(ctx, control.NoParams{}); err == nil && who.Right != right ||
+			if who, err := v.client.Whoami(ctx, control.NoParams{}); err == nil && who.Right != initialRight ||
 				errors.Is(err, queue.ErrDenied) {
 				return false
 			}
 		}
 		st, err := v.client.Status(ctx, control.NoParams{})
-		if err == nil && (st.LastEventSeq != lastEventSeq || time.Since(renderedAt) >= pollInterval) {
+		if err == nil && (st.LastEventSeq != lastEventSeq || time.Since(renderedAt) >= idleRenderInterval) {
 			if parts := s.renderParts(ctx, &v, vw, u); parts != nil {
 				lastEventSeq, renderedAt = st.LastEventSeq, time.Now()
-				s.livePages.publish(page, parts)
+				s.livePages.publishChangedParts(page, parts)
 			}
 		}
 		v.client.Close() // the client connects again for the next update
@@ -380,33 +380,34 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 	}
 	p.Now = time.Now()
 	parts = map[string]string{}
-	for _, name := range append([]string{"deadcount"}, vw.parts...) {
-		parts[name] = string(renderTemplate(vw.name, name, p))
+	for _, name := range append([]string{"deadcount"}, vw.updatedPartNames...) {
+		parts[name] = string(renderTemplate(vw.templateName, name, p))
 	}
 	return parts
 }
 
-// sendOutput sends the output lines of a job to the channel lines, in batches. The first batch contains the last
+// streamJobOutput sends the output lines of a job to the channel lines, in batches. The first batch contains the last
 // lines that the job has already printed; it replaces the lines that the browser shows. The browser appends the
 // later batches.
-func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
-	v.client = s.clientOf(&v)
+func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
+	v.client = s.newVisitorClient(&v)
 	defer v.client.Close()
-	pieces, n := make(chan line, 32), maxShownLines
+	pieces, n := make(chan line, 32), maxInitialOutputLines
 	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
-		var o outputLines
+		var o outputLineConverter
 		// Ignore the error: without permission to see the output, the visitor gets no lines.
-		v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Follow: true}, func(p control.OutputPiece) error {
-			for _, l := range o.linesOfPiece(&p) {
-				select {
-				case pieces <- l:
-				case <-ctx.Done():
-					return ctx.Err()
+		v.client.StreamOutput(ctx, control.LogsParams{ID: id, LastLines: &n, Follow: true},
+			func(p control.OutputPiece) error {
+				for _, l := range o.convertPiece(&p) {
+					select {
+					case pieces <- l:
+					case <-ctx.Done():
+						return ctx.Err()
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 	}()
 	for first := true; ; first = false {
 		l, more := <-pieces
@@ -414,15 +415,15 @@ func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, li
 			return
 		}
 		list, bytes := []line{l}, l.memoryBytes()
-		flush := time.After(outputInterval)
+		flush := time.After(outputBatchInterval)
 	gather:
-		for bytes < maxOutputBytes {
+		for bytes < maxOutputBatchBytes {
 			select {
 			case l, more := <-pieces:
 				if !more {
 					break gather
 				}
-				list = appendLine(list, l)
+				list = appendOrReplaceLine(list, l)
 				bytes += l.memoryBytes()
 			case <-flush:
 				break gather

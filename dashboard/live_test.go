@@ -9,7 +9,7 @@ import (
 
 // A slow reader gets only the newest version of each part that has changed since its last read. A new reader
 // gets all parts.
-func TestReadersReceiveTheNewestParts(t *testing.T) {
+func TestPageReadersReceiveNewestParts(t *testing.T) {
 	f := newLivePages()
 	pages := make(chan *livePage, 1)
 	fast, page, err := f.addReader(7, "page", func(_ context.Context, page *livePage) { pages <- page })
@@ -29,24 +29,24 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	receives := func(who string, r *pageReader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		if unsent, ended := f.takeUnsent(page, r); ended {
+		if unsent, ended := f.takeUnsentParts(page, r); ended {
 			t.Errorf("the reader %s must disconnect", who)
 		} else if unsent != nil {
-			got = unsent.parts
+			got = unsent.htmlByPartName
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s received %v, want %v", who, got, want)
 		}
 	}
-	f.publish(page, map[string]string{"a": "1", "b": "1"})
+	f.publishChangedParts(page, map[string]string{"a": "1", "b": "1"})
 	receives("fast", fast, map[string]string{"a": "1", "b": "1"})
-	f.publish(page, map[string]string{"a": "2", "b": "1"})
+	f.publishChangedParts(page, map[string]string{"a": "2", "b": "1"})
 	receives("fast", fast, map[string]string{"a": "2"})
-	f.publish(page, map[string]string{"a": "3", "b": "1"})
+	f.publishChangedParts(page, map[string]string{"a": "3", "b": "1"})
 	receives("fast", fast, map[string]string{"a": "3"})
 	receives("slow", slow, map[string]string{"a": "3", "b": "1"})
-	f.publish(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
-	f.publish(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
+	f.publishChangedParts(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
+	f.publishChangedParts(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	receives("fast", fast, map[string]string{})
 	late, _, _ := f.addReader(7, "page", nil)
 	receives("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
@@ -60,18 +60,18 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 
 // After disconnectReaders, the readers of the page must disconnect, even if they have unread parts. A later
 // reader gets a new livePage.
-func TestReadersLeaveAnEndedPage(t *testing.T) {
+func TestPageReadersDisconnectFromClosedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
 	old, endedPage, _ := f.addReader(7, "page", idle)
-	f.publish(endedPage, map[string]string{"a": "1"})
+	f.publishChangedParts(endedPage, map[string]string{"a": "1"})
 	f.disconnectReaders("page", endedPage)
 	<-old.wake
-	if _, ended := f.takeUnsent(endedPage, old); !ended {
+	if _, ended := f.takeUnsentParts(endedPage, old); !ended {
 		t.Error("the reader of the ended feed need not disconnect")
 	}
 	r, reopened, _ := f.addReader(7, "page", idle)
-	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedPage {
+	if _, ended := f.takeUnsentParts(reopened, r); ended || reopened == endedPage {
 		t.Error("a reader of the new feed must disconnect")
 	}
 	f.disconnectReaders("page", endedPage) // a second call for the old page must not affect the new one
@@ -86,7 +86,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 }
 
 // The number of live pages of each user is limited. A user who reaches the limit does not affect other users.
-func TestLivePagesAreBounded(t *testing.T) {
+func TestLivePagesPerUserAreLimited(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
 	for i := range maxUserLivePages {
@@ -106,9 +106,9 @@ func TestLivePagesAreBounded(t *testing.T) {
 }
 
 // The number of readers of each user is limited. A user who reaches the limit does not affect other users.
-func TestReadersAreBounded(t *testing.T) {
+func TestPageReadersPerUserAreLimited(t *testing.T) {
 	f := newLivePages()
-	for range maxUserReaders {
+	for range maxUserPageReaders {
 		if _, _, err := f.addReader(7, "page", func(context.Context, *livePage) {}); err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ var openAPIFuncs = template.FuncMap{
 		list, _ := names.([]string)
 		return slices.Contains(list, name)
 	},
-	"querySchema": func(v any) map[string]any { return control.QuerySchema(v.(map[string]any)) },
+	"querySchema": func(v any) map[string]any { return control.QueryParamSchema(v.(map[string]any)) },
 }
 
 // serveOpenAPI replies with a description of all paths below /api in the format OpenAPI 3.1.
@@ -39,7 +39,7 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, _ *visitor
 		return control.ReadOnlyMethod(m.Method) == nil
 	})
 	var text bytes.Buffer
-	err := openAPITemplate().Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookie(r)})
+	err := openAPITemplate().Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookieName(r)})
 	if err == nil {
 		writeJSON(w, http.StatusOK, json.RawMessage(text.Bytes()))
 	}

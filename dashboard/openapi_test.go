@@ -103,7 +103,7 @@ func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	}
 	r := httptest.NewRequest("GET", "http://localhost/bulk", nil)
 	r.Method = "DELETE"
-	if got := strings.Join(methodsOf(mux, r), ", "); got != "GET, HEAD, POST" {
+	if got := strings.Join(acceptedHTTPMethods(mux, r), ", "); got != "GET, HEAD, POST" {
 		t.Errorf("methods of /bulk: %s", got)
 	}
 }

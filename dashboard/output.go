@@ -10,60 +10,60 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines converts the pieces of a job's output to lines for a page. It renders terminal output as text:
+// outputLineConverter converts the pieces of a job's output to lines for a page. It renders terminal output as text:
 // each line as it looks when the cursor leaves it. A line that the job has not finished is returned each time it
-// changes. The zero outputLines is ready for use.
-type outputLines struct {
-	renderer       termtext.Renderer
-	attempt        int  // attempt of the last piece
-	lastUnfinished bool // the last returned line was unfinished
+// changes. The zero outputLineConverter is ready for use.
+type outputLineConverter struct {
+	renderer           termtext.Renderer
+	lastAttempt        int  // attempt of the last piece
+	lastLineUnfinished bool // the last returned line was unfinished
 }
 
-// linesOfPiece returns the lines that a piece of output adds, or replaces if the last line was unfinished.
-func (o *outputLines) linesOfPiece(p *control.OutputPiece) (lines []line) {
-	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
-	gap := p.GapText()
-	if gap != "" || p.Ended || p.Attempt != o.attempt { // an attempt has started or ended, or output is missing
-		if rest := o.renderer.End(); rest != "" {
-			lines = textLines(rest, line{At: at})
+// convertPiece returns the lines that a piece of output adds, or replaces if the last line was unfinished.
+func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []line) {
+	at := queue.UnixMillis(p.PrintedAt).Time().Local().Format("15:04:05.000")
+	gap := p.MissingOutputText()
+	if gap != "" || p.AttemptEnded || p.Attempt != o.lastAttempt { // an attempt has started or ended, or output is missing
+		if rest := o.renderer.Finish(); rest != "" {
+			lines = splitTextLines(rest, line{At: at})
 		}
-		o.attempt, o.lastUnfinished = p.Attempt, false
-		o.renderer = termtext.Renderer{Colours: true, StartsMidway: true}
+		o.lastAttempt, o.lastLineUnfinished = p.Attempt, false
+		o.renderer = termtext.Renderer{KeepColours: true, StartsMidOutput: true}
 	}
 	switch {
 	case gap != "":
 		return append(lines, line{At: at, Dropped: gap})
-	case p.Ended:
+	case p.AttemptEnded:
 		return lines
-	case !p.TTY:
-		return append(lines, textLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
+	case !p.FromTerminal:
+		return append(lines, splitTextLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
 	}
 	if text := o.renderer.Write(p.String()); text != "" {
-		lines, o.lastUnfinished = append(lines, textLines(text, line{At: at})...), false
+		lines, o.lastLineUnfinished = append(lines, splitTextLines(text, line{At: at})...), false
 	}
-	if rest := o.renderer.Line(); rest != "" || o.lastUnfinished {
-		lines, o.lastUnfinished = append(lines, textLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
+	if rest := o.renderer.CurrentLine(); rest != "" || o.lastLineUnfinished {
+		lines, o.lastLineUnfinished = append(lines, splitTextLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
 	}
 	return lines
 }
 
-// appendLine appends a line to a list. If the last line in the list is unfinished, the new line replaces it.
-func appendLine(lines []line, l line) []line {
+// appendOrReplaceLine appends a line to a list. If the last line in the list is unfinished, the new line replaces it.
+func appendOrReplaceLine(lines []line, newLine line) []line {
 	if n := len(lines); n > 0 && lines[n-1].Unfinished {
 		lines = lines[:n-1]
 	}
-	return append(lines, l)
+	return append(lines, newLine)
 }
 
-// textLines splits a text into lines, which are copies of prototype with their own text.
-func textLines(text string, prototype line) (lines []line) {
+// splitTextLines splits a text into lines, which are copies of prototype with their own text.
+func splitTextLines(text string, lineTemplate line) (lines []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
-		if len(text) > maxLineBytes {
-			end := maxLineBytes - output.TrailingPartial([]byte(text[:maxLineBytes]))
+		if len(text) > maxShownLineBytes {
+			end := maxShownLineBytes - output.TrailingPartialBytes([]byte(text[:maxShownLineBytes]))
 			text, rest = text[:end], len(text)-end
 		}
-		l := prototype
+		l := lineTemplate
 		l.ColourRuns = splitColourRuns(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))
 		if rest > 0 {
 			l.ColourRuns = append(l.ColourRuns, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
@@ -73,5 +73,5 @@ func textLines(text string, prototype line) (lines []line) {
 	return lines
 }
 
-// maxLineBytes is how many bytes of one output line a page shows.
-const maxLineBytes = 4 << 10
+// maxShownLineBytes is how many bytes of one output line a page shows.
+const maxShownLineBytes = 4 << 10

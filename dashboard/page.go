@@ -23,9 +23,9 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns the templates of each page, by the page's name. The templates of a page are the layout, the
+// pageTemplates returns the templates of each page, by the page's name. The templates of a page are the layout, the
 // main part of the page, and the parts of the main part. The first call parses the files.
-var templates = sync.OnceValue(func() map[string]*template.Template {
+var pageTemplates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
 		"templates/layout.html"))
@@ -53,14 +53,14 @@ type page struct {
 	Content    any // data of the main part, such as a jobData
 }
 
-// stillExists reports whether the job that the page shows still exists. It returns true if the page shows no
+// jobStillExists reports whether the job that the page shows still exists. It returns true if the page shows no
 // job.
-func (p page) stillExists(ctx context.Context, v *visitor) bool {
+func (p page) jobStillExists(ctx context.Context, v *visitor) bool {
 	main, ok := p.Content.(jobData)
 	if !ok {
 		return true
 	}
-	now, err := v.client.Show(ctx, control.Show{ID: control.JobID(main.Job.ID), WithoutEnv: true})
+	now, err := v.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(main.Job.ID), HideEnv: true})
 	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == main.Job.Seq)
 }
 
@@ -74,37 +74,37 @@ func (p page) Owns(j control.Job) bool {
 
 // view describes one kind of page.
 type view struct {
-	name       string // name of the page's template
-	navEntry   string // entry of the navigation that is highlighted
-	title      string // title of the page; fill may replace it
-	cliCommand string // queuectl command line that shows the same; fill may replace it
+	templateName string // name of the page's template
+	navEntry     string // entry of the navigation that is highlighted
+	title        string // title of the page; fill may replace it
+	cliCommand   string // queuectl command line that shows the same; fill may replace it
 	// fill sets the content of the page.
-	fill func(ctx context.Context, v *visitor, u *url.URL, p *page) error
+	fillPage func(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	// parts lists the parts of the template that are updated in the browser. If parts is empty, the page is not
 	// updated, and fill itself checks the query parameters.
-	parts       []string
-	queryParams []string      // names of the accepted query parameters
-	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
+	updatedPartNames    []string
+	acceptedQueryParams []string      // names of the accepted query parameters
+	minUpdateInterval   time.Duration // minimum interval between updates; 0 means eventRenderInterval
 }
 
 // buildPage returns the page for a URL, as the visitor sees it.
 func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cliCommand)
 	if err == nil {
-		err = vw.fill(ctx, v, u, &p)
+		err = vw.fillPage(ctx, v, u, &p)
 	}
 	return p, err
 }
 
 // checkQuery returns an error for a query parameter that the page does not accept.
 func (vw *view) checkQuery(u *url.URL) error {
-	return checkQueryParams(u.Query(), vw.queryParams, "this page takes none", "this page takes: ")
+	return checkQueryParams(u.Query(), vw.acceptedQueryParams, "this page takes none", "this page takes: ")
 }
 
 // pageHandler returns a handler that replies with a page of the view.
 func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		if vw.parts != nil {
+		if vw.updatedPartNames != nil {
 			if err := vw.checkQuery(r.URL); err != nil {
 				return err
 			}
@@ -113,16 +113,16 @@ func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, 
 		if err != nil {
 			return err
 		}
-		if vw.parts != nil && !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
+		if vw.updatedPartNames != nil && !r.URL.Query().Has("attempt") { // the output of an earlier attempt does not change
 			p.StreamPath = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
-		s.render(w, http.StatusOK, vw.name, p)
+		s.replyPage(w, http.StatusOK, vw.templateName, p)
 		return nil
 	}
 }
 
-// render replies with the page p, rendered with a template, and an HTTP status.
-func (s *Server) render(w http.ResponseWriter, status int, templateName string, p page) {
+// replyPage replies with the page p, rendered with a template, and an HTTP status.
+func (s *Server) replyPage(w http.ResponseWriter, status int, templateName string, p page) {
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
@@ -132,35 +132,35 @@ func (s *Server) render(w http.ResponseWriter, status int, templateName string, 
 // renderTemplate returns the HTML of the page p or, if partName is not "", of one part of it.
 func renderTemplate(templateName, partName string, p page) []byte {
 	var out bytes.Buffer
-	if err := templates()[templateName].ExecuteTemplate(&out, partName, p); err != nil {
+	if err := pageTemplates()[templateName].ExecuteTemplate(&out, partName, p); err != nil {
 		panic("dashboard: " + err.Error())
 	}
 	return out.Bytes()
 }
 
-// replyMessage replies with a page that shows an error and the next step for the user. If the visitor has
+// replyErrorPage replies with a page that shows an error and the next step for the user. If the visitor has
 // access, the page also contains the navigation.
-func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int, err error) {
+func (s *Server) replyErrorPage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
 	if v, found := s.findVisitor(r); found && status != http.StatusServiceUnavailable {
-		v.client = s.clientOf(&v)
+		v.client = s.newVisitorClient(&v)
 		defer v.client.Close()
 		if p, err = v.newPage(r.Context(), "", "", ""); err != nil {
 			p = page{}
 		}
 	}
-	p.Title, p.Content = http.StatusText(status), messageData{text, todo}
-	s.render(w, status, "message", p)
+	p.Title, p.Content = http.StatusText(status), errorPageData{text, todo}
+	s.replyPage(w, status, "message", p)
 }
 
-// messageData is the content of a page that shows an error. NextStep contains the arguments of the queuectl
+// errorPageData is the content of a page that shows an error. NextStep contains the arguments of the queuectl
 // command that may help; "" if no command helps.
-type messageData struct{ Text, NextStep string }
+type errorPageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of this visitor have in common.
 func (v *visitor) newPage(ctx context.Context, title, navEntry, cliCommand string) (page, error) {
-	p := page{Title: title, NavEntry: navEntry, CLICommand: cliCommand, Token: v.token}
+	p := page{Title: title, NavEntry: navEntry, CLICommand: cliCommand, Token: v.formToken}
 	if err := v.setUserAndRight(ctx, &p); err != nil {
 		return p, err
 	}
@@ -178,7 +178,7 @@ func (v *visitor) setUserAndRight(ctx context.Context, p *page) error {
 	return err
 }
 
-// noPageError returns the error for an unknown path.
-func noPageError(path string) error {
-	return queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.Clip(path))
+// pageNotFoundError returns the error for an unknown path.
+func pageNotFoundError(path string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.ClipForMessage(path))
 }

@@ -12,31 +12,31 @@ import (
 // registerRoutes registers the handlers of all paths. Each path that changes something accepts only POST
 // requests with the form token of the session.
 func (s *Server) registerRoutes(mux *http.ServeMux) {
-	for path, vw := range views {
+	for path, vw := range viewsByPath {
 		mux.HandleFunc("GET "+path, s.visitorHandler(s.pageHandler(vw)))
 	}
 	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
-		"GET /live":             s.serveLive,
-		"GET /bulk":             s.pageHandler(bulkPreview),
-		"GET /dead/{verb}":      s.pageHandler(deadPreview),
+		"GET /live":             s.serveLivePage,
+		"GET /bulk":             s.pageHandler(bulkPreviewView),
+		"GET /dead/{verb}":      s.pageHandler(deadPreviewView),
 		"GET /metrics":          s.serveMetrics,
 		"GET /api/summary":      s.serveSummary,
 		"GET /api/events":       s.serveEvents,
 		"GET /api/openapi.json": s.serveOpenAPI,
-		"GET /api/{method}":     s.serveMethod,
+		"GET /api/{method}":     s.serveAPIMethod,
 		"POST /leave":           s.signOut,
-		"POST /bulk":            s.formHandler(actOnMany),
-		"POST /dead/{verb}":     s.formHandler(actOnDead, "error", "command", "program", "shown", "timeout", "n"),
-		"POST /jobs/{id...}":    s.formHandler(actOnJob, "verb"),
-		"GET /job":              s.pageHandler(views["/jobs/{id...}"]),
-		"POST /job":             s.formHandler(actOnJob, "verb"),
-		"POST /workers":         s.formHandler(scaleWorkers, "n"),
-		"POST /queues":          s.formHandler(changeQueue, "queue", "verb", "reason"),
-		"POST /schedules":       s.formHandler(changeSchedule, "schedule", "verb"),
+		"POST /bulk":            s.formHandler(handleBulkAction),
+		"POST /dead/{verb}":     s.formHandler(handleDeadJobsAction, "error", "command", "program", "shown", "timeout", "n"),
+		"POST /jobs/{id...}":    s.formHandler(handleJobAction, "verb"),
+		"GET /job":              s.pageHandler(viewsByPath["/jobs/{id...}"]),
+		"POST /job":             s.formHandler(handleJobAction, "verb"),
+		"POST /workers":         s.formHandler(handleScaleWorkers, "n"),
+		"POST /queues":          s.formHandler(handleQueueAction, "queue", "verb", "reason"),
+		"POST /schedules":       s.formHandler(handleScheduleAction, "schedule", "verb"),
 	} {
 		mux.HandleFunc(path, s.visitorHandler(answer))
 	}
-	mux.HandleFunc("GET /open", s.showSignIn)
+	mux.HandleFunc("GET /open", s.serveSignInPage)
 	mux.HandleFunc("POST /open", s.signIn)
 	assets, _ := fs.Sub(assetFiles, "assets") // never fails, since the directory is embedded
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
@@ -45,21 +45,21 @@ func (s *Server) registerRoutes(mux *http.ServeMux) {
 		files.ServeHTTP(w, r)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		allowed := methodsOf(mux, r)
+		allowed := acceptedHTTPMethods(mux, r)
 		if allowed == nil {
-			s.replyError(w, r, noPageError(r.URL.Path))
+			s.replyError(w, r, pageNotFoundError(r.URL.Path))
 			return
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
 		s.replyErrorStatus(w, r, http.StatusMethodNotAllowed,
-			queue.Invalid("method", "%s is not allowed for this path; use %s", queue.Clip(r.Method), list))
+			queue.InvalidField("method", "%s is not allowed for this path; use %s", queue.ClipForMessage(r.Method), list))
 	})
 }
 
-// methodsOf returns the HTTP methods that the path of a request accepts, or nil if the path does not exist. It
-// ignores methods for which the mux only redirects to the path with a trailing slash.
-func methodsOf(mux *http.ServeMux, r *http.Request) (methods []string) {
+// acceptedHTTPMethods returns the HTTP methods that the path of a request accepts, or nil if the path does not exist.
+// It ignores methods for which the mux only redirects to the path with a trailing slash.
+func acceptedHTTPMethods(mux *http.ServeMux, r *http.Request) (methods []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
 		other.Method = method
@@ -83,13 +83,14 @@ func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, 
 		v, found := s.findVisitor(r)
 		if r.URL.Path == "/metrics" && (!found || v.isAnonymous) { // a separate setting admits clients that read metrics
 			c := s.config.Load()
-			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.AnonymousMetrics && !c.BehindProxy && s.isLocal(r)
+			v, found = visitor{session: session{peer: s.opt.MetricsScraperPeer}}, c.AnonymousMetrics && !c.BehindTLSProxy &&
+				s.isLocalRequest(r)
 		}
 		if !found {
 			s.replyError(w, r, errNoSession)
 			return
 		}
-		v.client = s.clientOf(&v)
+		v.client = s.newVisitorClient(&v)
 		defer v.client.Close()
 		if err := handle(w, r, &v); err != nil {
 			s.replyError(w, r, err)
@@ -97,35 +98,35 @@ func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// showSignIn shows the page to which a sign-in link leads. The link works only once, so it is used when the
+// serveSignInPage shows the page to which a sign-in link leads. The link works only once, so it is used when the
 // visitor clicks a button on this page. Otherwise programs that open links, such as link previews, would use it
 // up.
-func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
-	s.render(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
+func (s *Server) serveSignInPage(w http.ResponseWriter, r *http.Request) {
+	s.replyPage(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
 }
 
 // signIn starts a session for a browser whose visitor has clicked the button on the page of a sign-in link.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	secret, err := s.sessions.signIn(r.PostFormValue("link"), hostOf(r))
+	secret, err := s.sessions.signIn(r.PostFormValue("link"), requestHostName(r))
 	if err != nil {
 		s.replyError(w, r, err)
 		return
 	}
-	s.setCookie(w, r, secret)
+	s.setSessionCookie(w, r, secret)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 // signOut ends a session.
 func (s *Server) signOut(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if !v.hasToken(r.PostFormValue("token")) {
-		return errWrongToken
+	if !v.hasFormToken(r.PostFormValue("token")) {
+		return errWrongFormToken
 	}
-	s.sessions.signOut(r, s.sessionCookie(r))
-	s.setCookie(w, r, "")
+	s.sessions.signOut(r, s.sessionCookieName(r))
+	s.setSessionCookie(w, r, "")
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 	return nil
 }
 
-// errWrongToken is the error for a form with the token of another session.
-var errWrongToken = queue.Errorf(queue.CodeDenied,
+// errWrongFormToken is the error for a form with the token of another session.
+var errWrongFormToken = queue.Errorf(queue.CodeDenied,
 	"this form belongs to another session; reload the page and try again")

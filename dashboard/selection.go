@@ -22,7 +22,7 @@ var filterParams = []string{"state", "queue", "user", "q", "label"}
 func parseJobFilter(q url.Values) (jobFilter, error) {
 	f := jobFilter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
 	if f.Label != "" && f.labels() == nil {
-		return f, queue.Invalid("label", "%q is not NAME=VALUE; write it like tier=gold", queue.Clip(f.Label))
+		return f, queue.InvalidField("label", "%q is not NAME=VALUE; write it like tier=gold", queue.ClipForMessage(f.Label))
 	}
 	return f, nil
 }
@@ -52,10 +52,10 @@ func (f jobFilter) labels() control.Labels {
 }
 
 // listRequest returns the API request that lists the jobs of the filter.
-func (f jobFilter) listRequest() control.List {
-	params := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
+func (f jobFilter) listRequest() control.ListParams {
+	params := control.ListParams{Queue: f.Queue, Submitter: f.User, IDGlob: f.Q, WithLabels: f.labels()}
 	if f.State != "" {
-		params.State = control.TextList{f.State}
+		params.States = control.TextList{f.State}
 	}
 	return params
 }
@@ -98,11 +98,11 @@ var selectionParams = []string{"id", "verb", "token", "n"}
 
 // parseSelection returns the jobs that a form selects: the marked jobs or, if none is marked, all jobs that
 // match the filter and are in a state that the action accepts.
-func parseSelection(q url.Values, vb *verb) (selection control.Selection, filter jobFilter, err error) {
+func parseSelection(q url.Values, action *jobAction) (selection control.Selection, filter jobFilter, err error) {
 	for name := range q {
 		if !slices.Contains(filterParams, name) && !slices.Contains(selectionParams, name) {
 			// If a misspelled filter were ignored, the action would change other jobs than intended.
-			return selection, filter, queue.Invalid(queue.Clip(name),
+			return selection, filter, queue.InvalidField(queue.ClipForMessage(name),
 				"unknown filter; use one of: %s", strings.Join(filterParams, ", "))
 		}
 	}
@@ -110,23 +110,25 @@ func parseSelection(q url.Values, vb *verb) (selection control.Selection, filter
 		return selection, filter, err
 	}
 	if ids := q["id"]; len(ids) > 0 {
-		if len(ids) > control.MaxSelectedPerRequest {
-			return selection, filter, queue.Invalid("id", "too many jobs selected (%d); select at most %d", len(ids),
-				control.MaxSelectedPerRequest)
+		if len(ids) > control.MaxJobsPerSelection {
+			return selection, filter, queue.InvalidField("id", "too many jobs selected (%d); select at most %d", len(ids),
+				control.MaxJobsPerSelection)
 		}
 		return control.Selection{IDs: ids}, filter, nil
 	}
-	selection = control.Selection{Queue: filter.Queue, User: filter.User, IDGlob: filter.Q, Label: filter.labels(),
-		State: vb.acceptedStateNames()}
+	selection = control.Selection{Queue: filter.Queue, Submitter: filter.User, IDGlob: filter.Q,
+		WithLabels: filter.labels(),
+		States:     action.acceptedStateNames()}
 	if filter.State == "" {
 		return selection, filter, nil
 	}
 	states, err := queue.ParseStates(filter.State)
-	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(vb.acceptedStates, s) })
-	selection.State = queue.StateNames(states)
+	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(action.acceptedStates, s) })
+	selection.States = queue.StateNames(states)
 	if err == nil && len(states) == 0 {
-		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", vb.Name,
-			queue.Clip(filter.State), strings.Join(vb.acceptedStateNames(), ", "))
+		err = queue.InvalidField("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s",
+			action.Name,
+			queue.ClipForMessage(filter.State), strings.Join(action.acceptedStateNames(), ", "))
 	}
 	return selection, filter, err
 }

@@ -34,19 +34,19 @@ const (
 	maxHeaderBytes        = 16 << 10 // maximum size of the headers in bytes
 	maxBodyBytes          = 64 << 10 // maximum size of the request body of a visitor, in bytes
 	maxAnonymousBodyBytes = 4 << 10  // maximum size of a request body without a session, in bytes
-	headerTimeout         = 5 * time.Second
-	bodyTimeout           = 10 * time.Second
+	readHeaderTimeout     = 5 * time.Second
+	readBodyTimeout       = 10 * time.Second
 	sendTimeout           = 30 * time.Second // maximum time for sending a response or one part of a stream
 	idleTimeout           = 10 * time.Second
-	closeTimeout          = 500 * time.Millisecond
+	serverCloseTimeout    = 500 * time.Millisecond
 )
 
 // Options contains the parts of the service that a Server needs.
 type Options struct {
-	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
-	// Anonymous is the peer for requests without a session, if the configuration allows such requests.
-	Anonymous control.Peer
-	Scraper   control.Peer // peer for requests without a session that read the metrics
+	NewClientFor func(control.Peer) *control.Client // returns a client that acts as a peer
+	// AnonymousPeer is the peer for requests without a session, if the configuration allows such requests.
+	AnonymousPeer      control.Peer
+	MetricsScraperPeer control.Peer // peer for requests without a session that read the metrics
 	// Listeners contains the listeners that systemd has passed to the service. If there are any, they replace
 	// Config.Listen.
 	Listeners []net.Listener
@@ -60,7 +60,7 @@ type Server struct {
 	config        atomic.Pointer[Config]
 	cert          atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
 	isLoadingCert atomic.Bool                     // another goroutine reads a certificate now
-	sessions      sessions
+	sessions      sessionStore
 	livePages     *livePages
 	connLimiter   *connLimiter
 	crossOrigin   *http.CrossOriginProtection
@@ -68,21 +68,21 @@ type Server struct {
 	mu         sync.Mutex
 	httpServer *http.Server // nil while the page is off; guarded by mu, like the fields below
 	address    string       // current address, in the format of Config.Listen
-	port       int          // TCP port; 0 for a Unix socket
+	tcpPort    int          // TCP port; 0 for a Unix socket
 
 	endStreams     context.CancelFunc // ends all streams, and stops watching the socket's file
 	cancelRequests context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the key of a value in the context of a request. The value is a context that ends when the page
+// streamsContextKey is the key of a value in the context of a request. The value is a context that ends when the page
 // is closed.
-type streamsKey struct{}
+type streamsContextKey struct{}
 
-// cancelOnClose returns r with a context that also ends when the page is closed. Handlers of streams use this
+// cancelOnServerClose returns r with a context that also ends when the page is closed. Handlers of streams use this
 // context, because a stream would otherwise delay the closing.
-func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
+func cancelOnServerClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
-	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
+	stop := context.AfterFunc(r.Context().Value(streamsContextKey{}).(context.Context), cancel)
 	return r.WithContext(ctx), func() {
 		stop()
 		cancel()
@@ -97,64 +97,64 @@ func New(o Options) *Server {
 	return s
 }
 
-// newLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all
+// randomLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all
 // ports of the host, and other users' programs may listen on these ports. They cannot lead the browser to the
 // random name, because they do not know it. See docs/decisions/0083.
-func newLocalHostName() string {
+func randomLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
 // ApplyConfig applies a configuration: it listens on the configured address and reads the certificate again. If
 // it cannot listen on this address, it returns an error and keeps the previous configuration.
 func (s *Server) ApplyConfig(c Config) error {
-	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
-		c.Listen = "unix:" + filepath.Clean(path)
+	if path, unix := strings.CutPrefix(c.ListenAddress, "unix:"); unix {
+		c.ListenAddress = "unix:" + filepath.Clean(path)
 	}
 	var addresses []string
 	for _, l := range s.opt.Listeners {
 		if n := l.Addr().Network(); n != "tcp" && n != "unix" {
-			return queue.Invalid("web.listen", "%v", socketTypeError(n))
+			return queue.InvalidField("web.listen", "%v", socketTypeError(n))
 		}
-		addresses = append(addresses, addressOf(l))
+		addresses = append(addresses, listenerAddress(l))
 	}
 	if addresses == nil {
-		addresses = []string{c.Listen}
+		addresses = []string{c.ListenAddress}
 	}
-	for _, c.Listen = range slices.Backward(addresses) {
+	for _, c.ListenAddress = range slices.Backward(addresses) {
 		// The loop goes backward, so that c.Listen is the first address in the end.
 		if err := c.Check(); err != nil {
 			return err
 		}
 	}
 	var certPair *tls.Certificate
-	if c.Listen != "" && c.TLSCert != "" {
+	if c.ListenAddress != "" && c.TLSCertPath != "" {
 		var err error
-		if certPair, err = s.loadCert(c.TLSCert, c.TLSKey); err != nil {
+		if certPair, err = s.loadCert(c.TLSCertPath, c.TLSKeyPath); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	previous := s.config.Load()
-	if s.httpServer != nil && (previous.Listen == c.Listen || c.Listen == s.address) &&
-		(previous.TLSCert != "") == (certPair != nil) {
+	if s.httpServer != nil && (previous.ListenAddress == c.ListenAddress || c.ListenAddress == s.address) &&
+		(previous.TLSCertPath != "") == (certPair != nil) {
 		s.config.Store(&c)
 		s.cert.Store(certPair)
 		return nil
 	}
-	if c.Listen == "" {
+	if c.ListenAddress == "" {
 		s.closeLocked()
 		s.config.Store(&c)
 		return nil
 	}
 	before := *previous
-	before.Listen = s.address
-	if s.httpServer != nil && (c.Listen == s.address || s.port != 0 &&
-		strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
+	before.ListenAddress = s.address
+	if s.httpServer != nil && (c.ListenAddress == s.address || s.tcpPort != 0 &&
+		strings.HasSuffix(c.ListenAddress, fmt.Sprintf(":%d", s.tcpPort))) {
 		s.closeLocked() // the new listener needs the address or the port of the old one
 	}
 	err := s.startListeningLocked(c, certPair)
-	if err != nil && s.httpServer == nil && before.Listen != "" {
+	if err != nil && s.httpServer == nil && before.ListenAddress != "" {
 		if retryErr := s.startListeningLocked(before, s.cert.Load()); retryErr != nil {
 			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
 				"previous address either", "error", retryErr)
@@ -174,9 +174,9 @@ func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err 
 			cancel()
 		}
 	}()
-	list, err := s.listen(streams, c.Listen)
+	list, err := s.openListeners(streams, c.ListenAddress)
 	switch {
-	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
+	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.ListenAddress, "127."):
 		return queue.Errorf(queue.CodeWrongState, "the service has no network access, so systemd must open the page's "+
 			"socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; "+
 			"running jobs continue")
@@ -184,12 +184,12 @@ func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err 
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err // leave out the address, because the message below contains it
 		}
-		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
+		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.ListenAddress, err)
 	}
 	s.closeLocked()
-	s.address, s.port = c.Listen, 0
+	s.address, s.tcpPort = c.ListenAddress, 0
 	if tcp, ok := list[0].Addr().(*net.TCPAddr); ok {
-		s.address, s.port = tcp.String(), tcp.Port
+		s.address, s.tcpPort = tcp.String(), tcp.Port
 	}
 	s.config.Store(&c)
 	s.cert.Store(certPair)
@@ -201,21 +201,21 @@ func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err 
 		}
 	}
 	s.cancelRequests, s.endStreams = cancel, endStreams
-	s.startServingLocked(context.WithValue(ctx, streamsKey{}, streams), list)
+	s.startServingLocked(context.WithValue(ctx, streamsContextKey{}, streams), list)
 	return nil
 }
 
-// addressOf returns the address of a listener in the format of Config.Listen.
-func addressOf(l net.Listener) string {
+// listenerAddress returns the address of a listener in the format of Config.Listen.
+func listenerAddress(l net.Listener) string {
 	if a := l.Addr(); a.Network() == "unix" {
 		return "unix:" + a.String()
 	}
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one. If the file of a Unix socket is removed, listen creates
+// openListeners opens the sockets of the page, at least one. If the file of a Unix socket is removed, listen creates
 // it again, until ctx ends.
-func (s *Server) listen(ctx context.Context, address string) (listeners []net.Listener, err error) {
+func (s *Server) openListeners(ctx context.Context, address string) (listeners []net.Listener, err error) {
 	for _, handed := range s.opt.Listeners { // duplicate the socket, so that the original stays open for the next call
 		l, err := duplicateListener(handed)
 		if err != nil {
@@ -271,20 +271,21 @@ func (s *Server) closeLocked() {
 		return
 	}
 	s.endStreams()
-	within, done := context.WithTimeout(context.Background(), closeTimeout)
+	within, done := context.WithTimeout(context.Background(), serverCloseTimeout)
 	defer done()
 	if s.httpServer.Shutdown(within) != nil { // waits for requests in progress, up to the time limit
 		s.httpServer.Close()
 	}
 	s.cancelRequests()
-	s.httpServer, s.address, s.port = nil, "", 0
+	s.httpServer, s.address, s.tcpPort = nil, "", 0
 }
 
 // startServingLocked starts serving on the listeners. The caller holds mu.
 func (s *Server) startServingLocked(ctx context.Context, listeners []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: sendTimeout, IdleTimeout: idleTimeout,
+		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readBodyTimeout, WriteTimeout: sendTimeout,
+		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
@@ -307,16 +308,16 @@ func (s *Server) Address() string {
 	return s.address
 }
 
-// NewLink returns a URL that signs a browser in as the peer, once. The URL expires after a minute, at the
+// NewSignInLink returns a URL that signs a browser in as the peer, once. The URL expires after a minute, at the
 // returned time. The error is a *queue.Error.
-func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err error) {
+func (s *Server) NewSignInLink(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
-	address, port := s.address, s.port
+	address, port := s.address, s.tcpPort
 	s.mu.Unlock()
 	c := s.config.Load()
 	// Each link has its own host name, so the browser has no cookies of other sessions for it.
-	scheme, host := "http", newLocalHostName()
-	if c.TLSCert != "" || c.BehindProxy {
+	scheme, host := "http", randomLocalHostName()
+	if c.TLSCertPath != "" || c.BehindTLSProxy {
 		scheme = "https"
 	}
 	switch {
@@ -325,42 +326,45 @@ func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err err
 			"the web page is off; an admin can start it: queuectl web start")
 	case scheme == "https" && len(c.ExtraHosts) > 0:
 		host = c.ExtraHosts[0]
-	case c.BehindProxy || port == 0:
+	case c.BehindTLSProxy || port == 0:
 		return "", expires, queue.Errorf(queue.CodeWrongState,
-			"no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
+			"no host name is known for the web page at %s; add one to the setting web.hosts", c.ListenAddress)
 	}
 	authority := host
 	if strings.Contains(host, ":") {
 		authority = "[" + host + "]"
 	}
-	if !c.BehindProxy && port != 0 {
+	if !c.BehindTLSProxy && port != 0 {
 		authority = net.JoinHostPort(host, fmt.Sprint(port))
 	}
 	expires = time.Now().Add(linkLifetime)
-	return scheme + "://" + authority + "/open?link=" + s.sessions.addLink(p, host), expires, nil
+	return scheme + "://" + authority + "/open?link=" + s.sessions.addSignInLink(p, host), expires, nil
 }
 
-// isSecure reports whether the browser has sent the request over TLS, to this server or to a proxy in front of
+// isSentOverTLS reports whether the browser has sent the request over TLS, to this server or to a proxy in front of
 // it.
-func (s *Server) isSecure(r *http.Request) bool { return r.TLS != nil || s.config.Load().BehindProxy }
+func (s *Server) isSentOverTLS(r *http.Request) bool {
+	return r.TLS != nil || s.config.Load().BehindTLSProxy
+}
 
-// sessionCookie returns the name of the session cookie. With TLS, the name begins with __Host-, so that
+// sessionCookieName returns the name of the session cookie. With TLS, the name begins with __Host-, so that
 // browsers send the cookie only to the host that has set it.
-func (s *Server) sessionCookie(r *http.Request) string {
-	if s.isSecure(r) {
+func (s *Server) sessionCookieName(r *http.Request) string {
+	if s.isSentOverTLS(r) {
 		return "__Host-queuectl"
 	}
 	return "queuectl"
 }
 
-// setCookie stores the secret of a session in a cookie of the browser. If secret is "", setCookie deletes the
-// cookie.
-func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
+// setSessionCookie stores the secret of a session in a cookie of the browser. If secret is "", setSessionCookie deletes
+// the cookie.
+func (s *Server) setSessionCookie(w http.ResponseWriter, r *http.Request, sessionSecret string) {
 	age := int(sessionLifetime / time.Second)
-	if secret == "" {
+	if sessionSecret == "" {
 		age = -1
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.sessionCookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.isSecure(r),
+	http.SetCookie(w, &http.Cookie{Name: s.sessionCookieName(r), Value: sessionSecret, Path: "/", MaxAge: age,
+		Secure:   s.isSentOverTLS(r),
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
@@ -373,21 +377,21 @@ type visitor struct {
 
 // findVisitor returns the visitor who sends a request. It returns false if the request must be rejected.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
-	if sess, open := s.sessions.findSession(r, s.sessionCookie(r)); open {
+	if sess, open := s.sessions.findSession(r, s.sessionCookieName(r)); open {
 		return visitor{session: sess}, true
 	}
 	c := s.config.Load()
-	if c.AnonymousRead && !c.BehindProxy && s.isLocal(r) {
-		return visitor{session: session{peer: s.opt.Anonymous}, isAnonymous: true}, true
+	if c.AnonymousRead && !c.BehindTLSProxy && s.isLocalRequest(r) {
+		return visitor{session: session{peer: s.opt.AnonymousPeer}, isAnonymous: true}, true
 	}
 	return v, false
 }
 
-// clientOf returns a client that acts as the visitor. The caller must close the client.
-func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
+// newVisitorClient returns a client that acts as the visitor. The caller must close the client.
+func (s *Server) newVisitorClient(v *visitor) *control.Client { return s.opt.NewClientFor(v.peer) }
 
-// isLocal reports whether a request comes directly from a program on this machine, not from a proxy.
-func (s *Server) isLocal(r *http.Request) bool {
+// isLocalRequest reports whether a request comes directly from a program on this machine, not from a proxy.
+func (s *Server) isLocalRequest(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
@@ -436,20 +440,20 @@ func (s *Server) handler() http.Handler {
 			// Behind a proxy, the proxy decides whether to send this header.
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		if !isValidHost(r.Host) {
-			s.replyErrorStatus(w, r, http.StatusBadRequest, queue.Invalid("host",
+		if !isValidHostHeader(r.Host) {
+			s.replyErrorStatus(w, r, http.StatusBadRequest, queue.InvalidField("host",
 				"the Host header %q must be NAME or NAME:NUMBER",
-				queue.Clip(r.Host)))
+				queue.ClipForMessage(r.Host)))
 			return
 		}
-		if c := s.config.Load(); !c.hasHost(hostOf(r)) {
+		if c := s.config.Load(); !c.acceptsHost(requestHostName(r)) {
 			s.replyErrorStatus(w, r, http.StatusMisdirectedRequest,
 				queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts",
-					queue.Clip(hostOf(r))))
+					queue.ClipForMessage(requestHostName(r))))
 			return
 		}
 		v, known := s.findVisitor(r)
-		if v.token == "" {
+		if v.formToken == "" {
 			w.Header().Set("Connection", "close") // without a session, a connection serves a single request
 		}
 		if err := s.crossOrigin.Check(r); err != nil {
@@ -459,7 +463,7 @@ func (s *Server) handler() http.Handler {
 		most := int64(maxAnonymousBodyBytes)
 		if known {
 			most = maxBodyBytes
-			if err := s.connLimiter.identify(connOf(r.Context()), v.peer.UID); err != nil {
+			if err := s.connLimiter.setConnUser(connFromContext(r.Context()), v.peer.UID); err != nil {
 				w.Header().Set("Connection", "close")
 				s.replyError(w, r, err)
 				return

@@ -15,12 +15,13 @@ import (
 
 // These constants limit sign-in links and sessions. See docs/decisions/0083.
 const (
-	linkLifetime    = time.Minute
-	sessionLifetime = 12 * time.Hour
-	maxUserLinks    = 16          // maximum number of unused links of one user; one more replaces the oldest
-	maxUserSessions = 32          // maximum number of sessions of one user; one more replaces the oldest
-	failureWindow   = time.Second // after maxFailures invalid links in this time, the error asks the user to wait
-	maxFailures     = 5
+	linkLifetime       = time.Minute
+	sessionLifetime    = 12 * time.Hour
+	maxUnusedUserLinks = 16 // maximum number of unused links of one user; one more replaces the oldest
+	maxUserSessions    = 32 // maximum number of sessions of one user; one more replaces the oldest
+	// after maxSignInFailures invalid links in this time, the error asks the user to wait
+	signInFailureWindow = time.Second
+	maxSignInFailures   = 5
 )
 
 // session is the identity of a browser that has signed in.
@@ -28,59 +29,60 @@ type session struct {
 	peer      control.Peer
 	host      string // host name, without the port, under which the session is valid
 	expiresAt time.Time
-	token     string // secret that the forms of the session must contain
+	formToken string // secret that the forms of the session must contain
 }
 
-// sessions contains all sign-in links and all sessions, in memory only. Of their secrets, it contains only
+// sessionStore contains all sign-in links and all sessions, in memory only. Of their secrets, it contains only
 // hashes. The methods are safe for concurrent use.
-type sessions struct {
-	mu            sync.Mutex
-	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret
-	openSessions  map[[sha256.Size]byte]session
-	failureCount  int // number of invalid secrets since failuresSince
-	failuresSince time.Time
+type sessionStore struct {
+	mu                   sync.Mutex
+	linksBySecretHash    map[[sha256.Size]byte]session // unused links, by the hash of the secret
+	sessionsBySecretHash map[[sha256.Size]byte]session
+	signInFailureCount   int // number of invalid secrets since failureWindowStart
+	failureWindowStart   time.Time
 }
 
-// addLink adds a sign-in link and returns its secret. With the secret, a browser can sign in as the peer, once,
+// addSignInLink adds a sign-in link and returns its secret. With the secret, a browser can sign in as the peer, once,
 // under the given host name.
-func (s *sessions) addLink(p control.Peer, host string) (secret string) {
+func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string) {
 	p.PID, p.Right = 0, control.RightNone // the right is determined again at each request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.links = addSession(s.links, secret, session{peer: p, host: host, expiresAt: time.Now().Add(linkLifetime)},
-		maxUserLinks)
+	s.linksBySecretHash = addBoundedSession(s.linksBySecretHash, secret,
+		session{peer: p, host: host, expiresAt: time.Now().Add(linkLifetime)},
+		maxUnusedUserLinks)
 	return secret
 }
 
 // signIn exchanges the secret of a link for a session under the same host name. It returns the secret of the
 // session. The error is a *queue.Error.
-func (s *sessions) signIn(secret, host string) (string, error) {
+func (s *sessionStore) signIn(linkSecret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := sha256.Sum256([]byte(secret))
-	sess, known := s.links[key]
+	key := sha256.Sum256([]byte(linkSecret))
+	sess, known := s.linksBySecretHash[key]
 	if !known || sess.host != host || !time.Now().Before(sess.expiresAt) {
-		return "", s.countFailureLocked()
+		return "", s.countLinkFailureLocked()
 	}
-	delete(s.links, key)
-	sess.expiresAt, sess.token = time.Now().Add(sessionLifetime), newSecret()
-	secret = newSecret()
-	s.openSessions = addSession(s.openSessions, secret, sess, maxUserSessions)
-	return secret, nil
+	delete(s.linksBySecretHash, key)
+	sess.expiresAt, sess.formToken = time.Now().Add(sessionLifetime), newSecret()
+	linkSecret = newSecret()
+	s.sessionsBySecretHash = addBoundedSession(s.sessionsBySecretHash, linkSecret, sess, maxUserSessions)
+	return linkSecret, nil
 }
 
 // errInvalidLink is the error for a link that does not exist, was already used or has expired.
 var errInvalidLink = queue.Errorf(queue.CodeDenied,
 	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// countFailureLocked counts an attempt to sign in with an invalid secret, and returns the error for it. The
+// countLinkFailureLocked counts an attempt to sign in with an invalid secret, and returns the error for it. The
 // caller holds mu.
-func (s *sessions) countFailureLocked() error {
-	if now := time.Now(); now.Sub(s.failuresSince) > failureWindow {
-		s.failureCount, s.failuresSince = 0, now
+func (s *sessionStore) countLinkFailureLocked() error {
+	if now := time.Now(); now.Sub(s.failureWindowStart) > signInFailureWindow {
+		s.signInFailureCount, s.failureWindowStart = 0, now
 	}
-	if s.failureCount++; s.failureCount > maxFailures {
+	if s.signInFailureCount++; s.signInFailureCount > maxSignInFailures {
 		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
 	return errInvalidLink
@@ -88,12 +90,12 @@ func (s *sessions) countFailureLocked() error {
 
 // findSession returns the session whose secret is in a cookie of the request. It returns false if there is no
 // such session.
-func (s *sessions) findSession(r *http.Request, cookie string) (sess session, found bool) {
-	for _, c := range r.CookiesNamed(cookie) {
+func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess session, found bool) {
+	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
-		sess, found = s.openSessions[sha256.Sum256([]byte(c.Value))]
+		sess, found = s.sessionsBySecretHash[sha256.Sum256([]byte(c.Value))]
 		s.mu.Unlock()
-		if found && sess.host == hostOf(r) && time.Now().Before(sess.expiresAt) {
+		if found && sess.host == requestHostName(r) && time.Now().Before(sess.expiresAt) {
 			return sess, true
 		}
 	}
@@ -101,43 +103,43 @@ func (s *sessions) findSession(r *http.Request, cookie string) (sess session, fo
 }
 
 // signOut ends the session whose secret is in a cookie of the request.
-func (s *sessions) signOut(r *http.Request, cookie string) {
-	for _, c := range r.CookiesNamed(cookie) {
+func (s *sessionStore) signOut(r *http.Request, cookieName string) {
+	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
-		delete(s.openSessions, sha256.Sum256([]byte(c.Value)))
+		delete(s.sessionsBySecretHash, sha256.Sum256([]byte(c.Value)))
 		s.mu.Unlock()
 	}
 }
 
-// hasToken reports whether token is the form token of the session s.
-func (s *session) hasToken(token string) bool {
-	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
+// hasFormToken reports whether token is the form token of the session s.
+func (s *session) hasFormToken(token string) bool {
+	return s.formToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.formToken)) == 1
 }
 
-// addSession adds a link or a session to a map, and removes those that have expired. If the user already has
+// addBoundedSession adds a link or a session to a map, and removes those that have expired. If the user already has
 // maxPerUser of them, it removes the oldest one of the user.
-func addSession(sessions map[[sha256.Size]byte]session, secret string, newSession session,
+func addBoundedSession(sessionsByHash map[[sha256.Size]byte]session, secret string, newSession session,
 	maxPerUser int) map[[sha256.Size]byte]session {
-	if sessions == nil {
-		sessions = map[[sha256.Size]byte]session{}
+	if sessionsByHash == nil {
+		sessionsByHash = map[[sha256.Size]byte]session{}
 	}
 	var oldest [sha256.Size]byte
 	n := 0
-	for key, sess := range sessions {
+	for key, sess := range sessionsByHash {
 		switch {
 		case !time.Now().Before(sess.expiresAt):
-			delete(sessions, key)
+			delete(sessionsByHash, key)
 		case sess.peer.UID == newSession.peer.UID:
-			if n++; n == 1 || sess.expiresAt.Before(sessions[oldest].expiresAt) {
+			if n++; n == 1 || sess.expiresAt.Before(sessionsByHash[oldest].expiresAt) {
 				oldest = key
 			}
 		}
 	}
 	if n >= maxPerUser {
-		delete(sessions, oldest)
+		delete(sessionsByHash, oldest)
 	}
-	sessions[sha256.Sum256([]byte(secret))] = newSession
-	return sessions
+	sessionsByHash[sha256.Sum256([]byte(secret))] = newSession
+	return sessionsByHash
 }
 
 // newSecret returns 256 random bits as text.

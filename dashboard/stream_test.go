@@ -8,20 +8,20 @@ import (
 	"weak"
 )
 
-// heldKey is the key of a value in the context of a request. The test observes when this value is
+// trackedContextKey is the key of a value in the context of a request. The test observes when this value is
 // garbage-collected.
-type heldKey struct{}
+type trackedContextKey struct{}
 
 // After a stream has ended, its request is garbage-collected, even if the page continues to run. When the page
 // is closed, the remaining streams end.
-func TestStreamsLeaveNothing(t *testing.T) {
+func TestEndedStreamRequestIsGarbageCollected(t *testing.T) {
 	streams, end := context.WithCancel(t.Context())
 	defer end()
-	base := context.WithValue(t.Context(), streamsKey{}, streams)
+	base := context.WithValue(t.Context(), streamsContextKey{}, streams)
 	once := func() weak.Pointer[[4096]byte] {
 		held := new([4096]byte)
-		ctx := context.WithValue(base, heldKey{}, held)
-		_, done := cancelOnClose(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
+		ctx := context.WithValue(base, trackedContextKey{}, held)
+		_, done := cancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
 		done()
 		return weak.Make(held)
 	}
@@ -30,7 +30,7 @@ func TestStreamsLeaveNothing(t *testing.T) {
 	if left.Value() != nil {
 		t.Error("the request of an ended stream was not garbage-collected")
 	}
-	r, done := cancelOnClose(httptest.NewRequest("GET", "/live", nil).WithContext(base))
+	r, done := cancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(base))
 	defer done()
 	end()
 	<-r.Context().Done()

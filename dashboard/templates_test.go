@@ -26,38 +26,40 @@ import (
 type fakeQueue struct {
 	control.API
 	control.Authorizer
-	filled      bool
-	manyDead    bool   // there are more dead jobs than a page groups, each with another program
-	state       string // state of every job; "" only if filled is false
-	hiddenParts string // name of the part that is hidden from the visitor in each job
-	right       control.Right
-	user        string // name of the visitor
+	fillsEveryField bool
+	hasManyDeadJobs bool   // there are more dead jobs than a page groups, each with another program
+	state           string // state of every job; "" only if filled is false
+	hiddenJobPart   string // name of the part that is hidden from the visitor in each job
+	visitorRight    control.Right
+	user            string // name of the visitor
 }
 
-func (f *fakeQueue) Right(*control.Peer) control.Right                       { return f.right }
-func (f *fakeQueue) Admit(context.Context, *control.Peer) error              { return nil }
-func (f *fakeQueue) RefusalError(*control.Peer, string, control.Right) error { return queue.ErrDenied }
+func (f *fakeQueue) CurrentRight(*control.Peer) control.Right             { return f.visitorRight }
+func (f *fakeQueue) AdmitConnection(context.Context, *control.Peer) error { return nil }
+func (f *fakeQueue) MissingRightError(*control.Peer, string, control.Right) error {
+	return queue.ErrDenied
+}
 
 // client returns a client of the queue.
 func (f *fakeQueue) client() *control.Client {
 	many := func() (all, user int) { return 9, 9 }
-	return control.NewServer(f, control.Limits{MaxConnections: many}, f, control.NewUserLimits(),
-		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
+	return control.NewServer(f, control.ConnectionLimits{MaxConnections: many}, f, control.NewUserLimits(),
+		slog.New(slog.DiscardHandler)).InProcessClientAs(control.Peer{})
 }
 
-// fillAnswer returns the result of an API method. If f.filled is true, every field has a value.
-func fillAnswer[T any](f *fakeQueue) (v T, err error) {
-	if f.filled {
-		f.fill(reflect.ValueOf(&v).Elem(), "")
+// newFakeReply returns the result of an API method. If f.fillsEveryField is true, every field has a value.
+func newFakeReply[T any](f *fakeQueue) (v T, err error) {
+	if f.fillsEveryField {
+		f.fillValue(reflect.ValueOf(&v).Elem(), "")
 	}
 	return v, nil
 }
 
-// fill sets the value v and all values inside it. name is the name of the field that contains v.
-func (f *fakeQueue) fill(v reflect.Value, name string) {
-	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenParts, "User": "ann",
+// fillValue sets the value v and all values inside it. name is the name of the field that contains v.
+func (f *fakeQueue) fillValue(v reflect.Value, fieldName string) {
+	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenJobPart, "User": "ann",
 		"Health": "degraded: no worker",
-		"Cron":   "@reboot"}[name]; {
+		"Cron":   "@reboot"}[fieldName]; {
 	case v.Type() == reflect.TypeFor[control.Time]():
 		v.SetInt(time.Now().Add(time.Hour).UnixMilli())
 	case v.Type() == reflect.TypeFor[control.RetentionAge](), v.Type() == reflect.TypeFor[control.Duration]():
@@ -76,94 +78,94 @@ func (f *fakeQueue) fill(v reflect.Value, name string) {
 		v.SetFloat(0.5)
 	case v.Kind() == reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		f.fill(v.Elem(), name)
+		f.fillValue(v.Elem(), fieldName)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
-		f.fill(v.Index(0), name) // the second element has no values
+		f.fillValue(v.Index(0), fieldName) // the second element has no values
 	case v.Kind() == reflect.Map && v.Type().Elem().Kind() != reflect.Interface:
 		v.Set(reflect.MakeMap(v.Type()))
 		for _, key := range append(queue.StateNames(queue.States()), "text") {
 			value := reflect.New(v.Type().Elem()).Elem()
-			f.fill(value, name)
+			f.fillValue(value, fieldName)
 			v.SetMapIndex(reflect.ValueOf(key), value)
 		}
 	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
-			f.fill(v.Field(i), v.Type().Field(i).Name)
+			f.fillValue(v.Field(i), v.Type().Field(i).Name)
 		}
 	}
 }
 
 func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
-	return control.Whoami{User: f.user, Right: f.right}, nil
+	return control.Whoami{User: f.user, Right: f.visitorRight}, nil
 }
 
 func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, error) {
-	return fillAnswer[control.Status](f)
+	return newFakeReply[control.Status](f)
 }
 
-func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
-	return fillAnswer[control.Screen](f)
+func (f *fakeQueue) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
+	return newFakeReply[control.OverviewScreen](f)
 }
 
 func (f *fakeQueue) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
-	return fillAnswer[control.QueueList](f)
+	return newFakeReply[control.QueueList](f)
 }
 
 func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
-	return fillAnswer[control.Stats](f)
+	return newFakeReply[control.Stats](f)
 }
 
-func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error) {
-	return fillAnswer[control.JobPage](f)
+func (f *fakeQueue) ListJobs(context.Context, control.ListParams) (control.JobPage, error) {
+	return newFakeReply[control.JobPage](f)
 }
 
-func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
-	d, err := fillAnswer[control.JobDetail](f)
-	if f.filled { // add a successful attempt to the failed one and the running one
+func (f *fakeQueue) ShowJob(context.Context, control.ShowParams) (control.JobDetail, error) {
+	d, err := newFakeReply[control.JobDetail](f)
+	if f.fillsEveryField { // add a successful attempt to the failed one and the running one
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
 	return d, err
 }
 
-func (f *fakeQueue) Why(context.Context, control.WhyParams) (control.Why, error) {
-	w, err := fillAnswer[control.Why](f)
+func (f *fakeQueue) ExplainWaiting(context.Context, control.ExplainWaitingParams) (control.WaitingExplanation, error) {
+	w, err := newFakeReply[control.WaitingExplanation](f)
 	if f.state == queue.Pending.String() {
 		w.Reasons = nil
 	}
 	return w, err
 }
 
-// Tree returns a chain of two dependants, the second of which has more dependants than a page shows.
-func (f *fakeQueue) Tree(context.Context, control.Tree) (control.TreeView, error) {
-	t, err := fillAnswer[control.TreeView](f)
-	if f.filled {
+// ReadDependencyTree returns a chain of two dependants, the second of which has more dependants than a page shows.
+func (f *fakeQueue) ReadDependencyTree(context.Context, control.DependencyTreeParams) (control.DependencyTree, error) {
+	t, err := newFakeReply[control.DependencyTree](f)
+	if f.fillsEveryField {
 		t.Nodes[0].Seq, t.Nodes[1] = 1, control.TreeNode{ID: "child", Seq: 2, State: f.state}
-		t.Edges[0].Parent, t.Edges[0].Child, t.Edges[1].Parent, t.Edges[1].Child = 1, 2, 3, 1
+		t.Edges[0].ParentSeq, t.Edges[0].ChildSeq, t.Edges[1].ParentSeq, t.Edges[1].ChildSeq = 1, 2, 3, 1
 		for child := range int64(maxBranches) {
-			t.Edges = append(t.Edges, control.TreeEdge{Parent: 2, Child: child + 4})
+			t.Edges = append(t.Edges, control.TreeEdge{ParentSeq: 2, ChildSeq: child + 4})
 		}
 	}
 	return t, err
 }
 
-func (f *fakeQueue) Logs(_ context.Context, _ control.Logs, handlePiece func(control.OutputPiece) error) (
-	control.LogsEnd, error) {
+func (f *fakeQueue) StreamOutput(_ context.Context, _ control.LogsParams, handlePiece func(control.OutputPiece) error) (
+	control.OutputStreamEnd, error) {
 	var err error
 	for _, p := range []control.OutputPiece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr",
 		Text: "err\n"},
 		{Stream: "stdout", DroppedBytes: 7}} {
-		if f.filled && err == nil {
+		if f.fillsEveryField && err == nil {
 			err = handlePiece(p)
 		}
 	}
-	return control.LogsEnd{}, err
+	return control.OutputStreamEnd{}, err
 }
 
-func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPage, error) {
-	page, err := fillAnswer[control.JobPage](f)
-	if !f.manyDead {
-		page.Next = nil
+func (f *fakeQueue) ListDeadJobs(_ context.Context, p control.DeadJobListParams) (control.JobPage, error) {
+	page, err := newFakeReply[control.JobPage](f)
+	if !f.hasManyDeadJobs {
+		page.NextCursor = nil
 		return page, err
 	}
 	like := page.Jobs[0]
@@ -172,38 +174,38 @@ func (f *fakeQueue) DLQList(_ context.Context, p control.DLQList) (control.JobPa
 		page.Jobs = append(page.Jobs, control.Job{ID: "text", User: like.User, Error: like.Error,
 			Command: fmt.Sprintf("%s-%d text", p.Cursor, i)})
 	}
-	page.Next = new(p.Cursor + "1")
+	page.NextCursor = new(p.Cursor + "1")
 	return page, err
 }
 
-func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleList) (control.SchedulePage, error) {
-	page, err := fillAnswer[control.SchedulePage](f)
-	if f.filled {
+func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleListParams) (control.SchedulePage, error) {
+	page, err := newFakeReply[control.SchedulePage](f)
+	if f.fillsEveryField {
 		page.Schedules[1].Name = "active"
 	}
 	return page, err
 }
 
 func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
-	d, err := fillAnswer[control.ScheduleDetail](f)
+	d, err := newFakeReply[control.ScheduleDetail](f)
 	d.Paused = p.Name != "active"
 	return d, err
 }
 
 func (f *fakeQueue) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
-	return fillAnswer[control.WorkerList](f)
+	return newFakeReply[control.WorkerList](f)
 }
 
-func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResult, error) {
+func (f *fakeQueue) CancelJobs(context.Context, control.Selection) (control.BulkResult, error) {
 	n := 0
-	if f.filled {
+	if f.fillsEveryField {
 		n = 2
 	}
-	return control.BulkResult{MatchCount: &n}, nil
+	return control.BulkResult{SelectedCount: &n}, nil
 }
 
-// branchMark matches the marks that markedTemplates adds to the templates.
-var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
+// templateBranchMark matches the marks that markedTemplates adds to the templates.
+var templateBranchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
 // markedTemplates returns the templates of the pages with a mark at the beginning of each list of nodes, such
 // as a branch of an if, and all these marks. The marks in a rendered page show which branches were executed.
@@ -215,7 +217,7 @@ func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks 
 		set := template.Must(template.New("layout.html").Funcs(template.FuncMap(templateFuncs)).ParseFS(templateFiles,
 			"templates/layout.html", file))
 		for _, part := range set.Templates() {
-			walkLists(part.Root, func(l *parse.ListNode) {
+			walkNodeLists(part.Root, func(l *parse.ListNode) {
 				uses := func(n parse.Node) bool { return n.Type() != parse.NodeText }
 				if seen[l] || !slices.ContainsFunc(l.Nodes, uses) {
 					return // the list uses neither a field nor a function
@@ -234,8 +236,8 @@ func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks 
 	return byName, marks
 }
 
-// walkLists calls visit for a list of nodes and for all lists inside it, the inner lists first.
-func walkLists(l *parse.ListNode, visit func(*parse.ListNode)) {
+// walkNodeLists calls visit for a list of nodes and for all lists inside it, the inner lists first.
+func walkNodeLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 	if l == nil {
 		return
 	}
@@ -251,8 +253,8 @@ func walkLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 		default:
 			continue
 		}
-		walkLists(b.List, visit)
-		walkLists(b.ElseList, visit)
+		walkNodeLists(b.List, visit)
+		walkNodeLists(b.ElseList, visit)
 	}
 	visit(l)
 }
@@ -270,22 +272,24 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 			if err := marked[name].ExecuteTemplate(&out, part, p); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
-			for _, mark := range branchMark.FindAllStringSubmatch(out.String(), -1) {
+			for _, mark := range templateBranchMark.FindAllStringSubmatch(out.String(), -1) {
 				unused = slices.DeleteFunc(unused, func(m string) bool { return m == mark[1] })
 			}
 		}
 	}
-	queues := []*fakeQueue{{right: control.RightOperate, user: "ann"}, {right: control.RightSubmit, user: "bob"},
-		{filled: true, state: "dead", hiddenParts: "command", right: control.RightSubmit, user: "bob"},
-		{filled: true, state: "dead", right: control.RightSubmit, user: "ann"}}
+	queues := []*fakeQueue{{visitorRight: control.RightOperate, user: "ann"},
+		{visitorRight: control.RightSubmit, user: "bob"},
+		{fillsEveryField: true, state: "dead", hiddenJobPart: "command", visitorRight: control.RightSubmit, user: "bob"},
+		{fillsEveryField: true, state: "dead", visitorRight: control.RightSubmit, user: "ann"}}
 	for _, state := range queue.StateNames(queue.States()) {
-		queues = append(queues, &fakeQueue{filled: true, state: state, right: control.RightOperate, user: "bob"})
+		queues = append(queues, &fakeQueue{fillsEveryField: true, state: state, visitorRight: control.RightOperate,
+			user: "bob"})
 	}
 	for _, f := range queues {
 		for _, token := range []string{"", "token"} {
-			v := &visitor{session: session{token: token}, client: f.client()}
+			v := &visitor{session: session{formToken: token}, client: f.client()}
 			defer v.client.Close()
-			for path, vw := range views {
+			for path, vw := range viewsByPath {
 				path = strings.NewReplacer("{$}", "", "{id...}", "text").Replace(path)
 				for _, query := range []string{"", "did=retry&n=2&q=text&error=text&attempt=2&state=dead",
 					"error=text&command=text", "error=none"} {
@@ -293,12 +297,12 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 					if err != nil {
 						t.Fatalf("%s: %v", path, err)
 					}
-					render(vw.name, path, append([]string{"deadcount"}, vw.parts...), p)
+					render(vw.templateName, path, append([]string{"deadcount"}, vw.updatedPartNames...), p)
 				}
 			}
 			for path, make := range map[string]func(context.Context, *visitor, *url.URL) (page, error){
-				"/bulk?verb=cancel&n=2": bulkPreview.buildPage, "/bulk?verb=cancel&id=a&id=b&id=c": bulkPreview.buildPage,
-				"/dead/retry?again=": deadPreview.buildPage, "/dead/rm?error=text": deadPreview.buildPage} {
+				"/bulk?verb=cancel&n=2": bulkPreviewView.buildPage, "/bulk?verb=cancel&id=a&id=b&id=c": bulkPreviewView.buildPage,
+				"/dead/retry?again=": deadPreviewView.buildPage, "/dead/rm?error=text": deadPreviewView.buildPage} {
 				u, _ := url.Parse(path)
 				p, err := make(t.Context(), v, u)
 				switch {
@@ -306,24 +310,25 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 					render("bulk", path, nil, p)
 				case err == nil:
 					render("dead_action", path, nil, p)
-				case f.filled || !errors.Is(err, queue.ErrNotFound): // without values, there is no dead job
+				case f.fillsEveryField || !errors.Is(err, queue.ErrNotFound): // without values, there is no dead job
 					t.Fatalf("%s: %v", path, err)
 				}
 			}
 		}
 	}
 	// Also render a page for more dead jobs than it can group.
-	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.RightOperate}).client()}
+	v := &visitor{client: (&fakeQueue{fillsEveryField: true, hasManyDeadJobs: true, state: "dead",
+		visitorRight: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {
-		p, err := views["/dead"].buildPage(t.Context(), v, &url.URL{RawQuery: query})
+		p, err := viewsByPath["/dead"].buildPage(t.Context(), v, &url.URL{RawQuery: query})
 		if err != nil {
 			t.Fatal(err)
 		}
 		render("dead", "/dead", []string{"list"}, p)
 	}
 	for _, todo := range []string{"", "web open"} {
-		render("message", "a message", nil, page{Title: "Not found", Content: messageData{"no session", todo}})
+		render("message", "a message", nil, page{Title: "Not found", Content: errorPageData{"no session", todo}})
 	}
 	render("open", "/open", nil, page{Title: "Open", Content: "secret"})
 	for _, mark := range unused {

@@ -20,12 +20,12 @@ import (
 var templateFuncs = template.FuncMap{
 	"path":     jobPath,
 	"attempt":  attemptPath,
-	"verbs":    verbsForJob,
+	"verbs":    actionsForJob,
 	"states":   queue.States,
 	"number":   withCommas,
-	"plural":   plural,
-	"facts":    func(st *control.Status) string { return strings.Join(present.StatusFacts(st, withCommas), " · ") },
-	"busy":     present.BusyText,
+	"plural":   pluralWithCommas,
+	"facts":    func(st *control.Status) string { return strings.Join(present.StatusLineFacts(st, withCommas), " · ") },
+	"busy":     present.BusyWorkersText,
 	"age":      ageElement,
 	"clock":    func(at control.Time) string { return present.ClockTime(at, time.Now()) },
 	"span":     present.DurationText,
@@ -34,24 +34,28 @@ var templateFuncs = template.FuncMap{
 	"waiting":  waitingCount,
 	"state":    jobTemplateFunc(present.StateWithReason),
 	"attempts": jobTemplateFunc(present.AttemptsText),
-	"rank":     jobTemplateFunc(present.RankText),
+	"rank":     jobTemplateFunc(present.PriorityWithBonusText),
 	"progress": jobTemplateFunc(present.ProgressText),
-	"failure":  jobTemplateFunc(present.ErrorText),
+	"failure":  jobTemplateFunc(present.JobErrorText),
 	"waits":    func(j control.Job, now time.Time) string { return escapeInvisible(present.WaitReasonOrDue(&j, now)) },
 	"detail":   jobDetailText,
 	"moment":   relevantTimeText,
 	"rows":     jobProperties,
 	"ended":    attemptEndText,
-	"why":      func(w *control.Why, now time.Time) []string { return present.WhyLines(w, now) },
-	"pause":    func(q control.QueueView) string { return escapeInvisible(present.QueuePauseText(&q)) },
+	"why": func(w *control.WaitingExplanation, now time.Time) []string {
+		return present.WaitExplanationLines(w, now)
+	},
+	"pause": func(q control.QueueView) string { return escapeInvisible(present.QueuePauseText(&q)) },
 	"schedule": func(s control.ScheduleDetail) string {
 		return escapeInvisible(present.ScheduleStateText(&s.Schedule))
 	},
-	"cron":        func(s control.ScheduleDetail) string { return escapeInvisible(present.WhenScheduled(&s.Schedule)) },
+	"cron": func(s control.ScheduleDetail) string {
+		return escapeInvisible(present.ScheduleTimesText(&s.Schedule))
+	},
 	"noWorkers":   func() template.HTML { return emptyListHint(present.NoWorkersText) },
 	"noSchedules": func() template.HTML { return emptyListHint(present.NoSchedulesText) },
 	"noQueues":    func() template.HTML { return emptyListHint(present.NoQueuesText) },
-	"command":     func(text string) string { return escapeInvisible(present.CommandText(text)) },
+	"command":     func(text string) string { return escapeInvisible(present.CommandOrHidden(text)) },
 	"text":        func(s *string) string { return escapeInvisible(present.EmptyIfNil(s)) },
 	"visible":     escapeInvisible,
 }
@@ -64,7 +68,8 @@ func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) strin
 // escapeInvisible replaces characters that are invisible or change the display order by escapes.
 func escapeInvisible(text string) string {
 	hides := func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
+		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) &&
+			!termtext.IsJoinerOrSelector(r)
 	}
 	if !strings.ContainsFunc(text, hides) {
 		return text
@@ -89,8 +94,10 @@ func withCommas(n int64) string {
 	return s
 }
 
-// plural formats a number and its noun, like "1 job" or "1,200 jobs".
-func plural(n int64, noun string) string { return present.PluralWith(n, noun, withCommas) }
+// pluralWithCommas formats a number and its noun, like "1 job" or "1,200 jobs".
+func pluralWithCommas(n int64, noun string) string {
+	return present.PluralWithFormat(n, noun, withCommas)
+}
 
 // ageElement returns an HTML element that shows how long ago a time is. The browser keeps the age up to date:
 // the function age in page.js uses the same format.
@@ -99,7 +106,7 @@ func ageElement(pastTime control.Time, now time.Time) template.HTML {
 		return ""
 	}
 	return template.HTML(fmt.Sprintf(`<time data-s="%d">%s</time>`,
-		max(0, now.Sub(queue.Millis(pastTime).Time()))/time.Second, present.AgeText(pastTime, now)))
+		max(0, now.Sub(queue.UnixMillis(pastTime).Time()))/time.Second, present.AgeText(pastTime, now)))
 }
 
 // emptyListHint returns the HTML of a text about an empty list. If the text contains a command, the command is
@@ -124,7 +131,7 @@ func jobDetailText(j control.Job, now time.Time) string {
 // due in the future, else when it started, else when it was created.
 func relevantTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
-	if !queue.Millis(due).Time().After(now) {
+	if !queue.UnixMillis(due).Time().After(now) {
 		due = 0
 	}
 	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
@@ -136,8 +143,8 @@ func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
 	}
-	return slices.DeleteFunc(present.DetailRows(&j), func(row [2]string) bool {
-		return row[1] == "" || row[0] == "Queue" || row[0] == "Waited" && present.ParseState(j.State).Waiting()
+	return slices.DeleteFunc(present.JobDetailRows(&j), func(row [2]string) bool {
+		return row[1] == "" || row[0] == "Queue" || row[0] == "Waited" && present.ParseStateOrZero(j.State).IsWaiting()
 	})
 }
 
@@ -157,11 +164,13 @@ func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 }
 
 // stateCount returns the number of jobs in a state. See waitingCount for the number of waiting jobs.
-func stateCount(jobCounts map[string]int64, state any) int64 { return jobCounts[fmt.Sprint(state)] }
+func stateCount(countByState map[string]int64, state any) int64 {
+	return countByState[fmt.Sprint(state)]
+}
 
-func waitingCount(jobCounts map[string]int64) (n int64) {
-	for state, count := range jobCounts {
-		if present.ParseState(state).Waiting() {
+func waitingCount(countByState map[string]int64) (n int64) {
+	for state, count := range countByState {
+		if present.ParseStateOrZero(state).IsWaiting() {
 			n += count
 		}
 	}
@@ -185,15 +194,15 @@ type line struct {
 func (l *line) memoryBytes() int {
 	n := lineOverheadBytes + len(l.At) + len(l.Dropped)
 	for _, r := range l.ColourRuns {
-		n += runOverheadBytes + len(r[0])
+		n += colourRunOverheadBytes + len(r[0])
 	}
 	return n
 }
 
 // These constants are the estimated memory use, in bytes, of a line and of a run without their texts.
 const (
-	lineOverheadBytes = 72
-	runOverheadBytes  = 32
+	lineOverheadBytes      = 72
+	colourRunOverheadBytes = 32
 )
 
 // maxColourRuns is the maximum number of runs of a line. One more run contains the rest of the line, without

@@ -10,7 +10,7 @@ import (
 
 // For a waiting job, a list shows when the job is due, or why it waits. A list shows no due time that has
 // passed.
-func TestDetailSaysWhenAJobIsDue(t *testing.T) {
+func TestJobDetailTextSaysWhenJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
 	failed := "exit code 3"
@@ -21,7 +21,8 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 		{control.Job{State: "pending", RunAt: at(time.Hour)}, "due 13:00:00", "13:00:00"},
 		{control.Job{State: "failed", NextRetryAt: at(time.Minute), Error: &failed}, "due 12:01:00: exit code 3", "12:01:00"},
 		{control.Job{State: "pending", RunAt: at(-time.Hour), CreatedAt: at(-2 * time.Hour)}, "ready", "10:00:00"},
-		{control.Job{State: "held", RunAt: at(time.Hour), WaitsFor: &control.Reason{Kind: "held", Text: "it is held"}},
+		{control.Job{State: "held", RunAt: at(time.Hour), MainWaitReason: &control.WaitReason{Kind: "held",
+			Text: "it is held"}},
 			"it is held", "13:00:00"},
 		{control.Job{State: "blocked", CreatedAt: at(-time.Hour)}, "", "11:00:00"},
 		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
@@ -34,7 +35,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 }
 
 // The headline of the overview reports dead jobs if there is no more serious problem.
-func TestVerdictNamesDeadJobs(t *testing.T) {
+func TestHeadlineReportsDeadJobs(t *testing.T) {
 	for _, c := range []struct {
 		health     string
 		dead       int64
@@ -54,7 +55,7 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 
 // Invisible characters and characters that change the direction of text are escaped. Invisible characters
 // that are part of an emoji are kept.
-func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
+func TestInvisibleCharactersAreEscaped(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`,
 		"a\u3164b": `a\u3164b`,
@@ -67,7 +68,7 @@ func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 }
 
 // The placeholder of every search field says that the field finds jobs by id.
-func TestSearchFieldsSayWhatTheyFind(t *testing.T) {
+func TestSearchFieldPlaceholdersMentionJobIDs(t *testing.T) {
 	field := regexp.MustCompile(`<input type="search" name="q"[^>]* placeholder="([^"]*)"`)
 	for _, name := range []string{"layout.html", "jobs.html"} {
 		text, err := templateFiles.ReadFile("templates/" + name)

@@ -17,13 +17,13 @@ import (
 
 // These constants are the maximum numbers of rows on the pages.
 const (
-	overviewRows = 10 // maximum number of jobs in each part of the overview
-	listRows     = 50 // maximum number of jobs on a page of a list
-	previewRows  = 5  // maximum number of jobs in a preview
+	maxOverviewRows = 10 // maximum number of jobs in each part of the overview
+	maxListRows     = 50 // maximum number of jobs on a page of a list
+	maxPreviewRows  = 5  // maximum number of jobs in a preview
 )
 
-// views contains the view of each page, by URL path.
-var views = map[string]*view{
+// viewsByPath contains the view of each page, by URL path.
+var viewsByPath = map[string]*view{
 	"/{$}": {"overview", "overview", "", "queuectl status", fillOverviewPage,
 		[]string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs": {"jobs", "jobs", "Jobs", "", fillJobsPage, []string{"tabs", "list"},
@@ -31,7 +31,7 @@ var views = map[string]*view{
 	"/jobs/{id...}": {"job", "jobs", "", "", fillJobPage, []string{"head", "why", "deps", "attempts", "facts"},
 		[]string{"id", "attempt"}, 0},
 	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", fillDeadPage, []string{"list"},
-		append(slices.Clone(causeFields), "did", "n"), expensivePageInterval},
+		append(slices.Clone(deathCauseParams), "did", "n"), expensivePageInterval},
 	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", fillSchedulesPage, []string{"list"},
 		[]string{"cursor"}, expensivePageInterval},
 	"/stats": {"stats", "stats", "Statistics", "", fillStatisticsPage, []string{"figures"}, []string{"since"},
@@ -45,7 +45,7 @@ const expensivePageInterval = 5 * time.Second
 
 // fillOverviewPage fills the first page, which gives an overview of the queue.
 func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
-	screen, err := v.client.Screen(ctx, control.ScreenParams{Rows: overviewRows})
+	screen, err := v.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: maxOverviewRows})
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) erro
 	if err != nil {
 		return err
 	}
-	hour, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(time.Hour), Grain: "minute"})
+	hour, err := v.client.Stats(ctx, control.StatsParams{Since: timeRangeStart(time.Hour), PeriodLength: "minute"})
 	p.Status = &screen.Status
 	kind, text := healthHeadline(&screen.Status)
 	p.Title = text
@@ -64,7 +64,7 @@ func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) erro
 
 // overviewData is the data of the page that fillOverviewPage fills.
 type overviewData struct {
-	Screen                control.Screen
+	Screen                control.OverviewScreen
 	Queues                []control.QueueView
 	LastHour              plot
 	VerdictKind, Headline string // the results of healthHeadline
@@ -78,7 +78,7 @@ func healthHeadline(st *control.Status) (kind, headline string) {
 	case headline != "":
 		return kind, headline
 	case dead > 0:
-		return "attention", present.DeadText(dead, withCommas)
+		return "attention", present.DeadJobsText(dead, withCommas)
 	}
 	return kind, "All is well"
 }
@@ -92,20 +92,20 @@ func fillJobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	}
 	p.CLICommand = f.cliCommand()
 	params := f.listRequest()
-	params.Limit, params.Cursor = listRows, q.Get("cursor")
-	list, err := v.client.List(ctx, params)
+	params.PageSize, params.Cursor = maxListRows, q.Get("cursor")
+	list, err := v.client.ListJobs(ctx, params)
 	if err != nil {
 		return err
 	}
 	main := jobsData{Jobs: list.Jobs, Filter: f, Tabs: f.tabs(p.Status)}
-	if vb, err := findVerb(q.Get("did")); err == nil {
+	if vb, err := findJobAction(q.Get("did")); err == nil {
 		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
 			main.LastAction, main.LastActionCount = vb.Name, n
 		}
 	}
-	if list.Next != nil {
+	if list.NextCursor != nil {
 		next := f.Query()
-		next.Set("cursor", *list.Next)
+		next.Set("cursor", *list.NextCursor)
 		main.Next = "/jobs?" + next.Encode()
 	}
 	p.Content = main
@@ -122,8 +122,8 @@ type jobsData struct {
 	Next            string // path of the next page; "" on the last page
 }
 
-// jobIDOf returns the id of the job that a page's URL names.
-func jobIDOf(u *url.URL) control.JobID {
+// jobIDFromURL returns the id of the job that a page's URL names.
+func jobIDFromURL(u *url.URL) control.JobID {
 	if u.Path == "/job" {
 		return control.JobID(u.Query().Get("id"))
 	}
@@ -132,31 +132,32 @@ func jobIDOf(u *url.URL) control.JobID {
 
 // fillJobPage fills the page of one job.
 func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	id := jobIDOf(u)
+	id := jobIDFromURL(u)
 	p.Title, p.CLICommand = string(id), "queuectl show "+string(id)
-	d, err := v.client.Show(ctx, control.Show{ID: id, WithoutEnv: true})
+	d, err := v.client.ShowJob(ctx, control.ShowParams{ID: id, HideEnv: true})
 	if err != nil {
 		return err
 	}
 	main := jobData{Job: d, MayReadOutput: !slices.Contains(d.HiddenParts, "command")}
-	if present.ParseState(d.State).Waiting() {
-		why, err := v.client.Why(ctx, control.WhyParams{ID: id})
+	if present.ParseStateOrZero(d.State).IsWaiting() {
+		why, err := v.client.ExplainWaiting(ctx, control.ExplainWaitingParams{ID: id})
 		if err != nil {
 			return err
 		}
 		main.Why = &why
 	}
-	tree, err := v.client.Tree(ctx, control.Tree{ID: id})
+	tree, err := v.client.ReadDependencyTree(ctx, control.DependencyTreeParams{ID: id})
 	if err != nil {
 		return err
 	}
 	if len(tree.Edges) > 0 {
-		main.DependencyTree = layoutTree(&tree)
+		main.DependencyTree = buildDependencyTree(&tree)
 	}
 	if main.MayReadOutput && len(d.History) > 0 {
 		if text := u.Query().Get("attempt"); text != "" {
 			if main.Attempt, err = strconv.Atoi(text); err != nil || main.Attempt < 1 {
-				return queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
+				return queue.InvalidField("attempt", "%q is not an attempt number; the first attempt is 1",
+					queue.ClipForMessage(text))
 			}
 		}
 		if main.Lines, err = v.readLastLines(ctx, id, main.Attempt); err != nil {
@@ -170,40 +171,40 @@ func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 // jobData is the data of the page of one job.
 type jobData struct {
 	Job            control.JobDetail
-	Why            *control.Why    // nil if the job does not wait
-	DependencyTree *dependencyTree // nil if the job has neither dependencies nor dependants
-	MayReadOutput  bool            // the visitor may see the output
-	Lines          []line          // the output of the attempt
-	Attempt        int             // number of the attempt; 0 means the last one
+	Why            *control.WaitingExplanation // nil if the job does not wait
+	DependencyTree *dependencyTree             // nil if the job has neither dependencies nor dependants
+	MayReadOutput  bool                        // the visitor may see the output
+	Lines          []line                      // the output of the attempt
+	Attempt        int                         // number of the attempt; 0 means the last one
 }
 
-// branch is a job in a dependency tree together with the jobs that are displayed below it.
-type branch struct {
+// treeBranch is a job in a dependency tree together with the jobs that are displayed below it.
+type treeBranch struct {
 	control.TreeNode
 	Condition string
-	Children  []branch
+	Children  []treeBranch
 }
 
 // dependencyTree contains the dependencies and the dependants of a job.
 type dependencyTree struct {
-	Dependencies, Dependants []branch
+	Dependencies, Dependants []treeBranch
 	More                     bool // further branches were left out
 }
 
-// layoutTree converts a graph of jobs to nested lists. The lists contain at most maxBranches branches in all.
+// buildDependencyTree converts a graph of jobs to nested lists. The lists contain at most maxBranches branches in all.
 // If a job occurs several times, only its first occurrence has branches below it.
-func layoutTree(t *control.TreeView) *dependencyTree {
+func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 	result, remaining := &dependencyTree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
 	for _, n := range t.Nodes {
 		nodes[n.Seq] = n
 	}
 	seen := map[int64]bool{}
-	var buildBranches func(seq int64, toParents bool, depth int) []branch
-	buildBranches = func(seq int64, toParents bool, depth int) (branches []branch) {
+	var buildBranches func(seq int64, toParents bool, depth int) []treeBranch
+	buildBranches = func(seq int64, toParents bool, depth int) (branches []treeBranch) {
 		seen[seq] = true
 		for _, e := range t.Edges {
-			self, other := e.Parent, e.Child
+			self, other := e.ParentSeq, e.ChildSeq
 			if toParents {
 				self, other = other, self
 			}
@@ -215,7 +216,7 @@ func layoutTree(t *control.TreeView) *dependencyTree {
 				break
 			}
 			remaining--
-			b := branch{TreeNode: nodes[other], Condition: e.Condition}
+			b := treeBranch{TreeNode: nodes[other], Condition: e.Condition}
 			if !seen[other] && depth < maxTreeDepth {
 				b.Children = buildBranches(other, toParents, depth+1)
 			}
@@ -238,21 +239,22 @@ const (
 // readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it returns those of
 // the last attempt.
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []line, err error) {
-	var o outputLines
-	n, bytes, dropped := maxShownLines, 0, false
-	_, err = v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Attempt: attempt}, func(p control.OutputPiece) error {
-		for _, l := range o.linesOfPiece(&p) {
-			if n := len(lines); n > 0 && lines[n-1].Unfinished {
-				bytes -= lines[n-1].memoryBytes()
+	var o outputLineConverter
+	n, bytes, dropped := maxInitialOutputLines, 0, false
+	_, err = v.client.StreamOutput(ctx, control.LogsParams{ID: id, LastLines: &n, Attempt: attempt},
+		func(p control.OutputPiece) error {
+			for _, l := range o.convertPiece(&p) {
+				if n := len(lines); n > 0 && lines[n-1].Unfinished {
+					bytes -= lines[n-1].memoryBytes()
+				}
+				lines, bytes = appendOrReplaceLine(lines, l), bytes+l.memoryBytes()
+				for len(lines) > maxInitialOutputLines || bytes > maxInitialOutputBytes {
+					bytes -= lines[0].memoryBytes()
+					lines, dropped = lines[1:], true
+				}
 			}
-			lines, bytes = appendLine(lines, l), bytes+l.memoryBytes()
-			for len(lines) > maxShownLines || bytes > maxShownBytes {
-				bytes -= lines[0].memoryBytes()
-				lines, dropped = lines[1:], true
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if dropped {
 		lines = slices.Insert(lines, 0, line{Dropped: "earlier output: queuectl logs " + string(id)})
 	}
@@ -262,18 +264,18 @@ func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt i
 // These constants limit the output that a job's page contains when it is loaded: the number of lines, and
 // their total size in bytes.
 const (
-	maxShownLines = 200
-	maxShownBytes = 256 << 10
+	maxInitialOutputLines = 200
+	maxInitialOutputBytes = 256 << 10
 )
 
 // fillSchedulesPage fills a page of the list of schedules.
 func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
+	list, err := v.client.ScheduleList(ctx, control.ScheduleListParams{Cursor: u.Query().Get("cursor")})
 	if err != nil {
 		return err
 	}
 	var data schedulesData
-	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
+	for _, s := range list.Schedules[:min(len(list.Schedules), maxListRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleNameParams{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
 			continue // the schedule was removed in the meantime
@@ -284,8 +286,8 @@ func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) err
 		data.Schedules = append(data.Schedules, d)
 	}
 	data.Next = present.EmptyIfNil(list.Next)
-	if len(list.Schedules) > listRows {
-		data.Next = list.Schedules[listRows-1].Name
+	if len(list.Schedules) > maxListRows {
+		data.Next = list.Schedules[maxListRows-1].Name
 	}
 	p.Content = data
 	return nil
@@ -301,7 +303,7 @@ type schedulesData struct {
 type statsRange struct {
 	Name       string
 	length     time.Duration
-	grain      string // length of a step in the API: minute, hour or day
+	stepUnit   string // length of a step in the API: minute, hour or day
 	stepLength time.Duration
 }
 
@@ -309,8 +311,10 @@ type statsRange struct {
 var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// periodStart returns the start of a time range of length d that ends now.
-func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
+// timeRangeStart returns the start of a time range of length d that ends now.
+func timeRangeStart(duration time.Duration) control.Time {
+	return control.Time(time.Now().Add(-duration).UnixMilli())
+}
 
 // fillStatisticsPage fills the page with the statistics of each queue.
 func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
@@ -318,17 +322,18 @@ func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) er
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(statsRanges, func(r statsRange) bool { return r.Name == text })
 		if i < 0 {
-			return queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
-				"queuectl stats --since %s", queue.Clip(text), queue.QuoteShellWord(queue.Clip(text)))
+			return queue.InvalidField("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
+				"queuectl stats --since %s", queue.ClipForMessage(text), queue.QuoteShellWord(queue.ClipForMessage(text)))
 		}
 		chosen = statsRanges[i]
 	}
 	p.CLICommand = "queuectl stats --since " + chosen.Name
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: periodStart(chosen.length), Grain: chosen.grain})
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: timeRangeStart(chosen.length),
+		PeriodLength: chosen.stepUnit})
 	if err != nil {
 		return err
 	}
-	p.Content = statisticsData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.grain, Queues: got.Queues,
+	p.Content = statisticsData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.stepUnit, Queues: got.Queues,
 		Plot: drawPlot(&got, chosen.stepLength)}
 	return nil
 }
@@ -354,14 +359,14 @@ type plot struct {
 const plotWidth, plotHeight = 480.0, 44.0
 
 // drawPlot draws statistics as a graph with one bar per step.
-func drawPlot(s *control.Stats, step time.Duration) (g plot) {
+func drawPlot(s *control.Stats, stepLength time.Duration) (g plot) {
 	g.StartTime = s.Since
 	n := int64(1)
 	if s.Until > s.Since {
-		n = max(1, (int64(s.Until-s.Since)+step.Milliseconds()-1)/step.Milliseconds())
+		n = max(1, (int64(s.Until-s.Since)+stepLength.Milliseconds()-1)/stepLength.Milliseconds())
 	}
 	ended := func(f *control.AttemptStatistics) int64 {
-		return f.Completed + f.Failed + f.Dead + f.Cancelled + f.Returned
+		return f.Completed + f.Failed + f.Dead + f.Cancelled + f.StoppedOrDeferred
 	}
 	for i := range s.Periods {
 		f := &s.Periods[i].AttemptStatistics
@@ -370,7 +375,7 @@ func drawPlot(s *control.Stats, step time.Duration) (g plot) {
 	wide := plotWidth / float64(n)
 	for i := range s.Periods {
 		f := &s.Periods[i].AttemptStatistics
-		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/step.Milliseconds())
+		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/stepLength.Milliseconds())
 		bar := func(count int64) string {
 			high := plotHeight * float64(count) / float64(max(g.MaxPerStep, 1))
 			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)

@@ -24,12 +24,12 @@ import (
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader
-	output           io.Writer
+	clientOutput     io.Writer
 	firstMessageRead bool   // the first message, which contains the protocol version, has been read
 	allowsBatches    bool   // the protocol version allows batches: several messages in a line
-	unreadPart       []byte // part of the current line that the library has not read yet
+	unreadLinePart   []byte // part of the current line that the library has not read yet
 	tracker          *requestTracker
-	ctx              context.Context // context of the session
+	sessionContext   context.Context // context of the session
 }
 
 // firstUnbatchedVersion is the first version of the protocol without batches.
@@ -37,38 +37,38 @@ const firstUnbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
 func (l *lineReader) Read(p []byte) (int, error) {
-	for len(l.unreadPart) == 0 {
+	for len(l.unreadLinePart) == 0 {
 		line, whole, err := l.nextLine()
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
-			l.replyError(nullID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
+			l.replyError(nullJSONID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
 		case !l.firstMessageRead:
-			l.readVersion(line)
-			l.firstMessageRead, l.unreadPart = true, line
+			l.readProtocolVersion(line)
+			l.firstMessageRead, l.unreadLinePart = true, line
 			l.tracker.recordRequests(line)
 		case !json.Valid(line):
-			l.replyError(nullID, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
+			l.replyError(nullJSONID, -32700, "the line is not valid JSON: "+queue.ClipForMessage(string(line)))
 		default:
 			if id, wrong := l.checkLine(line); wrong != "" {
 				l.replyError(id, -32600, wrong)
 				break
 			}
-			l.unreadPart = line
+			l.unreadLinePart = line
 			l.tracker.recordRequests(line)
 		}
-		if err != nil && len(l.unreadPart) == 0 {
-			l.tracker.awaitAnswers(l.ctx)
+		if err != nil && len(l.unreadLinePart) == 0 {
+			l.tracker.waitForAllReplies(l.sessionContext)
 			return 0, err
 		}
 	}
-	n := copy(p, l.unreadPart)
-	l.unreadPart = l.unreadPart[n:]
+	n := copy(p, l.unreadLinePart)
+	l.unreadLinePart = l.unreadLinePart[n:]
 	return n, nil
 }
 
-// readVersion reads the client's protocol version from the first message, and sets allowsBatches.
-func (l *lineReader) readVersion(line []byte) {
+// readProtocolVersion reads the client's protocol version from the first message, and sets allowsBatches.
+func (l *lineReader) readProtocolVersion(line []byte) {
 	var initMessage struct {
 		Params struct {
 			ProtocolVersion string `json:"protocolVersion"`
@@ -90,38 +90,38 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string)
 	}
 	switch {
 	case !l.allowsBatches:
-		return nullID, "this protocol version does not support batches; send one message per line"
+		return nullJSONID, "this protocol version does not support batches; send one message per line"
 	case len(batch) == 0:
-		return nullID, "the batch is empty; send at least one message"
+		return nullJSONID, "the batch is empty; send at least one message"
 	}
 	ids := map[any]bool{}
 	for _, one := range batch {
 		if _, wrong := checkMessage(one); wrong != "" {
-			return nullID, wrong
+			return nullJSONID, wrong
 		}
 		message, _ := jsonrpc.DecodeMessage(one) // no error, since checkMessage has accepted it
 		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
 			if ids[request.ID.Raw()] {
-				return nullID, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
+				return nullJSONID, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
 			}
 			ids[request.ID.Raw()] = true
 		}
 	}
-	return nullID, ""
+	return nullJSONID, ""
 }
 
-var nullID = json.RawMessage("null")
+var nullJSONID = json.RawMessage("null")
 
 // checkMessage is like checkLine, for one message. It accepts the requests, notifications and responses of
 // JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
-		return nullID, "a message must be a JSON object"
+		return nullJSONID, "a message must be a JSON object"
 	}
 	begins := func(name, firstChars string) bool { return strings.IndexByte(firstChars, members[name][0]) >= 0 }
 	given := func(name string) bool { return members[name] != nil }
-	id = nullID
+	id = nullJSONID
 	if given("id") && begins("id", `"-0123456789`) {
 		id = members["id"]
 	}
@@ -129,8 +129,8 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	switch {
 	case string(members["jsonrpc"]) != `"2.0"`:
 		return id, `jsonrpc: must be "2.0"`
-	case given("id") && bytes.Equal(id, nullID):
-		return nullID, "id: must be a number or a string"
+	case given("id") && bytes.Equal(id, nullJSONID):
+		return nullJSONID, "id: must be a number or a string"
 	case given("method") && !begins("method", `"`):
 		return id, "method: must be a string"
 	case !given("method") && !answers:
@@ -165,7 +165,7 @@ func (l *lineReader) replyError(id json.RawMessage, code int, message string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": message}})
 	if err == nil {
-		l.output.Write(append(raw, '\n')) // if this write fails, the next reply fails too
+		l.clientOutput.Write(append(raw, '\n')) // if this write fails, the next reply fails too
 	}
 }
 
@@ -181,6 +181,6 @@ func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.WriteCloser.Write(p)
-	s.tracker.removeAnswered(p)
+	s.tracker.removeAnsweredRequests(p)
 	return n, err
 }

@@ -13,7 +13,7 @@ import (
 // A line that is not a JSON-RPC 2.0 message is not passed to the library. The client gets an error reply with
 // the code -32600, a text of this package, and the id of the line if that id is valid (section 5 of the
 // specification).
-func TestInvalidMessagesAreAnswered(t *testing.T) {
+func TestInvalidLineGetsErrorReply(t *testing.T) {
 	for _, c := range []struct{ line, id, why string }{
 		{`{"jsonrpc":"2.0","id":10}`, "10", "method: missing; add the name of a method"},
 		{`{"jsonrpc":"2.0","id":"a"}`, `"a"`, "method: missing; add the name of a method"},
@@ -75,9 +75,9 @@ func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, fo
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait for replies that no library sends
-	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, firstMessageRead: true,
+	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), clientOutput: &out, firstMessageRead: true,
 		allowsBatches: allowsBatches,
-		tracker:       newRequestTracker(), ctx: ctx}
+		tracker:       newRequestTracker(), sessionContext: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)

@@ -7,12 +7,12 @@ import (
 
 // outputSchema returns the schema of a tool's structured result. It derives the schema from the results of the
 // API methods. The members error and code describe the failure of a failed call.
-func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
-	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))
+func (t *tool) outputSchema(resultSchemas map[string]map[string]any) map[string]any {
+	properties := maps.Clone(schemaProperties(resultSchemas[cmp.Or(t.resultMethod, t.apiMethod)]))
 	if t.jobListMember != "" {
-		properties[t.jobListMember] = jobListSchema(results)
+		properties[t.jobListMember] = jobListSchema(resultSchemas)
 	}
-	maps.Copy(properties, t.extraResults)
+	maps.Copy(properties, t.extraResultSchemas)
 	properties["error"] = map[string]any{"type": []string{"string", "null"},
 		"description": "error of the call, or of the last attempt of a job"}
 	properties["code"] = map[string]any{"type": "string", "description": "error code, if the call failed"}
@@ -21,15 +21,15 @@ func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 
 // jobListSchema returns the schema of a list of jobs. Only id and state are required, because abbreviated jobs
 // omit others.
-func jobListSchema(results map[string]map[string]any) map[string]any {
-	jobs, _ := schemaMembers(results["list"])["jobs"].(map[string]any)
+func jobListSchema(resultSchemas map[string]map[string]any) map[string]any {
+	jobs, _ := schemaProperties(resultSchemas["list"])["jobs"].(map[string]any)
 	job, _ := jobs["items"].(map[string]any)
 	return map[string]any{"type": "array", "items": map[string]any{
-		"type": "object", "properties": schemaMembers(job), "required": []string{"id", "state"},
+		"type": "object", "properties": schemaProperties(job), "required": []string{"id", "state"},
 	}}
 }
 
-func schemaMembers(schema map[string]any) map[string]any {
+func schemaProperties(schema map[string]any) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	return properties
 }

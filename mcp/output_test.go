@@ -7,31 +7,31 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// outputQueue is a queue whose method Logs returns the given pieces of output.
-type outputQueue struct {
+// fakeOutputQueue is a queue whose method StreamOutput returns the given pieces of output.
+type fakeOutputQueue struct {
 	api
-	pieces []control.OutputPiece
+	outputPieces []control.OutputPiece
 }
 
-func (p outputQueue) Logs(
-	_ context.Context, _ control.Logs, handlePiece func(control.OutputPiece) error,
-) (control.LogsEnd, error) {
-	for _, piece := range p.pieces {
+func (p fakeOutputQueue) StreamOutput(
+	_ context.Context, _ control.LogsParams, handlePiece func(control.OutputPiece) error,
+) (control.OutputStreamEnd, error) {
+	for _, piece := range p.outputPieces {
 		if err := handlePiece(piece); err != nil {
-			return control.LogsEnd{}, err
+			return control.OutputStreamEnd{}, err
 		}
 	}
-	return control.LogsEnd{State: "completed"}, nil
+	return control.OutputStreamEnd{FinalJobState: "completed"}, nil
 }
 
 // A line in the returned output says how many bytes are missing. If it is unknown which stream has lost them,
 // the line is in both streams.
 func TestOutputMarksMissingBytes(t *testing.T) {
-	s := &toolCall{api: outputQueue{pieces: []control.OutputPiece{
+	s := &toolCall{api: fakeOutputQueue{outputPieces: []control.OutputPiece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
-		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{Bytes: 2}},
+		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{ByteCount: 2}},
 	}}}
-	got, err := s.readOutput(t.Context(), control.Logs{ID: "1"})
+	got, err := s.readOutput(t.Context(), control.LogsParams{ID: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ func progressReporterOf(r *mcp.CallToolRequest) *progressReporter {
 // isRequested reports whether the client has requested progress notifications.
 func (r *progressReporter) isRequested() bool { return r != nil && r.progressToken != nil }
 
-// report sends the progress if it is higher than in the last notification.
-func (r *progressReporter) report(ctx context.Context, done, total float64, message string) {
+// sendProgress sends the progress if it is higher than in the last notification.
+func (r *progressReporter) sendProgress(ctx context.Context, done, total float64, message string) {
 	if !r.isRequested() || done <= r.lastSent {
 		return
 	}
@@ -59,19 +59,19 @@ func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSe
 	if !s.progress.isRequested() {
 		return func() {}
 	}
-	s.progress.report(ctx, 0, 100, fmt.Sprintf("waiting for job %s", id))
+	s.progress.sendProgress(ctx, 0, 100, fmt.Sprintf("waiting for job %s", id))
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { // this goroutine ends when ctx ends
 		defer close(done)
-		c := s.connect() // use a separate connection, because the stream of events would delay other replies
+		c := s.newClient() // use a separate connection, because the stream of events would delay other replies
 		defer c.Close()
-		p := control.Events{Follow: true, Since: sinceSeq, IDs: control.JobIDs{string(id)}}
+		p := control.EventsParams{Follow: true, AfterSeq: sinceSeq, JobIDs: control.JobIDs{string(id)}}
 		p.Kinds = control.TextList{string(queue.EventProgress)}
 		// Ignore an error: the client then gets only the first and the last notification.
-		c.Events(ctx, p, func(e control.Event) error {
-			if e.Percent != nil && *e.Percent < 100 {
-				s.progress.report(ctx, float64(*e.Percent), 100, fmt.Sprintf("job %s: %d %%", id, *e.Percent))
+		c.StreamEvents(ctx, p, func(e control.Event) error {
+			if e.ProgressPercent != nil && *e.ProgressPercent < 100 {
+				s.progress.sendProgress(ctx, float64(*e.ProgressPercent), 100, fmt.Sprintf("job %s: %d %%", id, *e.ProgressPercent))
 			}
 			return nil
 		})

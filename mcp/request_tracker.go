@@ -10,21 +10,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerTime limits how long calls wait for jobs after the client has closed its input. The client is then
-// about to exit, but a job may take hours. After lingerTime, the calls return as if their own time limit had
+// lingerAfterInputEnd limits how long calls wait for jobs after the client has closed its input. The client is then
+// about to exit, but a job may take hours. After lingerAfterInputEnd, the calls return as if their own time limit had
 // expired.
-const lingerTime = 5 * time.Second
+const lingerAfterInputEnd = 5 * time.Second
 
 // requestTracker contains the requests of a client that have no reply yet. A client may close its input right
 // after a request, and at the end of the input, the library ends all calls. So lineReader reports the end of
 // the input to the library only when all requests have a reply. Calls that wait for jobs delay this by at
-// most twice lingerTime; after that, they get no reply.
+// most twice lingerAfterInputEnd; after that, they get no reply.
 type requestTracker struct {
-	waitCtx      context.Context // ends when calls must stop waiting for jobs
-	stopWaiting  context.CancelFunc
-	mu           sync.Mutex
-	waitsByID    map[any]bool  // unanswered requests by id; true if the call waits for jobs
-	answerSignal chan struct{} // closed at the next reply; nil if awaitAnswers does not run
+	waitCtx          context.Context // ends when calls must stop waiting for jobs
+	stopWaiting      context.CancelFunc
+	mu               sync.Mutex
+	waitsForJobsByID map[any]bool  // unanswered requests by id; true if the call waits for jobs
+	nextReplySignal  chan struct{} // closed at the next reply; nil if waitForAllReplies does not run
 }
 
 func newRequestTracker() *requestTracker {
@@ -34,15 +34,15 @@ func newRequestTracker() *requestTracker {
 
 // recordRequests adds the requests that a line contains.
 func (t *requestTracker) recordRequests(line []byte) {
-	for _, message := range messagesOf(line) {
+	for _, message := range messagesInLine(line) {
 		request, is := message.(*jsonrpc.Request)
 		switch {
 		case is && request.ID.IsValid():
 			t.mu.Lock()
-			if t.waitsByID == nil {
-				t.waitsByID = map[any]bool{}
+			if t.waitsForJobsByID == nil {
+				t.waitsForJobsByID = map[any]bool{}
 			}
-			t.waitsByID[request.ID.Raw()] = waitsForJobs(request)
+			t.waitsForJobsByID[request.ID.Raw()] = waitsForJobs(request)
 			t.mu.Unlock()
 		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
 			var cancelParams struct {
@@ -50,7 +50,7 @@ func (t *requestTracker) recordRequests(line []byte) {
 			}
 			if json.Unmarshal(request.Params, &cancelParams) == nil {
 				if id, err := jsonrpc.MakeID(cancelParams.RequestID); err == nil {
-					t.remove(id.Raw())
+					t.removeRequest(id.Raw())
 				}
 			}
 		}
@@ -65,43 +65,43 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	if request.Method != "tools/call" || json.Unmarshal(request.Params, &toolParams) != nil {
 		return false
 	}
-	return slices.ContainsFunc(tools, func(t tool) bool { return t.waitsForEnd && t.name == toolParams.Name })
+	return slices.ContainsFunc(tools, func(t tool) bool { return t.waitsForJobEnd && t.name == toolParams.Name })
 }
 
-// removeAnswered removes the requests that a line of replies answers.
-func (t *requestTracker) removeAnswered(line []byte) {
-	for _, message := range messagesOf(line) {
+// removeAnsweredRequests removes the requests that a line of replies answers.
+func (t *requestTracker) removeAnsweredRequests(replyLine []byte) {
+	for _, message := range messagesInLine(replyLine) {
 		if answer, is := message.(*jsonrpc.Response); is {
-			t.remove(answer.ID.Raw())
+			t.removeRequest(answer.ID.Raw())
 		}
 	}
 }
 
-// remove removes a request that was answered or cancelled.
-func (t *requestTracker) remove(id any) {
+// removeRequest removes a request that was answered or cancelled.
+func (t *requestTracker) removeRequest(requestID any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.waitsByID, id)
-	if t.answerSignal != nil {
-		close(t.answerSignal)
-		t.answerSignal = nil
+	delete(t.waitsForJobsByID, requestID)
+	if t.nextReplySignal != nil {
+		close(t.nextReplySignal)
+		t.nextReplySignal = nil
 	}
 }
 
-// awaitAnswers waits until all requests are answered or ctx ends. After lingerTime, it makes calls stop
-// waiting for jobs. After twice lingerTime, it no longer waits for calls that wait for jobs.
-func (t *requestTracker) awaitAnswers(ctx context.Context) {
-	late, timer := false, time.After(2*lingerTime)
-	stop := time.AfterFunc(lingerTime, t.stopWaiting)
+// waitForAllReplies waits until all requests are answered or ctx ends. After lingerAfterInputEnd, it makes calls stop
+// waiting for jobs. After twice lingerAfterInputEnd, it no longer waits for calls that wait for jobs.
+func (t *requestTracker) waitForAllReplies(ctx context.Context) {
+	late, timer := false, time.After(2*lingerAfterInputEnd)
+	stop := time.AfterFunc(lingerAfterInputEnd, t.stopWaiting)
 	defer stop.Stop()
 	for {
 		t.mu.Lock()
 		open := false
-		for _, waits := range t.waitsByID {
+		for _, waits := range t.waitsForJobsByID {
 			open = open || !waits || !late
 		}
 		answered := make(chan struct{})
-		t.answerSignal = answered
+		t.nextReplySignal = answered
 		t.mu.Unlock()
 		if !open {
 			return
@@ -116,9 +116,9 @@ func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// messagesOf returns the messages in a line, which may be a batch. It leaves out messages that it cannot
+// messagesInLine returns the messages in a line, which may be a batch. It leaves out messages that it cannot
 // decode.
-func messagesOf(line []byte) (messages []jsonrpc.Message) {
+func messagesInLine(line []byte) (messages []jsonrpc.Message) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil {
 		batch = []json.RawMessage{line}

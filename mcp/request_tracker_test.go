@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The end of the input is reported to the library only when all requests are answered. Calls that wait for jobs
-// must stop waiting after lingerTime. If they have not replied another lingerTime later, the end is reported
-// without them.
+// The end of the input is reported to the library only when all requests are answered. Calls that wait for jobs must
+// stop waiting after lingerAfterInputEnd. If they have not replied another lingerAfterInputEnd later, the end is
+// reported without them.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
@@ -20,11 +20,11 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		want  time.Duration
 	}{
 		{"nothing is open", nil, 0},
-		{"wait", []string{call("1", "wait")}, 2 * lingerTime},
-		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingerTime},
+		{"wait", []string{call("1", "wait")}, 2 * lingerAfterInputEnd},
+		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingerAfterInputEnd},
 		{"a quick call", []string{call("2", "list")}, answerAfter},
 		{"a quick call and a wait", []string{call("1", "wait"), call("2", "list")}, answerAfter},
-		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingerTime},
+		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingerAfterInputEnd},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newRequestTracker()
@@ -32,12 +32,12 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 				p.recordRequests([]byte(line))
 			}
 			answer := time.AfterFunc(answerAfter, func() {
-				p.removeAnswered([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
+				p.removeAnsweredRequests([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`))
 			})
 			defer answer.Stop()
 			begin := time.Now()
-			p.awaitAnswers(t.Context())
-			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerTime) {
+			p.waitForAllReplies(t.Context())
+			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerAfterInputEnd) {
 				t.Errorf("%s: calls had to stop waiting for jobs: %t", c.name, stopped)
 			}
 			if took := time.Since(begin); took != c.want {

@@ -9,20 +9,20 @@ import (
 
 // These bounds of parameters are used by several tools.
 var (
-	idListBounds = map[string]any{"maxItems": maxCallJobIDs}
-	waitBounds   = map[string]any{"maximum": maxWait.Seconds()}
+	idListBounds   = map[string]any{"maxItems": maxJobIDsPerCall}
+	waitTimeBounds = map[string]any{"maximum": maxJobWait.Seconds()}
 )
 
-// withBounds returns a copy of a parameter's schema with additional bounds, which replace existing ones.
-func withBounds(parameter, bounds map[string]any) map[string]any {
-	s := maps.Clone(parameter)
+// withSchemaBounds returns a copy of a parameter's schema with additional bounds, which replace existing ones.
+func withSchemaBounds(parameterSchema, bounds map[string]any) map[string]any {
+	s := maps.Clone(parameterSchema)
 	maps.Copy(s, bounds)
 	return s
 }
 
 // waitTimeSchema returns the schema of a parameter that limits how long a tool waits.
 func waitTimeSchema(description string) map[string]any {
-	s := withBounds(control.ResultSchema(reflect.TypeFor[control.Duration]()), waitBounds)
+	s := withSchemaBounds(control.StructSchema(reflect.TypeFor[control.Duration]()), waitTimeBounds)
 	delete(s, "minimum")
 	s["exclusiveMinimum"], s["description"] = 0, description
 	return s
@@ -36,10 +36,10 @@ func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[st
 	for _, name := range t.hiddenParams(allUsers) {
 		delete(properties, name)
 	}
-	for name, bounds := range t.bounds {
-		properties[name] = withBounds(properties[name].(map[string]any), bounds.(map[string]any))
+	for name, bounds := range t.paramBounds {
+		properties[name] = withSchemaBounds(properties[name].(map[string]any), bounds.(map[string]any))
 	}
-	maps.Copy(properties, t.extraParams)
+	maps.Copy(properties, t.extraParamSchemas)
 	s["properties"] = properties
 	// Clients reject allOf at the top level of a tool's schema. So move it into "then" of a condition that is
 	// always true.
@@ -53,7 +53,7 @@ func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[st
 // hiddenParams returns the parameters of the tool's method that the tool does not accept. Unless allUsers is
 // true, these include the parameter that selects jobs of other users.
 func (t *tool) hiddenParams(allUsers bool) []string {
-	if allUsers || t.method == "enqueue" { // in enqueue, the parameter user means the account that runs the job
+	if allUsers || t.apiMethod == "enqueue" { // in enqueue, the parameter user means the account that runs the job
 		return t.omitParams
 	}
 	return append([]string{userParam}, t.omitParams...)

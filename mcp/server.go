@@ -20,28 +20,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Options configure a server.
-type Options struct {
+// ServerOptions configure a server.
+type ServerOptions struct {
 	AllowChanges bool // also offer the tools that change something
-	// AllUsers includes the jobs of other users, if the caller's rights allow it.
-	AllUsers bool
-	Version  string
-	// AddContext adds the caller's context, such as the working directory, to a new job. It returns an error if
+	// IncludeAllUsers includes the jobs of other users, if the caller's rights allow it.
+	IncludeAllUsers bool
+	ServerVersion   string
+	// AddCallerContext adds the caller's context, such as the working directory, to a new job. It returns an error if
 	// the service would reject the job.
-	AddContext func(*queue.Spec) error
-	// Explain adds a next step for the user to an error.
-	Explain func(error) error
+	AddCallerContext func(*queue.Spec) error
+	// ExplainError adds a next step for the user to an error.
+	ExplainError func(error) error
 }
 
-// descriptions contains one line NAME: DESCRIPTION for each tool. The line named "instructions" describes all
+// toolDescriptions contains one line NAME: DESCRIPTION for each tool. The line named "instructions" describes all
 // tools together to the client.
 //
 //go:embed descriptions.txt
-var descriptions string
+var toolDescriptions string
 
-// description returns the description with the given name from the text descriptions.
-func description(name string) string {
-	_, text, _ := strings.Cut("\n"+descriptions, "\n"+name+": ")
+// toolDescription returns the description with the given name from the text descriptions.
+func toolDescription(toolName string) string {
+	_, text, _ := strings.Cut("\n"+toolDescriptions, "\n"+toolName+": ")
 	text, _, _ = strings.Cut(text, "\n")
 	return text
 }
@@ -49,9 +49,10 @@ func description(name string) string {
 // Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It
 // may process several requests at the same time. For each request it calls connect and uses its own client of
 // the service, which it closes after the request. So cancelling one request does not interrupt others.
-func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
+func Serve(ctx context.Context, connect func() *control.Client, options ServerOptions, in io.ReadCloser,
+	out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
-		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
+		Version: options.ServerVersion}, &mcp.ServerOptions{Instructions: toolDescription("instructions"),
 		Capabilities: &mcp.ServerCapabilities{}})
 	schemas, results := map[string]map[string]any{}, map[string]map[string]any{}
 	for _, method := range control.Schemas() {
@@ -61,20 +62,22 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	open := newRequestTracker()
 	defer open.stopWaiting()
 	for _, t := range tools {
-		if t.writes && !o.AllowChanges {
+		if t.makesChanges && !options.AllowChanges {
 			withheld[t.name] = true
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: description(t.name), InputSchema: t.argumentSchema(schemas[t.method], o.AllUsers),
+			Name: t.name, Description: toolDescription(t.name), InputSchema: t.argumentSchema(schemas[t.apiMethod],
+				options.IncludeAllUsers),
 			OutputSchema: t.outputSchema(results),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.isDestructive,
-				IdempotentHint: !t.writes, OpenWorldHint: new(t.runsCommands)},
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.makesChanges, DestructiveHint: &t.isDestructive,
+				IdempotentHint: !t.makesChanges, OpenWorldHint: new(t.runsCommands)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&toolCall{api: c, opt: o, connect: connect, progress: progressReporterOf(r), waitCtx: open.waitCtx}).
-				run(ctx, &t, r.Params.Arguments), nil
+			return (&toolCall{api: c, options: options, newClient: connect, progress: progressReporterOf(r),
+				jobWaitContext: open.waitCtx}).
+				runTool(ctx, &t, r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -87,7 +90,8 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		}
 	})
 	answers := &sharedWriter{WriteCloser: out, tracker: open}
-	asked := &lineReader{Closer: in, reader: bufio.NewReader(in), output: answers, tracker: open, ctx: ctx}
+	asked := &lineReader{Closer: in, reader: bufio.NewReader(in), clientOutput: answers, tracker: open,
+		sessionContext: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLineBytes})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
@@ -100,27 +104,28 @@ type api interface {
 	control.JobAPI
 	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
 	Status(ctx context.Context, p control.NoParams) (control.Status, error)
-	Why(ctx context.Context, p control.WhyParams) (control.Why, error)
-	Logs(ctx context.Context, p control.Logs, handlePiece func(control.OutputPiece) error) (control.LogsEnd, error)
-	Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error)
-	Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error)
-	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
+	ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams) (control.WaitingExplanation, error)
+	StreamOutput(ctx context.Context, p control.LogsParams,
+		handlePiece func(control.OutputPiece) error) (control.OutputStreamEnd, error)
+	Enqueue(ctx context.Context, p control.EnqueueParams) (control.EnqueueResult, error)
+	CancelJobs(ctx context.Context, p control.Selection) (control.BulkResult, error)
+	RetryJobs(ctx context.Context, p control.RetryParams) (control.BulkResult, error)
 }
 
 // toolCall executes one call of a tool.
 type toolCall struct {
-	api      api
-	opt      Options
-	connect  func() *control.Client // returns another client of the queue
-	progress *progressReporter
-	waitCtx  context.Context // ends when calls must stop waiting for jobs
+	api            api
+	options        ServerOptions
+	newClient      func() *control.Client // returns another client of the queue
+	progress       *progressReporter
+	jobWaitContext context.Context // ends when calls must stop waiting for jobs
 }
 
-// run executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
-func (s *toolCall) run(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
-	answer, err := s.execute(ctx, t, raw)
+// runTool executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
+func (s *toolCall) runTool(ctx context.Context, t *tool, argumentsJSON json.RawMessage) *mcp.CallToolResult {
+	answer, err := s.executeTool(ctx, t, argumentsJSON)
 	if err != nil {
-		err = s.opt.Explain(err)
+		err = s.options.ExplainError(err)
 		answer = map[string]any{"error": err.Error()}
 		var e *queue.Error
 		if errors.As(err, &e) {
@@ -141,19 +146,19 @@ func toolResult(answer any, isError bool) *mcp.CallToolResult {
 		StructuredContent: json.RawMessage(text)}
 }
 
-// execute decodes the arguments of a call and executes the tool.
-func (s *toolCall) execute(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
-	if len(raw) == 0 || string(raw) == "null" {
-		raw = json.RawMessage("{}")
+// executeTool decodes the arguments of a call and executes the tool.
+func (s *toolCall) executeTool(ctx context.Context, t *tool, argumentsJSON json.RawMessage) (any, error) {
+	if len(argumentsJSON) == 0 || string(argumentsJSON) == "null" {
+		argumentsJSON = json.RawMessage("{}")
 	}
-	if err := queue.CheckJSON(raw); err != nil {
+	if err := queue.CheckJSON(argumentsJSON); err != nil {
 		return nil, err
 	}
-	a, err := t.parseArguments(raw, s.opt.AllUsers)
+	a, err := t.parseArguments(argumentsJSON, s.options.IncludeAllUsers)
 	if err != nil {
 		return nil, err
 	}
-	return t.call(s, ctx, a)
+	return t.handler(s, ctx, a)
 }
 
 // callerName returns the name of the user that runs the server.
@@ -162,17 +167,17 @@ func (s *toolCall) callerName(ctx context.Context) (string, error) {
 	return who.User, err
 }
 
-// checkOwnJobs returns an error if another user has enqueued one of the jobs. With Options.AllUsers, it accepts
+// checkOwnJobs returns an error if another user has enqueued one of the jobs. With Options.IncludeAllUsers, it accepts
 // all jobs. See docs/decisions/0093.
 func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
-	if s.opt.AllUsers {
+	if s.options.IncludeAllUsers {
 		return nil
 	}
 	me, err := s.callerName(ctx)
 	for _, id := range ids {
 		var d control.JobDetail
 		if err == nil {
-			d, err = s.api.Show(ctx, control.Show{ID: control.JobID(id)})
+			d, err = s.api.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 		}
 		if err == nil && !d.Job.EnqueuedBy(me) {
 			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the "+

@@ -11,13 +11,13 @@ import (
 
 // The error of a tool contains the service's error code and the complete text, which says that the job is
 // enqueued. Without that part, an agent would enqueue its job again.
-func TestErrorOfAToolKeepsItsText(t *testing.T) {
+func TestToolErrorKeepsServiceText(t *testing.T) {
 	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
-	failing := &tool{call: func(*toolCall, context.Context, arguments) (any, error) {
+	failing := &tool{handler: func(*toolCall, context.Context, toolArguments) (any, error) {
 		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; to wait for job 17, use the tool wait", cause)
 	}}
-	s := &toolCall{opt: Options{Explain: func(err error) error { return err }}}
-	result := s.run(t.Context(), failing, nil)
+	s := &toolCall{options: ServerOptions{ExplainError: func(err error) error { return err }}}
+	result := s.runTool(t.Context(), failing, nil)
 	var got struct{ Error, Code string }
 	raw, err := json.Marshal(result.StructuredContent)
 	if err == nil {

@@ -21,12 +21,12 @@ import (
 const (
 	defaultListLimit   = 20          // default number of jobs in a page
 	maxListLimit       = 200         // maximum number of jobs in a page
-	maxCallJobIDs      = 100         // maximum number of job ids in one call
+	maxJobIDsPerCall   = 100         // maximum number of job ids in one call
 	defaultOutputLines = 40          // default number of lines of each stream
 	maxOutputBytes     = 32 << 10    // maximum number of bytes of each stream
 	maxShortTextChars  = 300         // maximum number of characters of a command or an error
-	defaultWait        = time.Minute // default time to wait for jobs
-	maxWait            = time.Hour   // maximum time to wait for jobs
+	defaultJobWait     = time.Minute // default time to wait for jobs
+	maxJobWait         = time.Hour   // maximum time to wait for jobs
 	waitParam          = "wait"      // parameter of run_and_wait: time to wait
 	fullParam          = "full"      // parameter of tools that abbreviate jobs: do not abbreviate
 	userParam          = "user"      // parameter that selects jobs of other users
@@ -35,29 +35,29 @@ const (
 // tool is one row of the table of tools, which agents can call. Most tools call one API method.
 // descriptions.txt describes the tools.
 type tool struct {
-	name        string
-	method      string         // method whose parameters the tool has
-	omitParams  []string       // parameters of the method that the tool does not have
-	extraParams map[string]any // schemas of further parameters of the tool
+	name              string
+	apiMethod         string         // method whose parameters the tool has
+	omitParams        []string       // parameters of the method that the tool does not have
+	extraParamSchemas map[string]any // schemas of further parameters of the tool
 	// bounds contains stricter bounds of parameters. They replace the bounds in the method's schema.
-	bounds        map[string]any
-	writes        bool // the tool changes something
-	isDestructive bool // the changes cannot be undone
-	runsCommands  bool // the tool can run any command, with effects outside the queue
-	waitsForEnd   bool // the tool replies only when jobs have ended
-	// extraResults contains the schemas of members that the tool adds to the result of the method.
-	extraResults  map[string]any
-	resultMethod  string // method whose result the tool returns; "" means the method in the field method
-	jobListMember string // result member with a list of jobs, which may be abbreviated; "" if none
-	call          func(s *toolCall, ctx context.Context, a arguments) (any, error)
+	paramBounds    map[string]any
+	makesChanges   bool // the tool changes something
+	isDestructive  bool // the changes cannot be undone
+	runsCommands   bool // the tool can run any command, with effects outside the queue
+	waitsForJobEnd bool // the tool replies only when jobs have ended
+	// extraResultSchemas contains the schemas of members that the tool adds to the result of the method.
+	extraResultSchemas map[string]any
+	resultMethod       string // method whose result the tool returns; "" means the method in the field method
+	jobListMember      string // result member with a list of jobs, which may be abbreviated; "" if none
+	handler            func(s *toolCall, ctx context.Context, a toolArguments) (any, error)
 }
 
-// arguments contains the arguments of one call of a tool.
-type arguments struct {
-	raw           json.RawMessage // parameters of the method
-	unabbreviated bool            // do not abbreviate jobs
-	waitTime      time.Duration   // how long run_and_wait waits for the job
-	noRetry       bool            // do not retry the job by default; parameters may request retries
+// toolArguments contains the arguments of one call of a tool.
+type toolArguments struct {
+	methodParams     json.RawMessage // parameters of the method
+	wantsFullJobs    bool            // do not abbreviate jobs
+	jobWaitTime      time.Duration   // how long run_and_wait waits for the job
+	noRetryByDefault bool            // do not retry the job by default; parameters may request retries
 }
 
 func typeSchema(jsonType string) map[string]any { return map[string]any{"type": jsonType} }
@@ -66,8 +66,8 @@ func typeSchema(jsonType string) map[string]any { return map[string]any{"type": 
 var outputMemberSchemas = map[string]any{"stdout": typeSchema("string"), "stderr": typeSchema("string"),
 	"cut": typeSchema("boolean")}
 
-// endMemberSchemas contains the schemas of the members that run_and_wait adds to a job.
-var endMemberSchemas = map[string]any{
+// endedJobMemberSchemas contains the schemas of the members that run_and_wait adds to a job.
+var endedJobMemberSchemas = map[string]any{
 	"stdout": typeSchema("string"), "stderr": typeSchema("string"), "cut": typeSchema("boolean"),
 	"timed_out": typeSchema("boolean"), "next": typeSchema("string"),
 }
@@ -78,39 +78,46 @@ var fullParamSchema = map[string]any{"type": "boolean",
 
 // tools lists the tools that agents can call.
 var tools = []tool{
-	{name: "list", method: "list", jobListMember: "jobs", extraParams: map[string]any{fullParam: fullParamSchema},
-		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*toolCall).list},
-	{name: "show", method: "show", extraParams: map[string]any{fullParam: fullParamSchema},
-		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*toolCall).show},
-	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, extraResults: outputMemberSchemas,
-		call: (*toolCall).logs},
-	{name: "wait", method: "wait", jobListMember: "ended", extraParams: map[string]any{fullParam: fullParamSchema},
-		waitsForEnd: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*toolCall).wait},
-	{name: "why", method: "why", call: (*toolCall).why},
-	{name: "enqueue", method: "enqueue", writes: true, isDestructive: true, runsCommands: true, call: (*toolCall).enqueue},
-	{name: "run_and_wait", method: "enqueue", writes: true, isDestructive: true, runsCommands: true, waitsForEnd: true,
-		resultMethod: "show", extraResults: endMemberSchemas,
-		extraParams: map[string]any{fullParam: fullParamSchema,
+	{name: "list", apiMethod: "list", jobListMember: "jobs", extraParamSchemas: map[string]any{fullParam: fullParamSchema},
+		paramBounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, handler: (*toolCall).listJobs},
+	{name: "show", apiMethod: "show", extraParamSchemas: map[string]any{fullParam: fullParamSchema},
+		extraResultSchemas: map[string]any{"attempts_in_history": typeSchema("integer")}, handler: (*toolCall).showJob},
+	{name: "logs", apiMethod: "logs", omitParams: []string{"all", "follow", "ends"},
+		extraResultSchemas: outputMemberSchemas,
+		handler:            (*toolCall).readJobOutput},
+	{name: "wait", apiMethod: "wait", jobListMember: "ended",
+		extraParamSchemas: map[string]any{fullParam: fullParamSchema},
+		waitsForJobEnd:    true, paramBounds: map[string]any{"ids": idListBounds, "timeout": waitTimeBounds},
+		handler: (*toolCall).waitForJobEnds},
+	{name: "why", apiMethod: "why", handler: (*toolCall).explainWaitingJob},
+	{name: "enqueue", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
+		handler: (*toolCall).enqueueJob},
+	{name: "run_and_wait", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
+		waitsForJobEnd: true,
+		resultMethod:   "show", extraResultSchemas: endedJobMemberSchemas,
+		extraParamSchemas: map[string]any{fullParam: fullParamSchema,
 			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		call: (*toolCall).runAndWait},
-	{name: "cancel", method: "cancel", writes: true, isDestructive: true, bounds: map[string]any{"ids": idListBounds},
-		call: callOnSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
-	{name: "retry", method: "retry", writes: true, isDestructive: true, runsCommands: true,
-		bounds: map[string]any{"ids": idListBounds},
-		call:   callOnSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
+		handler: (*toolCall).runAndWait},
+	{name: "cancel", apiMethod: "cancel", makesChanges: true, isDestructive: true,
+		paramBounds: map[string]any{"ids": idListBounds},
+		handler:     callOnSelectedJobs(api.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
+	{name: "retry", apiMethod: "retry", makesChanges: true, isDestructive: true, runsCommands: true,
+		paramBounds: map[string]any{"ids": idListBounds},
+		handler: callOnSelectedJobs(api.RetryJobs,
+			func(p *control.RetryParams) *control.Selection { return &p.Selection })},
 }
 
 // parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects
 // jobs of other users only if allUsers is true.
-func (t *tool) parseArguments(raw json.RawMessage, allUsers bool) (a arguments, err error) {
+func (t *tool) parseArguments(argumentsJSON json.RawMessage, allUsers bool) (a toolArguments, err error) {
 	lacks := t.hiddenParams(allUsers)
-	a.waitTime = defaultWait
+	a.jobWaitTime = defaultJobWait
 	rest := []byte{'{'}
-	err = queue.EachMember(raw, func(name string, value json.RawMessage) error {
+	err = queue.EachMember(argumentsJSON, func(name string, value json.RawMessage) error {
 		switch {
 		case slices.Contains(lacks, name):
-			return queue.Invalid(name, "unknown parameter of this tool")
-		case t.extraParams[name] == nil:
+			return queue.InvalidField(name, "unknown parameter of this tool")
+		case t.extraParamSchemas[name] == nil:
 			if len(rest) > 1 {
 				rest = append(rest, ',')
 			}
@@ -118,95 +125,95 @@ func (t *tool) parseArguments(raw json.RawMessage, allUsers bool) (a arguments, 
 			rest = append(append(append(rest, key...), ':'), value...)
 			return err
 		case name == fullParam:
-			if err := json.Unmarshal(value, &a.unabbreviated); err != nil {
-				return queue.Invalid(name, "must be true or false")
+			if err := json.Unmarshal(value, &a.wantsFullJobs); err != nil {
+				return queue.InvalidField(name, "must be true or false")
 			}
 			return nil
 		}
 		var d control.Duration
 		if err := d.UnmarshalJSON(value); err != nil {
-			return queue.Invalid(name, "must be a duration, like 90 (seconds) or \"5m\"")
+			return queue.InvalidField(name, "must be a duration, like 90 (seconds) or \"5m\"")
 		}
-		a.waitTime = time.Duration(d)
-		return checkWait(name, a.waitTime)
+		a.jobWaitTime = time.Duration(d)
+		return checkWaitTime(name, a.jobWaitTime)
 	})
-	a.raw = append(rest, '}')
+	a.methodParams = append(rest, '}')
 	return a, err
 }
 
-// checkWait returns an error if the duration of a wait is not positive or is too long.
-func checkWait(name string, d time.Duration) error {
-	if d <= 0 || d > maxWait {
-		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
+// checkWaitTime returns an error if the duration of a wait is not positive or is too long.
+func checkWaitTime(paramName string, d time.Duration) error {
+	if d <= 0 || d > maxJobWait {
+		return queue.InvalidField(paramName, "must be more than 0 and at most 1h; call the tool again to wait longer")
 	}
 	return nil
 }
 
-// list implements the tool list. The methods below, up to runAndWait, implement the other tools.
-func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ParseParams[control.List](a.raw)
+// listJobs implements the tool list. The methods below, up to runAndWait, implement the other tools.
+func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
+	p, err := control.ParseParams[control.ListParams](a.methodParams)
 	if err != nil {
 		return nil, err
 	}
-	p.Limit = cmp.Or(p.Limit, defaultListLimit)
-	if p.Limit > maxListLimit {
-		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the `+
+	p.PageSize = cmp.Or(p.PageSize, defaultListLimit)
+	if p.PageSize > maxListLimit {
+		return nil, queue.InvalidField("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the `+
 			`result as the parameter "cursor"`, maxListLimit)
 	}
-	if !s.opt.AllUsers {
-		if p.User, err = s.callerName(ctx); err != nil {
+	if !s.options.IncludeAllUsers {
+		if p.Submitter, err = s.callerName(ctx); err != nil {
 			return nil, err
 		}
 	}
-	page, err := s.api.List(ctx, p)
-	if err != nil || a.unabbreviated {
+	page, err := s.api.ListJobs(ctx, p)
+	if err != nil || a.wantsFullJobs {
 		return page, err
 	}
 	jobs := []map[string]any{}
 	for i := range page.Jobs {
 		jobs = append(jobs, s.abbreviateJob(&page.Jobs[i]))
 	}
-	return map[string]any{"jobs": jobs, "next": page.Next}, nil
+	return map[string]any{"jobs": jobs, "next": page.NextCursor}, nil
 }
 
 // readOwnJobParams decodes parameters that name one job. jobIDOf returns the id of the job in these parameters.
-// readOwnJobParams returns an error if another user has enqueued the job, unless Options.AllUsers is set.
-func readOwnJobParams[P any](s *toolCall, ctx context.Context, a arguments, jobIDOf func(*P) control.JobID) (p P,
+// readOwnJobParams returns an error if another user has enqueued the job, unless Options.IncludeAllUsers is set.
+func readOwnJobParams[P any](s *toolCall, ctx context.Context, a toolArguments, jobIDOf func(*P) control.JobID) (p P,
 	err error) {
-	if p, err = control.ParseParams[P](a.raw); err == nil {
+	if p, err = control.ParseParams[P](a.methodParams); err == nil {
 		err = s.checkOwnJobs(ctx, string(jobIDOf(&p)))
 	}
 	return p, err
 }
 
-func (s *toolCall) show(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.Show) control.JobID { return p.ID })
+func (s *toolCall) showJob(ctx context.Context, a toolArguments) (any, error) {
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.ShowParams) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.api.Show(ctx, p)
-	if err != nil || a.unabbreviated {
+	d, err := s.api.ShowJob(ctx, p)
+	if err != nil || a.wantsFullJobs {
 		return d, err
 	}
 	answer := s.abbreviateJob(&d.Job)
 	tty, _ := d.Spec["tty"].(bool)
-	setMember(answer, "output", readableOutput(d.Output, tty))
-	setMember(answer, "stderr", readableOutput(d.Stderr, tty))
-	setMember(answer, "result", d.Result)
-	answer["attempts_in_history"] = d.HistoryTotal
+	setAbbreviatedMember(answer, "output", readableOutput(d.StdoutTail, tty))
+	setAbbreviatedMember(answer, "stderr", readableOutput(d.StderrTail, tty))
+	setAbbreviatedMember(answer, "result", d.Result)
+	answer["attempts_in_history"] = d.TotalAttempts
 	return answer, nil
 }
 
-func (s *toolCall) why(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.WhyParams) control.JobID { return p.ID })
+func (s *toolCall) explainWaitingJob(ctx context.Context, a toolArguments) (any, error) {
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.ExplainWaitingParams) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
-	return s.api.Why(ctx, p)
+	return s.api.ExplainWaiting(ctx, p)
 }
 
-func (s *toolCall) logs(ctx context.Context, a arguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.Logs) control.JobID { return p.ID })
+func (s *toolCall) readJobOutput(ctx context.Context, a toolArguments) (any, error) {
+	p, err := readOwnJobParams(s, ctx, a, func(p *control.LogsParams) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
 	}
@@ -215,12 +222,12 @@ func (s *toolCall) logs(ctx context.Context, a arguments) (any, error) {
 
 // readOutput returns the last lines of stdout and stderr of a job. Where bytes are missing, it inserts a line
 // that says so.
-func (s *toolCall) readOutput(ctx context.Context, p control.Logs) (map[string]any, error) {
+func (s *toolCall) readOutput(ctx context.Context, p control.LogsParams) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
 	}
 	streams, cut, damaged, tty := map[string][]byte{}, false, int64(0), false
-	end, err := s.api.Logs(ctx, p, func(piece control.OutputPiece) error {
+	end, err := s.api.StreamOutput(ctx, p, func(piece control.OutputPiece) error {
 		names := []string{piece.Stream}
 		if piece.Stream == "" {
 			names = []string{"stdout", "stderr"}
@@ -228,20 +235,20 @@ func (s *toolCall) readOutput(ctx context.Context, p control.Logs) (map[string]a
 		for _, name := range names {
 			text := piece.AppendTo(streams[name])
 			if len(text) > maxOutputBytes {
-				text, cut = append(text[:0], output.Tail(text, maxOutputBytes)...), true
+				text, cut = append(text[:0], output.TextTail(text, maxOutputBytes)...), true
 			}
 			streams[name] = text
 		}
-		tty = piece.TTY
+		tty = piece.FromTerminal
 		cut = cut || piece.DroppedBytes > 0
 		if piece.Damage != nil {
-			damaged += piece.Damage.Bytes
+			damaged += piece.Damage.ByteCount
 		}
 		return nil
 	})
-	answer := map[string]any{"state": end.State}
+	answer := map[string]any{"state": end.FinalJobState}
 	for name, text := range streams {
-		setMember(answer, name, readableOutput(string(text), tty))
+		setAbbreviatedMember(answer, name, readableOutput(string(text), tty))
 	}
 	if cut {
 		answer["cut"] = true
@@ -261,15 +268,15 @@ func readableOutput(output string, isTerminal bool) string {
 	return strings.ToValidUTF8(output, "\ufffd")
 }
 
-func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ParseParams[control.Wait](a.raw)
+func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, error) {
+	p, err := control.ParseParams[control.WaitParams](a.methodParams)
 	if err == nil {
-		p.Timeout = cmp.Or(p.Timeout, control.Duration(defaultWait))
-		err = checkWait("timeout", time.Duration(p.Timeout))
+		p.MaxWait = cmp.Or(p.MaxWait, control.Duration(defaultJobWait))
+		err = checkWaitTime("timeout", time.Duration(p.MaxWait))
 	}
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
-	if err == nil && len(ids) > maxCallJobIDs {
-		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), maxCallJobIDs)
+	if err == nil && len(ids) > maxJobIDsPerCall {
+		err = queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids), maxJobIDsPerCall)
 	}
 	if err == nil {
 		err = s.checkOwnJobs(ctx, ids...)
@@ -286,9 +293,9 @@ func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 		stop()
 		defer func() {
 			done := total / float64(len(ids)) * float64(len(ended))
-			s.progress.report(ctx, done, total, fmt.Sprintf("job %s is %s", e.Job.ID, e.Job.State))
+			s.progress.sendProgress(ctx, done, total, fmt.Sprintf("job %s is %s", e.Job.ID, e.Job.State))
 		}()
-		if a.unabbreviated {
+		if a.wantsFullJobs {
 			ended = append(ended, e.Job)
 		} else {
 			ended = append(ended, s.abbreviateJob(&e.Job))
@@ -296,34 +303,34 @@ func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 		return nil
 	})
 	stop()
-	return map[string]any{"ended": ended, "open": left.UnfinishedIDs, "timed_out": left.TimedOut}, err
+	return map[string]any{"ended": ended, "open": left.UnfinishedJobIDs, "timed_out": left.TimedOut}, err
 }
 
 // awaitJobs waits for jobs like control.API.Wait. If the client closes the input during the wait, it returns
-// within lingerTime, as if the timeout in p had expired.
+// within lingerAfterInputEnd, as if the timeout in p had expired.
 func (s *toolCall) awaitJobs(
-	ctx context.Context, p control.Wait, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
+	ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	defer context.AfterFunc(s.waitCtx, giveUp)()
+	defer context.AfterFunc(s.jobWaitContext, giveUp)()
 	open := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
-	left, err := s.api.Wait(waiting, p, func(e control.JobEndNotice) error {
+	left, err := s.api.WaitForJobs(waiting, p, func(e control.JobEndNotice) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
 		return handleNotice(e)
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return control.WaitResult{UnfinishedIDs: open, TimedOut: true}, nil
+		return control.WaitResult{UnfinishedJobIDs: open, TimedOut: true}, nil
 	}
 	return left, err
 }
 
-func (s *toolCall) enqueue(ctx context.Context, a arguments) (any, error) {
-	p, err := control.ParseParams[control.Enqueue](a.raw)
-	if err == nil && a.noRetry && p.Spec.MaxRetries == nil {
-		p.Spec.MaxRetries = new(int64) // the same default as in queuectl run
+func (s *toolCall) enqueueJob(ctx context.Context, a toolArguments) (any, error) {
+	p, err := control.ParseParams[control.EnqueueParams](a.methodParams)
+	if err == nil && a.noRetryByDefault && p.JobSpec.MaxRetries == nil {
+		p.JobSpec.MaxRetries = new(int64) // the same default as in queuectl run
 	}
 	if err == nil {
-		err = s.opt.AddContext(&p.Spec)
+		err = s.options.AddCallerContext(&p.JobSpec)
 	}
 	if err != nil {
 		return nil, err
@@ -331,31 +338,31 @@ func (s *toolCall) enqueue(ctx context.Context, a arguments) (any, error) {
 	return s.api.Enqueue(ctx, p)
 }
 
-func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
-	a.noRetry = true
+func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error) {
+	a.noRetryByDefault = true
 	since := s.lastEventSeq(ctx)
-	got, err := s.enqueue(ctx, a)
+	got, err := s.enqueueJob(ctx, a)
 	if err != nil {
 		return nil, err
 	}
-	id := control.JobID(got.(control.EnqueueResult).ID)
+	id := control.JobID(got.(control.EnqueueResult).JobID)
 	stop := s.followProgress(ctx, id, since)
-	left, err := s.awaitJobs(ctx, control.Wait{ID: id, Timeout: control.Duration(a.waitTime)},
+	left, err := s.awaitJobs(ctx, control.WaitParams{ID: id, MaxWait: control.Duration(a.jobWaitTime)},
 		func(e control.JobEndNotice) error {
 			stop()
-			s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
+			s.progress.sendProgress(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
 			return nil
 		})
 	stop()
 	if err != nil {
 		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait, use the tool wait")
 	}
-	d, err := s.api.Show(ctx, control.Show{ID: id})
+	d, err := s.api.ShowJob(ctx, control.ShowParams{ID: id})
 	if err != nil {
 		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
 			"details of job %[1]s, use the tool show")
 	}
-	if a.unabbreviated {
+	if a.wantsFullJobs {
 		return d, nil
 	}
 	answer := s.abbreviateJob(&d.Job)
@@ -364,10 +371,10 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn "+
 			"what it is waiting for", id)
 	}
-	if d.Attempts == 0 {
+	if d.AttemptCount == 0 {
 		return answer, nil
 	}
-	output, err := s.readOutput(ctx, control.Logs{ID: id})
+	output, err := s.readOutput(ctx, control.LogsParams{ID: id})
 	if err != nil {
 		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w", id, d.State, err)
 	}
@@ -376,12 +383,12 @@ func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// callOnSelection returns the function of a tool that calls a method for several jobs, but only for jobs of the
+// callOnSelectedJobs returns the function of a tool that calls a method for several jobs, but only for jobs of the
 // caller. selectionOf returns the field of the method's parameters that selects the jobs.
-func callOnSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
-	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a arguments) (any, error) {
-	return func(s *toolCall, ctx context.Context, a arguments) (any, error) {
-		p, err := control.ParseParams[P](a.raw)
+func callOnSelectedJobs[P any](method func(api, context.Context, P) (control.BulkResult, error),
+	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
+	return func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
+		p, err := control.ParseParams[P](a.methodParams)
 		if err == nil {
 			err = s.limitToOwnJobs(ctx, selectionOf(&p))
 		}
@@ -392,18 +399,19 @@ func callOnSelection[P any](method func(api, context.Context, P) (control.BulkRe
 	}
 }
 
-// limitToOwnJobs makes a selection select only jobs of the caller, unless Options.AllUsers is set. It returns
+// limitToOwnJobs makes a selection select only jobs of the caller, unless Options.IncludeAllUsers is set. It returns
 // an error if the selection contains too many ids.
 func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Selection) (err error) {
 	ids := selection.AllIDs()
-	if len(ids) > maxCallJobIDs {
-		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids),
-			maxCallJobIDs)
+	if len(ids) > maxJobIDsPerCall {
+		return queue.InvalidField("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters",
+			len(ids),
+			maxJobIDsPerCall)
 	}
-	if len(ids) > 0 || s.opt.AllUsers {
+	if len(ids) > 0 || s.options.IncludeAllUsers {
 		return s.checkOwnJobs(ctx, ids...)
 	}
-	selection.User, err = s.callerName(ctx)
+	selection.Submitter, err = s.callerName(ctx)
 	return err
 }
 
@@ -421,21 +429,21 @@ func (s *toolCall) abbreviateJob(j *control.Job) map[string]any {
 	}
 	short := map[string]any{}
 	for _, name := range abbreviatedMembers {
-		setMember(short, name, allMembers[name])
+		setAbbreviatedMember(short, name, allMembers[name])
 	}
-	if s.opt.AllUsers {
-		setMember(short, "user", j.User)
-		setMember(short, "submitter", j.Submitter)
+	if s.options.IncludeAllUsers {
+		setAbbreviatedMember(short, "user", j.User)
+		setAbbreviatedMember(short, "submitter", j.Submitter)
 	}
-	if j.Attempts > 0 || j.RunAt <= j.CreatedAt {
+	if j.AttemptCount > 0 || j.RunAt <= j.CreatedAt {
 		delete(short, "run_at")
 	}
 	return short
 }
 
-// setMember adds a member to an object unless the value is empty. It truncates long commands, long errors and
-// the entries of lists.
-func setMember(object map[string]any, name string, value any) {
+// setAbbreviatedMember adds a member to an object unless the value is empty. It truncates long commands, long errors
+// and the entries of lists.
+func setAbbreviatedMember(object map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:
 		return

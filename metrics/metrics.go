@@ -15,12 +15,12 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues limits how many queues get their own label; the others share the label OtherQueues. Paused queues
-// and queues with a concurrency limit always get their own label. So do queues that the store's statistics list
+// MaxLabelledQueues limits how many queues get their own label; the others share the label OtherQueuesLabel. Paused
+// queues and queues with a concurrency limit always get their own label. So do queues that the store's statistics list
 // by name: if their counts moved to another label, a counter would decrease. See docs/decisions/0086.
 const (
-	MaxQueues   = 100
-	OtherQueues = "(others)"
+	MaxLabelledQueues = 100
+	OtherQueuesLabel  = "(others)"
 )
 
 // API contains the methods that return the values for the metrics. control.API implements it.
@@ -37,13 +37,13 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	stats, err := api.Stats(ctx, control.StatsParams{AllTime: true, Buckets: true})
+	stats, err := api.Stats(ctx, control.StatsParams{AllTime: true, WithHistograms: true})
 	if err != nil {
 		return nil, err
 	}
-	c := &collector{status: st, queues: map[string]*queueMetrics{}}
+	c := &queueCollector{serviceStatus: st, metricsByQueue: map[string]*queueMetrics{}}
 	for i := range stats.Queues {
-		c.ensureQueue(stats.Queues[i].Queue).add(&stats.Queues[i].AttemptStatistics)
+		c.ensureQueue(stats.Queues[i].Queue).addAttempts(&stats.Queues[i].AttemptStatistics)
 	}
 	for ask := (control.QueueListParams{}); ; {
 		list, err := api.QueueList(ctx, ask)
@@ -51,7 +51,7 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 			return nil, err
 		}
 		for i := range list.Queues {
-			c.addState(&list.Queues[i])
+			c.addQueueState(&list.Queues[i])
 		}
 		if ask.AfterName = list.Next; list.Next == "" {
 			break
@@ -65,108 +65,110 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 type queueMetrics struct {
 	runningJobs, waitingJobs, concurrencyLimit, pausedValue float64
 	startedAttempts                                         int64
-	endedAttempts                                           [len(outcomes)]int64 // by index in outcomes
+	endedAttempts                                           [len(attemptOutcomes)]int64 // by index in outcomes
 	waitTimes, runTimes                                     histogram
 }
 
-// outcomes lists the values of the label outcome, which says how attempts ended.
-var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
+// attemptOutcomes lists the values of the label outcome, which says how attempts ended.
+var attemptOutcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
-// add adds the numbers and durations of attempts.
-func (q *queueMetrics) add(statistics *control.AttemptStatistics) {
+// addAttempts adds the numbers and durations of attempts.
+func (q *queueMetrics) addAttempts(statistics *control.AttemptStatistics) {
 	q.startedAttempts += statistics.Started
 	for i, n := range [...]int64{statistics.Completed, statistics.Failed, statistics.Dead, statistics.Cancelled,
-		statistics.Returned} {
+		statistics.StoppedOrDeferred} {
 		q.endedAttempts[i] += n
 	}
-	q.waitTimes.add(&statistics.WaitTimes)
-	q.runTimes.add(&statistics.RunTimes)
+	q.waitTimes.addDurations(&statistics.WaitTimes)
+	q.runTimes.addDurations(&statistics.RunTimes)
 }
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
 	// buckets contains the number of durations in each bucket.
-	buckets    map[int]int64
-	sumSeconds float64 // sum of all durations
+	countByBucket map[int]int64
+	sumSeconds    float64 // sum of all durations
 }
 
-// add adds the durations in s.
-func (h *histogram) add(s *control.DurationStatistics) {
-	if h.buckets == nil {
-		h.buckets = map[int]int64{}
+// addDurations adds the durations in s.
+func (h *histogram) addDurations(s *control.DurationStatistics) {
+	if h.countByBucket == nil {
+		h.countByBucket = map[int]int64{}
 	}
-	for _, b := range s.Buckets {
-		h.buckets[int(b[0])] += b[1]
+	for _, b := range s.HistogramBuckets {
+		h.countByBucket[int(b[0])] += b[1]
 	}
 	h.sumSeconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector. It reports the values that Registry has read.
-type collector struct {
-	status control.Status
-	queues map[string]*queueMetrics
+// queueCollector is a prometheus.Collector. It reports the values that Registry has read.
+type queueCollector struct {
+	serviceStatus  control.Status
+	metricsByQueue map[string]*queueMetrics
 }
 
 // ensureQueue returns the values of a queue. If the collector has no values for the queue, it adds zeros.
-func (c *collector) ensureQueue(name string) *queueMetrics {
-	q := c.queues[name]
+func (c *queueCollector) ensureQueue(name string) *queueMetrics {
+	q := c.metricsByQueue[name]
 	if q == nil {
 		q = &queueMetrics{}
-		c.queues[name] = q
+		c.metricsByQueue[name] = q
 	}
 	return q
 }
 
-// addState adds the state of a queue. Queues beyond MaxQueues are added to OtherQueues, unless they get their
-// own label.
-func (c *collector) addState(q *control.QueueView) {
-	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
-		of := c.ensureQueue(OtherQueues)
+// addQueueState adds the state of a queue. Queues beyond MaxLabelledQueues are added to OtherQueuesLabel, unless they
+// get their own label.
+func (c *queueCollector) addQueueState(q *control.QueueView) {
+	if c.metricsByQueue[q.Queue] == nil && len(c.metricsByQueue) >= MaxLabelledQueues && q.Concurrency == 0 && !q.Paused {
+		of := c.ensureQueue(OtherQueuesLabel)
 		of.runningJobs, of.waitingJobs = of.runningJobs+float64(q.Running), of.waitingJobs+float64(q.Waiting)
 		return
 	}
 	of := c.ensureQueue(q.Queue)
 	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.pausedValue = float64(q.Running), float64(q.Waiting),
-		float64(q.Concurrency), boolValue(q.Paused)
+		float64(q.Concurrency), boolAsNumber(q.Paused)
 }
 
 const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
 
-func newDesc(name, help string, labels ...string) *prometheus.Desc {
+func newMetricDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
 
 var (
-	buildDesc       = newDesc("build_info", "Always 1; the label version holds the version of the service.", "version")
-	startedDesc     = newDesc("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthyDesc     = newDesc("healthy", healthyHelp)
-	drainingDesc    = newDesc("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
-	pausedDesc      = newDesc("paused", "1 while all jobs are paused, otherwise 0.")
-	jobsDesc        = newDesc("jobs", "Number of jobs, by state.", "state")
-	enqueuedDesc    = newDesc("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
-	oldestReadyDesc = newDesc("oldest_waiting_timestamp_seconds",
+	buildDesc = newMetricDesc("build_info", "Always 1; the label version holds the version of the service.",
+		"version")
+	startTimeDesc   = newMetricDesc("start_time_seconds", "Start time of the service, in seconds since 1970.")
+	healthyDesc     = newMetricDesc("healthy", healthyHelp)
+	drainingDesc    = newMetricDesc("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
+	pausedDesc      = newMetricDesc("paused", "1 while all jobs are paused, otherwise 0.")
+	jobsDesc        = newMetricDesc("jobs", "Number of jobs, by state.", "state")
+	enqueuedDesc    = newMetricDesc("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
+	oldestReadyDesc = newMetricDesc("oldest_waiting_timestamp_seconds",
 		"Time since which the oldest waiting job has been ready to run, in seconds since 1970; 0 if no job is waiting.")
-	workersDesc       = newDesc("workers", "Number of busy and idle workers, by state.", "state")
-	databaseBytesDesc = newDesc("database_bytes", "Size of the database in bytes.")
-	outputBytesDesc   = newDesc("output_bytes", "Size of the stored output of all jobs in bytes.")
-	queueRunningDesc  = newDesc("queue_running", "Number of running jobs, by queue.", "queue")
-	queueWaitingDesc  = newDesc("queue_waiting", "Number of waiting jobs, by queue.", "queue")
-	queueLimitDesc    = newDesc("queue_concurrency_limit",
+	workersDesc       = newMetricDesc("workers", "Number of busy and idle workers, by state.", "state")
+	databaseBytesDesc = newMetricDesc("database_bytes", "Size of the database in bytes.")
+	outputBytesDesc   = newMetricDesc("output_bytes", "Size of the stored output of all jobs in bytes.")
+	queueRunningDesc  = newMetricDesc("queue_running", "Number of running jobs, by queue.", "queue")
+	queueWaitingDesc  = newMetricDesc("queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	queueLimitDesc    = newMetricDesc("queue_concurrency_limit",
 		"Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
-	queuePausedDesc     = newDesc("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
-	attemptsStartedDesc = newDesc("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	attemptsEndedDesc   = newDesc("attempts_ended_total",
+	queuePausedDesc = newMetricDesc("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.",
+		"queue")
+	attemptsStartedDesc = newMetricDesc("attempts_started_total", "Number of started attempts, by queue.", "queue")
+	attemptsEndedDesc   = newMetricDesc("attempts_ended_total",
 		"Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that "+
 			"the job is back in the queue and the attempt does not count.", "queue", "outcome")
-	waitTimesDesc = newDesc("attempt_wait_seconds",
+	waitTimesDesc = newMetricDesc("attempt_wait_seconds",
 		"Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
-	runTimesDesc = newDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
+	runTimesDesc = newMetricDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
 // Describe implements prometheus.Collector. It lists the metrics explicitly and does not call Collect. So the
 // registry notices a metric that Collect reports but that is missing here.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildDesc, startedDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
+func (c *queueCollector) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{buildDesc, startTimeDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
 		queueWaitingDesc, queueLimitDesc, queuePausedDesc, attemptsStartedDesc, attemptsEndedDesc, waitTimesDesc,
 		runTimesDesc} {
@@ -175,36 +177,36 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(metricValues chan<- prometheus.Metric) {
+func (c *queueCollector) Collect(metricValues chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		metricValues <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	count := func(d *prometheus.Desc, v int64, labels ...string) {
 		metricValues <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	st := &c.status
+	st := &c.serviceStatus
 	gauge(buildDesc, 1, st.Version)
-	gauge(startedDesc, unixSeconds(st.StartedAt))
-	gauge(healthyDesc, boolValue(st.Health == "ok"))
-	gauge(drainingDesc, boolValue(st.Draining))
-	gauge(pausedDesc, boolValue(st.PausedAt != 0))
+	gauge(startTimeDesc, unixSeconds(st.StartedAt))
+	gauge(healthyDesc, boolAsNumber(st.Health == "ok"))
+	gauge(drainingDesc, boolAsNumber(st.Draining))
+	gauge(pausedDesc, boolAsNumber(st.PausedAt != 0))
 	for state, n := range st.Jobs {
 		gauge(jobsDesc, float64(n), state)
 	}
-	count(enqueuedDesc, st.EnqueuedTotal)
+	count(enqueuedDesc, st.JobsEverEnqueued)
 	gauge(oldestReadyDesc, unixSeconds(st.OldestReadySince))
 	gauge(workersDesc, float64(st.Workers.Busy), "busy")
 	gauge(workersDesc, float64(st.Workers.Idle), "idle")
 	gauge(databaseBytesDesc, float64(st.DatabaseBytes))
 	gauge(outputBytesDesc, float64(st.OutputBytes))
-	for name, q := range c.queues {
+	for name, q := range c.metricsByQueue {
 		gauge(queueRunningDesc, q.runningJobs, name)
 		gauge(queueWaitingDesc, q.waitingJobs, name)
 		gauge(queueLimitDesc, q.concurrencyLimit, name)
 		gauge(queuePausedDesc, q.pausedValue, name)
 		count(attemptsStartedDesc, q.startedAttempts, name)
 		for i, n := range q.endedAttempts {
-			count(attemptsEndedDesc, n, name, outcomes[i])
+			count(attemptsEndedDesc, n, name, attemptOutcomes[i])
 		}
 		metricValues <- &nativeHistogram{waitTimesDesc, name, &q.waitTimes}
 		metricValues <- &nativeHistogram{runTimesDesc, name, &q.runTimes}
@@ -213,7 +215,7 @@ func (c *collector) Collect(metricValues chan<- prometheus.Metric) {
 
 func unixSeconds(at control.Time) float64 { return float64(at) / 1000 }
 
-func boolValue(b bool) float64 {
+func boolAsNumber(b bool) float64 {
 	if b {
 		return 1
 	}
@@ -254,8 +256,8 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 				CumulativeCount: new(uint64(total))})
 		}
 	}
-	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {
-		count := n.buckets[i]
+	for _, i := range slices.Sorted(maps.Keys(n.countByBucket)) {
+		count := n.countByBucket[i]
 		addClassicBefore(i)
 		h.PositiveSpan = appendBucket(h.PositiveSpan, i)
 		h.PositiveDelta = append(h.PositiveDelta, count-last)

@@ -53,9 +53,9 @@ func numberedQueues(n int) (queues []control.QueueView) {
 }
 
 // The metrics contain the state of the queue, its statistics, and the queues of all pages.
-func TestMetricsContainAllPages(t *testing.T) {
+func TestMetricsContainQueuesOfAllPages(t *testing.T) {
 	var text strings.Builder
-	if err := WriteText(t.Context(), &fakeQueue{queues: numberedQueues(5)}, &text); err != nil {
+	if err := WriteMetricsText(t.Context(), &fakeQueue{queues: numberedQueues(5)}, &text); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -68,17 +68,17 @@ func TestMetricsContainAllPages(t *testing.T) {
 	}
 }
 
-// At most MaxQueues queues get their own label. The other queues are combined, except those that
+// At most MaxLabelledQueues queues get their own label. The other queues are combined, except those that
 // are paused or have a limit.
 func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
-	queues := numberedQueues(MaxQueues + 4)
-	queues[MaxQueues+1].Paused, queues[MaxQueues+2].Concurrency = true, 3
+	queues := numberedQueues(MaxLabelledQueues + 4)
+	queues[MaxLabelledQueues+1].Paused, queues[MaxLabelledQueues+2].Concurrency = true, 3
 	var text strings.Builder
-	if err := WriteText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
+	if err := WriteMetricsText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
 		t.Fatal(err)
 	}
 	// The statistics contain the queue "a", which also gets a label. So q099 is the first queue without its own label.
-	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, OtherQueues: 3} {
+	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, OtherQueuesLabel: 3} {
 		line := fmt.Sprintf("queuectl_queue_running{queue=%q} %d\n", name, running)
 		if strings.Contains(text.String(), line) != (running > 0) {
 			t.Errorf("queue %s: want the metric of %d running jobs, or no metric for 0", name, running)
@@ -86,11 +86,11 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// If one page of queues cannot be read, WriteText writes nothing, because the metrics would be incomplete.
-func TestMetricsFailIfAPageFails(t *testing.T) {
+// If one page of queues cannot be read, WriteMetricsText writes nothing, because the metrics would be incomplete.
+func TestMetricsFailIfQueuePageFails(t *testing.T) {
 	var text strings.Builder
 	away := errors.New("away")
-	err := WriteText(t.Context(), &fakeQueue{queues: numberedQueues(5), err: away}, &text)
+	err := WriteMetricsText(t.Context(), &fakeQueue{queues: numberedQueues(5), err: away}, &text)
 	if !errors.Is(err, away) || text.Len() > 0 {
 		t.Errorf("wrote %q, %v; want nothing and the error", text.String(), err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// WriteText writes the metrics of a queue in the text format of Prometheus.
-func WriteText(ctx context.Context, api API, w io.Writer) error {
+// WriteMetricsText writes the metrics of a queue in the text format of Prometheus.
+func WriteMetricsText(ctx context.Context, api API, w io.Writer) error {
 	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return err
@@ -25,11 +25,12 @@ func WriteText(ctx context.Context, api API, w io.Writer) error {
 	return nil
 }
 
-// UnhealthyText contains the metrics to write for a queue whose service does not reply.
-const UnhealthyText = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
+// ServiceDownMetricsText contains the metrics to write for a queue whose service does not reply.
+const ServiceDownMetricsText = "# HELP queuectl_healthy " + healthyHelp +
+	"\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
-// Family is a metric with its values for all labels. It is used for JSON output.
-type Family struct {
+// MetricFamily is a metric with its values for all labels. It is used for JSON output.
+type MetricFamily struct {
 	Name    string   `json:"name"`
 	Help    string   `json:"help"`
 	Type    string   `json:"type"` // counter, gauge or histogram
@@ -46,21 +47,22 @@ type Metric struct {
 	Buckets []Bucket          `json:"buckets,omitempty"`
 }
 
-// Bucket counts the values that are at most AtMost.
+// Bucket counts the values that are at most UpperBound.
 type Bucket struct {
-	AtMost float64 `json:"le"`
-	Count  uint64  `json:"count"`
+	UpperBound      float64 `json:"le"`
+	CumulativeCount uint64  `json:"count"`
 }
 
-// Families returns the metrics of a queue, sorted by name.
-func Families(ctx context.Context, api API) ([]Family, error) {
+// ReadMetricFamilies returns the metrics of a queue, sorted by name.
+func ReadMetricFamilies(ctx context.Context, api API) ([]MetricFamily, error) {
 	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return nil, err
 	}
-	list := []Family{}
+	list := []MetricFamily{}
 	for _, f := range families {
-		of := Family{Name: f.GetName(), Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String()), Metrics: []Metric{}}
+		of := MetricFamily{Name: f.GetName(), Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String()),
+			Metrics: []Metric{}}
 		for _, m := range f.Metric {
 			one := Metric{Labels: map[string]string{}}
 			for _, l := range m.Label {

@@ -2,9 +2,9 @@ package output
 
 import "unicode/utf8"
 
-// TrailingPartial returns how many bytes at the end of a text, at most 3, are the beginning of a UTF-8
+// TrailingPartialBytes returns how many bytes at the end of a text, at most 3, are the beginning of a UTF-8
 // character whose other bytes are missing. It returns 0 if no further bytes could complete a character.
-func TrailingPartial(text []byte) int {
+func TrailingPartialBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
 			if utf8.FullRune(end) {
@@ -16,10 +16,10 @@ func TrailingPartial(text []byte) int {
 	return 0
 }
 
-// LeadingPartial returns how many bytes at the beginning of a text, at most 3, are the end of a UTF-8
+// LeadingPartialBytes returns how many bytes at the beginning of a text, at most 3, are the end of a UTF-8
 // character whose first bytes are missing. It returns 0 if the text begins with more such bytes than a
 // character can have, because it is then not UTF-8.
-func LeadingPartial(text []byte) int {
+func LeadingPartialBytes(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
 			return n
@@ -31,57 +31,57 @@ func LeadingPartial(text []byte) int {
 	return 0
 }
 
-// Tail returns at most maxBytes bytes from the end of a text. The result begins with a complete character.
-func Tail(text []byte, maxBytes int) []byte {
+// TextTail returns at most maxBytes bytes from the end of a text. The result begins with a complete character.
+func TextTail(text []byte, maxBytes int) []byte {
 	excess := len(text) - maxBytes
 	if excess <= 0 {
 		return text
 	}
-	return text[excess+LeadingPartial(text[excess:]):]
+	return text[excess+LeadingPartialBytes(text[excess:]):]
 }
 
-// completeCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text
+// takeCompleteCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text
 // ends between two characters. These are the bytes that the last call has held back, followed by p. If the
 // last character of p is incomplete, its bytes are held back until the next call.
-func (st *stream) completeCharacters(p []byte) []byte {
+func (st *stream) takeCompleteCharacters(p []byte) []byte {
 	if len(st.incompleteChar) > 0 {
 		p = append(st.incompleteChar, p...)
 		st.incompleteChar = nil
 	}
-	end := len(p) - TrailingPartial(p)
+	end := len(p) - TrailingPartialBytes(p)
 	if end < len(p) {
 		st.incompleteChar = append([]byte(nil), p[end:]...)
 	}
 	return p[:end]
 }
 
-// endHead ends the first half of a stream at a position between two characters. The last half gets the capacity
+// endFirstHalf ends the first half of a stream at a position between two characters. The last half gets the capacity
 // that the first half does not use.
-func (st *stream) endHead(endPosition int64) {
+func (st *stream) endFirstHalf(endPosition int64) {
 	st.tail.region.capacity += st.head.region.capacity - endPosition
 	st.head.region.capacity, st.tail.startPosition = endPosition, endPosition
 }
 
-// alignTail makes the last half of a stream begin with a complete character. If the first bytes of a character
-// were dropped because the log is full, it also drops the rest of that character. The caller holds mu.
-func (l *Log) alignTail(st *stream) {
+// alignTailToCharacter makes the last half of a stream begin with a complete character. If the first bytes of a
+// character were dropped because the log is full, it also drops the rest of that character. The caller holds mu.
+func (l *Log) alignTailToCharacter(st *stream) {
 	p := st.tail.pieces.first()
-	if p == nil || p.position == st.tail.startPosition || p.position == st.alignedStart {
+	if p == nil || p.streamPosition == st.tail.startPosition || p.streamPosition == st.alignedTailStart {
 		return
 	}
-	n := l.continuationBytes(&st.tail, p, p.position)
-	st.tail.dropBefore(p.position + n)
+	n := l.continuationBytes(&st.tail, p, p.streamPosition)
+	st.tail.dropBytesBefore(p.streamPosition + n)
 	if p = st.tail.pieces.first(); p != nil {
-		st.alignedStart = p.position
+		st.alignedTailStart = p.streamPosition
 	}
 }
 
 // continuationBytes returns how many bytes from pos on belong to a character that begins before pos. The
 // bytes at pos are in the piece p of the half h. The caller holds mu.
-func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
-	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
-	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {
+func (l *Log) continuationBytes(h *streamHalf, p *streamPiece, pos int64) int64 {
+	b := make([]byte, min(utf8.UTFMax, p.streamPosition+p.byteCount-pos))
+	if _, err := l.store.readRegion(&h.region, pos-h.startPosition, b); err != nil {
 		return 0 // ignore the error, because Read will return it for these bytes
 	}
-	return int64(LeadingPartial(b))
+	return int64(LeadingPartialBytes(b))
 }

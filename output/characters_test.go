@@ -14,12 +14,12 @@ import (
 
 // The bytes of a character may be read in two parts. The log then stores the complete character in one piece.
 // This holds while the attempt runs, in a database row, and in a file.
-func TestPiecesEndBetweenCharacters(t *testing.T) {
+func TestLogPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
-		l := output.New(1<<20, createFileIn(t.TempDir()))
+		l := output.NewLog(1<<20, createFileIn(t.TempDir()))
 		l.Append(output.Stdout, 1, []byte(text[:cut]))
-		var c output.Cursor
+		var c output.StreamCursor
 		chunks := readAll(t, l, &c, 1<<20)
 		l.Append(output.Stdout, 1000, []byte(text[cut:]))
 		chunks = append(chunks, readAll(t, l, &c, 4)...)
@@ -32,7 +32,7 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 		for name, raw := range map[string][]byte{"inline": inline, "file": encodeLog(t, l)} {
 			got, err := decodeChunks(raw)
 			if name == "inline" {
-				got, err = decodeInline(raw)
+				got, err = decodeEncodedLog(raw)
 			}
 			if err != nil || streamTexts(got)[0] != text {
 				t.Errorf("%s, cut at %d: got %q, %v", name, cut, streamTexts(got)[0], err)
@@ -47,15 +47,15 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 	}
 }
 
-// decodeInline decodes a log in the form that is stored in a database row.
-func decodeInline(raw []byte) (chunks []output.Chunk, err error) {
+// decodeEncodedLog decodes a log in the form that is stored in a database row.
+func decodeEncodedLog(raw []byte) (chunks []output.Chunk, err error) {
 	err = output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
 // If a UTF-8 text exceeds the limit of the log, the kept parts end and begin between two characters, and the
 // gap between them has the exact size. A text within the limit is kept completely.
-func TestLimitCutsBetweenCharacters(t *testing.T) {
+func TestLogLimitCutsBetweenCharacters(t *testing.T) {
 	for _, c := range []struct {
 		limit    int64
 		in, want string
@@ -72,12 +72,12 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 		{6, "ab\xc3", "ab\xc3"},
 	} {
 		for _, step := range []int{1, 2, 3, len(c.in)} {
-			l := output.New(c.limit, createFileIn(t.TempDir()))
+			l := output.NewLog(c.limit, createFileIn(t.TempDir()))
 			for at := 0; at < len(c.in); at += step {
 				l.Append(output.Stdout, int64(at), []byte(c.in[at:min(at+step, len(c.in))]))
 			}
 			l.Close()
-			var cursor output.Cursor
+			var cursor output.StreamCursor
 			if got := streamTexts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
@@ -90,14 +90,14 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 
 // If the output is UTF-8, each piece of the log is UTF-8, and every byte is either kept or counted as dropped.
 // This holds for any sizes of writes and reads and for any limit of the log.
-func TestTextStaysText(t *testing.T) {
+func TestUTF8OutputStaysUTF8(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"),
 			rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
-		l := output.New(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), createFileIn(dir))
+		l := output.NewLog(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), createFileIn(dir))
 		defer l.Discard()
-		var c output.Cursor
+		var c output.StreamCursor
 		var chunks []output.Chunk
 		for rest := []byte(text); len(rest) > 0; {
 			n := min(len(rest), rapid.SampledFrom([]int{1, 2, 3, 7, 20_000}).Draw(t, "bytes"))
@@ -116,7 +116,7 @@ func TestTextStaysText(t *testing.T) {
 		if total != len(text) {
 			t.Fatalf("%d bytes were read or dropped, want %d", total, len(text))
 		}
-		end := output.Cursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
+		end := output.StreamCursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
 		chunks = append(chunks, readAll(t, l, &end, 1000)...)
 		stored, err := decodeChunks(encodeLog(t, l))
 		if err != nil {
@@ -134,38 +134,38 @@ func TestTextStaysText(t *testing.T) {
 	})
 }
 
-// TrailingPartial and LeadingPartial count the bytes of a cut character at the end and at the
+// TrailingPartialBytes and LeadingPartialBytes count the bytes of a cut character at the end and at the
 // beginning of a text. They return 0 for a text that is not UTF-8.
-func TestUnfinishedCharacters(t *testing.T) {
+func TestPartialCharacterBytesAreCounted(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
 		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0},
 		"\xc3a": {0, 0},
 	} {
-		if got := [2]int{output.TrailingPartial([]byte(text)), output.LeadingPartial([]byte(text))}; got != want {
+		if got := [2]int{output.TrailingPartialBytes([]byte(text)), output.LeadingPartialBytes([]byte(text))}; got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}
 }
 
 // The result of Tail begins with a complete character.
-func TestEndBeginsBetweenCharacters(t *testing.T) {
+func TestTextTailBeginsWithCompleteCharacter(t *testing.T) {
 	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
-		if got := output.Tail([]byte("€éz"), most); string(got) != want {
+		if got := output.TextTail([]byte("€éz"), most); string(got) != want {
 			t.Errorf("the last %d bytes: got %q, want %q", most, got, want)
 		}
 	}
 }
 
 // Masking a secret does not split the characters around it, even if the text arrives byte by byte.
-func TestMaskedTextStaysText(t *testing.T) {
-	l := output.New(1<<20, createFileIn(t.TempDir()))
-	l.SetMaskedTexts([][]byte{[]byte("gehëim")})
+func TestMaskingKeepsUTF8Characters(t *testing.T) {
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l.SetSecretsToMask([][]byte{[]byte("gehëim")})
 	for _, b := range []byte("ünd gehëim ënde") {
 		l.Append(output.Stdout, 1, []byte{b})
 	}
 	l.Close()
-	var c output.Cursor
+	var c output.StreamCursor
 	chunks := readAll(t, l, &c, 1000)
 	if got := streamTexts(chunks)[0]; got != "ünd *** ënde" {
 		t.Error(got)

@@ -8,28 +8,28 @@ import (
 )
 
 // An encoded log in a database row is a list of records. A record begins with one byte: the number of the
-// stream, plus gapBit if the record is a gap. Two varints follow: the milliseconds since the previous record
+// stream, plus gapRecordBit if the record is a gap. Two varints follow: the milliseconds since the previous record
 // (zigzag) and the length. Then follows the data, if the record is not a gap. If damage has caused the gap,
-// damageBit is set too, and another varint contains the number of bytes of the stream before the gap.
+// damagedRecordBit is set too, and another varint contains the number of bytes of the stream before the gap.
 const (
-	gapBit    = 0x80
-	damageBit = 0x20
+	gapRecordBit     = 0x80
+	damagedRecordBit = 0x20
 )
 
 // Encode encodes all bytes and gaps of the log. It returns nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
 	var lastTime int64
-	err = l.readAll(MaxMemoryBytes, func(chunks []Chunk) error {
-		b, lastTime = AppendChunks(b, lastTime, chunks)
+	err = l.readAllChunks(MaxMemoryBytes, func(chunks []Chunk) error {
+		b, lastTime = AppendEncodedChunks(b, lastTime, chunks)
 		return nil
 	})
 	return b, err
 }
 
-// readAll reads the whole log. It passes the chunks to the function process, about bytesPerRead bytes with each
+// readAllChunks reads the whole log. It passes the chunks to the function process, about bytesPerRead bytes with each
 // call.
-func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
-	var c Cursor
+func (l *Log) readAllChunks(bytesPerRead int, process func([]Chunk) error) error {
+	var c StreamCursor
 	for {
 		chunks, next, done, err := l.Read(c, bytesPerRead)
 		if err == nil {
@@ -46,7 +46,7 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 // keptBytes is the number of bytes of output in the result.
 func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
 	// Ignore the error: bytes that cannot be read are counted in the gaps below.
-	chunks, next, _, _ := l.Read(Cursor{}, maxBytes)
+	chunks, next, _, _ := l.Read(StreamCursor{}, maxBytes)
 	for _, c := range chunks {
 		keptBytes += int64(len(c.Data))
 	}
@@ -57,30 +57,30 @@ func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 		}
 	}
-	b, _ = AppendChunks(nil, 0, chunks)
+	b, _ = AppendEncodedChunks(nil, 0, chunks)
 	return b, keptBytes
 }
 
-// AppendChunks appends chunks to b as records, and returns the extended b and the time of the last chunk.
+// AppendEncodedChunks appends chunks to b as records, and returns the extended b and the time of the last chunk.
 // lastTime is the time of the chunk before the first one, because a record contains the time since the previous
 // chunk.
-func AppendChunks(b []byte, lastTime int64, chunks []Chunk) ([]byte, int64) {
+func AppendEncodedChunks(b []byte, lastTimeMillis int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
 		switch {
 		case c.DroppedBytes > 0:
-			kind, n = kind|gapBit, c.DroppedBytes
+			kind, n = kind|gapRecordBit, c.DroppedBytes
 		case c.DamagedBytes > 0:
-			kind, n = kind|gapBit|damageBit, c.DamagedBytes
+			kind, n = kind|gapRecordBit|damagedRecordBit, c.DamagedBytes
 		}
-		b = binary.AppendVarint(append(b, kind), c.Time-lastTime)
+		b = binary.AppendVarint(append(b, kind), c.ReadTimeMillis-lastTimeMillis)
 		b = append(binary.AppendUvarint(b, uint64(n)), c.Data...)
 		if c.DamagedBytes > 0 {
-			b = binary.AppendUvarint(b, uint64(c.Offset))
+			b = binary.AppendUvarint(b, uint64(c.StreamOffset))
 		}
-		lastTime = c.Time
+		lastTimeMillis = c.ReadTimeMillis
 	}
-	return b, lastTime
+	return b, lastTimeMillis
 }
 
 // damagedError returns the error for a log in a database row that contains an invalid record.
@@ -100,11 +100,11 @@ func Decode(r io.Reader, handleChunk func(Chunk) error) error {
 		if err == io.EOF {
 			return nil
 		}
-		damaged := kind&(gapBit|damageBit) == gapBit|damageBit
+		damaged := kind&(gapRecordBit|damagedRecordBit) == gapRecordBit|damagedRecordBit
 		if damaged {
-			kind &^= damageBit
+			kind &^= damagedRecordBit
 		}
-		c, n := Chunk{Stream: Stream(kind &^ gapBit)}, uint64(0)
+		c, n := Chunk{Stream: Stream(kind &^ gapRecordBit)}, uint64(0)
 		elapsed := int64(0)
 		if err == nil {
 			elapsed, err = binary.ReadVarint(in)
@@ -115,21 +115,21 @@ func Decode(r io.Reader, handleChunk func(Chunk) error) error {
 		if err == nil && damaged {
 			var offset uint64
 			offset, err = binary.ReadUvarint(in)
-			c.Offset = int64(offset)
+			c.StreamOffset = int64(offset)
 		}
 		at += elapsed
-		c.Time = at
+		c.ReadTimeMillis = at
 		switch {
 		case err != nil:
 			return damagedError(fmt.Errorf("a part of it is cut off or invalid: %w", err))
 		case c.Stream > Stderr:
 			return damagedError(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream))
 		case damaged:
-			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.Offset < 0 {
+			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.StreamOffset < 0 {
 				return damagedError(fmt.Errorf("a part of it is marked as lost, with the length %d (must be 1 or more) and the "+
-					"position %d (must be 0 or more)", c.DamagedBytes, c.Offset))
+					"position %d (must be 0 or more)", c.DamagedBytes, c.StreamOffset))
 			}
-		case kind&gapBit != 0:
+		case kind&gapRecordBit != 0:
 			if c.DroppedBytes = int64(n); c.DroppedBytes <= 0 {
 				return damagedError(fmt.Errorf("a part of it is marked as dropped to save space, with the length %d (must be 1 or "+
 					"more)", c.DroppedBytes))

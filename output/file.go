@@ -21,36 +21,36 @@ const (
 	readAheadBytes  = 64 << 10 // number of bytes that DecodeFile reads from the file at a time
 )
 
-// castagnoli returns the table for CRC-32C, which processors compute with one instruction. Package crc32
+// castagnoliTable returns the table for CRC-32C, which processors compute with one instruction. Package crc32
 // builds the table at the first call. A package variable would build it at the start of every program,
 // which would make the start of the client 0.1 ms slower.
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// ErrDamaged means that an output file is damaged or was cut.
-var ErrDamaged = errors.New("the output file is damaged")
+// ErrOutputDamaged means that an output file is damaged or was cut.
+var ErrOutputDamaged = errors.New("the output file is damaged")
 
 // header is a record in a file without its data.
 type header struct {
 	Chunk                    // the chunk of the record, without Data
 	prevRecordDistance int64 // distance in bytes to the stream's previous record; 0 for its first record
-	position           int64 // number of bytes that the stream had printed before this record
+	streamPosition     int64 // number of bytes that the stream had printed before this record
 	dataBytes          int64 // length of the data in bytes
 	dataChecksum       uint32
 	headerBytes        int64 // length of the header in bytes
 }
 
-// trailer is the last part of a file. doc.go describes the format.
-type trailer struct {
-	lastRecordOffset [2]int64 // by stream: offset of the last record; -1 without records
-	printedBytes     [2]int64 // by stream: number of printed bytes
+// fileTrailer is the last part of a file. doc.go describes the format.
+type fileTrailer struct {
+	lastRecordOffsets [2]int64 // by stream: offset of the last record; -1 without records
+	printedBytes      [2]int64 // by stream: number of printed bytes
 }
 
 // EncodeTo writes all bytes that the log keeps to w, in the file format of doc.go.
 func (l *Log) EncodeTo(w io.Writer) error {
-	t := trailer{lastRecordOffset: [2]int64{-1, -1}}
+	t := fileTrailer{lastRecordOffsets: [2]int64{-1, -1}}
 	at := int64(0)
 	var b []byte
-	err := l.readAll(recordBytes, func(chunks []Chunk) error {
+	err := l.readAllChunks(recordBytes, func(chunks []Chunk) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
@@ -61,12 +61,12 @@ func (l *Log) EncodeTo(w io.Writer) error {
 				continue
 			}
 			distance := int64(0)
-			if last := t.lastRecordOffset[c.Stream]; last >= 0 {
+			if last := t.lastRecordOffsets[c.Stream]; last >= 0 {
 				distance = begin - last
 			}
 			b = appendFileRecord(b, begin, distance, t.printedBytes[c.Stream], c)
-			t.lastRecordOffset[c.Stream] = begin
-			t.printedBytes[c.Stream] += c.Length()
+			t.lastRecordOffsets[c.Stream] = begin
+			t.printedBytes[c.Stream] += c.ByteLength()
 		}
 		at += int64(len(b))
 		_, err := w.Write(b)
@@ -81,17 +81,17 @@ func (l *Log) EncodeTo(w io.Writer) error {
 
 // appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file.
 // prevRecordDistance and position are fields of header.
-func appendFileRecord(b []byte, offset, prevRecordDistance, position int64, c *Chunk) []byte {
+func appendFileRecord(b []byte, offset, prevRecordDistance, streamPosition int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit
 	if c.DroppedBytes > 0 {
-		kind |= gapBit
+		kind |= gapRecordBit
 	}
 	b = binary.AppendUvarint(append(b, kind), uint64(prevRecordDistance))
-	b = binary.AppendVarint(b, c.Time)
-	b = binary.AppendUvarint(b, uint64(position))
-	b = binary.AppendUvarint(b, uint64(c.Length()))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli()))
+	b = binary.AppendVarint(b, c.ReadTimeMillis)
+	b = binary.AppendUvarint(b, uint64(streamPosition))
+	b = binary.AppendUvarint(b, uint64(c.ByteLength()))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoliTable()))
 	b = binary.LittleEndian.AppendUint32(b, checksumAt(offset, b[begin:]))
 	return append(b, c.Data...)
 }
@@ -100,7 +100,7 @@ func appendFileRecord(b []byte, offset, prevRecordDistance, position int64, c *C
 func checksumAt(offset int64, b []byte) uint32 {
 	var encoded [8]byte
 	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
-	return crc32.Update(crc32.Checksum(encoded[:], castagnoli()), castagnoli(), b)
+	return crc32.Update(crc32.Checksum(encoded[:], castagnoliTable()), castagnoliTable(), b)
 }
 
 // parseHeader parses the header of a record. b contains the bytes of the file from offset on. ok is false
@@ -110,7 +110,7 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if len(b) > 0 {
 		kind = b[0]
 	}
-	if kind&^(gapBit|1) != fileRecordBit {
+	if kind&^(gapRecordBit|1) != fileRecordBit {
 		return h, false
 	}
 	in := bytes.NewReader(b[1:])
@@ -126,10 +126,10 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if binary.LittleEndian.Uint32(b[end:]) != checksumAt(offset, b[:end]) {
 		return h, false
 	}
-	h = header{Chunk: Chunk{Stream: Stream(kind & 1), Time: time}, prevRecordDistance: int64(distance),
-		position: int64(position)}
+	h = header{Chunk: Chunk{Stream: Stream(kind & 1), ReadTimeMillis: time}, prevRecordDistance: int64(distance),
+		streamPosition: int64(position)}
 	h.dataChecksum, h.headerBytes = binary.LittleEndian.Uint32(b[end-checksumBytes:]), int64(end+checksumBytes)
-	if kind&gapBit != 0 {
+	if kind&gapRecordBit != 0 {
 		h.DroppedBytes = int64(n)
 		ok = n > 0 && n < maxPrintedBytes
 	} else {
@@ -140,32 +140,33 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 }
 
 // appendTo appends the encoded trailer to b. offset is the offset of the trailer in the file.
-func (t trailer) appendTo(b []byte, offset int64) []byte {
+func (t fileTrailer) appendTo(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, trailerKind)
-	for _, n := range []int64{t.lastRecordOffset[0], t.lastRecordOffset[1], t.printedBytes[0], t.printedBytes[1], offset} {
+	for _, n := range []int64{t.lastRecordOffsets[0], t.lastRecordOffsets[1], t.printedBytes[0], t.printedBytes[1],
+		offset} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
+	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoliTable())), trailerMagic...)
 }
 
 // parseTrailer parses the trailer of a file. b contains the bytes of the file from offset on. ok is false
 // if the trailer is missing or damaged.
-func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
+func parseTrailer(b []byte, offset int64) (t fileTrailer, ok bool) {
 	if len(b) != trailerBytes || b[0] != trailerKind || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
 	}
 	field := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
-	t = trailer{lastRecordOffset: [2]int64{field(0), field(1)}, printedBytes: [2]int64{field(2), field(3)}}
+	t = fileTrailer{lastRecordOffsets: [2]int64{field(0), field(1)}, printedBytes: [2]int64{field(2), field(3)}}
 	sum := b[trailerBytes-len(trailerMagic)-checksumBytes:]
-	ok = field(4) == offset && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli())
+	ok = field(4) == offset && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoliTable())
 	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
 // DecodeFile passes every chunk of a file, in order, to handleChunk. fileBytes is the size that the file had
 // when it was written. For damaged or missing bytes, DecodeFile passes a chunk with their number.
 func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) error {
-	d := &fileReader{bufferedReader: bufferedReader{r: r, fileBytes: fileBytes, readAheadBytes: readAheadBytes},
+	d := &outputFileReader{bufferedReader: bufferedReader{file: r, fileBytes: fileBytes, readAheadBytes: readAheadBytes},
 		handleChunk: handleChunk}
 	for at := int64(0); ; {
 		h, err := d.nextHeader(at)
@@ -173,11 +174,11 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 			err = d.emitRecord(&h, at)
 			at += h.headerBytes + h.dataBytes
 		} else if t, trailerErr := d.readTrailer(at); trailerErr == nil {
-			return d.emitMissingAtEnd(t)
-		} else if errors.Is(err, ErrDamaged) {
+			return d.emitMissingTail(t)
+		} else if errors.Is(err, ErrOutputDamaged) {
 			damagedFrom := at
-			if at, err = d.findRecord(at + 1); errors.Is(err, ErrDamaged) {
-				return d.emitUnknownLoss(fileBytes - damagedFrom - int64(trailerBytes))
+			if at, err = d.findRecord(at + 1); errors.Is(err, ErrOutputDamaged) {
+				return d.emitLossOfUnknownStream(fileBytes - damagedFrom - int64(trailerBytes))
 			}
 			d.skippedBytes += at - damagedFrom
 		}
@@ -187,8 +188,8 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 	}
 }
 
-// fileReader reads an output file from its beginning to its end.
-type fileReader struct {
+// outputFileReader reads an output file from its beginning to its end.
+type outputFileReader struct {
 	bufferedReader
 	handleChunk   func(Chunk) error
 	emittedBytes  [2]int64 // by stream: number of bytes passed to handleChunk, as data or as gaps
@@ -197,12 +198,12 @@ type fileReader struct {
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
 
-// nextHeader reads the header at an offset. It returns ErrDamaged if there is no valid header, or if the header
+// nextHeader reads the header at an offset. It returns ErrOutputDamaged if there is no valid header, or if the header
 // does not fit the file and the records before it.
-func (d *fileReader) nextHeader(offset int64) (header, error) {
+func (d *outputFileReader) nextHeader(offset int64) (header, error) {
 	h, err := d.readHeader(offset)
-	if err == nil && (h.position < d.printedBytes[h.Stream] || offset+h.headerBytes+h.dataBytes > d.fileBytes) {
-		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, offset)
+	if err == nil && (h.streamPosition < d.printedBytes[h.Stream] || offset+h.headerBytes+h.dataBytes > d.fileBytes) {
+		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrOutputDamaged, offset)
 	}
 	return h, err
 }
@@ -210,12 +211,12 @@ func (d *fileReader) nextHeader(offset int64) (header, error) {
 // emitRecord passes the chunk of a record to handleChunk, after a gap if bytes of the stream are missing before
 // the record. If the record's data is damaged, emitRecord passes nothing. The next record of the stream then
 // has a gap before it.
-func (d *fileReader) emitRecord(h *header, offset int64) error {
+func (d *outputFileReader) emitRecord(h *header, offset int64) error {
 	c := h.Chunk
-	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
+	d.printedBytes[c.Stream] = h.streamPosition + h.dataBytes + h.DroppedBytes
 	if h.dataBytes > 0 {
 		data, err := d.readExactly(offset+h.headerBytes, int(h.dataBytes))
-		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli()) != h.dataChecksum {
+		if errors.Is(err, ErrOutputDamaged) || err == nil && crc32.Checksum(data, castagnoliTable()) != h.dataChecksum {
 			return nil
 		}
 		if err != nil {
@@ -223,51 +224,51 @@ func (d *fileReader) emitRecord(h *header, offset int64) error {
 		}
 		c.Data = bytes.Clone(data)
 	}
-	if err := d.emitMissing(c.Stream, c.Time, h.position); err != nil {
+	if err := d.emitMissingGap(c.Stream, c.ReadTimeMillis, h.streamPosition); err != nil {
 		return err
 	}
-	d.emittedBytes[c.Stream] += c.Length()
-	d.lastChunkTime[c.Stream] = c.Time
+	d.emittedBytes[c.Stream] += c.ByteLength()
+	d.lastChunkTime[c.Stream] = c.ReadTimeMillis
 	return d.handleChunk(c)
 }
 
-// emitMissing passes a gap to handleChunk for the bytes of a stream that are missing before a position.
-func (d *fileReader) emitMissing(s Stream, gapTime, position int64) error {
+// emitMissingGap passes a gap to handleChunk for the bytes of a stream that are missing before a position.
+func (d *outputFileReader) emitMissingGap(s Stream, gapTime, position int64) error {
 	n := position - d.emittedBytes[s]
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, Time: gapTime, DamagedBytes: n, Offset: d.emittedBytes[s]}
+	c := Chunk{Stream: s, ReadTimeMillis: gapTime, DamagedBytes: n, StreamOffset: d.emittedBytes[s]}
 	d.emittedBytes[s] = position
 	return d.handleChunk(c)
 }
 
-// emitMissingAtEnd passes a gap to handleChunk for each stream whose last bytes are missing.
-func (d *fileReader) emitMissingAtEnd(t trailer) error {
-	return errors.Join(d.emitMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]),
-		d.emitMissing(Stderr, d.lastChunkTime[1], t.printedBytes[1]))
+// emitMissingTail passes a gap to handleChunk for each stream whose last bytes are missing.
+func (d *outputFileReader) emitMissingTail(t fileTrailer) error {
+	return errors.Join(d.emitMissingGap(Stdout, d.lastChunkTime[0], t.printedBytes[0]),
+		d.emitMissingGap(Stderr, d.lastChunkTime[1], t.printedBytes[1]))
 }
 
-// emitUnknownLoss passes gaps to handleChunk for the bytes that are missing in a file without a trailer. The
+// emitLossOfUnknownStream passes gaps to handleChunk for the bytes that are missing in a file without a trailer. The
 // last invalidBytes bytes of the file contain no valid record, so it is unknown which stream has lost them. The
 // same holds for bytes that were skipped earlier, if no later record of their stream exists.
-func (d *fileReader) emitUnknownLoss(invalidBytes int64) error {
-	if err := d.emitMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
+func (d *outputFileReader) emitLossOfUnknownStream(invalidBytes int64) error {
+	if err := d.emitMissingTail(fileTrailer{printedBytes: d.printedBytes}); err != nil {
 		return err
 	}
 	if invalidBytes == 0 && d.skippedBytes == 0 {
 		return nil // only the trailer is damaged or missing, so no output is lost
 	}
 	return d.handleChunk(Chunk{
-		Time:          max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
-		DamagedBytes:  max(1, invalidBytes+d.skippedBytes),
-		StreamUnknown: true,
+		ReadTimeMillis: max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
+		DamagedBytes:   max(1, invalidBytes+d.skippedBytes),
+		StreamUnknown:  true,
 	})
 }
 
 // findRecord returns the offset of the first valid record or trailer at or after an offset. It returns
-// ErrDamaged if it finds neither.
-func (d *fileReader) findRecord(offset int64) (int64, error) {
+// ErrOutputDamaged if it finds neither.
+func (d *outputFileReader) findRecord(offset int64) (int64, error) {
 	for ; ; offset++ {
 		b, err := d.readExactly(offset, 1)
 		if err != nil {
@@ -276,18 +277,18 @@ func (d *fileReader) findRecord(offset int64) (int64, error) {
 		switch {
 		case b[0] == trailerKind:
 			_, err = d.readTrailer(offset)
-		case b[0]&^(gapBit|1) == fileRecordBit:
+		case b[0]&^(gapRecordBit|1) == fileRecordBit:
 			_, err = d.nextHeader(offset)
 		default:
 			continue
 		}
-		if !errors.Is(err, ErrDamaged) {
+		if !errors.Is(err, ErrOutputDamaged) {
 			return offset, err
 		}
 	}
 }
 
-// readHeader reads the header of a record at an offset. It returns ErrDamaged if no valid header is there.
+// readHeader reads the header of a record at an offset. It returns ErrOutputDamaged if no valid header is there.
 func (w *bufferedReader) readHeader(offset int64) (header, error) {
 	b, err := w.readUpTo(offset, maxHeaderBytes)
 	if err != nil {
@@ -296,33 +297,33 @@ func (w *bufferedReader) readHeader(offset int64) (header, error) {
 	if h, ok := parseHeader(b, offset); ok {
 		return h, nil
 	}
-	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, offset)
+	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrOutputDamaged, offset)
 }
 
-// readTrailer reads the trailer at an offset. It returns ErrDamaged if no valid trailer is there.
-func (w *bufferedReader) readTrailer(offset int64) (trailer, error) {
+// readTrailer reads the trailer at an offset. It returns ErrOutputDamaged if no valid trailer is there.
+func (w *bufferedReader) readTrailer(offset int64) (fileTrailer, error) {
 	if offset+int64(trailerBytes) != w.fileBytes {
-		return trailer{}, ErrDamaged
+		return fileTrailer{}, ErrOutputDamaged
 	}
 	b, err := w.readExactly(offset, trailerBytes)
 	if err != nil {
-		return trailer{}, err
+		return fileTrailer{}, err
 	}
 	if t, ok := parseTrailer(b, offset); ok {
 		return t, nil
 	}
-	return trailer{}, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
+	return fileTrailer{}, fmt.Errorf("%w: the end of the file is missing", ErrOutputDamaged)
 }
 
 // CheckFile checks a file and returns how many bytes of output are damaged or lost. fileBytes is the size that
-// the file had when it was written. If only the trailer is damaged, CheckFile returns 0 and ErrDamaged.
+// the file had when it was written. If only the trailer is damaged, CheckFile returns 0 and ErrOutputDamaged.
 func CheckFile(r io.ReaderAt, fileBytes int64) (damagedBytes int64, err error) {
 	err = DecodeFile(r, fileBytes, func(c Chunk) error {
 		damagedBytes += c.DamagedBytes
 		return nil
 	})
 	if err == nil {
-		_, err = (&bufferedReader{r: r, fileBytes: fileBytes}).readTrailer(fileBytes - int64(trailerBytes))
+		_, err = (&bufferedReader{file: r, fileBytes: fileBytes}).readTrailer(fileBytes - int64(trailerBytes))
 	}
 	return damagedBytes, err
 }

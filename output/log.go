@@ -25,12 +25,12 @@ const MaxMemoryBytes = 64 << 10
 // Chunk is a part of one stream. A chunk without Data is a gap: it represents DroppedBytes bytes of the stream
 // that were not kept, or DamagedBytes bytes that were kept but cannot be read.
 type Chunk struct {
-	Stream       Stream
-	Time         int64 // time when the runner read the bytes, in milliseconds since 1970
-	Data         []byte
-	DroppedBytes int64
-	DamagedBytes int64
-	Offset       int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
+	Stream         Stream
+	ReadTimeMillis int64 // time when the runner read the bytes, in milliseconds since 1970
+	Data           []byte
+	DroppedBytes   int64
+	DamagedBytes   int64
+	StreamOffset   int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
 	// StreamUnknown means that the damaged bytes may belong to either stream or to both. Stream is then Stdout,
 	// and cursors count the bytes as bytes of Stdout. Offset is meaningless. Time is the time of the previous
@@ -38,27 +38,27 @@ type Chunk struct {
 	StreamUnknown bool
 }
 
-// Length returns the number of bytes of the stream that the chunk contains. For a gap, it returns the
+// ByteLength returns the number of bytes of the stream that the chunk contains. For a gap, it returns the
 // number of missing bytes.
-func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.DroppedBytes + c.DamagedBytes }
+func (c *Chunk) ByteLength() int64 { return int64(len(c.Data)) + c.DroppedBytes + c.DamagedBytes }
 
-// WithoutFirst returns the chunk without its first n bytes.
-func (c Chunk) WithoutFirst(n int64) Chunk {
+// WithoutFirstBytes returns the chunk without its first n bytes.
+func (c Chunk) WithoutFirstBytes(n int64) Chunk {
 	switch {
 	case c.DroppedBytes > 0:
 		c.DroppedBytes -= n
 	case c.DamagedBytes > 0:
-		c.DamagedBytes, c.Offset = c.DamagedBytes-n, c.Offset+n
+		c.DamagedBytes, c.StreamOffset = c.DamagedBytes-n, c.StreamOffset+n
 	default:
 		c.Data = c.Data[n:]
 	}
 	return c
 }
 
-// Cursor is the position of a reader in each stream, indexed by Stream. A position is a number of bytes since
+// StreamCursor is the position of a reader in each stream, indexed by Stream. A position is a number of bytes since
 // the beginning of the stream, including bytes that were not kept. A negative position counts back from the
 // end.
-type Cursor [2]int64
+type StreamCursor [2]int64
 
 // Log captures the output of one attempt. If a stream has more bytes than the limit, Log keeps its first bytes,
 // up to half of the limit, and its last bytes, up to the other half.
@@ -77,19 +77,19 @@ type Log struct {
 	pieceCount   int64     // number of pieces stored until now, which is also the number of the next piece
 	store        blockStore
 	isClosed     bool
-	isDiscarded  bool          // Discard was called
-	changeSignal chan struct{} // closed at the next change; nil if no reader waits
-	masks        [2]*mask      // indexed by Stream; nil if no text is masked
+	isDiscarded  bool           // Discard was called
+	changeSignal chan struct{}  // closed at the next change; nil if no reader waits
+	masks        [2]*secretMask // indexed by Stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
 	writtenBytes   int64  // number of bytes written, without those in incompleteChar
 	incompleteChar []byte // first bytes of a character whose other bytes have not been read yet
-	// alignedStart is the position at which alignTail last found a complete character at the beginning of the
-	// last half.
-	alignedStart int64
-	head, tail   streamHalf
+	// alignedTailStart is the position at which alignTailToCharacter last found a complete character at the beginning of
+	// the last half.
+	alignedTailStart int64
+	head, tail       streamHalf
 }
 
 // streamHalf keeps the first or the last bytes of a stream, in a region of the store. The region of the
@@ -97,15 +97,15 @@ type stream struct {
 type streamHalf struct {
 	startPosition int64 // position in the stream of the first byte of the half
 	keptBytes     int64 // number of bytes that the half keeps
-	pieces        pieces
-	region        region
+	pieces        pieceQueue
+	region        ringRegion
 }
 
-// New returns a log that keeps at most maxBytesPerStream bytes of each stream. When the log exceeds
+// NewLog returns a log that keeps at most maxBytesPerStream bytes of each stream. When the log exceeds
 // MaxMemoryBytes, it calls createFile and then keeps its bytes in this file. Discard deletes the file.
-func New(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
+func NewLog(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
-		maxPieceCount: int(min(max(maxBytesPerStream/bytesPerPiece, minPieces), maxPieces)),
+		maxPieceCount: int(min(max(maxBytesPerStream/bytesPerPiece, minPieceLimit), maxPieceLimit)),
 		store:         blockStore{createFile: createFile},
 	}
 	for s := range l.streams {
@@ -126,9 +126,9 @@ func (l *Log) Append(s Stream, readTime int64, p []byte) {
 		return
 	}
 	if m := l.masks[s]; m != nil {
-		p = m.process(p)
+		p = m.maskNext(p)
 	}
-	l.storeWithinLimit(s, readTime, l.streams[s].completeCharacters(p))
+	l.storeWithinLimit(s, readTime, l.streams[s].takeCompleteCharacters(p))
 }
 
 // storeWithinLimit stores bytes and drops what exceeds the limit. p ends between two characters. The caller
@@ -140,20 +140,20 @@ func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	st := &l.streams[s]
 	if n := min(st.head.region.capacity-st.writtenBytes, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
-			n -= int64(TrailingPartial(p[:n]))
-			st.endHead(st.writtenBytes + n)
+			n -= int64(TrailingPartialBytes(p[:n]))
+			st.endFirstHalf(st.writtenBytes + n)
 		}
 		l.addPiece(s, &st.head, readTime, p[:n])
 		p = p[n:]
 	}
 	// If p is longer than the last half, only the last bytes of p can be kept. Drop the bytes before them.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
-		excess += int64(LeadingPartial(p[excess:]))
+		excess += int64(LeadingPartialBytes(p[excess:]))
 		st.writtenBytes += excess
 		p = p[excess:]
 	}
 	if len(p) > 0 {
-		st.tail.dropBefore(st.writtenBytes + int64(len(p)) - st.tail.region.capacity)
+		st.tail.dropBytesBefore(st.writtenBytes + int64(len(p)) - st.tail.region.capacity)
 		l.addPiece(s, &st.tail, readTime, p)
 	}
 	l.wakeReaders()
@@ -170,39 +170,39 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 		piecesInUse = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
 	}
 	last := h.pieces.last()
-	follows := last != nil && last.position+last.byteCount == pos
+	follows := last != nil && last.streamPosition+last.byteCount == pos
 	if last != nil && !follows && piecesInUse >= l.maxPieceCount {
 		return
 	}
-	if n == 0 || l.store.write(&h.region, pos-h.startPosition, p) != nil {
+	if n == 0 || l.store.writeRegion(&h.region, pos-h.startPosition, p) != nil {
 		return
 	}
 	h.keptBytes += n
-	if follows && l.joinsPiece(last, readTime, piecesInUse) {
+	if follows && l.extendsLastPiece(last, readTime, piecesInUse) {
 		last.byteCount += n
 		return
 	}
-	h.pieces.push(piece{number: l.pieceCount, position: pos, byteCount: n, time: readTime})
+	h.pieces.push(streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n, readTimeMillis: readTime})
 	l.pieceCount++
 }
 
-// New bytes extend the last piece of their stream if they arrive within joinWithinMillis after it, and if no
+// New bytes extend the last piece of their stream if they arrive within joinPieceWithinMillis after it, and if no
 // bytes of the other stream have arrived in between. Otherwise they form a new piece.
 //
 // To limit the number of pieces, these conditions are relaxed when more than half of maxPieceCount pieces
 // exist: bytes of the other stream no longer matter, and the allowed time grows with each further piece. When
 // maxPieceCount pieces exist, new bytes always extend a piece.
 const (
-	joinWithinMillis = 10
-	maxDoublings     = 8    // maximum number of times that joinWithinMillis is doubled
-	bytesPerPiece    = 64   // maxPieceCount is the log's limit divided by this number
-	minPieces        = 64   // smallest maxPieceCount
-	maxPieces        = 8192 // largest maxPieceCount
+	joinPieceWithinMillis = 10
+	maxJoinTimeDoublings  = 8    // maximum number of times that joinPieceWithinMillis is doubled
+	bytesPerPiece         = 64   // maxPieceCount is the log's limit divided by this number
+	minPieceLimit         = 64   // smallest maxPieceCount
+	maxPieceLimit         = 8192 // largest maxPieceCount
 )
 
-// joinsPiece reports whether new bytes, read at readTime, extend lastPiece, the last piece of their stream.
+// extendsLastPiece reports whether new bytes, read at readTime, extend lastPiece, the last piece of their stream.
 // piecesInUse is the number of existing pieces.
-func (l *Log) joinsPiece(lastPiece *piece, readTime int64, piecesInUse int) bool {
+func (l *Log) extendsLastPiece(lastPiece *streamPiece, readTime int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
 	case piecesInUse >= l.maxPieceCount:
@@ -210,20 +210,20 @@ func (l *Log) joinsPiece(lastPiece *piece, readTime int64, piecesInUse int) bool
 	case lastPiece.byteCount >= MaxMemoryBytes:
 		return false
 	case excess > 0:
-		return readTime-lastPiece.time < joinWithinMillis<<(excess*maxDoublings/(l.maxPieceCount/2))
+		return readTime-lastPiece.readTimeMillis < joinPieceWithinMillis<<(excess*maxJoinTimeDoublings/(l.maxPieceCount/2))
 	}
-	return lastPiece.number == l.pieceCount-1 && readTime-lastPiece.time < joinWithinMillis
+	return lastPiece.arrivalNumber == l.pieceCount-1 && readTime-lastPiece.readTimeMillis < joinPieceWithinMillis
 }
 
-// dropBefore drops the bytes of the half that are before a position in the stream.
-func (h *streamHalf) dropBefore(position int64) {
+// dropBytesBefore drops the bytes of the half that are before a position in the stream.
+func (h *streamHalf) dropBytesBefore(position int64) {
 	for {
 		p := h.pieces.first()
-		if p == nil || p.position >= position {
+		if p == nil || p.streamPosition >= position {
 			return
 		}
-		n := min(position-p.position, p.byteCount)
-		p.position, p.byteCount, h.keptBytes = p.position+n, p.byteCount-n, h.keptBytes-n
+		n := min(position-p.streamPosition, p.byteCount)
+		p.streamPosition, p.byteCount, h.keptBytes = p.streamPosition+n, p.byteCount-n, h.keptBytes-n
 		if p.byteCount > 0 {
 			return
 		}
@@ -237,7 +237,7 @@ var ErrDiscarded = errors.New("the output was discarded")
 // Read returns about maxBytes bytes of output after the cursor c, as chunks, and the cursor for the next Read.
 // done means that the log is closed and has no further chunks. Chunks of UTF-8 text begin and end between two
 // characters.
-func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bool, err error) {
+func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
@@ -247,12 +247,12 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 	if l.isDiscarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var unreadPieces [2][2][]piece // by stream, the unread pieces of its first and last half
+	var unreadPieces [2][2][]streamPiece // by stream, the unread pieces of its first and last half
 	for s := range l.streams {
 		st := &l.streams[s]
-		unreadPieces[s] = [2][]piece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
+		unreadPieces[s] = [2][]streamPiece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
 	}
-	buffer := make([]byte, min(l.maxBytesAfter(c), int64(max(maxBytes, 0))))
+	buffer := make([]byte, min(l.maxUnreadBytes(c), int64(max(maxBytes, 0))))
 	for {
 		s, p, h := l.takeOldestPiece(&unreadPieces)
 		if p == nil {
@@ -261,21 +261,21 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 		if maxBytes <= 0 {
 			return chunks, next, false, nil
 		}
-		if gap := p.position - next[s]; gap > 0 {
-			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DroppedBytes: gap})
-			next[s] = p.position
+		if gap := p.streamPosition - next[s]; gap > 0 {
+			chunks = append(chunks, Chunk{Stream: s, ReadTimeMillis: p.readTimeMillis, DroppedBytes: gap})
+			next[s] = p.streamPosition
 		}
-		skip := next[s] - p.position
+		skip := next[s] - p.streamPosition
 		n := min(p.byteCount-skip, int64(maxBytes))
 		data := buffer[:n:n]
-		got, err := l.store.read(&h.region, next[s]-h.startPosition, data)
+		got, err := l.store.readRegion(&h.region, next[s]-h.startPosition, data)
 		switch {
-		case errors.Is(err, ErrDamaged) && got > 0:
+		case errors.Is(err, ErrOutputDamaged) && got > 0:
 			n = int64(got) // return the bytes before the damage now; the next Read reports the damage
 			data = data[:n:n]
-		case errors.Is(err, ErrDamaged):
-			n = h.region.damagedBytes(next[s]-h.startPosition, n)
-			chunks = append(chunks, Chunk{Stream: s, Time: p.time, DamagedBytes: n, Offset: next[s]})
+		case errors.Is(err, ErrOutputDamaged):
+			n = h.region.damagedByteCount(next[s]-h.startPosition, n)
+			chunks = append(chunks, Chunk{Stream: s, ReadTimeMillis: p.readTimeMillis, DamagedBytes: n, StreamOffset: next[s]})
 			next[s] += n
 			return chunks, next, false, nil
 		case err != nil:
@@ -283,7 +283,7 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 				"runs: %w", err)
 		}
 		if n < p.byteCount-skip {
-			complete := n - int64(TrailingPartial(data))
+			complete := n - int64(TrailingPartialBytes(data))
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
@@ -291,7 +291,7 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 			data = data[:n:n]
 		}
 		buffer = buffer[n:]
-		chunks = append(chunks, Chunk{Stream: s, Time: p.time, Data: data})
+		chunks = append(chunks, Chunk{Stream: s, ReadTimeMillis: p.readTimeMillis, Data: data})
 		next[s] += n
 		maxBytes -= int(n)
 		if n < p.byteCount-skip {
@@ -307,28 +307,28 @@ func (l *Log) Read(c Cursor, maxBytes int) (chunks []Chunk, next Cursor, done bo
 	return chunks, next, l.isClosed, nil
 }
 
-// resolvePosition converts a cursor's position in one stream, which may count back from the end, to a
-// position from the beginning. It first calls alignTail, so that a reader does not get a part of a character.
-// The caller holds mu.
+// resolvePosition converts a cursor's position in one stream, which may count back from the end, to a position from the
+// beginning. It first calls alignTailToCharacter, so that a reader does not get a part of a character. The caller holds
+// mu.
 func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	if l.isDiscarded {
 		return max(0, cursorPosition)
 	}
-	l.alignTail(st)
+	l.alignTailToCharacter(st)
 	if cursorPosition >= 0 {
 		return cursorPosition
 	}
 	cursorPosition = max(0, st.writtenBytes+cursorPosition)
 	for _, h := range []*streamHalf{&st.head, &st.tail} {
-		if list := h.pieces.afterPosition(cursorPosition); len(list) > 0 && list[0].position < cursorPosition {
+		if list := h.pieces.afterPosition(cursorPosition); len(list) > 0 && list[0].streamPosition < cursorPosition {
 			cursorPosition += l.continuationBytes(h, &list[0], cursorPosition)
 		}
 	}
 	return cursorPosition
 }
 
-// maxBytesAfter returns an upper bound for the number of kept bytes after a cursor. The caller holds mu.
-func (l *Log) maxBytesAfter(c Cursor) (n int64) {
+// maxUnreadBytes returns an upper bound for the number of kept bytes after a cursor. The caller holds mu.
+func (l *Log) maxUnreadBytes(c StreamCursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
 		n += max(0, min(st.writtenBytes-c[s], st.head.keptBytes+st.tail.keptBytes))
@@ -338,14 +338,14 @@ func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 
 // takeOldestPiece removes the piece that arrived first from the lists. It returns the piece with its stream and
 // half, or a nil piece if the lists are empty.
-func (l *Log) takeOldestPiece(unreadPieces *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
-	var oldestList *[]piece
+func (l *Log) takeOldestPiece(unreadPieces *[2][2][]streamPiece) (s Stream, p *streamPiece, h *streamHalf) {
+	var oldestList *[]streamPiece
 	for i := range unreadPieces {
 		list, source := &unreadPieces[i][0], &l.streams[i].head
 		if len(*list) == 0 {
 			list, source = &unreadPieces[i][1], &l.streams[i].tail
 		}
-		if len(*list) > 0 && (p == nil || (*list)[0].number < p.number) {
+		if len(*list) > 0 && (p == nil || (*list)[0].arrivalNumber < p.arrivalNumber) {
 			s, p, h, oldestList = Stream(i), &(*list)[0], source, list
 		}
 	}
@@ -377,7 +377,7 @@ func (l *Log) Close() {
 	for s := range l.streams {
 		if st := &l.streams[s]; !l.isClosed && !l.isDiscarded {
 			l.storeWithinLimit(Stream(s), time.Now().UnixMilli(), l.flushIncomplete(Stream(s)))
-			l.alignTail(st)
+			l.alignTailToCharacter(st)
 		}
 	}
 	l.isClosed = true
@@ -391,7 +391,7 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 	p := st.incompleteChar
 	st.incompleteChar = nil
 	if m := l.masks[s]; m != nil {
-		p = append(p, m.flush()...)
+		p = append(p, m.flushHeldBack()...)
 	}
 	return p
 }
@@ -411,7 +411,7 @@ func (l *Log) Discard() {
 	l.store.discard()
 	for s := range l.streams {
 		for _, h := range []*streamHalf{&l.streams[s].head, &l.streams[s].tail} {
-			h.pieces, h.region = pieces{}, region{capacity: h.region.capacity}
+			h.pieces, h.region = pieceQueue{}, ringRegion{capacity: h.region.capacity}
 		}
 	}
 	l.isDiscarded = true

@@ -23,7 +23,8 @@ func createFileIn(dir string) func() (*os.File, error) {
 }
 
 // readAll reads the chunks after a cursor, at most maxBytes with each call of Read.
-func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, maxBytes int) (chunks []output.Chunk) {
+func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.StreamCursor,
+	maxBytes int) (chunks []output.Chunk) {
 	for {
 		some, next, _, err := l.Read(*c, maxBytes)
 		if err != nil {
@@ -50,7 +51,7 @@ func streamTexts(chunks []output.Chunk) (s [2]string) {
 
 // A log keeps the first bytes of each stream, up to half of the limit, and the last bytes, up to the other
 // half. Whatever the sizes of the writes are, the gap between them has the size of the missing bytes.
-func TestHeadAndTailAreKept(t *testing.T) {
+func TestLogKeepsHeadAndTail(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
 		in    string
@@ -62,12 +63,12 @@ func TestHeadAndTailAreKept(t *testing.T) {
 		{2, "abc", "a[1]c"},
 	} {
 		for _, step := range []int{1, 3, len(c.in) + 1} {
-			l := output.New(c.limit, createFileIn(t.TempDir()))
+			l := output.NewLog(c.limit, createFileIn(t.TempDir()))
 			for part := range slices.Chunk([]byte(c.in), step) {
 				l.Append(output.Stderr, 1, part)
 			}
 			l.Close()
-			var cursor output.Cursor
+			var cursor output.StreamCursor
 			got := streamTexts(readAll(t, l, &cursor, 1<<20))
 			if got != [2]string{"", c.want} {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
@@ -81,18 +82,18 @@ func TestHeadAndTailAreKept(t *testing.T) {
 }
 
 // Reading returns the output of both streams in the order in which it arrived.
-func TestOrderOfBothStreams(t *testing.T) {
-	l := output.New(1<<20, createFileIn(t.TempDir()))
+func TestReadReturnsStreamsInArrivalOrder(t *testing.T) {
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
 	var want []string
 	for i := range 50 {
 		s := output.Stream(i % 2)
 		l.Append(s, int64(i), fmt.Appendf(nil, "%d;", i))
 		want = append(want, fmt.Sprintf("%d/%d %d;", s, i, i))
 	}
-	var c output.Cursor
+	var c output.StreamCursor
 	var got []string
 	for _, chunk := range readAll(t, l, &c, 1<<20) {
-		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.Time, chunk.Data))
+		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.ReadTimeMillis, chunk.Data))
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got the pieces %q\nwant %q", got, want)
@@ -100,9 +101,9 @@ func TestOrderOfBothStreams(t *testing.T) {
 }
 
 // A log that exceeds MaxMemoryBytes is stored in one file. Discard removes that file.
-func TestLargeLogsGoToAFile(t *testing.T) {
+func TestLargeLogIsStoredInFile(t *testing.T) {
 	dir := t.TempDir()
-	l := output.New(1<<20, createFileIn(dir))
+	l := output.NewLog(1<<20, createFileIn(dir))
 	files := func() int {
 		list, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {
@@ -125,7 +126,7 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 		t.Errorf("got %d files, %d bytes kept", files(), l.KeptBytes())
 	}
 	l.Close()
-	var c output.Cursor
+	var c output.StreamCursor
 	want := [2]string{strings.Repeat("a", output.MaxMemoryBytes) + "b",
 		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
 	if got := streamTexts(readAll(t, l, &c, 100_000)); got != want {
@@ -140,18 +141,18 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 // After Discard, Read returns ErrDiscarded and not a gap. A gap would mean that output is lost, but the output
 // was stored elsewhere before Discard.
 func TestReadOfDiscardedLogFails(t *testing.T) {
-	l := output.New(1<<20, nil)
+	l := output.NewLog(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
 	l.Close()
 	l.Discard()
-	if chunks, _, _, err := l.Read(output.Cursor{}, 100); !errors.Is(err, output.ErrDiscarded) {
+	if chunks, _, _, err := l.Read(output.StreamCursor{}, 100); !errors.Is(err, output.ErrDiscarded) {
 		t.Errorf("got %+v, %v, want %v", chunks, err, output.ErrDiscarded)
 	}
 }
 
 // Discard wakes the readers that wait for a change. Later readers do not wait.
 func TestDiscardWakesReaders(t *testing.T) {
-	l := output.New(1<<20, nil)
+	l := output.NewLog(1<<20, nil)
 	changed := l.ChangeSignal()
 	l.Discard()
 	select {
@@ -167,13 +168,13 @@ func TestDiscardWakesReaders(t *testing.T) {
 }
 
 // Bytes that cannot be stored leave a gap of the exact size. Earlier bytes are kept.
-func TestUnstorableBytesAreAGap(t *testing.T) {
-	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
+func TestUnstorableBytesBecomeGap(t *testing.T) {
+	l := output.NewLog(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
 	l.Append(output.Stdout, 2, bytes.Repeat([]byte("x"), 100_000))
 	l.Append(output.Stdout, 3, []byte("and on"))
 	l.Close()
-	var c output.Cursor
+	var c output.StreamCursor
 	if got, want := streamTexts(readAll(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
 		t.Errorf("got %q, want %q", got[0], want)
 	}
@@ -193,13 +194,13 @@ func (m *logModel) keepsByte(stream, pos int) bool {
 
 // A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the log
 // keeps at the end, and a gap for every other byte. A reader that starts later gets the same bytes and gaps.
-func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
+func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		m := logModel{limitBytes: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
-		l := output.New(int64(m.limitBytes), createFileIn(dir))
+		l := output.NewLog(int64(m.limitBytes), createFileIn(dir))
 		defer l.Discard()
-		var c output.Cursor
+		var c output.StreamCursor
 		var got []output.Chunk
 		next := byte(0)
 		for range rapid.IntRange(0, 30).Draw(t, "steps") {
@@ -223,7 +224,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 		l.Close()
 		got = append(got, readAll(t, l, &c, rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "last max"))...)
 		m.checkChunks(t, got)
-		var afresh output.Cursor
+		var afresh output.StreamCursor
 		m.checkChunks(t, readAll(t, l, &afresh, 1<<20))
 	})
 }
@@ -253,8 +254,8 @@ func (m *logModel) checkChunks(t interface{ Fatalf(string, ...any) }, chunks []o
 
 // Append and Close wake a waiting reader. After Close, readers do not wait, and further bytes are
 // ignored.
-func TestChangedWakesReaders(t *testing.T) {
-	l := output.New(100, createFileIn(t.TempDir()))
+func TestAppendAndCloseWakeReaders(t *testing.T) {
+	l := output.NewLog(100, createFileIn(t.TempDir()))
 	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
 		changed := l.ChangeSignal()
 		change()
@@ -271,12 +272,12 @@ func TestChangedWakesReaders(t *testing.T) {
 func TestEncodedLogsAreDecoded(t *testing.T) {
 	dir := t.TempDir()
 	for _, limit := range []int64{10, 300_000} {
-		l := output.New(limit, createFileIn(dir))
+		l := output.NewLog(limit, createFileIn(dir))
 		l.Append(output.Stdout, 1_700_000_000_000, bytes.Repeat([]byte("ab"), 200_000))
 		l.Append(output.Stderr, 1_700_000_000_100, []byte("\x00\xff"))
 		l.Append(output.Stdout, 1_600_000_000_000, []byte("the clock went back"))
 		l.Close()
-		var c output.Cursor
+		var c output.StreamCursor
 		want := readAll(t, l, &c, output.MaxMemoryBytes)
 		inline, err := l.Encode()
 		if err != nil {
@@ -285,18 +286,19 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		for name, raw := range map[string][]byte{"inline": inline, "file": encodeLog(t, l)} {
 			got, err := decodeChunks(raw)
 			if name == "inline" {
-				got, err = decodeInline(raw)
+				got, err = decodeEncodedLog(raw)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			if streamTexts(got) != streamTexts(want) || len(got) == 0 || got[len(got)-1].Time != want[len(want)-1].Time {
+			if streamTexts(got) != streamTexts(want) || len(got) == 0 ||
+				got[len(got)-1].ReadTimeMillis != want[len(want)-1].ReadTimeMillis {
 				t.Errorf("limit %d: got %q, want %q", limit, streamTexts(got), streamTexts(want))
 			}
 		}
 		l.Discard()
 	}
-	empty := output.New(10, createFileIn(dir))
+	empty := output.NewLog(10, createFileIn(dir))
 	if raw, err := empty.Encode(); raw != nil || err != nil {
 		t.Errorf("an empty log: got %v, %v", raw, err)
 	}
@@ -305,7 +307,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 // EncodeHead encodes the first bytes of both streams, and gaps for the rest. It encodes a short log
 // completely.
 func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
-	l := output.New(20, createFileIn(t.TempDir()))
+	l := output.NewLog(20, createFileIn(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
 		l.Append(output.Stdout, 1, []byte(text))
 	}
@@ -331,9 +333,9 @@ func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
 }
 
 // For a damaged log, Decode passes on the chunks before the damage and then returns an error.
-func TestDamagedLogsAreRefused(t *testing.T) {
-	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{Time: 5, Data: []byte("one")},
-		{Stream: output.Stderr, Time: 7, Data: []byte("two")}})
+func TestDecodeStopsAtDamage(t *testing.T) {
+	whole, _ := output.AppendEncodedChunks(nil, 0, []output.Chunk{{ReadTimeMillis: 5, Data: []byte("one")},
+		{Stream: output.Stderr, ReadTimeMillis: 7, Data: []byte("two")}})
 	for what, raw := range map[string][]byte{
 		"cut in the data":   whole[:len(whole)-1],
 		"cut in the head":   whole[:7],
@@ -346,7 +348,7 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	} {
 		var got []output.Chunk
 		err := output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { got = append(got, c); return nil })
-		if want := []output.Chunk{{Time: 5, Data: []byte("one")}}; err == nil || !reflect.DeepEqual(got, want) {
+		if want := []output.Chunk{{ReadTimeMillis: 5, Data: []byte("one")}}; err == nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v and an error", what, got, err, want)
 		}
 	}
@@ -359,8 +361,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 // For any input, Decode neither panics nor passes on an invalid chunk. If decoding succeeds, encoding the
 // chunks and decoding them again gives the same number of chunks.
 func FuzzDecode(f *testing.F) {
-	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{Time: 5, Data: []byte("one")},
-		{Stream: output.Stderr, Time: 3, DroppedBytes: 9}})
+	seed, _ := output.AppendEncodedChunks(nil, 0, []output.Chunk{{ReadTimeMillis: 5, Data: []byte("one")},
+		{Stream: output.Stderr, ReadTimeMillis: 3, DroppedBytes: 9}})
 	f.Add(seed)
 	f.Add(seed[:4])
 	f.Add([]byte{0x80, 0, 0})
@@ -374,7 +376,7 @@ func FuzzDecode(f *testing.F) {
 			chunks = append(chunks, c)
 			return nil
 		})
-		again, _ := output.AppendChunks(nil, 0, chunks)
+		again, _ := output.AppendEncodedChunks(nil, 0, chunks)
 		var twice []output.Chunk
 		if failed := output.Decode(bytes.NewReader(again),
 			func(c output.Chunk) error { twice = append(twice, c); return nil }); failed != nil || err == nil &&
@@ -386,9 +388,9 @@ func FuzzDecode(f *testing.F) {
 
 // A log takes little memory even if the two streams alternate after each byte, and keeps every byte within the
 // limit.
-func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
+func TestAlternatingStreamsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
-	l := output.New(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	before := heapBytes()
 	for i := range n {
@@ -402,7 +404,7 @@ func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	for i := range n {
 		m.writtenBytes[i%2] = append(m.writtenBytes[i%2], byte(i/2))
 	}
-	var c output.Cursor
+	var c output.StreamCursor
 	m.checkChunks(t, readAll(t, l, &c, 1<<20))
 }
 
@@ -416,18 +418,18 @@ func heapBytes() int64 {
 
 // A negative position in a cursor counts back from the end of the stream. If it lies before the beginning,
 // reading starts at the beginning.
-func TestReadFromTheEnd(t *testing.T) {
-	l := output.New(1<<20, nil)
+func TestNegativeCursorReadsFromEnd(t *testing.T) {
+	l := output.NewLog(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("0123456789"))
 	l.Append(output.Stderr, 2, []byte("ab"))
-	for c, want := range map[output.Cursor]string{{-3, -1}: "789 b", {-10, -2}: "0123456789 ab",
+	for c, want := range map[output.StreamCursor]string{{-3, -1}: "789 b", {-10, -2}: "0123456789 ab",
 		{-11, -50}: "0123456789 ab", {-1, 2}: "9 ", {4, -1}: "456789 b"} {
 		var got [2]string
 		chunks, next, _, err := l.Read(c, 100)
 		for _, chunk := range chunks {
 			got[chunk.Stream] += string(chunk.Data)
 		}
-		if err != nil || got[0]+" "+got[1] != want || next != (output.Cursor{10, 2}) {
+		if err != nil || got[0]+" "+got[1] != want || next != (output.StreamCursor{10, 2}) {
 			t.Errorf("from %v: got %q, next %v, %v, want %q", c, got, next, err, want)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 // maskedContent returns the content of a log that masks texts, after the given pieces of one stream were appended.
 func maskedContent(secrets [][]byte, pieces ...string) string {
-	l := output.New(1<<20, nil)
-	l.SetMaskedTexts(secrets)
+	l := output.NewLog(1<<20, nil)
+	l.SetSecretsToMask(secrets)
 	for _, p := range pieces {
 		l.Append(output.Stdout, 1, []byte(p))
 	}
@@ -25,7 +25,7 @@ func maskedContent(secrets [][]byte, pieces ...string) string {
 // contentOf returns the first MiB of the bytes of a log.
 func contentOf(l *output.Log) string {
 	var b strings.Builder
-	chunks, _, _, _ := l.Read(output.Cursor{}, 1<<20)
+	chunks, _, _, _ := l.Read(output.StreamCursor{}, 1<<20)
 	for _, c := range chunks {
 		b.Write(c.Data)
 	}
@@ -33,7 +33,7 @@ func contentOf(l *output.Log) string {
 }
 
 // Every secret is masked, even if it arrives in several pieces, or if it touches or overlaps another secret.
-func TestMaskedTexts(t *testing.T) {
+func TestEverySecretIsMasked(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},
 		{"secret", "secre", "secre"},
@@ -102,11 +102,11 @@ func TestMaskMatchesNaiveReplacement(t *testing.T) {
 
 // Searching for a secret of the maximum length is as fast as for a short one, even if the output almost matches
 // the secret at every byte.
-func TestLongMask(t *testing.T) {
+func TestLongSecretIsMaskedQuickly(t *testing.T) {
 	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')
-	l := output.New(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })
+	l := output.NewLog(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })
 	defer l.Discard()
-	l.SetMaskedTexts([][]byte{text})
+	l.SetSecretsToMask([][]byte{text})
 	for range 16 {
 		l.Append(output.Stderr, 1, bytes.Repeat([]byte("a"), 64<<10))
 	}

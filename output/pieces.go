@@ -5,41 +5,41 @@ import (
 	"sort"
 )
 
-// piece is a range of consecutive kept bytes of one stream. The numbers of the pieces record in which order the
+// streamPiece is a range of consecutive kept bytes of one stream. The numbers of the pieces record in which order the
 // bytes of the two streams arrived.
-type piece struct {
-	number    int64 // number of pieces, of both streams, that arrived before this piece
-	position  int64 // position in the stream of the first byte of the piece
-	byteCount int64 // number of bytes in the piece
-	time      int64 // time when the first byte of the piece was read
+type streamPiece struct {
+	arrivalNumber  int64 // number of pieces, of both streams, that arrived before this piece
+	streamPosition int64 // position in the stream of the first byte of the piece
+	byteCount      int64 // number of bytes in the piece
+	readTimeMillis int64 // time when the first byte of the piece was read
 }
 
-// pieces is a queue of the pieces in one half of a stream, sorted by number and by position. It takes constant
+// pieceQueue is a queue of the pieces in one half of a stream, sorted by number and by position. It takes constant
 // time on average to add a piece at the end or to drop the first one.
-type pieces struct {
-	items        []piece
+type pieceQueue struct {
+	items        []streamPiece
 	droppedCount int // number of dropped pieces at the beginning of items
 }
 
-func (p *pieces) len() int { return len(p.items) - p.droppedCount }
+func (p *pieceQueue) len() int { return len(p.items) - p.droppedCount }
 
-func (p *pieces) first() *piece {
+func (p *pieceQueue) first() *streamPiece {
 	if p.len() == 0 {
 		return nil
 	}
 	return &p.items[p.droppedCount]
 }
 
-func (p *pieces) last() *piece {
+func (p *pieceQueue) last() *streamPiece {
 	if p.len() == 0 {
 		return nil
 	}
 	return &p.items[len(p.items)-1]
 }
 
-func (p *pieces) push(newPiece piece) { p.items = append(p.items, newPiece) }
+func (p *pieceQueue) push(newPiece streamPiece) { p.items = append(p.items, newPiece) }
 
-func (p *pieces) dropFirst() {
+func (p *pieceQueue) dropFirst() {
 	p.droppedCount++
 	// Delete copies the remaining pieces to the beginning. They are at most as many as the dropped pieces, so on
 	// average a drop takes constant time.
@@ -49,7 +49,7 @@ func (p *pieces) dropFirst() {
 }
 
 // afterPosition returns the pieces that contain bytes at or after a position.
-func (p *pieces) afterPosition(pos int64) []piece {
+func (p *pieceQueue) afterPosition(pos int64) []streamPiece {
 	list := p.items[p.droppedCount:]
-	return list[sort.Search(len(list), func(i int) bool { return list[i].position+list[i].byteCount > pos }):]
+	return list[sort.Search(len(list), func(i int) bool { return list[i].streamPosition+list[i].byteCount > pos }):]
 }

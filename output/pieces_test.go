@@ -15,7 +15,7 @@ func createFileIn(dir string) func() (*os.File, error) {
 
 // allPieces returns the pieces of a log: those of the first half of each stream, then those of the last half of
 // each.
-func (l *Log) allPieces() (lists [4]*pieces) {
+func (l *Log) allPieces() (lists [4]*pieceQueue) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
 	}
@@ -24,9 +24,9 @@ func (l *Log) allPieces() (lists [4]*pieces) {
 
 // Appending a byte takes constant time on average, whatever the number of pieces is: each piece is dropped
 // once, and on average it is moved at most once.
-func TestPieceCostIsConstant(t *testing.T) {
+func TestAppendedByteTakesConstantTime(t *testing.T) {
 	const n = 300_000
-	l := New(64<<10, createFileIn(t.TempDir()))
+	l := NewLog(64<<10, createFileIn(t.TempDir()))
 	defer l.Discard()
 	var moved, dropped, before int
 	for i := range n {
@@ -64,7 +64,7 @@ func TestPieceCostIsConstant(t *testing.T) {
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
-		if l := New(limit, nil); l.maxPieceCount != most {
+		if l := NewLog(limit, nil); l.maxPieceCount != most {
 			t.Errorf("limit %d: maximum of %d pieces, want %d", limit, l.maxPieceCount, most)
 		}
 	}
@@ -81,13 +81,13 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		{30, []step{{9, 0, true}, {9, 1, false}, {9, 0, true}}},
 		{31, []step{{9, 1, true}, {9, 0, true}, {10, 0, false}}},
 		{34, []step{{19, 1, true}, {19, 0, true}, {20, 0, false}}},
-		{60, []step{{int64(joinWithinMillis<<7) - 1, 0, true}, {joinWithinMillis << 7, 0, false}}},
+		{60, []step{{int64(joinPieceWithinMillis<<7) - 1, 0, true}, {joinPieceWithinMillis << 7, 0, false}}},
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
-		l := New(1<<30, createFileIn(t.TempDir()))
+		l := NewLog(1<<30, createFileIn(t.TempDir()))
 		l.maxPieceCount = 64
 		for i := range c.existing {
-			l.streams[0].head.pieces.push(piece{number: int64(i), position: -2, byteCount: 1})
+			l.streams[0].head.pieces.push(streamPiece{arrivalNumber: int64(i), streamPosition: -2, byteCount: 1})
 		}
 		l.pieceCount = int64(c.existing)
 		l.Append(Stderr, 0, []byte("e"))
@@ -107,7 +107,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 // not kept but counted in the gap, until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
-	l := New(1<<20, func() (*os.File, error) {
+	l := NewLog(1<<20, func() (*os.File, error) {
 		if full {
 			return nil, errors.New("no space")
 		}
@@ -136,14 +136,14 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 
 // All bytes that are written to a region can be read, in memory and in a file, also at the end of a block or
 // region.
-func TestRegionsAreReadBack(t *testing.T) {
+func TestWrittenRegionBytesAreReadBack(t *testing.T) {
 	const memBlockBytes = 4 << 10
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
 				s := blockStore{createFile: createFileIn(t.TempDir())}
 				defer s.discard()
-				r, other := &region{capacity: room}, &region{capacity: 1 << 20}
+				r, other := &ringRegion{capacity: room}, &ringRegion{capacity: 1 << 20}
 				want := make([]byte, room)
 				var wantOther []byte
 				next := byte(0)
@@ -160,7 +160,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if err := errors.Join(s.write(r, at, p), s.write(other, int64(len(wantOther)), p[:1])); err != nil {
+					if err := errors.Join(s.writeRegion(r, at, p), s.writeRegion(other, int64(len(wantOther)), p[:1])); err != nil {
 						t.Fatal(err)
 					}
 					at += int64(len(p))
@@ -168,11 +168,11 @@ func TestRegionsAreReadBack(t *testing.T) {
 				}
 				got, oldest := make([]byte, room), at%room
 				want = append(want[oldest:], want[:oldest]...)
-				if n, err := s.read(r, at-room, got); err != nil || n != len(got) || !slices.Equal(got, want) {
+				if n, err := s.readRegion(r, at-room, got); err != nil || n != len(got) || !slices.Equal(got, want) {
 					t.Errorf("the bytes read back differ from the written bytes: %v", err)
 				}
 				got = make([]byte, len(wantOther))
-				if n, err := s.read(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
+				if n, err := s.readRegion(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
 					t.Errorf("the bytes read back from another region differ from the written bytes: %v", err)
 				}
 				if info := s.memBytes; s.file == nil && info > MaxMemoryBytes {
@@ -200,7 +200,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 		"nothing": {3 * limit, func(*os.File) error { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(limit, createFileIn(t.TempDir()))
+			l := NewLog(limit, createFileIn(t.TempDir()))
 			defer l.Discard()
 			var want []byte
 			for len(want) < c.printed {
@@ -216,13 +216,13 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 				t.Helper()
 				at, damaged := int64(0), int64(0)
 				if err := read(func(c Chunk) error {
-					if c.DamagedBytes > 0 && c.Offset != at {
-						t.Errorf("%s: the damage at byte %d is reported at byte %d", form, at, c.Offset)
+					if c.DamagedBytes > 0 && c.StreamOffset != at {
+						t.Errorf("%s: the damage at byte %d is reported at byte %d", form, at, c.StreamOffset)
 					}
 					if !bytes.Equal(c.Data, want[at:at+int64(len(c.Data))]) {
 						t.Fatalf("%s: the bytes from %d on differ from the printed bytes", form, at)
 					}
-					at += c.Length()
+					at += c.ByteLength()
 					damaged += c.DamagedBytes
 					return nil
 				}); err != nil || at != int64(len(want)) {
@@ -237,7 +237,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 				}
 			}
 			check("live", func(do func(Chunk) error) error {
-				return l.readAll(1000, func(chunks []Chunk) (err error) {
+				return l.readAllChunks(1000, func(chunks []Chunk) (err error) {
 					for _, c := range chunks {
 						err = errors.Join(err, do(c))
 					}

@@ -18,36 +18,36 @@ type blockStore struct {
 	lastCheckedExtent checkedExtent
 }
 
-// region is a ring buffer in the store. It keeps the bytes that were written last, at most capacity bytes.
-type region struct {
+// ringRegion is a ring buffer in the store. It keeps the bytes that were written last, at most capacity bytes.
+type ringRegion struct {
 	capacity int64
 	// fileBlockNumbers contains, for each block of the region, the number of the block in the file. It is
-	// noBlock if the block was never written.
+	// noFileBlock if the block was never written.
 	fileBlockNumbers []int64
-	extents          []extent
+	extents          []fileExtent
 }
 
 // memBlock keeps consecutive bytes of a region in memory.
 type memBlock struct {
-	region *region
-	offset int64 // offset of the first byte; it keeps growing, although the region is a ring
-	bytes  []byte
+	region       *ringRegion
+	regionOffset int64 // offset of the first byte; it keeps growing, although the region is a ring
+	bytes        []byte
 }
 
-// end returns the offset after the last byte of the block.
-func (b *memBlock) end() int64 { return b.offset + int64(len(b.bytes)) }
+// endOffset returns the offset after the last byte of the block.
+func (b *memBlock) endOffset() int64 { return b.regionOffset + int64(len(b.bytes)) }
 
 const (
 	fileBlockBytes = 64 << 10 // size of a block of the file
 	maxMemBlocks   = 64       // maximum number of blocks in memory; a gap in a region begins a new block
-	noBlock        = -1
+	noFileBlock    = -1
 )
 
-// write writes bytes at an offset of a region. p must not be longer than the capacity of the region, and must
+// writeRegion writes bytes at an offset of a region. p must not be longer than the capacity of the region, and must
 // not overlap bytes of an earlier write. If write fails, the old bytes that p would have replaced in the ring
 // are lost.
-func (s *blockStore) write(r *region, offset int64, p []byte) error {
-	if s.file == nil && s.writeMemory(r, offset, p) {
+func (s *blockStore) writeRegion(r *ringRegion, offset int64, p []byte) error {
+	if s.file == nil && s.writeRegionToMemory(r, offset, p) {
 		return nil
 	}
 	if s.file == nil {
@@ -55,12 +55,12 @@ func (s *blockStore) write(r *region, offset int64, p []byte) error {
 			return err
 		}
 	}
-	return writeFile(s.file, &s.fileBlockCount, r, offset, p)
+	return writeRegionToFile(s.file, &s.fileBlockCount, r, offset, p)
 }
 
-// writeMemory writes bytes of a region to memory. If memory has no space for them, it writes nothing and
+// writeRegionToMemory writes bytes of a region to memory. If memory has no space for them, it writes nothing and
 // returns false.
-func (s *blockStore) writeMemory(r *region, offset int64, p []byte) bool {
+func (s *blockStore) writeRegionToMemory(r *ringRegion, offset int64, p []byte) bool {
 	last := -1 // index of the last block of the region; -1 if it has none
 	for i := range s.memBlocks {
 		b := &s.memBlocks[i]
@@ -68,19 +68,19 @@ func (s *blockStore) writeMemory(r *region, offset int64, p []byte) bool {
 			continue
 		}
 		last = i
-		overwritten := min(max(0, offset+int64(len(p))-r.capacity-b.offset), int64(len(b.bytes)))
-		b.offset, b.bytes, s.memBytes = b.offset+overwritten, b.bytes[overwritten:], s.memBytes-overwritten
+		overwritten := min(max(0, offset+int64(len(p))-r.capacity-b.regionOffset), int64(len(b.bytes)))
+		b.regionOffset, b.bytes, s.memBytes = b.regionOffset+overwritten, b.bytes[overwritten:], s.memBytes-overwritten
 	}
 	if s.memBytes+int64(len(p)) > MaxMemoryBytes {
 		return false
 	}
-	if last < 0 || s.memBlocks[last].end() != offset {
+	if last < 0 || s.memBlocks[last].endOffset() != offset {
 		s.memBlocks = slices.DeleteFunc(s.memBlocks, func(b memBlock) bool { return len(b.bytes) == 0 })
 		if len(s.memBlocks) == maxMemBlocks {
 			return false
 		}
 		last = len(s.memBlocks)
-		s.memBlocks = append(s.memBlocks, memBlock{region: r, offset: offset})
+		s.memBlocks = append(s.memBlocks, memBlock{region: r, regionOffset: offset})
 	}
 	s.memBlocks[last].bytes = append(s.memBlocks[last].bytes, p...)
 	s.memBytes += int64(len(p))
@@ -96,7 +96,7 @@ func (s *blockStore) moveToFile() error {
 	var blockCount int64
 	for _, b := range s.memBlocks {
 		if err == nil {
-			err = writeFile(f, &blockCount, b.region, b.offset, b.bytes)
+			err = writeRegionToFile(f, &blockCount, b.region, b.regionOffset, b.bytes)
 		}
 	}
 	if err != nil {
@@ -112,12 +112,12 @@ func (s *blockStore) moveToFile() error {
 
 // writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the
 // file, which writeBlocks updates.
-func writeBlocks(f *os.File, blockCount *int64, r *region, offset int64, p []byte) error {
+func writeBlocks(f *os.File, blockCount *int64, r *ringRegion, offset int64, p []byte) error {
 	return visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
 		for int64(len(r.fileBlockNumbers)) <= blockNumber {
-			r.fileBlockNumbers = append(r.fileBlockNumbers, noBlock)
+			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlock)
 		}
-		if r.fileBlockNumbers[blockNumber] == noBlock {
+		if r.fileBlockNumbers[blockNumber] == noFileBlock {
 			r.fileBlockNumbers[blockNumber] = *blockCount
 			*blockCount++
 		}
@@ -126,15 +126,15 @@ func writeBlocks(f *os.File, blockCount *int64, r *region, offset int64, p []byt
 	})
 }
 
-// read reads bytes of a region, from the given offset on, and returns the number of bytes read. If the next byte
-// is damaged, it returns ErrDamaged.
-func (s *blockStore) read(r *region, offset int64, p []byte) (int, error) {
+// readRegion reads bytes of a region, from the given offset on, and returns the number of bytes read. If the next byte
+// is damaged, it returns ErrOutputDamaged.
+func (s *blockStore) readRegion(r *ringRegion, offset int64, p []byte) (int, error) {
 	if s.file != nil {
-		return s.readFile(r, offset, p)
+		return s.readRegionFromFile(r, offset, p)
 	}
 	for _, b := range s.memBlocks {
-		if b.region == r && offset >= b.offset && offset < b.end() {
-			copy(p, b.bytes[offset-b.offset:])
+		if b.region == r && offset >= b.regionOffset && offset < b.endOffset() {
+			copy(p, b.bytes[offset-b.regionOffset:])
 		}
 	}
 	return len(p), nil
@@ -157,10 +157,10 @@ func deleteFile(f *os.File) {
 // each part, it calls process with the number of the block, the offset in the block, and the bytes. Each block
 // has blockBytes bytes. The region is a ring of capacity bytes.
 func visitBlocks(offset int64, p []byte, blockBytes, capacity int64,
-	process func(blockNumber, blockOffset int64, p []byte) error) error {
+	visitBlock func(blockNumber, blockOffset int64, p []byte) error) error {
 	for offset %= capacity; len(p) > 0; offset %= capacity {
 		n := min(int64(len(p)), blockBytes-offset%blockBytes, capacity-offset)
-		if err := process(offset/blockBytes, offset%blockBytes, p[:n]); err != nil {
+		if err := visitBlock(offset/blockBytes, offset%blockBytes, p[:n]); err != nil {
 			return err
 		}
 		p, offset = p[n:], offset+n

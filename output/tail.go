@@ -13,19 +13,19 @@ import (
 // DecodeTail passes the chunks at the end of a file, in order, to handleChunk: at least the last tailBytes
 // bytes of each stream, and the gaps between them. fileBytes is the size that the file had when it was written.
 //
-// DecodeTail reads little more than these bytes. If any of them are damaged, it returns ErrDamaged without
+// DecodeTail reads little more than these bytes. If any of them are damaged, it returns ErrOutputDamaged without
 // calling handleChunk. The caller can then use DecodeFile to read the undamaged part.
 func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(Chunk) error) error {
 	if fileBytes <= 0 || tailBytes <= 0 {
 		return nil
 	}
-	w := &bufferedReader{r: r, fileBytes: fileBytes}
+	w := &bufferedReader{file: r, fileBytes: fileBytes}
 	t, err := w.readTrailer(fileBytes - int64(trailerBytes))
 	if err != nil {
 		return err
 	}
 	var records []record
-	for s := range t.lastRecordOffset {
+	for s := range t.lastRecordOffsets {
 		list, err := w.lastRecords(t, Stream(s), tailBytes)
 		if err != nil {
 			return err
@@ -46,17 +46,17 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	return nil
 }
 
-// record is a record in a file. DecodeTail needs only the last wantedBytes bytes of its data.
+// record is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of its data.
 type record struct {
 	header
-	fileOffset  int64
-	wantedBytes int
+	fileOffset      int64
+	wantedDataBytes int
 }
 
 // loadRecordData reads all data of a record and verifies the checksum. It then keeps only about the last
-// wantedBytes bytes, in rec.Data.
+// wantedDataBytes bytes, in rec.Data.
 func (w *bufferedReader) loadRecordData(rec *record) error {
-	rec.Offset = rec.position
+	rec.StreamOffset = rec.streamPosition
 	if rec.dataBytes == 0 {
 		return nil
 	}
@@ -64,49 +64,50 @@ func (w *bufferedReader) loadRecordData(rec *record) error {
 	if err != nil {
 		return err
 	}
-	if crc32.Checksum(b, castagnoli()) != rec.dataChecksum {
-		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.fileOffset)
+	if crc32.Checksum(b, castagnoliTable()) != rec.dataChecksum {
+		return fmt.Errorf("%w: invalid record at byte %d", ErrOutputDamaged, rec.fileOffset)
 	}
-	begin := len(b) - rec.wantedBytes
-	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier if this would cut a character
-	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
+	begin := len(b) - rec.wantedDataBytes
+	begin -= TrailingPartialBytes(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier if this would cut a character
+	rec.Data, rec.StreamOffset = bytes.Clone(b[begin:]), rec.streamPosition+int64(begin)
 	return nil
 }
 
-// lastRecords returns the last records of a stream, the last one first, with wantedBytes bytes of data in
+// lastRecords returns the last records of a stream, the last one first, with wantedDataBytes bytes of data in
 // total.
-func (w *bufferedReader) lastRecords(t trailer, s Stream, wantedBytes int) (records []record, err error) {
+func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes int) (records []record, err error) {
 	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
-	for at, maxRecords := t.lastRecordOffset[s], recordsPerByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
+	for at, maxRecords := t.lastRecordOffsets[s], recordsPerByte*wantedDataBytes; at >= 0 &&
+		wantedDataBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
-			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
+			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrOutputDamaged)
 		}
 		h, err := w.readHeader(at)
 		if err != nil {
 			return nil, err
 		}
-		if h.Stream != s || at+h.headerBytes+h.dataBytes > end || h.position+h.dataBytes+h.DroppedBytes != position {
-			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
+		if h.Stream != s || at+h.headerBytes+h.dataBytes > end || h.streamPosition+h.dataBytes+h.DroppedBytes != position {
+			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrOutputDamaged)
 		}
-		n := int(min(h.dataBytes, int64(wantedBytes)))
+		n := int(min(h.dataBytes, int64(wantedDataBytes)))
 		records = append(records, record{h, at, n})
-		wantedBytes -= n
+		wantedDataBytes -= n
 		if h.prevRecordDistance == 0 {
 			break
 		}
-		end, position, at = at, h.position, at-h.prevRecordDistance
+		end, position, at = at, h.streamPosition, at-h.prevRecordDistance
 	}
 	return records, nil
 }
 
 // bufferedReader reads bytes of a file through a buffer. It may read more than requested, to serve later reads.
 type bufferedReader struct {
-	r              io.ReaderAt
+	file           io.ReaderAt
 	fileBytes      int64
 	readAheadBytes int    // bytes to read in one call while the file is read from beginning to end; 0 otherwise
-	offset         int64  // offset in the file of the first byte in buf
-	buf            []byte // buffered bytes of the file
+	bufferOffset   int64  // offset in the file of the first byte in buf
+	buffer         []byte // buffered bytes of the file
 }
 
 // minReadBytes is the minimum number of bytes that a bufferedReader reads in one call if the previous read was
@@ -114,43 +115,43 @@ type bufferedReader struct {
 const minReadBytes = 4 << 10
 
 // readExactly reads n bytes, from the given offset on. The returned bytes are valid until the next read. If the
-// file has fewer bytes, readExactly returns ErrDamaged.
+// file has fewer bytes, readExactly returns ErrOutputDamaged.
 func (w *bufferedReader) readExactly(offset int64, n int) ([]byte, error) {
 	b, err := w.readUpTo(offset, n)
 	if err == nil && len(b) < n {
-		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, offset+int64(len(b)))
+		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrOutputDamaged, offset+int64(len(b)))
 	}
 	return b, err
 }
 
 // readUpTo reads at least one and at most n bytes, from the given offset on. If the file ends before this
-// offset, readUpTo returns ErrDamaged.
+// offset, readUpTo returns ErrOutputDamaged.
 func (w *bufferedReader) readUpTo(offset int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.fileBytes-offset))
 	if n <= 0 || offset < 0 {
-		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.fileBytes)
+		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrOutputDamaged, w.fileBytes)
 	}
-	if offset < w.offset || offset+int64(n) > w.offset+int64(len(w.buf)) {
+	if offset < w.bufferOffset || offset+int64(n) > w.bufferOffset+int64(len(w.buffer)) {
 		begin, end := offset, offset+int64(n)
-		switch near := len(w.buf) > 0 && offset > w.offset-minReadBytes && offset < w.offset+2*minReadBytes; {
+		switch near := len(w.buffer) > 0 && offset > w.bufferOffset-minReadBytes && offset < w.bufferOffset+2*minReadBytes; {
 		case w.readAheadBytes > 0:
 			end = min(w.fileBytes, max(end, begin+int64(w.readAheadBytes)))
-		case near && offset < w.offset:
+		case near && offset < w.bufferOffset:
 			begin = max(0, min(begin, end-minReadBytes))
 		case near:
 			end = min(w.fileBytes, max(end, begin+minReadBytes))
 		}
-		w.offset, w.buf = begin, slices.Grow(w.buf[:0], int(end-begin))[:end-begin]
-		got, err := w.r.ReadAt(w.buf, begin)
-		w.buf = w.buf[:got]
+		w.bufferOffset, w.buffer = begin, slices.Grow(w.buffer[:0], int(end-begin))[:end-begin]
+		got, err := w.file.ReadAt(w.buffer, begin)
+		w.buffer = w.buffer[:got]
 		switch {
 		case err != nil && err != io.EOF:
-			w.buf = nil
+			w.buffer = nil
 			return nil, err
 		case offset >= begin+int64(got): // the file was truncated after it was opened
-			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
+			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrOutputDamaged, begin+int64(got))
 		}
 	}
-	b := w.buf[offset-w.offset:]
+	b := w.buffer[offset-w.bufferOffset:]
 	return b[:min(n, len(b))], nil
 }

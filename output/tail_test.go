@@ -55,10 +55,10 @@ func decodeTail(raw []byte, tailBytes int) (chunks []output.Chunk, err error) {
 }
 
 // DecodeTail passes on the end of each stream, with the order, times and gaps of the whole file.
-func TestTailIsTheEndOfEachStream(t *testing.T) {
+func TestDecodeTailReturnsEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		l := output.New(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), createFileIn(dir))
+		l := output.NewLog(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), createFileIn(dir))
 		defer l.Discard()
 		at := int64(1_700_000_000_000)
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
@@ -97,7 +97,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 		}
 		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order
 			i := slices.IndexFunc(whole, func(w output.Chunk) bool {
-				return w.Stream == c.Stream && w.Time == c.Time && w.DroppedBytes == c.DroppedBytes &&
+				return w.Stream == c.Stream && w.ReadTimeMillis == c.ReadTimeMillis && w.DroppedBytes == c.DroppedBytes &&
 					bytes.HasSuffix(w.Data, c.Data)
 			})
 			if i < 0 {
@@ -110,7 +110,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 
 // DecodeTail reads about as many bytes as it passes on, whatever the size of the file is, and even if one of
 // the streams ends early in the file.
-func TestTailReadsLittle(t *testing.T) {
+func TestDecodeTailReadsFewBytes(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
 		name string
@@ -135,7 +135,7 @@ func TestTailReadsLittle(t *testing.T) {
 			}
 		}},
 	} { // a little more than the wanted bytes: whole records are read, to verify their checksums
-		l := output.New(limit, createFileIn(t.TempDir()))
+		l := output.NewLog(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
 		raw := encodeLog(t, l)
@@ -158,8 +158,8 @@ func TestTailReadsLittle(t *testing.T) {
 // dropped byte.
 func restoreStreams(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
-		if c.DamagedBytes > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
-			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
+		if c.DamagedBytes > 0 && !c.StreamUnknown && c.StreamOffset != int64(len(streams[c.Stream])) {
+			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.StreamOffset)
 		}
 		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.DamagedBytes)) + strings.Repeat("-",
 			int(c.DroppedBytes))
@@ -181,9 +181,9 @@ func equalExceptDamage(got, want string) bool {
 	return true
 }
 
-// mixedLog returns a log with both streams, a gap, and records of several sizes.
-func mixedLog(t *testing.T) *output.Log {
-	l := output.New(3000, createFileIn(t.TempDir()))
+// logWithBothStreams returns a log with both streams, a gap, and records of several sizes.
+func logWithBothStreams(t *testing.T) *output.Log {
+	l := output.NewLog(3000, createFileIn(t.TempDir()))
 	t.Cleanup(l.Discard)
 	for i := range 40 {
 		l.Append(output.Stream(i%3/2), int64(1000*i), fmt.Appendf(nil, "line %d of %s\n", i, strings.Repeat("x", i*i%200)))
@@ -195,7 +195,7 @@ func mixedLog(t *testing.T) *output.Log {
 // If any byte of a file is damaged, DecodeFile passes on no wrong byte. It passes on all undamaged records, and
 // the exact number and position of the missing bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
-	raw := encodeLog(t, mixedLog(t))
+	raw := encodeLog(t, logWithBothStreams(t))
 	chunks, err := decodeChunks(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -214,11 +214,11 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 				t.Errorf("damage at byte %d: %d bytes of output are lost, want at most 300", at, lost)
 			}
 			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 &&
-				!errors.Is(err, output.ErrDamaged) {
+				!errors.Is(err, output.ErrOutputDamaged) {
 				t.Errorf("damage at byte %d: CheckFile does not detect it", at)
 			}
 			end, err := decodeTail(harmed, 100)
-			if err != nil && !errors.Is(err, output.ErrDamaged) ||
+			if err != nil && !errors.Is(err, output.ErrOutputDamaged) ||
 				err == nil && !strings.HasSuffix(want[0], restoreStreams(end)[0]) {
 				t.Errorf("damage at byte %d: the tail is %q, %v", at, restoreStreams(end), err)
 			}
@@ -231,8 +231,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 
 // Damage costs only the damaged records, even if a file is damaged in several places, or if whole blocks are
 // overwritten with other bytes of the file.
-func TestDamageInManyPlaces(t *testing.T) {
-	raw := encodeLog(t, mixedLog(t))
+func TestDamageCostsOnlyDamagedRecords(t *testing.T) {
+	raw := encodeLog(t, logWithBothStreams(t))
 	chunks, _ := decodeChunks(raw)
 	want := restoreStreams(chunks)
 	rapid.Check(t, func(t *rapid.T) {
@@ -268,7 +268,7 @@ func TestDamageInManyPlaces(t *testing.T) {
 // If neither a later record nor the trailer shows which stream has lost bytes, the chunk for these bytes has
 // StreamUnknown set. Here, the trailer and the header of the only record of standard error are damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
-	l := output.New(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	const lost = "this is lost"
 	l.Append(output.Stdout, 1, []byte("before\n"))
@@ -298,9 +298,9 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 
 // If the output of a job contains a copy of a record, DecodeFile returns the copy as output. It does not read
 // it as a record of the file, even if the record around it is damaged.
-func TestOutputContainingRecordsIsText(t *testing.T) {
-	inner := encodeLog(t, mixedLog(t))
-	l := output.New(1<<20, createFileIn(t.TempDir()))
+func TestRecordInsideOutputIsNotParsed(t *testing.T) {
+	inner := encodeLog(t, logWithBothStreams(t))
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	l.Append(output.Stdout, 1, []byte("before\n"))
 	l.Append(output.Stdout, 2000, inner)
@@ -318,9 +318,9 @@ func TestOutputContainingRecordsIsText(t *testing.T) {
 const trailerBytes = 53 // length of the trailer in bytes
 
 // If a file is cut at any byte, DecodeFile passes on the records before the cut, and a chunk that reports the
-// rest as lost. DecodeTail returns ErrDamaged.
-func TestCutFilesReportDamage(t *testing.T) {
-	raw := encodeLog(t, mixedLog(t))
+// rest as lost. DecodeTail returns ErrOutputDamaged.
+func TestTruncatedFileReportsLoss(t *testing.T) {
+	raw := encodeLog(t, logWithBothStreams(t))
 	whole, err := decodeChunks(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -337,13 +337,13 @@ func TestCutFilesReportDamage(t *testing.T) {
 		if cut < len(raw)-trailerBytes && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
 			t.Errorf("cut after %d bytes: no bytes are reported as missing", cut)
 		}
-		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrDamaged) {
+		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrOutputDamaged) {
 			t.Errorf("cut after %d bytes: CheckFile returned %v, want ErrDamaged", cut, err)
 		}
 		end := []output.Chunk(nil)
 		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10,
 			func(c output.Chunk) error { end = append(end, c); return nil })
-		if !errors.Is(err, output.ErrDamaged) || end != nil {
+		if !errors.Is(err, output.ErrOutputDamaged) || end != nil {
 			t.Errorf("the tail of a file cut after %d bytes: %+v, %v", cut, end, err)
 		}
 	}
@@ -359,14 +359,14 @@ func TestCutFilesReportDamage(t *testing.T) {
 			t.Errorf("DecodeTail returned %v, want the error of the caller's function", err)
 		}
 	}
-	if l := output.New(100, nil); len(encodeLog(t, l)) != trailerBytes {
+	if l := output.NewLog(100, nil); len(encodeLog(t, l)) != trailerBytes {
 		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(encodeLog(t, l)))
 	}
 }
 
 // For any input, DecodeTail does not panic, does not read endlessly, and passes on no invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
-	l := output.New(20, createFileIn(f.TempDir()))
+	l := output.NewLog(20, createFileIn(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))
 	l.Append(output.Stderr, 30, []byte("two, which is longer than the limit"))
 	l.Append(output.Stdout, 3, []byte("three"))

@@ -11,8 +11,8 @@ import (
 
 // There are four ways to create the accounts: with systemd, by the packages on systems without systemd, in the
 // images, and with the commands in the installation guide. All four must create the same accounts.
-func TestAccountsAgree(t *testing.T) {
-	sysusers, err := Files.ReadFile("queuectl.sysusers")
+func TestAllInstallationsCreateSameAccounts(t *testing.T) {
+	sysusers, err := InstalledFiles.ReadFile("queuectl.sysusers")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ package packaging
 
 import "embed"
 
-// Files contains the systemd units, accounts, directories and initial settings. The directory user/ contains
+// InstalledFiles contains the systemd units, accounts, directories and initial settings. The directory user/ contains
 // the units for a user's own service, windows/ the initial settings for Windows, and launchd.plist is for
 // launchd.
 //
@@ -14,4 +14,4 @@ import "embed"
 //go:embed queuectl.service queuectl.socket queuectl-web.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf
 //go:embed user launchd.plist windows/queuectl.toml
-var Files embed.FS
+var InstalledFiles embed.FS

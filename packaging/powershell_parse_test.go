@@ -40,7 +40,7 @@ type psFile struct {
 type psLexer struct {
 	psFile
 	text            string
-	pos             int
+	textPosition    int
 	line            int
 	unclosedOpeners []int // indexes of openers that are not closed yet
 	spaceBefore     bool  // a space precedes the next token
@@ -76,29 +76,32 @@ func parsePowerShell(text string) (psFile, []string) {
 // addProblem records a problem and moves to the end of the script, so that parsing stops.
 func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
-	l.pos = len(l.text)
+	l.textPosition = len(l.text)
 }
 
 // hasPrefix reports whether the text at the present position starts with prefix.
-func (l *psLexer) hasPrefix(prefix string) bool { return strings.HasPrefix(l.text[l.pos:], prefix) }
+func (l *psLexer) hasPrefix(prefix string) bool {
+	return strings.HasPrefix(l.text[l.textPosition:], prefix)
+}
 
 // addToken adds the next n bytes as a token.
-func (l *psLexer) addToken(kind psKind, n int) {
+func (l *psLexer) addToken(kind psKind, byteCount int) {
 	in := -1
 	if len(l.unclosedOpeners) > 0 {
 		in = l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	}
-	l.tokens = append(l.tokens, psToken{kind, l.text[l.pos : l.pos+n], l.line, in, !l.spaceBefore})
-	l.pos += n
+	l.tokens = append(l.tokens, psToken{kind, l.text[l.textPosition : l.textPosition+byteCount], l.line, in,
+		!l.spaceBefore})
+	l.textPosition += byteCount
 	l.spaceBefore = false
 }
 
-// addTokens adds tokens until the end of the script. If minUnclosed is above 0, it also stops when fewer than
-// minUnclosed openers are unclosed, for example at the end of the expression $( ) in a string.
-func (l *psLexer) addTokens(minUnclosed int) {
-	for l.pos < len(l.text) {
+// addTokens adds tokens until the end of the script. If minUnclosedOpeners is above 0, it also stops when fewer than
+// minUnclosedOpeners openers are unclosed, for example at the end of the expression $( ) in a string.
+func (l *psLexer) addTokens(minUnclosedOpeners int) {
+	for l.textPosition < len(l.text) {
 		l.addNextToken()
-		if minUnclosed > 0 && len(l.unclosedOpeners) < minUnclosed {
+		if minUnclosedOpeners > 0 && len(l.unclosedOpeners) < minUnclosedOpeners {
 			return
 		}
 	}
@@ -106,20 +109,20 @@ func (l *psLexer) addTokens(minUnclosed int) {
 
 // addNextToken adds the next token, or skips a space or a comment.
 func (l *psLexer) addNextToken() {
-	switch c := l.text[l.pos]; {
+	switch c := l.text[l.textPosition]; {
 	case c == '\n':
 		l.handleNewline()
 	case c == ' ', c == '\t', c == '\r':
-		l.pos, l.spaceBefore = l.pos+1, true
+		l.textPosition, l.spaceBefore = l.textPosition+1, true
 	case l.hasPrefix("<#"):
 		l.skipComment()
 	case c == '#':
-		line, _, _ := strings.Cut(l.text[l.pos:], "\n")
-		l.pos, l.spaceBefore = l.pos+len(line), true
+		line, _, _ := strings.Cut(l.text[l.textPosition:], "\n")
+		l.textPosition, l.spaceBefore = l.textPosition+len(line), true
 	case c == '`':
 		l.handleBacktick()
 	case l.hasPrefix("@'"), l.hasPrefix(`@"`):
-		l.addHereString(c, l.text[l.pos+1])
+		l.addHereString(c, l.text[l.textPosition+1])
 	case c == '\'':
 		l.addSingleQuoted()
 	case c == '"':
@@ -134,10 +137,10 @@ func (l *psLexer) addNextToken() {
 		l.addToken(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
 		l.addToken(psOperator, 1)
-	case c == '$' && psVariablePattern.MatchString(l.text[l.pos:]):
-		l.addToken(psVariable, len(psVariablePattern.FindString(l.text[l.pos:])))
-	case psRedirectionPattern.MatchString(l.text[l.pos:]):
-		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.text[l.pos:])))
+	case c == '$' && psVariablePattern.MatchString(l.text[l.textPosition:]):
+		l.addToken(psVariable, len(psVariablePattern.FindString(l.text[l.textPosition:])))
+	case psRedirectionPattern.MatchString(l.text[l.textPosition:]):
+		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.text[l.textPosition:])))
 	default:
 		l.addWord()
 	}
@@ -153,7 +156,7 @@ func (l *psLexer) handleNewline() {
 	continues := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
 		slices.Contains(psContinuationOperators, last.text)
 	if continues {
-		l.pos++
+		l.textPosition++
 	} else {
 		l.addToken(psSeparator, 1)
 	}
@@ -161,21 +164,21 @@ func (l *psLexer) handleNewline() {
 }
 
 func (l *psLexer) skipComment() {
-	end := strings.Index(l.text[l.pos:], "#>")
+	end := strings.Index(l.text[l.textPosition:], "#>")
 	if end < 0 {
 		l.addProblem(l.line, "<# is not closed")
 		return
 	}
-	l.line += strings.Count(l.text[l.pos:l.pos+end], "\n")
-	l.pos, l.spaceBefore = l.pos+end+2, true
+	l.line += strings.Count(l.text[l.textPosition:l.textPosition+end], "\n")
+	l.textPosition, l.spaceBefore = l.textPosition+end+2, true
 }
 
 func (l *psLexer) handleBacktick() {
-	rest := l.text[l.pos+1:]
+	rest := l.text[l.textPosition+1:]
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
 	case strings.HasPrefix(rest, "\n"):
-		l.pos, l.line, l.spaceBefore = l.pos+2, l.line+1, true
+		l.textPosition, l.line, l.spaceBefore = l.textPosition+2, l.line+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
 		l.addProblem(l.line, "a space follows a backtick")
 	default:
@@ -186,9 +189,9 @@ func (l *psLexer) handleBacktick() {
 // addWord adds a word, up to the next byte that cannot be part of a word. A backtick escapes the byte after it.
 func (l *psLexer) addWord() {
 	n := 0
-	for l.pos+n < len(l.text) {
-		c := l.text[l.pos+n]
-		if c == '`' && l.pos+n+1 < len(l.text) && l.text[l.pos+n+1] != '\n' {
+	for l.textPosition+n < len(l.text) {
+		c := l.text[l.textPosition+n]
+		if c == '`' && l.textPosition+n+1 < len(l.text) && l.text[l.textPosition+n+1] != '\n' {
 			n += 2
 			continue
 		}
@@ -197,16 +200,16 @@ func (l *psLexer) addWord() {
 		}
 		n++
 	}
-	n = min(max(n, 1), len(l.text)-l.pos)
+	n = min(max(n, 1), len(l.text)-l.textPosition)
 	kind := psWord
-	if slices.Contains(psAssignments, l.text[l.pos:l.pos+n]) {
+	if slices.Contains(psAssignments, l.text[l.textPosition:l.textPosition+n]) {
 		kind = psOperator
 	}
 	l.addToken(kind, n)
 }
 
-func (l *psLexer) addOpener(n int) {
-	l.addToken(psOpener, n)
+func (l *psLexer) addOpener(byteCount int) {
+	l.addToken(psOpener, byteCount)
 	l.unclosedOpeners = append(l.unclosedOpeners, len(l.tokens)-1)
 }
 
@@ -230,7 +233,7 @@ func (l *psLexer) addCloser(c byte) {
 // addSingleQuoted adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
 // character is special.
 func (l *psLexer) addSingleQuoted() {
-	for n := l.pos + 1; n < len(l.text); n++ {
+	for n := l.textPosition + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
 			continue
 		}
@@ -238,8 +241,8 @@ func (l *psLexer) addSingleQuoted() {
 			n++
 			continue
 		}
-		lines := strings.Count(l.text[l.pos:n], "\n")
-		l.addToken(psString, n+1-l.pos)
+		lines := strings.Count(l.text[l.textPosition:n], "\n")
+		l.addToken(psString, n+1-l.textPosition)
 		l.line += lines
 		return
 	}
@@ -248,18 +251,18 @@ func (l *psLexer) addSingleQuoted() {
 
 // addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) addDoubleQuoted() {
-	begin, line, token := l.pos, l.line, len(l.tokens)
+	begin, line, token := l.textPosition, l.line, len(l.tokens)
 	l.addToken(psString, 1)
-	for l.pos < len(l.text) {
+	for l.textPosition < len(l.text) {
 		switch {
-		case l.hasPrefix("`") && l.pos+1 < len(l.text):
-			l.line += strings.Count(l.text[l.pos:l.pos+2], "\n")
-			l.pos += 2
+		case l.hasPrefix("`") && l.textPosition+1 < len(l.text):
+			l.line += strings.Count(l.text[l.textPosition:l.textPosition+2], "\n")
+			l.textPosition += 2
 		case l.hasPrefix(`""`):
-			l.pos += 2
+			l.textPosition += 2
 		case l.hasPrefix(`"`):
-			l.pos++
-			l.tokens[token].text = l.text[begin:l.pos]
+			l.textPosition++
+			l.tokens[token].text = l.text[begin:l.textPosition]
 			return
 		default:
 			l.addExpansion()
@@ -273,7 +276,7 @@ func (l *psLexer) addDoubleQuoted() {
 // addExpansion reads the next byte of a string in double quotes. If a variable or an expression begins there,
 // it reads all of the variable or expression.
 func (l *psLexer) addExpansion() {
-	name := psVariablePattern.FindString(l.text[l.pos:])
+	name := psVariablePattern.FindString(l.text[l.textPosition:])
 	switch {
 	case l.hasPrefix("$("):
 		l.addOpener(2)
@@ -284,8 +287,8 @@ func (l *psLexer) addExpansion() {
 			l.addProblem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
-		l.line += strings.Count(l.text[l.pos:l.pos+1], "\n")
-		l.pos++
+		l.line += strings.Count(l.text[l.textPosition:l.textPosition+1], "\n")
+		l.textPosition++
 	}
 }
 
@@ -293,7 +296,7 @@ func (l *psLexer) addExpansion() {
 // line with the closing quote.
 func (l *psLexer) addHereString(atSign, quote byte) {
 	begin := string([]byte{atSign, quote})
-	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
+	first, rest, _ := strings.Cut(l.text[l.textPosition+2:], "\n")
 	if strings.TrimSpace(first) != "" {
 		l.addProblem(l.line, "%s is followed by more than the end of the line", begin)
 		return
@@ -305,32 +308,32 @@ func (l *psLexer) addHereString(atSign, quote byte) {
 	}
 	whole := 2 + len(first) + 1 + end + 2
 	if quote == '\'' {
-		lines := strings.Count(l.text[l.pos:l.pos+whole], "\n")
+		lines := strings.Count(l.text[l.textPosition:l.textPosition+whole], "\n")
 		l.addToken(psString, whole)
 		l.line += lines
 		return
 	}
-	stop := l.pos + whole
+	stop := l.textPosition + whole
 	l.addToken(psString, 2)
-	for l.pos < stop-2 {
+	for l.textPosition < stop-2 {
 		l.addExpansion()
 	}
-	l.pos = max(l.pos, min(stop, len(l.text)))
+	l.textPosition = max(l.textPosition, min(stop, len(l.text)))
 }
 
 // isCommand reports whether a token is the name of a command.
-func (f psFile) isCommand(i int) bool {
-	t := f.tokens[i]
-	if t.kind != psWord || f.isKeyword(i) || !psCommandPattern.MatchString(t.text) {
+func (f psFile) isCommand(tokenIndex int) bool {
+	t := f.tokens[tokenIndex]
+	if t.kind != psWord || f.isKeyword(tokenIndex) || !psCommandPattern.MatchString(t.text) {
 		return false
 	}
 	if t.openerIndex >= 0 && (f.tokens[t.openerIndex].text == "[" || f.isCall(t.openerIndex)) {
 		return false
 	}
-	if i == 0 {
+	if tokenIndex == 0 {
 		return true
 	}
-	switch before := f.tokens[i-1]; before.kind {
+	switch before := f.tokens[tokenIndex-1]; before.kind {
 	case psSeparator, psOpener:
 		// The first word inside @{ } is a key of a hash table, not a command.
 		return t.openerIndex < 0 || f.tokens[t.openerIndex].text != "@{"
@@ -344,21 +347,22 @@ func (f psFile) isCommand(i int) bool {
 
 // isCall reports whether an opening parenthesis begins a list of arguments or parameters: of a method, an
 // attribute or a function.
-func (f psFile) isCall(i int) bool {
-	t := f.tokens[i]
-	return t.text == "(" && t.noSpaceBefore && i > 0 && f.tokens[i-1].kind != psOpener &&
-		f.tokens[i-1].kind != psOperator && !f.isKeyword(i-1)
+func (f psFile) isCall(tokenIndex int) bool {
+	t := f.tokens[tokenIndex]
+	return t.text == "(" && t.noSpaceBefore && tokenIndex > 0 && f.tokens[tokenIndex-1].kind != psOpener &&
+		f.tokens[tokenIndex-1].kind != psOperator && !f.isKeyword(tokenIndex-1)
 }
 
-func (f psFile) isKeyword(i int) bool {
-	return f.tokens[i].kind == psWord && slices.Contains(psKeywords, strings.ToLower(f.tokens[i].text)) || i > 0 &&
-		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
+func (f psFile) isKeyword(tokenIndex int) bool {
+	return f.tokens[tokenIndex].kind == psWord && slices.Contains(psKeywords,
+		strings.ToLower(f.tokens[tokenIndex].text)) || tokenIndex > 0 &&
+		f.tokens[tokenIndex-1].kind == psWord && f.tokens[tokenIndex-1].text == "function"
 }
 
-// block returns the indexes of the { and the } that most closely enclose a token. For a token outside all
+// enclosingBlock returns the indexes of the { and the } that most closely enclose a token. For a token outside all
 // blocks, it returns -1 and the number of tokens.
-func (f psFile) block(i int) (block, end int) {
-	for at := f.tokens[i].openerIndex; at >= 0; at = f.tokens[at].openerIndex {
+func (f psFile) enclosingBlock(tokenIndex int) (blockBegin, blockEnd int) {
+	for at := f.tokens[tokenIndex].openerIndex; at >= 0; at = f.tokens[at].openerIndex {
 		if f.tokens[at].text == "{" {
 			return at, f.closerByOpener[at]
 		}

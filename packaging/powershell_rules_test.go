@@ -34,15 +34,15 @@ var (
 )
 
 // psFunction is the body of a function, as a range of token indexes.
-type psFunction struct{ begin, end int }
+type psFunction struct{ beginToken, endToken int }
 
-// psRules checks a script against the rules of TestPowerShellScripts.
+// psRules checks a script against the rules of TestPowerShellScriptsFollowRules.
 type psRules struct {
 	psFile
-	functions        map[string]psFunction
-	uncheckedSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
-	codeSetters      map[string]bool // functions that set $script:Code, themselves or through another function
-	problems         []string
+	functions            map[string]psFunction
+	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
+	exitCodeSetters      map[string]bool // functions that set $script:Code, themselves or through another function
+	problems             []string
 }
 
 // scriptProblems returns the problems of a script. Each problem begins with its line number.
@@ -58,10 +58,10 @@ func scriptProblems(text string) []string {
 		return problems
 	}
 	r := &psRules{psFile: f, functions: map[string]psFunction{},
-		uncheckedSetters: map[string]bool{}, codeSetters: map[string]bool{}}
+		uncheckedCodeSetters: map[string]bool{}, exitCodeSetters: map[string]bool{}}
 	r.checkPreamble()
 	r.findFunctions()
-	r.findCodeSetters()
+	r.findExitCodeSetters()
 	for i := range r.tokens {
 		r.checkCommand(i)
 		r.checkExitCode(i)
@@ -71,14 +71,14 @@ func scriptProblems(text string) []string {
 }
 
 // addProblem records a problem at the token with index i.
-func (r *psRules) addProblem(i int, format string, a ...any) {
-	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
+func (r *psRules) addProblem(tokenIndex int, format string, a ...any) {
+	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[tokenIndex].line)+fmt.Sprintf(format, a...))
 }
 
 // hasTexts reports whether the tokens from index i on are these texts. It ignores case.
-func (r *psRules) hasTexts(i int, texts ...string) bool {
+func (r *psRules) hasTexts(tokenIndex int, texts ...string) bool {
 	for n, text := range texts {
-		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
+		if tokenIndex < 0 || tokenIndex+n >= len(r.tokens) || !strings.EqualFold(r.tokens[tokenIndex+n].text, text) {
 			return false
 		}
 	}
@@ -124,33 +124,33 @@ func (r *psRules) findFunctions() {
 }
 
 // functionAt returns the name of the function that contains a token, or "" for a token outside functions.
-func (r *psRules) functionAt(i int) string {
+func (r *psRules) functionAt(tokenIndex int) string {
 	for name, f := range r.functions {
-		if f.begin < i && i < f.end {
+		if f.beginToken < tokenIndex && tokenIndex < f.endToken {
 			return name
 		}
 	}
 	return ""
 }
 
-// findCodeSetters fills codeSetters and uncheckedSetters. A function is an unchecked setter if it sets
+// findExitCodeSetters fills exitCodeSetters and uncheckedCodeSetters. A function is an unchecked setter if it sets
 // $script:Code, or if it calls an unchecked setter and does not check $script:Code after the call.
-func (r *psRules) findCodeSetters() {
+func (r *psRules) findExitCodeSetters() {
 	for i := range r.tokens {
 		if name := r.functionAt(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
-			r.uncheckedSetters[name], r.codeSetters[name] = true, true
+			r.uncheckedCodeSetters[name], r.exitCodeSetters[name] = true, true
 		}
 	}
-	for before := -1; before != len(r.uncheckedSetters)+len(r.codeSetters); {
-		before = len(r.uncheckedSetters) + len(r.codeSetters)
+	for before := -1; before != len(r.uncheckedCodeSetters)+len(r.exitCodeSetters); {
+		before = len(r.uncheckedCodeSetters) + len(r.exitCodeSetters)
 		for i, t := range r.tokens {
 			name := r.functionAt(i)
-			if name == "" || !r.isCommand(i) || !r.codeSetters[t.text] {
+			if name == "" || !r.isCommand(i) || !r.exitCodeSetters[t.text] {
 				continue
 			}
-			r.codeSetters[name] = true
-			if r.uncheckedSetters[t.text] && !r.exitCodeIsChecked(i) {
-				r.uncheckedSetters[name] = true
+			r.exitCodeSetters[name] = true
+			if r.uncheckedCodeSetters[t.text] && !r.isExitCodeChecked(i) {
+				r.uncheckedCodeSetters[name] = true
 			}
 		}
 	}
@@ -158,34 +158,34 @@ func (r *psRules) findCodeSetters() {
 
 // checkCommand checks that the name of a command is the full name of a cmdlet, a function of the script, or the
 // file of a program.
-func (r *psRules) checkCommand(i int) {
-	if !r.isCommand(i) {
+func (r *psRules) checkCommand(tokenIndex int) {
+	if !r.isCommand(tokenIndex) {
 		return
 	}
-	name := r.tokens[i].text
+	name := r.tokens[tokenIndex].text
 	_, own := r.functions[name]
 	parts := psCmdletPattern.FindStringSubmatch(name)
 	switch {
 	case strings.EqualFold(name, "Write-Host"):
-		r.addProblem(i, "%s cannot be captured; write Write-Output", name)
+		r.addProblem(tokenIndex, "%s cannot be captured; write Write-Output", name)
 	case own, slices.Contains(psCmdlets, name), psProgramPattern.MatchString(name), parts != nil &&
 		slices.Contains(psApprovedVerbs, parts[1]):
 	case slices.Contains(psAliases, strings.ToLower(name)):
-		r.addProblem(i, "%s is an alias; write the cmdlet's name", name)
+		r.addProblem(tokenIndex, "%s is an alias; write the cmdlet's name", name)
 	default:
-		r.addProblem(i, "%s is not a function of the script, the whole name of a cmdlet or a program file", name)
+		r.addProblem(tokenIndex, "%s is not a function of the script, the whole name of a cmdlet or a program file", name)
 	}
 }
 
 // startedProgram returns the program that a token starts, or "" if it starts none.
-func (r *psRules) startedProgram(i int) string {
-	if r.isCommand(i) && psProgramPattern.MatchString(r.tokens[i].text) {
-		return r.tokens[i].text
+func (r *psRules) startedProgram(tokenIndex int) string {
+	if r.isCommand(tokenIndex) && psProgramPattern.MatchString(r.tokens[tokenIndex].text) {
+		return r.tokens[tokenIndex].text
 	}
-	if r.tokens[i].kind != psOperator || !r.hasTexts(i, "&") || i+1 >= len(r.tokens) {
+	if r.tokens[tokenIndex].kind != psOperator || !r.hasTexts(tokenIndex, "&") || tokenIndex+1 >= len(r.tokens) {
 		return ""
 	}
-	called := r.tokens[i+1].text
+	called := r.tokens[tokenIndex+1].text
 	for n := range r.tokens {
 		if r.hasTexts(n, "[", "scriptblock", "]", called) {
 			return ""
@@ -194,18 +194,18 @@ func (r *psRules) startedProgram(i int) string {
 	return "& " + called
 }
 
-// exitCodeIsChecked reports whether the script checks the exit code of the call at token i. The check must be
+// isExitCodeChecked reports whether the script checks the exit code of the call at token i. The check must be
 // in the same block as the call. It must come before another call that overwrites the exit code.
-func (r *psRules) exitCodeIsChecked(i int) bool {
-	program := r.startedProgram(i) != ""
-	_, end := r.block(i)
-	for at := i + 1; at < end; at++ {
+func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
+	program := r.startedProgram(tokenIndex) != ""
+	_, end := r.enclosingBlock(tokenIndex)
+	for at := tokenIndex + 1; at < end; at++ {
 		switch {
 		case program && r.hasTexts(at, "$LASTEXITCODE"):
 			return true
 		case !program && (r.hasTexts(at, "$script:Code") || r.hasTexts(at, "${script:Code}") || r.hasTexts(at, "Ended")):
 			return true
-		case program && r.startedProgram(at) != "", r.isCommand(at) && r.codeSetters[r.tokens[at].text]:
+		case program && r.startedProgram(at) != "", r.isCommand(at) && r.exitCodeSetters[r.tokens[at].text]:
 			return false
 		}
 	}
@@ -214,27 +214,28 @@ func (r *psRules) exitCodeIsChecked(i int) bool {
 
 // checkExitCode checks that the script checks the exit code of a program that it starts at token i. It does the
 // same for calls of unchecked setters outside functions.
-func (r *psRules) checkExitCode(i int) {
-	called := r.startedProgram(i)
-	if called == "" && r.isCommand(i) && r.uncheckedSetters[r.tokens[i].text] && r.functionAt(i) == "" {
-		called = r.tokens[i].text
+func (r *psRules) checkExitCode(tokenIndex int) {
+	called := r.startedProgram(tokenIndex)
+	if called == "" && r.isCommand(tokenIndex) && r.uncheckedCodeSetters[r.tokens[tokenIndex].text] &&
+		r.functionAt(tokenIndex) == "" {
+		called = r.tokens[tokenIndex].text
 	}
-	if called != "" && !r.exitCodeIsChecked(i) {
-		r.addProblem(i, "no code checks the exit code of %s", called)
+	if called != "" && !r.isExitCodeChecked(tokenIndex) {
+		r.addProblem(tokenIndex, "no code checks the exit code of %s", called)
 	}
 }
 
 // checkStderr checks that the script uses 2>&1 only in blocks in which errors do not stop the script. In other
 // blocks, Windows PowerShell would stop at the first line that a program prints to standard error.
-func (r *psRules) checkStderr(i int) {
-	if !r.hasTexts(i, "2>&1") || r.tokens[i].kind != psRedirection {
+func (r *psRules) checkStderr(tokenIndex int) {
+	if !r.hasTexts(tokenIndex, "2>&1") || r.tokens[tokenIndex].kind != psRedirection {
 		return
 	}
-	block, _ := r.block(i)
-	for at := block + 1; block >= 0 && at < i; at++ {
-		if in, _ := r.block(at); in == block && r.hasTexts(at, "$ErrorActionPreference", "=", "'Continue'") {
+	block, _ := r.enclosingBlock(tokenIndex)
+	for at := block + 1; block >= 0 && at < tokenIndex; at++ {
+		if in, _ := r.enclosingBlock(at); in == block && r.hasTexts(at, "$ErrorActionPreference", "=", "'Continue'") {
 			return
 		}
 	}
-	r.addProblem(i, "2>&1 where errors stop the script: Windows PowerShell throws at the first line of stderr")
+	r.addProblem(tokenIndex, "2>&1 where errors stop the script: Windows PowerShell throws at the first line of stderr")
 }

@@ -9,7 +9,7 @@ import (
 
 // All PowerShell scripts can be parsed, follow the rules of PSScriptAnalyzer, and check the exit codes of
 // programs. This is the only test of the scripts without a real Windows.
-func TestPowerShellScripts(t *testing.T) {
+func TestPowerShellScriptsFollowRules(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)
 		if err != nil {
@@ -22,7 +22,7 @@ func TestPowerShellScripts(t *testing.T) {
 }
 
 // Each rule reports code that violates it, and does not report similar code that is correct.
-func TestPowerShellRules(t *testing.T) {
+func TestPowerShellRulesReportViolations(t *testing.T) {
 	const top = "param([string] $Name)\nSet-StrictMode -Version 2\n$ErrorActionPreference = 'Stop'\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"nothing", top, ""},
@@ -87,7 +87,7 @@ func TestPowerShellRules(t *testing.T) {
 }
 
 // The parser recognises the same command names as PowerShell in all constructs that the rules need.
-func TestPowerShellCommands(t *testing.T) {
+func TestPowerShellParserRecognisesCommands(t *testing.T) {
 	const text = "$x = Get-A b | Get-C; if (Get-D) { Get-E } else { return Get-F @{ g = Get-H; i = 1 } }\n" +
 		"foreach ($j in Get-K) { try { [l]::m($n) } catch [System.Exception] { throw \"$(Get-P $q)\" } }\n" +
 		"Get-R `\n    s `\n    t, Get-U\n$x.y -eq (Get-V)\nfunction W([string] $X = 'y') { z.exe }\n"

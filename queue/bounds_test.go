@@ -27,16 +27,16 @@ func jsonArray(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object may have at most MaxMembers members. EachMember reports a duplicate name even in an object with
+// An object may have at most MaxObjectMembers members. EachMember reports a duplicate name even in an object with
 // many members.
-func TestMembersAreBounded(t *testing.T) {
+func TestObjectMemberCountIsBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
 	}
-	if n, err := members(jsonObject(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
+	if n, err := members(jsonObject(queue.MaxObjectMembers, "1")); n != queue.MaxObjectMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
 	}
-	if n, err := members(jsonObject(queue.MaxMembers+1, "1")); n != queue.MaxMembers ||
+	if n, err := members(jsonObject(queue.MaxObjectMembers+1, "1")); n != queue.MaxObjectMembers ||
 		!errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "the maximum is 16384") {
 		t.Errorf("one beyond the limit: %d members, %v", n, err)
@@ -53,7 +53,7 @@ func TestMembersAreBounded(t *testing.T) {
 
 // A field accepts its maximum number of entries. With one more entry, parsing fails with an error that names
 // the field.
-func TestSpecBoundsEntries(t *testing.T) {
+func TestSpecFieldsBoundEntryCount(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
 	}{
@@ -62,7 +62,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 		{"no_retry_codes", jsonArray(queue.MaxExitCodes, "1"), jsonArray(queue.MaxExitCodes+1, "1")},
 		{"defer_codes", jsonArray(queue.MaxExitCodes, "1"), jsonArray(queue.MaxExitCodes+1, "1")},
 		{"argv", jsonArray(queue.MaxArgsEnvBytes, `""`), jsonArray(queue.MaxArgsEnvBytes+1, `""`)},
-		{"env", jsonObject(queue.MaxMembers, `""`), jsonObject(queue.MaxMembers+1, `""`)},
+		{"env", jsonObject(queue.MaxObjectMembers, `""`), jsonObject(queue.MaxObjectMembers+1, `""`)},
 	} {
 		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.at + `}`)); err != nil {
 			t.Errorf("%s at its limit: %v", c.field, err)
@@ -77,8 +77,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 
 // An error lists at most 20 problems, and says if more exist. Only the first unknown name gets a suggestion,
 // because the search for a similar name takes long.
-func TestFaultsAreBounded(t *testing.T) {
-	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
+func TestListedProblemsAreBounded(t *testing.T) {
+	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxObjectMembers: true} {
 		raw := strings.ReplaceAll(jsonObject(n, "1"), `"k`, `"comman`)
 		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
 		if got := strings.Count(err.Error(), "unknown job field"); got != min(n, 20) {
@@ -95,7 +95,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		env[fmt.Sprint("a=", i)] = ""
 	}
-	_, err := queue.Resolve(&queue.Spec{Command: ptr("true"), Env: env}, defaults)
+	_, err := queue.ResolveSpec(&queue.Spec{Command: ptr("true"), Env: env}, serviceDefaults)
 	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 ||
 		!strings.HasSuffix(err.Error(), "; and more errors") {
 		t.Errorf("1000 invalid variables: the error lists %d", got)
@@ -106,12 +106,12 @@ func TestFaultsAreBounded(t *testing.T) {
 func TestErrorsClipInvalidValues(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17),
 		strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
-		for _, f := range queue.Fields() {
+		for _, f := range queue.SpecFields() {
 			for _, value := range []string{`"` + text + `"`, `{"` + text + `":1}`, `["` + text + `",1]`} {
 				var s queue.Spec
 				err := s.UnmarshalJSON([]byte(`{"` + f.Name + `":` + value + `}`))
 				if err == nil {
-					_, err = queue.Resolve(&s, defaults)
+					_, err = queue.ResolveSpec(&s, serviceDefaults)
 				}
 				if err != nil && (len(err.Error()) > 1024 || !utf8.ValidString(err.Error())) {
 					t.Errorf("%s: %.20s…: an error of %d bytes: %.200q", f.Name, value, len(err.Error()), err)
@@ -129,7 +129,7 @@ func TestErrorsClipInvalidValues(t *testing.T) {
 }
 
 // A clipped text takes at most 80 bytes in JSON and ends with a whole character.
-func TestClip(t *testing.T) {
+func TestClippedTextIsBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "short": "short", strings.Repeat("x", 80): strings.Repeat("x", 80),
 		strings.Repeat("x", 81): strings.Repeat("x", 80) + "…",
@@ -139,7 +139,7 @@ func TestClip(t *testing.T) {
 		strings.Repeat("\u2028", 14): strings.Repeat("\u2028", 13) + "…",
 		strings.Repeat("\xff", 14):   strings.Repeat("\xff", 13) + "…",
 	} {
-		got := queue.Clip(text)
+		got := queue.ClipForMessage(text)
 		raw, err := json.Marshal(strings.TrimSuffix(got, "…"))
 		if got != want || err != nil || len(raw) > 82 {
 			t.Errorf("%.20q: got %q (%d bytes in JSON), want %q", text, got, len(raw), want)
@@ -154,14 +154,14 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	for i := range 3 {
 		large.Env[fmt.Sprint("V", i)] = strings.Repeat("\x01", 128_000)
 	}
-	j, err := queue.Resolve(large, defaults)
+	j, err := queue.ResolveSpec(large, serviceDefaults)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	old := j
-	if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil {
+	if err := j.Edit(json.RawMessage(`{"priority":9}`), serviceDefaults); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -182,7 +182,7 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 		`{"priority":1,"env":{"A":"3"}}`: {Argv: []string{"a", "b"}, Env: []string{"A=3"}, Stdin: "x"},
 	} {
 		j := argv
-		if err := j.Edit(json.RawMessage(set), defaults); err != nil {
+		if err := j.Edit(json.RawMessage(set), serviceDefaults); err != nil {
 			t.Errorf("%s: %v", set, err)
 		}
 		got := queue.Execution{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}

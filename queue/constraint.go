@@ -15,7 +15,7 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
 // "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	Range         *Range      // smallest and largest number, or duration in seconds
+	NumberRange   *Range      // smallest and largest number, or duration in seconds
 	Enum          []string    // accepted texts; nil means any
 	TextFormat    *TextFormat // format of a text
 	EntryFormat   *TextFormat // format of each entry of a list, or of each map value
@@ -40,19 +40,19 @@ type Range struct {
 // a text has the format. If Check is not nil, it is used instead of Valid.
 type TextFormat struct {
 	Pattern     string
-	Valid       func(string) bool
+	IsValid     func(string) bool
 	Description string // second part of the message "… is not …", like "an id: 1 to 128 letters"
-	// Check returns an error that says what is wrong with a text. It is nil if Valid is used.
-	Check  func(text string) error
-	Secret bool // messages must not repeat the text, which may be secret
+	// CheckText returns an error that says what is wrong with a text. It is nil if Valid is used.
+	CheckText func(text string) error
+	IsSecret  bool // messages must not repeat the text, which may be secret
 }
 
 // Accepts reports whether a text has the format.
 func (f *TextFormat) Accepts(text string) bool {
-	if f.Check != nil {
-		return f.Check(text) == nil
+	if f.CheckText != nil {
+		return f.CheckText(text) == nil
 	}
-	return f.Valid(text)
+	return f.IsValid(text)
 }
 
 // nameCharsText is the last part of the Description of a format for names.
@@ -67,35 +67,35 @@ const (
 
 // These are the formats of texts.
 var (
-	IDFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid job id; use 1 to 128" +
+	IDFormat = &TextFormat{Pattern: "^" + keyPattern + "$", IsValid: ValidID, Description: "a valid job id; use 1 to 128" +
 		nameCharsText}
 	// QueueNameFormat is the format of a queue's name.
-	QueueNameFormat = &TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
+	QueueNameFormat = &TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, IsValid: ValidQueueName,
 		Description: "a valid queue name; use 1 to 64" + nameCharsText}
-	keyFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" +
+	keyFormat = &TextFormat{Pattern: "^" + keyPattern + "$", IsValid: ValidID, Description: "a valid key; use 1 to 128" +
 		nameCharsText}
-	pathFormat = &TextFormat{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
+	pathFormat = &TextFormat{Pattern: "^(" + pathPattern + ")?$", IsValid: validPath,
 		Description: "an absolute path; use the full path"}
 	// nonBlankFormat is the format of a text that does not consist only of white space.
-	nonBlankFormat   = &TextFormat{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: isNotBlank, Description: "text"}
-	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, Valid: hasNoNUL, Description: "free of NUL bytes; remove them"}
-	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: checkLock}
-	rateFormat       = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
-		Check: checkRate}
-	nodeFormat = &TextFormat{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
+	nonBlankFormat   = &TextFormat{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, IsValid: isNotBlank, Description: "text"}
+	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, IsValid: hasNoNUL, Description: "free of NUL bytes; remove them"}
+	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", CheckText: checkLock}
+	rateLimitFormat  = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
+		CheckText: checkRateLimit}
+	nodeSelectorFormat = &TextFormat{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, IsValid: validNodeSelector,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
-	dependencyFormat = &TextFormat{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Check: checkDependency}
-	variableFormat   = &TextFormat{Pattern: `^[^=\x00]+$`, Valid: validVariable,
+	dependencyFormat   = &TextFormat{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", CheckText: checkDependency}
+	variableNameFormat = &TextFormat{Pattern: `^[^=\x00]+$`, IsValid: validVariableName,
 		Description: "a valid variable name; use one or more characters except ="}
-	labelFormat    = &TextFormat{Pattern: `^[^\x00]+$`, Check: checkLabelName}
-	resourceFormat = &TextFormat{Pattern: IDFormat.Pattern, Valid: ValidID,
+	labelNameFormat    = &TextFormat{Pattern: `^[^\x00]+$`, CheckText: checkLabelName}
+	resourceNameFormat = &TextFormat{Pattern: IDFormat.Pattern, IsValid: ValidID,
 		Description: "a valid resource name; use 1 to 128" +
 			nameCharsText}
-	amountFormat = &TextFormat{Pattern: "^" + amountPattern + "$", Valid: validAmount,
+	resourceAmountFormat = &TextFormat{Pattern: "^" + amountPattern + "$", IsValid: validResourceAmount,
 		Description: "a number of resource units; use 1 to 10000"}
-	secretFormat = &TextFormat{Pattern: "^(" + pathPattern + "|" + credentialPrefix +
+	secretReferenceFormat = &TextFormat{Pattern: "^(" + pathPattern + "|" + credentialPrefix +
 		"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
-		Valid: validReference, Secret: true,
+		IsValid: validSecretReference, IsSecret: true,
 		Description: "an absolute path or credential:NAME; store the secret in a file and use its path"}
 )
 
@@ -103,20 +103,20 @@ func hasNoNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
 func isNotBlank(s string) bool { return hasNoNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
 
-func validPath(s string) bool { return s == "" || isAbsolute(s) && hasNoNUL(s) }
+func validPath(s string) bool { return s == "" || isAbsolutePath(s) && hasNoNUL(s) }
 
-func validNode(s string) bool { return validKey(Demand{Kind: GateNode, Key: s}) }
+func validNodeSelector(s string) bool { return validDemandKey(Demand{Kind: GateNode, GateKey: s}) }
 
-func validVariable(s string) bool { return s != "" && !strings.ContainsAny(s, "=\x00") }
+func validVariableName(s string) bool { return s != "" && !strings.ContainsAny(s, "=\x00") }
 
-func validAmount(s string) bool {
+func validResourceAmount(s string) bool {
 	_, ok := parseAmount(s)
 	return ok
 }
 
-func checkLock(text string) error { return errorOf(ParseLock(text)) }
+func checkLock(text string) error { return errorOf(ParseLockDemand(text)) }
 
-func checkRate(text string) error { return errorOf(ParseRate(text)) }
+func checkRateLimit(text string) error { return errorOf(ParseRateDemand(text)) }
 
 // errorOf drops the value that a call returns and returns its error.
 func errorOf[T any](_ T, err error) error { return err }
@@ -128,27 +128,27 @@ func checkDependency(text string) error {
 
 func checkLabelName(name string) error {
 	if name == "" {
-		return Invalid("labels", "a label has no name; write NAME=value")
+		return InvalidField("labels", "a label has no name; write NAME=value")
 	}
 	if !hasNoNUL(name) {
-		return Invalid("labels", "a label name must not contain a NUL byte")
+		return InvalidField("labels", "a label name must not contain a NUL byte")
 	}
 	return nil
 }
 
-// ConstraintOf returns the constraint of a job field. It returns nil if the field accepts any value of its
+// FieldConstraint returns the constraint of a job field. It returns nil if the field accepts any value of its
 // kind.
-func ConstraintOf(field string) *Constraint { return constraints()[field] }
+func FieldConstraint(fieldName string) *Constraint { return fieldConstraints()[fieldName] }
 
-// constraints returns the constraints of job fields, by the name of the field. They are built at the first
+// fieldConstraints returns the constraints of job fields, by the name of the field. They are built at the first
 // use, because programs that only send jobs do not need them and would be slower.
-var constraints = sync.OnceValue(func() map[string]*Constraint {
+var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
-		return &Constraint{Range: &Range{Min: low, Max: high}, MessageSuffix: note}
+		return &Constraint{NumberRange: &Range{Min: low, Max: high}, MessageSuffix: note}
 	}
 	oneOf := func(words ...string) *Constraint { return &Constraint{Enum: words} }
 	codes := func(least int) *Constraint {
-		return &Constraint{Range: &Range{Min: 0, Max: maxExitCode}, MinItems: least, MaxItems: MaxExitCodes}
+		return &Constraint{NumberRange: &Range{Min: 0, Max: maxExitCode}, MinItems: least, MaxItems: MaxExitCodes}
 	}
 	hook := &Constraint{TextFormat: withoutNULFormat, MaxBytes: MaxHookCommandBytes}
 	return map[string]*Constraint{
@@ -162,23 +162,24 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"max_retries":           between(0, MaxAttempts-1, ""),
 		"max_attempts":          between(1, MaxAttempts, ""),
 		"timeout_ms":            between(0, float64(MaxDuration.Milliseconds()), ""),
-		"backoff_base":          {Range: &Range{Min: 0, Max: 1e9, ExclusiveMin: true}},
-		"backoff_strategy":      oneOf(string(Exponential), string(Linear), string(Fixed)),
-		"backoff_max":           {Range: &Range{Min: 0, Max: MaxDuration.Seconds(), ExclusiveMin: true}},
+		"backoff_base":          {NumberRange: &Range{Min: 0, Max: 1e9, ExclusiveMin: true}},
+		"backoff_strategy":      oneOf(string(BackoffExponential), string(BackoffLinear), string(BackoffFixed)),
+		"backoff_max":           {NumberRange: &Range{Min: 0, Max: MaxDuration.Seconds(), ExclusiveMin: true}},
 		"jitter":                between(0, 1, ""),
 		"depends_on":            {EntryFormat: dependencyFormat, MaxItems: MaxDependencies, NoDuplicates: true},
 		"lock":                  {TextFormat: lockFormat},
-		"rate_limit":            {TextFormat: rateFormat},
-		"on":                    {TextFormat: nodeFormat, MaxBytes: maxNodeKeyBytes},
+		"rate_limit":            {TextFormat: rateLimitFormat},
+		"on":                    {TextFormat: nodeSelectorFormat, MaxBytes: maxNodeKeyBytes},
 		"on_dependency_failure": oneOf(dependencyFailureNames...),
-		"resources": {Range: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: amountFormat, NameFormat: resourceFormat,
-			MaxBytes: MaxLabelBytes, MaxItems: MaxDemands},
+		"resources": {NumberRange: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: resourceAmountFormat,
+			NameFormat: resourceNameFormat,
+			MaxBytes:   MaxLabelBytes, MaxItems: MaxDemands},
 		"unique":      {TextFormat: keyFormat},
 		"on_conflict": oneOf(conflictNames...),
-		"env": {EntryFormat: withoutNULFormat, NameFormat: variableFormat, ReservedNames: queuectlVariables,
+		"env": {EntryFormat: withoutNULFormat, NameFormat: variableNameFormat, ReservedNames: queuectlVariables,
 			MaxBytes:     MaxCommandBytes,
-			MaxNameBytes: MaxCommandBytes, MaxItems: MaxMembers},
-		"env_secret": {EntryFormat: secretFormat, NameFormat: variableFormat, ReservedNames: queuectlVariables,
+			MaxNameBytes: MaxCommandBytes, MaxItems: MaxObjectMembers},
+		"env_secret": {EntryFormat: secretReferenceFormat, NameFormat: variableNameFormat, ReservedNames: queuectlVariables,
 			MaxBytes:     maxPathBytes,
 			MaxNameBytes: MaxLabelBytes, MaxItems: MaxSecrets},
 		"user":           {TextFormat: nonBlankFormat, MaxBytes: maxAccountNameBytes},
@@ -199,7 +200,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"on_failed":      hook,
 		"on_dead":        hook,
 		"on_ended":       hook,
-		"labels": {EntryFormat: withoutNULFormat, NameFormat: labelFormat, MaxBytes: MaxLabelBytes,
+		"labels": {EntryFormat: withoutNULFormat, NameFormat: labelNameFormat, MaxBytes: MaxLabelBytes,
 			MaxNameBytes: MaxLabelBytes,
 			MaxItems:     MaxLabels},
 		"output_limit": between(0, MaxOutputLimit, ""),
@@ -220,9 +221,9 @@ func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 }
 
 // checkSize returns an error if the constraint does not accept a size of n bytes.
-func (c *Constraint) checkSize(field string, n int64) error {
+func (c *Constraint) checkSize(field string, byteCount int64) error {
 	text := func(n float64) string { return FormatSize(int64(n)) }
-	return c.checkRange(field, float64(n), quantityWords{"a size", "small", "large", text})
+	return c.checkRange(field, float64(byteCount), quantityWords{"a size", "small", "large", text})
 }
 
 // quantityWords holds the words with which messages describe one kind of value, such as durations.
@@ -237,7 +238,7 @@ const noUpperLimit = 1e18
 
 // checkRange returns an error if n is outside the range of the constraint. The message uses the words in q.
 func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {
-	r := c.Range
+	r := c.NumberRange
 	if r == nil || n >= r.Min && n <= r.Max && !(r.ExclusiveMin && n == r.Min) {
 		return nil
 	}
@@ -252,7 +253,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantityWords) error 
 	case r.Max >= noUpperLimit:
 		give = "of " + q.formatValue(r.Min) + " or more"
 	}
-	return Invalid(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.name, give, c.MessageSuffix)
+	return InvalidField(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.name, give, c.MessageSuffix)
 }
 
 // CheckText returns an error if the constraint does not accept the text.
@@ -261,7 +262,7 @@ func (c *Constraint) CheckText(field, text string) error {
 	case c.Enum != nil:
 		return c.checkEnum(field, text)
 	case c.NotEmpty && text == "":
-		return Invalid(field, "must not be empty%s", c.MessageSuffix)
+		return InvalidField(field, "must not be empty%s", c.MessageSuffix)
 	}
 	return checkFormat(field, text, c.TextFormat, c.MaxBytes)
 }
@@ -271,18 +272,18 @@ func (c *Constraint) checkEnum(field, text string) error {
 		return nil
 	}
 	if near := DidYouMean(text, c.Enum); near != "" {
-		return Invalid(field, "unknown value %q%s", Clip(text), near)
+		return InvalidField(field, "unknown value %q%s", ClipForMessage(text), near)
 	}
-	return Invalid(field, "unknown value %q; use %s", Clip(text), joinAlternatives(c.Enum))
+	return InvalidField(field, "unknown value %q; use %s", ClipForMessage(text), joinAlternatives(c.Enum))
 }
 
-// CheckCount returns an error if the constraint does not accept a list or map of n entries.
-func (c *Constraint) CheckCount(field string, n int) error {
+// CheckEntryCount returns an error if the constraint does not accept a list or map of n entries.
+func (c *Constraint) CheckEntryCount(field string, entryCount int) error {
 	switch {
-	case n < c.MinItems:
-		return Invalid(field, "too few entries (%d); use %d or more", n, c.MinItems)
-	case c.MaxItems > 0 && n > c.MaxItems:
-		return Invalid(field, "too many entries (%d); the maximum is %d", n, c.MaxItems)
+	case entryCount < c.MinItems:
+		return InvalidField(field, "too few entries (%d); use %d or more", entryCount, c.MinItems)
+	case c.MaxItems > 0 && entryCount > c.MaxItems:
+		return InvalidField(field, "too many entries (%d); the maximum is %d", entryCount, c.MaxItems)
 	}
 	return nil
 }
@@ -301,18 +302,19 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 		return err
 	}
 	if slices.Contains(c.ReservedNames, name) {
-		return Invalid(field, "queuectl sets the variable %s itself; use another name", name)
+		return InvalidField(field, "queuectl sets the variable %s itself; use another name", name)
 	}
 	switch err := checkFormat(field, value, c.EntryFormat, c.MaxBytes); {
 	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
-		return Invalid(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", Clip(name), len(value),
+		return InvalidField(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", ClipForMessage(name),
+			len(value),
 			c.MaxBytes)
 	case err == nil || !hasNoNUL(value):
 		return err
-	case c.EntryFormat.Secret:
-		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.EntryFormat.Description)
+	case c.EntryFormat.IsSecret:
+		return InvalidField(field, "the value of variable %s is not %s", ClipForMessage(name), c.EntryFormat.Description)
 	}
-	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.EntryFormat.Description)
+	return InvalidField(field, "%s=%q is not %s", ClipForMessage(name), ClipForMessage(value), c.EntryFormat.Description)
 }
 
 // checkFormat returns an error if the text is longer than maxBytes or does not have the format. If maxBytes is
@@ -320,17 +322,17 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 func checkFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
-		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
+		return InvalidField(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
 	case format == nil || format.Accepts(text):
 		return nil
-	case format.Check != nil:
-		return format.Check(text)
+	case format.CheckText != nil:
+		return format.CheckText(text)
 	case !hasNoNUL(text):
-		return Invalid(field, "must not contain a NUL byte")
+		return InvalidField(field, "must not contain a NUL byte")
 	case format == nonBlankFormat:
-		return Invalid(field, "must not be empty")
+		return InvalidField(field, "must not be empty")
 	}
-	return Invalid(field, "%q is not %s", Clip(text), format.Description)
+	return InvalidField(field, "%q is not %s", ClipForMessage(text), format.Description)
 }
 
 // joinAlternatives joins words to a text of the form "a, b or c".
@@ -347,13 +349,13 @@ func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64)
 
 // checkFields reports each field of the spec whose value violates the constraint of the field.
 func (s *Spec) checkFields(check fieldChecker) {
-	for _, f := range fields() {
+	for _, f := range specFields() {
 		c := f.constraint
 		if c == nil {
 			continue
 		}
 		v := f.jsonValue(s)
-		if err := f.check(v); err != nil {
+		if err := f.checkValue(v); err != nil {
 			check(false, f.Name, "%s", err.Message)
 		}
 		if members, ok := v.(map[string]string); ok {
@@ -371,10 +373,10 @@ func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries m
 	}
 }
 
-// check returns an error if v, the value of the field, violates the field's constraint.
-func (f *Field) check(v any) *Error {
+// checkValue returns an error if v, the value of the field, violates the field's constraint.
+func (f *Field) checkValue(value any) *Error {
 	c, err := f.constraint, error(nil)
-	switch v := v.(type) {
+	switch v := value.(type) {
 	case int64:
 		if f.Kind == KindSize {
 			err = c.checkSize(f.Name, v)
@@ -392,20 +394,20 @@ func (f *Field) check(v any) *Error {
 		}
 		err = c.CheckText(f.Name, v)
 	case []string:
-		err = c.CheckCount(f.Name, len(v))
+		err = c.CheckEntryCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
-			err = Invalid(f.Name, "the first entry is empty%s", c.MessageSuffix)
+			err = InvalidField(f.Name, "the first entry is empty%s", c.MessageSuffix)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])
 		}
 	case []int:
-		err = c.CheckCount(f.Name, len(v))
+		err = c.CheckEntryCount(f.Name, len(v))
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckNumber(f.Name, float64(v[i]))
 		}
 	case map[string]string:
-		err = c.CheckCount(f.Name, len(v))
+		err = c.CheckEntryCount(f.Name, len(v))
 	}
 	e, _ := err.(*Error)
 	return e

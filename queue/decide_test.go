@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var retryPolicy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
+var retryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
+	FixedDelay: time.Minute}
 
 // jobWithFourAttempts returns a running job with MaxAttempts 4, of which usedAttempts attempts are used. It applies
 // the given changes to the job.
@@ -24,8 +25,8 @@ func jobWithFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.J
 	return j
 }
 
-func exitedWith(code int64) queue.Outcome {
-	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
+func outcomeWithExitCode(code int64) queue.AttemptOutcome {
+	return queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: code}
 }
 
 func withOkCodes(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.OkCodes = codes } }
@@ -50,165 +51,184 @@ func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferrals = []int{75}, n }
 }
 
-// For the job and the outcome in each row of the table, Decide returns the decision in the row.
-func TestDecideMatchesTableOfEnds(t *testing.T) {
-	type row = queue.Decision
+// For the job and the outcome in each row of the table, DecideAfterAttempt returns the decision in the row.
+func TestDecideMatchesOutcomeTable(t *testing.T) {
+	type row = queue.AttemptDecision
 	small := jobWithFourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
-		end  queue.Outcome
+		end  queue.AttemptOutcome
 		want row
 	}{
-		{"success", jobWithFourAttempts(0), exitedWith(0),
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"success on the last attempt", jobWithFourAttempts(3), exitedWith(0),
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"success by ok_codes", jobWithFourAttempts(0, withOkCodes(0, 3)), exitedWith(3),
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"0 is not a success when ok_codes omit it", jobWithFourAttempts(0, withOkCodes(3)), exitedWith(0),
-			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
+		{"success", jobWithFourAttempts(0), outcomeWithExitCode(0),
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"success on the last attempt", jobWithFourAttempts(3), outcomeWithExitCode(0),
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"success by ok_codes", jobWithFourAttempts(0, withOkCodes(0, 3)), outcomeWithExitCode(3),
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"0 is not a success when ok_codes omit it", jobWithFourAttempts(0, withOkCodes(3)), outcomeWithExitCode(0),
+			row{NextState: queue.Failed, Error: "exit code 0", CountsAttempt: true, RecordsAttempt: true,
+				StartDelay: 2 * time.Second}},
 		{"success outlives an error", jobWithFourAttempts(0),
-			queue.Outcome{EndCause: queue.EndExited, Error: "output not kept"},
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"failure", jobWithFourAttempts(0), exitedWith(1), row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true,
-			RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"third failure", jobWithFourAttempts(2), exitedWith(1),
-			row{State: queue.Failed, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true, Delay: 8 * time.Second}},
-		{"last failure", jobWithFourAttempts(3), exitedWith(1),
-			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
-		{"more attempts than allowed", jobWithFourAttempts(9), exitedWith(1),
-			row{State: queue.Dead, Error: "exit code 1", UsesAttempt: true, RecordsAttempt: true}},
-		{"large exit code of Windows", jobWithFourAttempts(3), exitedWith(1<<32 - 1),
-			row{State: queue.Dead, Error: "exit code 4294967295", UsesAttempt: true, RecordsAttempt: true}},
-		{"signal", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndSignalled, Signal: 11},
-			row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"timeout", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndTimedOut},
-			row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"last timeout", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndTimedOut},
-			row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", UsesAttempt: true,
+			queue.AttemptOutcome{EndCause: queue.EndExited, Error: "output not kept"},
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"failure", jobWithFourAttempts(0), outcomeWithExitCode(1),
+			row{NextState: queue.Failed, Error: "exit code 1", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"third failure", jobWithFourAttempts(2), outcomeWithExitCode(1),
+			row{NextState: queue.Failed, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true,
+				StartDelay: 8 * time.Second}},
+		{"last failure", jobWithFourAttempts(3), outcomeWithExitCode(1),
+			row{NextState: queue.Dead, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true}},
+		{"more attempts than allowed", jobWithFourAttempts(9), outcomeWithExitCode(1),
+			row{NextState: queue.Dead, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true}},
+		{"large exit code of Windows", jobWithFourAttempts(3), outcomeWithExitCode(1<<32 - 1),
+			row{NextState: queue.Dead, Error: "exit code 4294967295", CountsAttempt: true, RecordsAttempt: true}},
+		{"signal", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 11},
+			row{NextState: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"timeout", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
+			row{NextState: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"last timeout", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
+			row{NextState: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", CountsAttempt: true,
 				RecordsAttempt: true}},
 		{"not found", jobWithFourAttempts(0),
-			queue.Outcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
-			row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"not executable", jobWithFourAttempts(3), exitedWith(126),
-			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true,
+			queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
+			row{NextState: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"not executable", jobWithFourAttempts(3), outcomeWithExitCode(126),
+			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", CountsAttempt: true,
 				RecordsAttempt: true}},
-		{"no_retry_codes", jobWithFourAttempts(0, withNoRetryCodes(5)), exitedWith(5),
-			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, RecordsAttempt: true}},
-		{"ok_codes win over no_retry_codes", jobWithFourAttempts(0, withOkCodes(5), withNoRetryCodes(5)), exitedWith(5),
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"defer_codes", jobWithFourAttempts(0, withDeferrals(0)), exitedWith(75),
-			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
-				RecordsAttempt: true, UsesDeferral: true}},
-		{"the 100th deferral", jobWithFourAttempts(3, withDeferrals(99)), exitedWith(75),
-			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
-				RecordsAttempt: true, UsesDeferral: true}},
-		{"the 101st deferral", jobWithFourAttempts(0, withDeferrals(100)), exitedWith(75),
-			row{State: queue.Failed, Error: "exit code 75", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"out of memory", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9},
-			row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"the job's own memory limit", small, queue.Outcome{EndCause: queue.EndOutOfMemory, Signal: 9, HitMemoryLimit: true},
-			row{State: queue.Failed, Reason: queue.ReasonOOM,
-				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"a child hit the limit", small, queue.Outcome{EndCause: queue.EndExited, ExitCode: 137, HitMemoryLimit: true},
-			row{State: queue.Failed, Error: "exit code 137; the kernel killed a process because the job reached its memory " +
-				"limit of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job aborts", small, queue.Outcome{EndCause: queue.EndSignalled, Signal: 6,
+		{"no_retry_codes", jobWithFourAttempts(0, withNoRetryCodes(5)), outcomeWithExitCode(5),
+			row{NextState: queue.Dead, Error: "exit code 5", CountsAttempt: true, RecordsAttempt: true}},
+		{"ok_codes win over no_retry_codes", jobWithFourAttempts(0, withOkCodes(5), withNoRetryCodes(5)),
+			outcomeWithExitCode(5),
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"defer_codes", jobWithFourAttempts(0, withDeferrals(0)), outcomeWithExitCode(75),
+			row{NextState: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", StartDelay: time.Minute,
+				RecordsAttempt: true, CountsDeferral: true}},
+		{"the 100th deferral", jobWithFourAttempts(3, withDeferrals(99)), outcomeWithExitCode(75),
+			row{NextState: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", StartDelay: time.Minute,
+				RecordsAttempt: true, CountsDeferral: true}},
+		{"the 101st deferral", jobWithFourAttempts(0, withDeferrals(100)), outcomeWithExitCode(75),
+			row{NextState: queue.Failed, Error: "exit code 75", CountsAttempt: true, RecordsAttempt: true,
+				StartDelay: 2 * time.Second}},
+		{"out of memory", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndOutOfMemory, Signal: 9},
+			row{NextState: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel",
+				CountsAttempt:  true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"the job's own memory limit", small, queue.AttemptOutcome{EndCause: queue.EndOutOfMemory, Signal: 9,
 			HitMemoryLimit: true},
-			row{State: queue.Failed, Reason: queue.ReasonSignal,
+			row{NextState: queue.Failed, Reason: queue.ReasonOOM,
+				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"a child hit the limit", small, queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 137, HitMemoryLimit: true},
+			row{NextState: queue.Failed,
+				Error: "exit code 137; the kernel killed a process because the job reached its memory " +
+					"limit of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"a child hit the limit, the job aborts", small, queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 6,
+			HitMemoryLimit: true},
+			row{NextState: queue.Failed, Reason: queue.ReasonSignal,
 				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job hangs", small, queue.Outcome{EndCause: queue.EndTimedOut, HitMemoryLimit: true},
-			row{State: queue.Failed, Reason: queue.ReasonTimedOut,
+					"of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"a child hit the limit, the job hangs", small, queue.AttemptOutcome{EndCause: queue.EndTimedOut,
+			HitMemoryLimit: true},
+			row{NextState: queue.Failed, Reason: queue.ReasonTimedOut,
 				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
-		{"a child hit the limit, the job succeeds", small, queue.Outcome{EndCause: queue.EndExited, HitMemoryLimit: true},
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"a start that hung", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
-			row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 2 * time.Second}},
+					"of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+		{"a child hit the limit, the job succeeds", small, queue.AttemptOutcome{EndCause: queue.EndExited,
+			HitMemoryLimit: true},
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"a start that hung", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndStartHung,
+			Error: "it took too long"},
+			row{NextState: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 2 * time.Second}},
 		{"the last start hung", jobWithFourAttempts(3),
-			queue.Outcome{EndCause: queue.EndStartHung, Error: "it took too long"},
-			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", UsesAttempt: true,
+			queue.AttemptOutcome{EndCause: queue.EndStartHung, Error: "it took too long"},
+			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", CountsAttempt: true,
 				RecordsAttempt: true}},
 		{"idle timeout", jobWithFourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
-			queue.Outcome{EndCause: queue.EndIdleTimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut,
-				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, RecordsAttempt: true}},
-		{"cancelled", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndKilled},
-			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, RecordsAttempt: true}},
-		{"a shortage after all refunds", jobWithFourAttempts(1, withShortages(queue.MaxShortages)),
-			queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
-				State: queue.Failed, Reason: queue.ReasonShortage,
-				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
-				RecordsAttempt: true, Delay: 4 * time.Second}},
-		{"a shortage after all refunds, on the last attempt", jobWithFourAttempts(3, withShortages(queue.MaxShortages)),
-			queue.Outcome{EndCause: queue.EndShortage}, row{
-				State: queue.Dead, Reason: queue.ReasonShortage,
-				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
+			queue.AttemptOutcome{EndCause: queue.EndIdleTimedOut}, row{NextState: queue.Dead, Reason: queue.ReasonTimedOut,
+				Error: "the job printed nothing for 5s (--idle-timeout)", CountsAttempt: true, RecordsAttempt: true}},
+		{"cancelled", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndKilled},
+			row{NextState: queue.Cancelled, Reason: queue.ReasonCancelled, CountsAttempt: true, RecordsAttempt: true}},
+		{"a shortage after all refunds", jobWithFourAttempts(1, withShortages(queue.MaxShortagesInRow)),
+			queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
+				NextState: queue.Failed, Reason: queue.ReasonShortage,
+				Error: "not started, because the system was out of resources 101 times in a row: no memory", CountsAttempt: true,
+				RecordsAttempt: true, StartDelay: 4 * time.Second}},
+		{"a shortage after all refunds, on the last attempt", jobWithFourAttempts(3, withShortages(queue.MaxShortagesInRow)),
+			queue.AttemptOutcome{EndCause: queue.EndShortage}, row{
+				NextState: queue.Dead, Reason: queue.ReasonShortage,
+				Error: "not started, because the system was out of resources 101 times in a row", CountsAttempt: true,
 				RecordsAttempt: true}},
-		{"a shortage", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
-			row{State: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", Delay: time.Second,
+		{"a shortage", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"},
+			row{NextState: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", StartDelay: time.Second,
 				CountsShortage: true}},
-		{"stopped by the service", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndStopped},
-			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
-		{"never started", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndNeverStarted}, row{State: queue.Pending}},
+		{"stopped by the service", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndStopped},
+			row{NextState: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
+		{"never started", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndNeverStarted},
+			row{NextState: queue.Pending}},
 		{"another account's uid", jobWithFourAttempts(3, withCrashes(1)),
-			queue.Outcome{EndCause: queue.EndAccountChanged, Error: "why"},
-			row{State: queue.Held, Reason: queue.ReasonDisowned, Error: "why", NeedsIsolation: true}},
-		{"lost, retry", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost},
-			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, retry, last attempt", jobWithFourAttempts(3), queue.Outcome{EndCause: queue.EndRunnerLost},
-			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, dead", jobWithFourAttempts(0, withOnLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
-			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, hold", jobWithFourAttempts(3, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
-			row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"interrupted, retry", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndInterrupted},
-			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, RecordsAttempt: true}},
+			queue.AttemptOutcome{EndCause: queue.EndAccountChanged, Error: "why"},
+			row{NextState: queue.Held, Reason: queue.ReasonDisowned, Error: "why", NeedsIsolation: true}},
+		{"lost, retry", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, retry, last attempt", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+			row{NextState: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, dead", jobWithFourAttempts(0, withOnLost(queue.OnLostDead)),
+			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+			row{NextState: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, hold", jobWithFourAttempts(3, withOnLost(queue.OnLostHold)),
+			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+			row{NextState: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"interrupted, retry", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndInterrupted},
+			row{NextState: queue.Failed, Reason: queue.ReasonInterrupted,
+				Error:         "outcome unknown, because the machine went down",
+				CountsAttempt: true, RecordsAttempt: true}},
 		{"interrupted, hold", jobWithFourAttempts(0, withOnLost(queue.OnLostHold)),
-			queue.Outcome{EndCause: queue.EndInterrupted},
-			row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, RecordsAttempt: true}},
-		{"lost alone", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
-			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"lost together with others", jobWithFourAttempts(1, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost},
-			row{State: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"poison", jobWithFourAttempts(0, withCrashes(2)), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
-			row{State: queue.Dead, Reason: queue.ReasonPoison,
+			queue.AttemptOutcome{EndCause: queue.EndInterrupted},
+			row{NextState: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
+				CountsAttempt: true, RecordsAttempt: true}},
+		{"lost alone", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost, RanIsolated: true},
+			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
+		{"lost together with others", jobWithFourAttempts(1, withCrashes(2)),
+			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"poison", jobWithFourAttempts(0, withCrashes(2)), queue.AttemptOutcome{EndCause: queue.EndRunnerLost,
+			RanIsolated: true},
+			row{NextState: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
 		{"poison that was to be held", jobWithFourAttempts(0, withCrashes(2), withOnLost(queue.OnLostHold)),
-			queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
-			row{State: queue.Dead, Reason: queue.ReasonPoison,
+			queue.AttemptOutcome{EndCause: queue.EndRunnerLost, RanIsolated: true},
+			row{NextState: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"a suspect that ended well", jobWithFourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndExited},
-			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"a suspect that was stopped", jobWithFourAttempts(0, withCrashes(1)), queue.Outcome{EndCause: queue.EndStopped},
-			row{State: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true, NeedsIsolation: true}},
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
+		{"a suspect that ended well", jobWithFourAttempts(0, withCrashes(1)), queue.AttemptOutcome{EndCause: queue.EndExited},
+			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
+		{"a suspect that was stopped", jobWithFourAttempts(0, withCrashes(1)),
+			queue.AttemptOutcome{EndCause: queue.EndStopped},
+			row{NextState: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true, NeedsIsolation: true}},
 		{"a suspect whose machine went down", jobWithFourAttempts(0, withCrashes(1)),
-			queue.Outcome{EndCause: queue.EndInterrupted, Isolated: true},
-			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"unkillable", jobWithFourAttempts(0), queue.Outcome{EndCause: queue.EndUnkillable},
-			row{State: queue.Dead, Reason: queue.ReasonUnkillable, UsesAttempt: true, RecordsAttempt: true}},
+			queue.AttemptOutcome{EndCause: queue.EndInterrupted, RanIsolated: true},
+			row{NextState: queue.Failed, Reason: queue.ReasonInterrupted,
+				Error:         "outcome unknown, because the machine went down",
+				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"unkillable", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndUnkillable},
+			row{NextState: queue.Dead, Reason: queue.ReasonUnkillable, CountsAttempt: true, RecordsAttempt: true}},
 	} {
-		if got := queue.Decide(c.job, c.end, retryPolicy); got != c.want {
+		if got := queue.DecideAfterAttempt(c.job, c.end, retryPolicy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
@@ -218,14 +238,16 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 // only on how many shortages in a row this job has had.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(jobWithFourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
-			retryPolicy); d.Delay != want*time.Second {
-			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
+		if d := queue.DecideAfterAttempt(jobWithFourAttempts(0, withShortages(n)),
+			queue.AttemptOutcome{EndCause: queue.EndShortage},
+			retryPolicy); d.StartDelay != want*time.Second {
+			t.Errorf("after %d shortages: waits %v, want %v", n, d.StartDelay, want*time.Second)
 		}
 	}
-	for _, n := range []int{64, queue.MaxShortages - 1} {
-		if d := queue.Decide(jobWithFourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
-			retryPolicy); d.Delay != 30*time.Second || !d.CountsShortage || d.UsesAttempt {
+	for _, n := range []int{64, queue.MaxShortagesInRow - 1} {
+		if d := queue.DecideAfterAttempt(jobWithFourAttempts(0, withShortages(n)),
+			queue.AttemptOutcome{EndCause: queue.EndShortage},
+			retryPolicy); d.StartDelay != 30*time.Second || !d.CountsShortage || d.CountsAttempt {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
@@ -240,38 +262,38 @@ func TestDecideFollowsStateTable(t *testing.T) {
 				"on_lost")),
 			withOkCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
 			withNoRetryCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
-		o := queue.Outcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
+		o := queue.AttemptOutcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
-		d := queue.Decide(j, o, retryPolicy)
-		if !queue.Processing.CanChangeTo(d.State) {
-			t.Fatalf("no transition leads from processing to %s", d.State)
+		d := queue.DecideAfterAttempt(j, o, retryPolicy)
+		if !queue.Processing.CanChangeTo(d.NextState) {
+			t.Fatalf("no transition leads from processing to %s", d.NextState)
 		}
-		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
+		if d.NextState == queue.Failed && j.Attempts+1 >= j.MaxAttempts {
 			t.Fatalf("after attempt %d of %d, the job runs again", j.Attempts+1, j.MaxAttempts)
 		}
-		if d.Delay < 0 || d.State.Runnable() != true && d.Delay != 0 {
-			t.Fatalf("waits %v as %s", d.Delay, d.State)
+		if d.StartDelay < 0 || d.NextState.IsRunnable() != true && d.StartDelay != 0 {
+			t.Fatalf("waits %v as %s", d.StartDelay, d.NextState)
 		}
-		if !d.UsesAttempt && d.State != queue.Pending {
-			t.Fatalf("a refunded attempt leads to %s", d.State)
+		if !d.CountsAttempt && d.NextState != queue.Pending {
+			t.Fatalf("a refunded attempt leads to %s", d.NextState)
 		}
 	})
 }
 
 // An unknown EndCause is a bug in the program, so Decide panics.
-func TestDecidePanicsOnUnknownEnd(t *testing.T) {
+func TestDecidePanicsOnUnknownEndCause(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("Decide did not panic for the unknown end 0")
 		}
 	}()
-	queue.Decide(jobWithFourAttempts(0), queue.Outcome{}, retryPolicy)
+	queue.DecideAfterAttempt(jobWithFourAttempts(0), queue.AttemptOutcome{}, retryPolicy)
 }
 
 func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (delays []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}
-		delays = append(delays, queue.Decide(j, exitedWith(1), p).Delay)
+		delays = append(delays, queue.DecideAfterAttempt(j, outcomeWithExitCode(1), p).StartDelay)
 	}
 	return delays
 }
@@ -287,14 +309,15 @@ func TestBackoffDelays(t *testing.T) {
 		want   string
 	}{
 		{"exponential", retryPolicy, queue.Backoff{}, "2s 4s 8s 16s"},
-		{"base 1.5", withPolicy(func(p *queue.RetryPolicy) { p.Base = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
-		{"base below 1", withPolicy(func(p *queue.RetryPolicy) { p.Base = 0.5 }), queue.Backoff{}, "500ms 250ms"},
-		{"linear", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Linear }), queue.Backoff{}, "2s 4s 6s 8s"},
-		{"fixed", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.Fixed }), queue.Backoff{}, "1m0s 1m0s"},
-		{"cap", withPolicy(func(p *queue.RetryPolicy) { p.Max = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
-		{"own base", retryPolicy, queue.Backoff{Base: 3}, "3s 9s"},
-		{"own strategy", retryPolicy, queue.Backoff{Strategy: queue.Linear}, "2s 4s 6s"},
-		{"own cap", retryPolicy, queue.Backoff{Max: 3 * time.Second}, "2s 3s 3s"},
+		{"base 1.5", withPolicy(func(p *queue.RetryPolicy) { p.BaseSeconds = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
+		{"base below 1", withPolicy(func(p *queue.RetryPolicy) { p.BaseSeconds = 0.5 }), queue.Backoff{}, "500ms 250ms"},
+		{"linear", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.BackoffLinear }), queue.Backoff{},
+			"2s 4s 6s 8s"},
+		{"fixed", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.BackoffFixed }), queue.Backoff{}, "1m0s 1m0s"},
+		{"cap", withPolicy(func(p *queue.RetryPolicy) { p.MaxDelay = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
+		{"own base", retryPolicy, queue.Backoff{BaseSeconds: 3}, "3s 9s"},
+		{"own strategy", retryPolicy, queue.Backoff{Strategy: queue.BackoffLinear}, "2s 4s 6s"},
+		{"own cap", retryPolicy, queue.Backoff{MaxDelay: 3 * time.Second}, "2s 3s 3s"},
 		{"own jitter of none", withPolicy(func(p *queue.RetryPolicy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact},
 			"2s 4s 8s"},
 	} {
@@ -314,17 +337,18 @@ func TestBackoffNeverOverflows(t *testing.T) {
 		rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
 	rapid.Check(t, func(t *rapid.T) {
 		p := queue.RetryPolicy{
-			Base: bases.Draw(t, "base"),
-			Strategy: rapid.SampledFrom([]queue.BackoffStrategy{queue.Exponential, queue.Linear, queue.Fixed}).Draw(t,
+			BaseSeconds: bases.Draw(t, "base"),
+			Strategy: rapid.SampledFrom([]queue.BackoffStrategy{queue.BackoffExponential, queue.BackoffLinear,
+				queue.BackoffFixed}).Draw(t,
 				"strategy"),
-			Max:        time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(queue.MaxDuration)).Draw(t, "max")),
+			MaxDelay:   time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(queue.MaxDuration)).Draw(t, "max")),
 			Jitter:     rapid.Float64Range(0, 1).Draw(t, "jitter"),
-			RetryDelay: time.Duration(rapid.Int64Range(0, int64(queue.MaxDuration)).Draw(t, "delay")),
+			FixedDelay: time.Duration(rapid.Int64Range(0, int64(queue.MaxDuration)).Draw(t, "delay")),
 		}
 		j := &queue.Job{Seq: rapid.Int64().Draw(t, "seq"), MaxAttempts: math.MaxInt,
 			Attempts: rapid.IntRange(0, queue.MaxAttempts).Draw(t, "attempts")}
-		if d := queue.Decide(j, exitedWith(1), p).Delay; d < 0 || d > p.Max {
-			t.Fatalf("waits %d ns, want 0 to %d", d, p.Max)
+		if d := queue.DecideAfterAttempt(j, outcomeWithExitCode(1), p).StartDelay; d < 0 || d > p.MaxDelay {
+			t.Fatalf("waits %d ns, want 0 to %d", d, p.MaxDelay)
 		}
 	})
 }
@@ -332,12 +356,13 @@ func TestBackoffNeverOverflows(t *testing.T) {
 // A jitter of 0.2 changes a delay by at most 20 %. Different attempts get different changes, but the same
 // attempt always gets the same change.
 func TestJitterStaysInItsBounds(t *testing.T) {
-	p := queue.RetryPolicy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
+	p := queue.RetryPolicy{BaseSeconds: 1, Strategy: queue.BackoffFixed, MaxDelay: time.Hour, Jitter: 0.2,
+		FixedDelay: 100 * time.Second}
 	least, most := time.Hour, time.Duration(0)
 	for seq := range int64(1000) {
 		j := &queue.Job{Seq: seq, MaxAttempts: 9}
-		d := queue.Decide(j, exitedWith(1), p).Delay
-		if again := queue.Decide(j, exitedWith(1), p).Delay; again != d {
+		d := queue.DecideAfterAttempt(j, outcomeWithExitCode(1), p).StartDelay
+		if again := queue.DecideAfterAttempt(j, outcomeWithExitCode(1), p).StartDelay; again != d {
 			t.Fatalf("got %v and then %v for the same attempt", d, again)
 		}
 		least, most = min(least, d), max(most, d)
@@ -350,7 +375,7 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 // If a file that a job names is missing, the job is dead after one attempt, since a retry would fail too. If
 // the job's settings give the exit code 126 or 127 a meaning, that meaning applies instead.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
-	policy := queue.RetryPolicy{Base: 2, Strategy: queue.Exponential}
+	policy := queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {
 		codes := []int{int(code)}
 		for what, c := range map[string]struct {
@@ -369,14 +394,16 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 			},
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
-			d := queue.Decide(j, queue.Outcome{EndCause: queue.EndCannotStart, ExitCode: code, Error: "it is missing"}, policy)
-			if d.State != c.state || c.state == queue.Dead &&
-				(d.Reason != reason || !d.UsesAttempt || d.Error != "it is missing") {
+			d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: queue.EndCannotStart, ExitCode: code,
+				Error: "it is missing"}, policy)
+			if d.NextState != c.state || c.state == queue.Dead &&
+				(d.Reason != reason || !d.CountsAttempt || d.Error != "it is missing") {
 				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
 			}
 		}
-		d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{EndCause: queue.EndExited, ExitCode: code}, policy)
-		if d.State != queue.Failed {
+		d := queue.DecideAfterAttempt(&queue.Job{MaxAttempts: 4},
+			queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: code}, policy)
+		if d.NextState != queue.Failed {
 			t.Errorf("exit code %d of the command itself: got %+v, want a retry", code, d)
 		}
 	}

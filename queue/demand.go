@@ -21,11 +21,11 @@ const (
 	GateResource GateKind = 100 // limits the units of a resource in use; always the last kind
 )
 
-// demandedKinds lists the kinds of gates that a job can request.
-var demandedKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
+// demandableGateKinds lists the kinds of gates that a job can request.
+var demandableGateKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
-// DemandedKinds returns the kinds of gates that a job can request.
-func DemandedKinds() []GateKind { return slices.Clone(demandedKinds) }
+// DemandableGateKinds returns the kinds of gates that a job can request.
+func DemandableGateKinds() []GateKind { return slices.Clone(demandableGateKinds) }
 
 // SharedOwner is the owner of gates that all users share. Other gates have the uid of a user as their owner.
 const SharedOwner = -1 << 31
@@ -33,26 +33,26 @@ const SharedOwner = -1 << 31
 // Demand is a gate (lock, rate, resource or node) that a job needs in order to start. The quota of the job's
 // user is not a Demand.
 type Demand struct {
-	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
-	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
+	Kind    GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
+	GateKey string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
 	// Amount is the maximum number of running jobs for a lock, the maximum number of starts per period for a
 	// rate, and the number of units that the job takes for a resource. For a node it is 1.
-	Amount int           `json:"n"`
-	Period time.Duration `json:"per,omitempty"` // period of a rate
+	Amount     int           `json:"n"`
+	RatePeriod time.Duration `json:"per,omitempty"` // period of a rate
 }
 
-// Owner returns the owner of the demanded gate if a job of user uid demands it. Nodes, resources, and keys that
+// GateOwner returns the owner of the demanded gate if a job of user uid demands it. Nodes, resources, and keys that
 // begin with @ belong to SharedOwner.
-func (d Demand) Owner(uid int) int {
-	if !d.HasLimit() || strings.HasPrefix(d.Key, "@") {
+func (d Demand) GateOwner(uid int) int {
+	if !d.StatesLimit() || strings.HasPrefix(d.GateKey, "@") {
 		return SharedOwner
 	}
 	return uid
 }
 
-// HasLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
+// StatesLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
 // is a setting of the node.
-func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
+func (d Demand) StatesLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
 // Units returns how many units of the gate a job uses while it runs.
 func (d Demand) Units() int {
@@ -89,33 +89,36 @@ func (d Demand) nounAndField() (noun, field string) {
 // blocks the job.
 func CheckDemands(demands []Demand) error {
 	if len(demands) > MaxDemands {
-		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
+		return InvalidField("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
 			len(demands), MaxDemands)
 	}
 	for i, d := range demands {
 		noun, field := d.nounAndField()
 		switch {
-		case !slices.Contains(demandedKinds, d.Kind):
-			return Invalid("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
-				Clip(d.Key), d.Kind, reportBugAdvice)
-		case d.Key == "":
-			return Invalid(field, "a %s of the job has no name; give one", noun)
-		case !validKey(d):
+		case !slices.Contains(demandableGateKinds, d.Kind):
+			return InvalidField("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
+				ClipForMessage(d.GateKey), d.Kind, reportBugAdvice)
+		case d.GateKey == "":
+			return InvalidField(field, "a %s of the job has no name; give one", noun)
+		case !validDemandKey(d):
 			byLabel := ""
 			if d.Kind == GateNode {
 				byLabel = "; a node can also be named by label=value"
 			}
-			return Invalid(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
-				"starting with a letter, a digit or @%s", Clip(d.Key), noun, byLabel)
+			return InvalidField(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
+				"starting with a letter, a digit or @%s", ClipForMessage(d.GateKey), noun, byLabel)
 		case d.Amount < 1 || d.Amount > MaxDemandAmount || d.Kind == GateNode && d.Amount != 1:
-			return Invalid(field, "the %s %q has the amount %d; use 1 to %d", noun, Clip(d.Key), d.Amount, MaxDemandAmount)
-		case d.Kind == GateRate && d.Period < time.Millisecond:
-			return Invalid(field, "the rate limit %q has the period %v; use 1ms or more", Clip(d.Key), d.Period)
-		case d.Kind != GateRate && d.Period >= time.Millisecond:
-			return Invalid(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
-				Clip(d.Key), d.Period, reportBugAdvice)
-		case i > 0 && (demands[i-1].Kind > d.Kind || demands[i-1].Kind == d.Kind && demands[i-1].Key >= d.Key):
-			return Invalid(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun, Clip(d.Key),
+			return InvalidField(field, "the %s %q has the amount %d; use 1 to %d", noun, ClipForMessage(d.GateKey), d.Amount,
+				MaxDemandAmount)
+		case d.Kind == GateRate && d.RatePeriod < time.Millisecond:
+			return InvalidField(field, "the rate limit %q has the period %v; use 1ms or more", ClipForMessage(d.GateKey),
+				d.RatePeriod)
+		case d.Kind != GateRate && d.RatePeriod >= time.Millisecond:
+			return InvalidField(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
+				ClipForMessage(d.GateKey), d.RatePeriod, reportBugAdvice)
+		case i > 0 && (demands[i-1].Kind > d.Kind || demands[i-1].Kind == d.Kind && demands[i-1].GateKey >= d.GateKey):
+			return InvalidField(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun,
+				ClipForMessage(d.GateKey),
 				reportBugAdvice)
 		}
 	}
@@ -126,21 +129,21 @@ func CheckDemands(demands []Demand) error {
 // LABEL=VALUE.
 const maxNodeKeyBytes = 512
 
-func validKey(d Demand) bool {
+func validDemandKey(d Demand) bool {
 	if d.Kind == GateNode {
-		label, value, labelled := strings.Cut(d.Key, "=")
-		return ValidID(label) && len(d.Key) <= maxNodeKeyBytes && (!labelled || !strings.ContainsFunc(value,
+		label, value, labelled := strings.Cut(d.GateKey, "=")
+		return ValidID(label) && len(d.GateKey) <= maxNodeKeyBytes && (!labelled || !strings.ContainsFunc(value,
 			unicode.IsControl))
 	}
-	return ValidID(strings.TrimPrefix(d.Key, "@"))
+	return ValidID(strings.TrimPrefix(d.GateKey, "@"))
 }
 
-// GateSignature returns a text that is the same for all jobs which need the same number of units of the same
+// DemandsSignature returns a text that is the same for all jobs which need the same number of units of the same
 // gates.
-func GateSignature(demands []Demand) string {
+func DemandsSignature(demands []Demand) string {
 	var b strings.Builder
 	for _, d := range demands {
-		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.Key)
+		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.GateKey)
 	}
 	return b.String()
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// MaxQueueName is the maximum length of a queue's name, in bytes.
-const MaxQueueName = 64
+// MaxQueueNameBytes is the maximum length of a queue's name, in bytes.
+const MaxQueueNameBytes = 64
 
-// ValidQueue reports whether name is a valid queue name.
-func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(name) }
+// ValidQueueName reports whether name is a valid queue name.
+func ValidQueueName(name string) bool { return len(name) <= MaxQueueNameBytes && ValidID(name) }
 
 // ratePeriods maps the letter of a period in a rate to its duration.
 var ratePeriods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
@@ -24,33 +24,34 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db,
+// ParseLockDemand parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db,
 // Amount is 0: an operator sets the limit with `queuectl gate set`.
-func ParseLock(text string) (Demand, error) {
+func ParseLockDemand(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
-	d := Demand{Kind: GateLock, Key: key, Amount: 1}
+	d := Demand{Kind: GateLock, GateKey: key, Amount: 1}
 	if strings.HasPrefix(key, "@") && !counted {
 		d.Amount = 0
 	}
 	if counted {
 		n, ok := parseAmount(count)
 		if !ok {
-			return d, Invalid("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", Clip(text), MaxDemandAmount)
+			return d, InvalidField("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", ClipForMessage(text),
+				MaxDemandAmount)
 		}
 		d.Amount = n
 	}
-	if !validKey(d) {
-		return d, Invalid("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
-			"letter, a digit, or @ for a key that all users share", Clip(key))
+	if !validDemandKey(d) {
+		return d, InvalidField("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
+			"letter, a digit, or @ for a key that all users share", ClipForMessage(key))
 	}
 	return d, nil
 }
 
-// ParseRate parses a rate as users write it: KEY=N/PERIOD. It also accepts a shared key alone, such as @api.
+// ParseRateDemand parses a rate as users write it: KEY=N/PERIOD. It also accepts a shared key alone, such as @api.
 // Amount is then 0, because an operator sets the limit.
-func ParseRate(text string) (Demand, error) {
+func ParseRateDemand(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
-	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
+	if d := (Demand{Kind: GateRate, GateKey: key}); !counted && strings.HasPrefix(key, "@") && validDemandKey(d) {
 		return d, nil
 	}
 	if !counted {
@@ -60,18 +61,19 @@ func ParseRate(text string) (Demand, error) {
 		}
 	}
 	count, period, _ := strings.Cut(rate, "/")
-	d := Demand{Kind: GateRate, Key: key, Period: ratePeriods[period]}
+	d := Demand{Kind: GateRate, GateKey: key, RatePeriod: ratePeriods[period]}
 	n, ok := parseAmount(count)
-	if !ok || d.Period == 0 {
-		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
-			"period of s, m, h or d", Clip(text), MaxDemandAmount)
+	if !ok || d.RatePeriod == 0 {
+		return d, InvalidField("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
+			"period of s, m, h or d", ClipForMessage(text), MaxDemandAmount)
 	}
 	if !counted {
-		return d, Invalid("rate_limit", "the rate %q has no key; write it like api=%s", Clip(text), rate)
+		return d, InvalidField("rate_limit", "the rate %q has no key; write it like api=%s", ClipForMessage(text), rate)
 	}
-	if d.Amount = n; !validKey(d) {
-		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with "+
-			"a letter, a digit, or @ for a key that all users share", Clip(key))
+	if d.Amount = n; !validDemandKey(d) {
+		return d,
+			InvalidField("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with "+
+				"a letter, a digit, or @ for a key that all users share", ClipForMessage(key))
 	}
 	return d, nil
 }
@@ -82,19 +84,19 @@ func (d Demand) String() string {
 	switch d.Kind {
 	case GateLock:
 		if d.Amount == 1 {
-			return d.Key
+			return d.GateKey
 		}
-		return fmt.Sprintf("%s:%d", d.Key, d.Amount)
+		return fmt.Sprintf("%s:%d", d.GateKey, d.Amount)
 	case GateRate:
-		return fmt.Sprintf("%s=%d/%s", d.Key, d.Amount, FormatPeriod(d.Period))
+		return fmt.Sprintf("%s=%d/%s", d.GateKey, d.Amount, FormatRatePeriod(d.RatePeriod))
 	case GateResource:
-		return fmt.Sprintf("%s=%d", d.Key, d.Amount)
+		return fmt.Sprintf("%s=%d", d.GateKey, d.Amount)
 	}
-	return d.Key
+	return d.GateKey
 }
 
-// FormatPeriod returns the period of a rate as users write it.
-func FormatPeriod(period time.Duration) string {
+// FormatRatePeriod returns the period of a rate as users write it.
+func FormatRatePeriod(period time.Duration) string {
 	for name, d := range ratePeriods {
 		if d == period {
 			return name
@@ -103,17 +105,17 @@ func FormatPeriod(period time.Duration) string {
 	return FormatDuration(period)
 }
 
-// FormatDemand returns the job's first demand of a kind as users write it, or nil if it has no demand of that
+// FirstDemandText returns the job's first demand of a kind as users write it, or nil if it has no demand of that
 // kind.
-func FormatDemand(j *Job, kind GateKind) *string {
-	if texts := formatDemands(j, kind); len(texts) > 0 {
+func FirstDemandText(j *Job, kind GateKind) *string {
+	if texts := demandTexts(j, kind); len(texts) > 0 {
 		return &texts[0]
 	}
 	return nil
 }
 
-// formatDemands returns the job's demands of one kind as users write them.
-func formatDemands(j *Job, kind GateKind) (texts []string) {
+// demandTexts returns the job's demands of one kind as users write them.
+func demandTexts(j *Job, kind GateKind) (texts []string) {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
 			texts = append(texts, d.String())
@@ -122,47 +124,47 @@ func formatDemands(j *Job, kind GateKind) (texts []string) {
 	return texts
 }
 
-// DemandedUnits returns the number of units of each resource that a job needs, by the resource's name. It
+// DemandedResourceUnits returns the number of units of each resource that a job needs, by the resource's name. It
 // returns nil if the job needs no resources.
-func DemandedUnits(j *Job) map[string]int {
+func DemandedResourceUnits(j *Job) map[string]int {
 	var counts map[string]int
 	for _, d := range j.Demands {
 		if d.Kind == GateResource {
 			if counts == nil {
 				counts = map[string]int{}
 			}
-			counts[d.Key] = d.Amount
+			counts[d.GateKey] = d.Amount
 		}
 	}
 	return counts
 }
 
-// resolveDemands returns the demands for the locks, rates, resources and nodes that a spec names, in the order
+// demandsOfSpec returns the demands for the locks, rates, resources and nodes that a spec names, in the order
 // in which a claim checks them. It ignores errors, because checkFields has already reported them.
-func resolveDemands(s *Spec) (demands []Demand) {
+func demandsOfSpec(s *Spec) (demands []Demand) {
 	add := func(d Demand, _ error) { demands = append(demands, d) }
 	if s.NodeSelector != nil {
-		add(Demand{Kind: GateNode, Key: *s.NodeSelector, Amount: 1}, nil)
+		add(Demand{Kind: GateNode, GateKey: *s.NodeSelector, Amount: 1}, nil)
 	}
 	if s.Lock != nil {
-		add(ParseLock(*s.Lock))
+		add(ParseLockDemand(*s.Lock))
 	}
 	if s.RateLimit != nil {
-		add(ParseRate(*s.RateLimit))
+		add(ParseRateDemand(*s.RateLimit))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
 		n, _ := parseAmount(s.Resources[name])
-		add(Demand{Kind: GateResource, Key: name, Amount: n}, nil)
+		add(Demand{Kind: GateResource, GateKey: name, Amount: n}, nil)
 	}
 	return demands
 }
 
-// conditionNames contains the names of dependency conditions, as users write them.
-var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
+// dependencyConditionNames contains the names of dependency conditions, as users write them.
+var dependencyConditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.
 func (e DependencyCondition) String() string {
-	return conditionNames[min(int(e), len(conditionNames)-1)]
+	return dependencyConditionNames[min(int(e), len(dependencyConditionNames)-1)]
 }
 
 // dependencyFailureNames contains the names that users write for the values of OnDependencyFailure.
@@ -179,11 +181,11 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	id, name, hasCondition := strings.Cut(text, ":")
 	condition = ParentCompleted
 	if hasCondition {
-		condition = DependencyCondition(max(0, slices.Index(conditionNames, name)))
+		condition = DependencyCondition(max(0, slices.Index(dependencyConditionNames, name)))
 	}
 	if !ValidID(id) || condition == 0 {
-		return id, condition, Invalid("depends_on",
-			"%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", Clip(text))
+		return id, condition, InvalidField("depends_on",
+			"%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", ClipForMessage(text))
 	}
 	return id, condition, nil
 }
@@ -197,18 +199,18 @@ func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 		if err != nil {
 			continue
 		}
-		check(!seen[id], "depends_on", "job %q is listed twice; list it once", Clip(id))
+		check(!seen[id], "depends_on", "job %q is listed twice; list it once", ClipForMessage(id))
 		check(s.ID == nil || id != *s.ID, "depends_on", "a job cannot depend on itself")
 		seen[id] = true
-		j.DependsOn = append(j.DependsOn, Dependency{ID: id, Condition: condition})
+		j.DependsOn = append(j.DependsOn, Dependency{ParentID: id, Condition: condition})
 	}
 	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, ValueOr(s.OnDependencyFailure,
 		""))))
 }
 
-// FormatUnits appends the numbers of the units of one resource to text, which may contain other resources.
+// AppendResourceUnits appends the numbers of the units of one resource to text, which may contain other resources.
 // For example, it appends "gpu=0,2", after a space if text is not empty.
-func FormatUnits(text, name string, units []int) string {
+func AppendResourceUnits(text, resource string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {
 		words[i] = strconv.Itoa(u)
@@ -216,11 +218,11 @@ func FormatUnits(text, name string, units []int) string {
 	if text != "" {
 		text += " "
 	}
-	return text + name + "=" + strings.Join(words, ",")
+	return text + resource + "=" + strings.Join(words, ",")
 }
 
-// ParseUnits parses a text that FormatUnits has written. It calls visit for every resource in the text.
-func ParseUnits(text string, visit func(name string, units []int)) {
+// ParseResourceUnits parses a text that AppendResourceUnits has written. It calls visit for every resource in the text.
+func ParseResourceUnits(text string, visit func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")
 		var units []int

@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resolve converts the locks, rates, resources and dependencies in a spec to those of a job. SpecOf converts
+// Resolve converts the locks, rates, resources and dependencies in a spec to those of a job. SpecOfJob converts
 // them back.
-func TestResolveGatesAndParents(t *testing.T) {
-	j, err := queue.Resolve(&queue.Spec{
+func TestResolveConvertsDemandsAndDependencies(t *testing.T) {
+	j, err := queue.ResolveSpec(&queue.Spec{
 		Command: ptr("true"), Queue: ptr("gpu"), Lock: ptr("db:2"), RateLimit: ptr("@api=10/h"),
 		Resources: map[string]string{"ram": "3", "gpu": "1"},
 		DependsOn: []string{"a", "b:dead",
 			"c:ended"}, OnDependencyFailure: ptr("hold"), Unique: ptr("k"), UniqueFor: ptr(time.Hour),
 		OnConflict: ptr("replace"),
-	}, defaults)
+	}, serviceDefaults)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +28,16 @@ func TestResolveGatesAndParents(t *testing.T) {
 		queue.CheckDemands(want) != nil {
 		t.Errorf("the demands are %v, want %v", j.Demands, want)
 	}
-	if want := []queue.Dependency{{ID: "a", Condition: queue.ParentCompleted}, {ID: "b", Condition: queue.ParentDead},
-		{ID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) ||
+	if want := []queue.Dependency{{ParentID: "a", Condition: queue.ParentCompleted},
+		{ParentID: "b", Condition: queue.ParentDead},
+		{ParentID: "c", Condition: queue.ParentEnded}}; !reflect.DeepEqual(j.DependsOn, want) ||
 		j.OnDependencyFailure != queue.DependencyFailureHold {
 		t.Errorf("the dependencies are %v, on failure %v", j.DependsOn, j.OnDependencyFailure)
 	}
 	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplace {
 		t.Errorf("got queue %q, key %q for %v, conflict %v", j.Queue, j.Unique, j.UniqueFor, j.OnConflict)
 	}
-	s := queue.SpecOf(&j)
+	s := queue.SpecOfJob(&j)
 	if *s.Queue != "gpu" || *s.Lock != "db:2" || *s.RateLimit != "@api=10/h" ||
 		!reflect.DeepEqual(s.Resources, map[string]string{"ram": "3", "gpu": "1"}) {
 		t.Errorf("SpecOf returned the fields %v", s.GivenFields())
@@ -45,7 +46,7 @@ func TestResolveGatesAndParents(t *testing.T) {
 
 // A rate limits the starts of jobs that share its key, so a rate without a key is rejected. The message shows
 // how to write a rate.
-func TestRateNeedsKey(t *testing.T) {
+func TestRateLimitNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"1/s":  `the rate "1/s" has no key; write it like api=1/s`,
 		"10/m": `the rate "10/m" has no key; write it like api=10/m`,
@@ -55,13 +56,13 @@ func TestRateNeedsKey(t *testing.T) {
 		"0/s":  `"0/s" is not a rate; write KEY=N/PERIOD`,
 		"=1/s": `"" is not a valid key`,
 	} {
-		_, err := queue.Resolve(&queue.Spec{Command: ptr("true"), RateLimit: &text}, defaults)
+		_, err := queue.ResolveSpec(&queue.Spec{Command: ptr("true"), RateLimit: &text}, serviceDefaults)
 		if e, ok := errors.AsType[*queue.Error](err); !ok || e.Field != "rate_limit" || !strings.HasPrefix(e.Message, want) {
 			t.Errorf("rate_limit %q: got %v, want %s", text, err, want)
 		}
 	}
 	var s queue.Spec
-	if err := s.Decode([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil ||
+	if err := s.DecodeJSON([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil ||
 		!strings.Contains(err.Error(), "must be text") {
 		t.Errorf("rate_limit 10: got error %v, want an error", err)
 	}

@@ -3,12 +3,12 @@ package queue
 // Dependency says that a job, the dependant, waits for another job, the parent. Condition says how the parent
 // must end.
 type Dependency struct {
-	ID     string `json:"-"`   // id that the user gave; used until the store has found the job
-	JobSeq int64  `json:"job"` // number of the job
-	// DraftNumber identifies the parent instead of JobSeq if the parent is a new job in the same request. It is
+	ParentID  string `json:"-"`   // id that the user gave; used until the store has found the job
+	ParentSeq int64  `json:"job"` // number of the job
+	// ParentDraftNumber identifies the parent instead of JobSeq if the parent is a new job in the same request. It is
 	// the number of the parent in the request, from 1; 0 means that JobSeq is set.
-	DraftNumber int                 `json:"draft,omitempty"`
-	Condition   DependencyCondition `json:"how"`
+	ParentDraftNumber int                 `json:"draft,omitempty"`
+	Condition         DependencyCondition `json:"how"`
 }
 
 // MaxDependencies is the maximum number of dependencies of one job, and of all jobs in a request together.
@@ -26,7 +26,7 @@ const (
 
 // SatisfiedBy reports whether a parent in state s satisfies the condition. s is 0 if the parent was removed.
 func (e DependencyCondition) SatisfiedBy(s State) bool {
-	return e == ParentCompleted && s == Completed || e == ParentDead && s == Dead || e == ParentEnded && s.Ended()
+	return e == ParentCompleted && s == Completed || e == ParentDead && s == Dead || e == ParentEnded && s.HasEnded()
 }
 
 // OnDependencyFailure says what happens to a job if a parent does not end as required.

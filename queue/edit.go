@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// SpecOf returns a spec that requests the same job as j. The spec sets every field that affects how the job
+// SpecOfJob returns a spec that requests the same job as j. The spec sets every field that affects how the job
 // runs. So a new job from this spec does not depend on the current defaults.
-func SpecOf(j *Job) *Spec {
+func SpecOfJob(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: NonZeroPtr(j.Unique), UniqueFor: NonZeroPtr(j.UniqueFor), Lock: FormatDemand(j, GateLock),
-		RateLimit: FormatDemand(j, GateRate), NodeSelector: FormatDemand(j, GateNode),
-		Resources:  valuesByName(formatDemands(j, GateResource)),
+		ID: &j.ID, Unique: NonZeroPtr(j.Unique), UniqueFor: NonZeroPtr(j.UniqueFor), Lock: FirstDemandText(j, GateLock),
+		RateLimit: FirstDemandText(j, GateRate), NodeSelector: FirstDemandText(j, GateNode),
+		Resources:  valuesByName(demandTexts(j, GateResource)),
 		Priority:   &j.Priority,
 		MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes,
 		IdleTimeout: NonZeroPtr(j.IdleTimeout), StdinFile: NonZeroPtr(j.StdinFile), OnLost: &onLost,
-		OutputLimit:   &j.OutputLimit,
-		BackoffJitter: j.Backoff.Jitter, BackoffBase: NonZeroPtr(j.Backoff.Base), BackoffMax: NonZeroPtr(j.Backoff.Max),
+		OutputLimit:   &j.OutputLimitBytes,
+		BackoffJitter: j.Backoff.Jitter, BackoffBase: NonZeroPtr(j.Backoff.BaseSeconds),
+		BackoffMax:      NonZeroPtr(j.Backoff.MaxDelay),
 		BackoffStrategy: NonZeroPtr(string(j.Backoff.Strategy)), Cwd: NonZeroPtr(j.Cwd), Stdin: NonZeroPtr(j.Stdin),
 		ExpiresAt: NonZeroPtr(j.ExpiresAt), AllowBackground: NonZeroPtr(j.AllowBackground), Memory: NonZeroPtr(j.Memory),
 		CPUs: NonZeroPtr(j.CPUs), Tasks: NonZeroPtr(j.Tasks), Nice: NonZeroPtr(j.Nice), NoFile: NonZeroPtr(j.NoFile),
@@ -41,9 +42,9 @@ func SpecOf(j *Job) *Spec {
 	} else {
 		s.Argv = j.Argv
 	}
-	s.Env, s.EnvSecret = valuesByName(j.Env), valuesByName(j.Secrets)
-	if j.AsUID != nil {
-		s.User = &j.User
+	s.Env, s.EnvSecret = valuesByName(j.Env), valuesByName(j.SecretReferences)
+	if j.RunAsUID != nil {
+		s.User = &j.RunAsUser
 	}
 	if len(j.Labels) > 0 {
 		s.Labels = maps.Clone(j.Labels)
@@ -80,56 +81,56 @@ func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 		return f.setJSON(s, value)
 	}
 	merged := map[string]string{}
-	maps.Copy(merged, f.memberOf(s).Interface().(map[string]string))
+	maps.Copy(merged, f.specMember(s).Interface().(map[string]string))
 	err := EachMember(value, func(key string, v json.RawMessage) (err error) {
 		delete(merged, key)
 		if string(v) != "null" {
-			merged[key], err = f.readText(v)
+			merged[key], err = f.decodeText(v)
 		}
 		return err
 	})
 	if err != nil {
-		return Invalid(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
+		return InvalidField(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
-	f.memberOf(s).Set(reflect.ValueOf(merged))
+	f.specMember(s).Set(reflect.ValueOf(merged))
 	return nil
 }
 
-// excludedFields lists, for each field, the fields that cannot be set together with it. Setting the field
+// exclusiveFields lists, for each field, the fields that cannot be set together with it. Setting the field
 // clears them.
-var excludedFields = map[string][]string{
+var exclusiveFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
 	"delay": {"run_at"},
 }
 
-// clearExcludedFields clears the fields that cannot be set together with the field called name. It keeps
+// clearExclusiveFields clears the fields that cannot be set together with the field called name. It keeps
 // fields for which isGiven returns true.
-func (s *Spec) clearExcludedFields(name string, isGiven func(name string) bool) {
-	for _, other := range excludedFields[name] {
+func (s *Spec) clearExclusiveFields(fieldName string, isGiven func(name string) bool) {
+	for _, other := range exclusiveFields[fieldName] {
 		if !isGiven(other) {
-			fieldsByName()[other].memberOf(s).SetZero()
+			fieldsByName()[other].specMember(s).SetZero()
 		}
 	}
 }
 
 // Override copies the fields that flags sets to s, and adds the entries of maps. It clears each field of s
 // that cannot be combined with a copied field.
-func (s *Spec) Override(flags *Spec) {
-	isGiven := func(name string) bool { return !fieldsByName()[name].memberOf(flags).IsNil() }
-	for _, f := range fields() {
+func (s *Spec) Override(overrides *Spec) {
+	isGiven := func(name string) bool { return !fieldsByName()[name].specMember(overrides).IsNil() }
+	for _, f := range specFields() {
 		if !isGiven(f.Name) {
 			continue
 		}
-		s.clearExcludedFields(f.Name, isGiven)
-		value := f.memberOf(flags)
+		s.clearExclusiveFields(f.Name, isGiven)
+		value := f.specMember(overrides)
 		if added, isMap := value.Interface().(map[string]string); isMap {
 			merged := map[string]string{}
-			maps.Copy(merged, f.memberOf(s).Interface().(map[string]string))
+			maps.Copy(merged, f.specMember(s).Interface().(map[string]string))
 			maps.Copy(merged, added)
 			value = reflect.ValueOf(merged)
 		}
-		f.memberOf(s).Set(value)
+		f.specMember(s).Set(value)
 	}
 }
 
@@ -137,42 +138,42 @@ func (s *Spec) Override(flags *Spec) {
 // restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
 // caller does that. If Edit returns an error, the job is unchanged.
 func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
-	patch, err := readPatch(patchJSON)
+	patch, err := parsePatch(patchJSON)
 	if err != nil {
 		return err
 	}
-	s := SpecOf(j)
+	s := SpecOfJob(j)
 	s.ID = nil
 	isPatched := func(name string) bool { return patch[name] != nil }
 	for name, value := range patch {
 		f := fieldsByName()[name]
-		if isNull(value) || f.Kind != KindMap {
-			f.memberOf(s).SetZero()
+		if isJSONNull(value) || f.Kind != KindMap {
+			f.specMember(s).SetZero()
 		}
-		if !isNull(value) {
-			s.clearExcludedFields(name, isPatched)
+		if !isJSONNull(value) {
+			s.clearExclusiveFields(name, isPatched)
 		}
 	}
-	if isNull(patch["delay"]) {
+	if isJSONNull(patch["delay"]) {
 		s.RunAt = nil // a stored job has run_at and no delay, so null for delay clears run_at
 	}
 	if err := s.setMembers(patchJSON, nil, (*Field).mergeJSON); err != nil {
 		return err
 	}
-	edited, err := Resolve(s, d)
+	edited, err := ResolveSpec(s, d)
 	if err != nil {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
+		return InvalidField("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
 			j.Attempts)
 	}
 	depends := isPatched(JointEditFields.RequiredField)
 	if isPatched(JointEditFields.Field) && !depends {
-		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both",
+		return InvalidField(JointEditFields.Field, "can only be changed together with field %s; set both",
 			JointEditFields.RequiredField)
 	}
-	edited.User, edited.AsUID = j.User, j.AsUID
+	edited.RunAsUser, edited.RunAsUID = j.RunAsUser, j.RunAsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
 		edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.HookEvents = edited.Unique, edited.UniqueFor,
@@ -193,7 +194,7 @@ func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.R
 		j.RunAt = edited.RunAt
 	}
 	j.Delay = edited.Delay
-	if (isNull(patch["run_at"]) || isNull(patch["delay"])) && edited.RunAt == 0 && edited.Delay == 0 {
+	if (isJSONNull(patch["run_at"]) || isJSONNull(patch["delay"])) && edited.RunAt == 0 && edited.Delay == 0 {
 		j.Delay = time.Nanosecond // the patch cleared the time, so the job is due now
 	}
 	if patchedSpec.Delay != nil && *patchedSpec.Delay == 0 {
@@ -207,26 +208,26 @@ const UneditableField = "id"
 // JointEditFields says that an edit which contains Field must also contain RequiredField.
 var JointEditFields = struct{ Field, RequiredField string }{"on_dependency_failure", "depends_on"}
 
-// isNull reports whether a field has the value null in a patch. value is nil if the patch does not contain the
+// isJSONNull reports whether a field has the value null in a patch. value is nil if the patch does not contain the
 // field.
-func isNull(value json.RawMessage) bool { return string(value) == "null" }
+func isJSONNull(value json.RawMessage) bool { return string(value) == "null" }
 
-// readPatch returns the values of a merge patch by field. It does not check the values.
-func readPatch(patchJSON json.RawMessage) (map[string]json.RawMessage, error) {
+// parsePatch returns the values of a merge patch by field. It does not check the values.
+func parsePatch(patchJSON json.RawMessage) (map[string]json.RawMessage, error) {
 	patch := map[string]json.RawMessage{}
 	err := EachMember(patchJSON, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:
-			return CheckField(name)
+			return CheckFieldName(name)
 		case f.Name == UneditableField:
-			return Invalid(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
+			return InvalidField(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
 		}
 		patch[f.Name] = value
 		return nil
 	})
 	if err == nil && len(patch) == 0 {
-		err = Invalid("set", "no changes given; give at least one field of the job")
+		err = InvalidField("set", "no changes given; give at least one field of the job")
 	}
 	return patch, err
 }

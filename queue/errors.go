@@ -7,35 +7,35 @@ import (
 	"unicode/utf8"
 )
 
-// Code is a kind of failure on which a caller can act. In the protocol it is the member data.code. Package
+// ErrorCode is a kind of failure on which a caller can act. In the protocol it is the member data.code. Package
 // control defines the number and the exit status of each code.
-type Code string
+type ErrorCode string
 
 // These are the codes in the error table of the protocol.
 const (
-	CodeInvalid        Code = "invalid"
-	CodeInvalidRequest Code = "invalid_request"
-	CodeParse          Code = "parse"
-	CodeTooLarge       Code = "too_large"
-	CodeUnsupported    Code = "unsupported"
-	CodeNotFound       Code = "not_found"
-	CodeExists         Code = "exists"
-	CodeWrongState     Code = "wrong_state"
-	CodeDenied         Code = "denied"
-	CodeQueueFull      Code = "full"
-	CodeNoSpace        Code = "no_space"
-	CodeUnavailable    Code = "unavailable"
-	CodeOutcomeUnknown Code = "outcome_unknown"
-	CodeInternal       Code = "internal"
+	CodeInvalid        ErrorCode = "invalid"
+	CodeInvalidRequest ErrorCode = "invalid_request"
+	CodeParse          ErrorCode = "parse"
+	CodeTooLarge       ErrorCode = "too_large"
+	CodeUnsupported    ErrorCode = "unsupported"
+	CodeNotFound       ErrorCode = "not_found"
+	CodeExists         ErrorCode = "exists"
+	CodeWrongState     ErrorCode = "wrong_state"
+	CodeDenied         ErrorCode = "denied"
+	CodeQueueFull      ErrorCode = "full"
+	CodeNoSpace        ErrorCode = "no_space"
+	CodeUnavailable    ErrorCode = "unavailable"
+	CodeOutcomeUnknown ErrorCode = "outcome_unknown"
+	CodeInternal       ErrorCode = "internal"
 )
 
 // Error is a failure with a code. errors.Is compares only the codes of two Errors, so a client can compare an
 // error of the service with a variable such as ErrInvalid.
 type Error struct {
-	Code    Code
-	Field   string // field that the error is about; "" if none
-	Index   int    // number of the job in a batch, from 1; 0 if none
-	Message string // text for users, with a next step if possible
+	Code       ErrorCode
+	Field      string // field that the error is about; "" if none
+	BatchIndex int    // number of the job in a batch, from 1; 0 if none
+	Message    string // text for users, with a next step if possible
 }
 
 // Error returns the message, preceded by the number of the job and the field, if set.
@@ -44,17 +44,17 @@ func (e *Error) Error() string {
 	if e.Field != "" {
 		s = e.Field + ": " + s
 	}
-	if e.Index > 0 {
-		s = fmt.Sprintf("entry %d: %s", e.Index, s)
+	if e.BatchIndex > 0 {
+		s = fmt.Sprintf("entry %d: %s", e.BatchIndex, s)
 	}
 	return s
 }
 
-// WithIndex returns a copy of the error for a job in a batch. index is the number of the job in the batch, from
+// WithBatchIndex returns a copy of the error for a job in a batch. index is the number of the job in the batch, from
 // 1.
-func (e *Error) WithIndex(index int) *Error {
+func (e *Error) WithBatchIndex(batchIndex int) *Error {
 	indexed := *e
-	indexed.Index = index
+	indexed.BatchIndex = batchIndex
 	return &indexed
 }
 
@@ -83,40 +83,40 @@ var (
 )
 
 // Errorf returns an Error with the code.
-func Errorf(code Code, format string, args ...any) *Error {
+func Errorf(code ErrorCode, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid returns an Error of CodeInvalid about a field. It shortens the name of the field if that is long.
-func Invalid(field, format string, args ...any) *Error {
-	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
+// InvalidField returns an Error of CodeInvalid about a field. It shortens the name of the field if that is long.
+func InvalidField(field, format string, args ...any) *Error {
+	return &Error{Code: CodeInvalid, Field: ClipForMessage(field), Message: fmt.Sprintf(format, args...)}
 }
 
-// maxClipBytes is the maximum length, in bytes of JSON, of a value that an error message repeats.
-const maxClipBytes = 80
+// maxClippedBytes is the maximum length, in bytes of JSON, of a value that an error message repeats.
+const maxClippedBytes = 80
 
-// Clip shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
+// ClipForMessage shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
 // after a whole character and ends with an ellipsis.
-func Clip(s string) string { return ClipJSON(s, maxClipBytes) }
+func ClipForMessage(s string) string { return ClipJSON(s, maxClippedBytes) }
 
 // ClipJSON shortens a text that takes more than limit bytes in JSON, without the quotes. It cuts after a whole
 // character and appends an ellipsis, which is not counted.
-func ClipJSON(s string, limit int) string {
-	if 6*len(s) <= limit { // JSON needs at most six bytes for one byte
+func ClipJSON(s string, maxBytes int) string {
+	if 6*len(s) <= maxBytes { // JSON needs at most six bytes for one byte
 		return s
 	}
 	total := 0
 	for i, r := range s {
-		total += jsonSize(s[i:], r)
-		if total > limit {
+		total += jsonEncodedBytes(s[i:], r)
+		if total > maxBytes {
 			return s[:i] + "…"
 		}
 	}
 	return s
 }
 
-// jsonSize returns how many bytes json.Marshal writes for r, the first character of text.
-func jsonSize(text string, r rune) int {
+// jsonEncodedBytes returns how many bytes json.Marshal writes for r, the first character of text.
+func jsonEncodedBytes(text string, r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
 		return 2
@@ -233,15 +233,15 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// NoJobError returns the error for an id that no job has. If the id is a word such as all or dead, the user
+// JobNotFoundError returns the error for an id that no job has. If the id is a word such as all or dead, the user
 // probably wanted to select several jobs, so the error suggests an option for that.
-func NoJobError(id string) error {
+func JobNotFoundError(id string) error {
 	const selectHint = "; to select several jobs, most commands take "
 	hint := ""
 	if id == "all" {
 		hint = selectHint + "--all instead of an id"
-	} else if state := StateForWord(id); state != "" {
+	} else if state := StateNameForWord(id); state != "" {
 		hint = selectHint + "--state " + state + " instead of an id"
 	}
-	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
+	return Errorf(CodeNotFound, "there is no job %q%s", ClipForMessage(id), hint)
 }

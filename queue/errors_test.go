@@ -10,8 +10,8 @@ import (
 )
 
 // errors.Is compares Errors only by their codes, even if an Error is wrapped or has the number of a job.
-func TestErrorsAreKnownByCode(t *testing.T) {
-	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").WithIndex(3))
+func TestErrorsAreComparedByCode(t *testing.T) {
+	err := fmt.Errorf("enqueue: %w", queue.InvalidField("cwd", "is %s", "odd").WithBatchIndex(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
 		t.Errorf("%v: does not match ErrInvalid, or matches another error", err)
 	}
@@ -21,7 +21,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 }
 
 // DidYouMean suggests a known word only if that word is close.
-func TestDidYouMean(t *testing.T) {
+func TestDidYouMeanSuggestsOnlyCloseWords(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",
 		"max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "",

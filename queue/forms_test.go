@@ -10,12 +10,12 @@ import (
 // textFormats returns the text formats of all job fields, and those of patterns and signals. The keys say
 // where each format is used.
 func textFormats() map[string]*TextFormat {
-	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
+	signal := &TextFormat{Pattern: SignalPattern(), CheckText: func(text string) error {
 		_, err := ParseSignal(text)
 		return err
 	}}
 	all := map[string]*TextFormat{"glob": GlobFormat, "signal": signal}
-	for name, c := range constraints() {
+	for name, c := range fieldConstraints() {
 		for part, form := range map[string]*TextFormat{"": c.TextFormat, " entries": c.EntryFormat, " names": c.NameFormat} {
 			if form != nil {
 				all[name+part] = form
@@ -27,7 +27,7 @@ func textFormats() map[string]*TextFormat {
 
 // A text format accepts a text exactly if its pattern in the JSON Schema matches the text, except where
 // patternIsTooWide.
-func TestFormatsAcceptWhatTheirPatternsMatch(t *testing.T) {
+func TestTextFormatsAcceptWhatPatternsMatch(t *testing.T) {
 	for name, form := range textFormats() {
 		t.Run(name, func(t *testing.T) {
 			pattern := regexp.MustCompile(form.Pattern)

@@ -9,23 +9,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a glob pattern: a *, or an element that matches one character, if matchesRune returns
+// globPiece is one element of a glob pattern: a *, or an element that matches one character, if matchesRune returns
 // true for the character. The test uses pieces for a simple implementation of globs to compare Glob with.
-type piece struct {
+type globPiece struct {
 	matchesAnyText bool
 	matchesRune    func(rune) bool
 }
 
-// piecesOf parses a pattern in a simple way. ok is false if the pattern is invalid.
-func piecesOf(pattern string) (pieces []piece, ok bool) {
+// parseGlob parses a pattern in a simple way. ok is false if the pattern is invalid.
+func parseGlob(pattern string) (pieces []globPiece, ok bool) {
 	rest := pattern
 	for rest != "" {
 		r, size := utf8.DecodeRuneInString(rest)
 		switch r {
 		case '*':
-			pieces = append(pieces, piece{matchesAnyText: true})
+			pieces = append(pieces, globPiece{matchesAnyText: true})
 		case '?':
-			pieces = append(pieces, piece{matchesRune: func(rune) bool { return true }})
+			pieces = append(pieces, globPiece{matchesRune: func(rune) bool { return true }})
 		case '[':
 			class, _, closed := strings.Cut(rest[1:], "]")
 			size = len(class) + 2
@@ -45,7 +45,7 @@ func piecesOf(pattern string) (pieces []piece, ok bool) {
 					runeRanges, set = append(runeRanges, [2]rune{set[0], set[0]}), set[1:]
 				}
 			}
-			pieces = append(pieces, piece{matchesRune: func(c rune) bool {
+			pieces = append(pieces, globPiece{matchesRune: func(c rune) bool {
 				inClass := false
 				for _, s := range runeRanges {
 					inClass = inClass || s[0] <= c && c <= s[1]
@@ -53,16 +53,16 @@ func piecesOf(pattern string) (pieces []piece, ok bool) {
 				return inClass != not
 			}})
 		default:
-			pieces = append(pieces, piece{matchesRune: func(c rune) bool { return c == r }})
+			pieces = append(pieces, globPiece{matchesRune: func(c rune) bool { return c == r }})
 		}
 		rest = rest[size:]
 	}
 	return pieces, true
 }
 
-// matches reports whether the pieces match the whole text. After each piece, it knows all positions in the
+// globMatches reports whether the pieces match the whole text. After each piece, it knows all positions in the
 // text at which the pieces up to this one can end.
-func matches(pieces []piece, text []rune) bool {
+func globMatches(pieces []globPiece, text []rune) bool {
 	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
 	reach[0] = true
 	for _, p := range pieces {
@@ -93,13 +93,13 @@ func FuzzGlob(f *testing.F) {
 		if len(text) > 1000 {
 			return
 		}
-		match, err := queue.Glob(pattern)
-		list, ok := piecesOf(pattern)
+		match, err := queue.CompileGlob(pattern)
+		list, ok := parseGlob(pattern)
 		if ok = ok && len(pattern) <= queue.MaxGlobBytes; ok != (err == nil) || err != nil &&
 			(!errors.Is(err, queue.ErrInvalid) || len(err.Error()) > 1024) {
 			t.Fatalf("%q: got %v, want a pattern: %t", pattern, err, ok)
 		}
-		if ok && match(text) != matches(list, []rune(text)) {
+		if ok && match(text) != globMatches(list, []rune(text)) {
 			t.Fatalf("%q matches %q: %t", pattern, text, match(text))
 		}
 	})

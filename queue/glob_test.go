@@ -7,7 +7,7 @@ import (
 )
 
 // A pattern must match the whole text, character by character.
-func TestGlob(t *testing.T) {
+func TestGlobMatchesWholeText(t *testing.T) {
 	for _, c := range []struct{ pattern, matches, rejects string }{
 		{"", "", "a"},
 		{"*", " a abc", ""},
@@ -32,7 +32,7 @@ func TestGlob(t *testing.T) {
 		{"a.b+c(", "a.b+c(", "aXb+c( abbc("},
 		{"[ä-ü]", "ö", "a"},
 	} {
-		match, err := Glob(c.pattern)
+		match, err := CompileGlob(c.pattern)
 		if err != nil {
 			t.Errorf("%q: %v", c.pattern, err)
 			continue
@@ -53,7 +53,7 @@ func TestGlob(t *testing.T) {
 // An invalid pattern, or one that is too long, is rejected with an error that names the field.
 func TestGlobRejectsInvalidPatterns(t *testing.T) {
 	long := strings.Repeat("a", MaxGlobBytes)
-	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
+	if match, err := CompileGlob(long); err != nil || !match(long) || match(long[1:]) {
 		t.Errorf("the longest pattern: %v", err)
 	}
 	for pattern, says := range map[string]string{
@@ -63,7 +63,7 @@ func TestGlobRejectsInvalidPatterns(t *testing.T) {
 		long + "a":                    "too long (257 bytes); the maximum is 256 bytes",
 		strings.Repeat("*a", 500_000): "too long (1000000 bytes)",
 	} {
-		_, err := Glob(pattern)
+		_, err := CompileGlob(pattern)
 		var e *Error
 		if !errors.As(err, &e) || e.Code != CodeInvalid || e.Field != "id_glob" || !strings.Contains(e.Message, says) ||
 			len(e.Message) > 200 {
@@ -72,7 +72,7 @@ func TestGlobRejectsInvalidPatterns(t *testing.T) {
 	}
 }
 
-// Glob does not backtrack. An implementation that backtracks would need years to match these patterns.
+// CompileGlob does not backtrack. An implementation that backtracks would need years to match these patterns.
 func TestGlobTimeIsBounded(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{
@@ -82,7 +82,7 @@ func TestGlobTimeIsBounded(t *testing.T) {
 		strings.Repeat("*?", MaxGlobBytes/2-1) + "*b",
 		strings.Repeat("*[!b]", MaxGlobBytes/5-1) + "*b",
 	} {
-		if match, err := Glob(pattern); err != nil || match(text) {
+		if match, err := CompileGlob(pattern); err != nil || match(text) {
 			t.Errorf("%.20q: it matches, or %v", pattern, err)
 		}
 	}

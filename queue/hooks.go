@@ -30,9 +30,9 @@ const (
 	MaxWaitingHookJobs = 10_000
 )
 
-// HookEventsOf returns the events that occur when a job enters a state. For Failed, this is always
+// HookEventsOfState returns the events that occur when a job enters a state. For Failed, this is always
 // HookFailed, so pass Failed only after an attempt has ended.
-func HookEventsOf(s State) HookEvents {
+func HookEventsOfState(s State) HookEvents {
 	switch s {
 	case Completed:
 		return HookCompleted | HookEnded
@@ -65,15 +65,15 @@ type HookCommands struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// CommandFor returns the command for one event, or "" if the event has no hook.
-func (c *HookCommands) CommandFor(event HookEvents) string {
+// CommandForEvent returns the command for one event, or "" if the event has no hook.
+func (c *HookCommands) CommandForEvent(event HookEvents) string {
 	return event.textForEvent(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }
 
-// CommandEvents returns the set of events that have a command.
-func (c *HookCommands) CommandEvents() (events HookEvents) {
+// EventsWithCommand returns the set of events that have a command.
+func (c *HookCommands) EventsWithCommand() (events HookEvents) {
 	for _, event := range AllHookEvents {
-		if c.CommandFor(event) != "" {
+		if c.CommandForEvent(event) != "" {
 			events |= event
 		}
 	}

@@ -59,31 +59,31 @@ type Execution struct {
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, sorted by name
-	// Secrets holds references to secrets in the form NAME=reference, sorted by name. It never contains a
+	// SecretReferences holds references to secrets in the form NAME=reference, sorted by name. It never contains a
 	// secret.
-	Secrets     []string      `json:"env_secret,omitempty"`
-	MaskSecrets bool          `json:"mask_secrets,omitempty"`
-	Cwd         string        `json:"cwd,omitempty"` // "" means the account's home directory
-	Umask       int           `json:"umask"`
-	Shell       string        `json:"shell,omitempty"` // set only with Command
-	Stdin       string        `json:"stdin,omitempty"`
-	StdinFile   string        `json:"stdin_file,omitempty"` // an absolute path
-	Timeout     time.Duration `json:"timeout,omitempty"`    // 0 means no limit
-	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
-	KillAfter   time.Duration `json:"kill_after"`
-	Backoff     Backoff       `json:"backoff,omitzero"` // set fields override the service's settings
+	SecretReferences []string      `json:"env_secret,omitempty"`
+	MaskSecrets      bool          `json:"mask_secrets,omitempty"`
+	Cwd              string        `json:"cwd,omitempty"` // "" means the account's home directory
+	Umask            int           `json:"umask"`
+	Shell            string        `json:"shell,omitempty"` // set only with Command
+	Stdin            string        `json:"stdin,omitempty"`
+	StdinFile        string        `json:"stdin_file,omitempty"` // an absolute path
+	Timeout          time.Duration `json:"timeout,omitempty"`    // 0 means no limit
+	IdleTimeout      time.Duration `json:"idle_timeout,omitempty"`
+	KillAfter        time.Duration `json:"kill_after"`
+	Backoff          Backoff       `json:"backoff,omitzero"` // set fields override the service's settings
 	SpecialExitCodes
-	OnLost          OnLost            `json:"on_lost"`
-	AllowBackground bool              `json:"allow_background,omitempty"`
-	Labels          map[string]string `json:"labels,omitempty"`
-	OutputLimit     int64             `json:"output_limit"` // bytes per output stream
+	OnLost           OnLost            `json:"on_lost"`
+	AllowBackground  bool              `json:"allow_background,omitempty"`
+	Labels           map[string]string `json:"labels,omitempty"`
+	OutputLimitBytes int64             `json:"output_limit"` // bytes per output stream
 	Limits
 	TTY bool `json:"tty,omitempty"`
 	HookCommands
-	User string `json:"user,omitempty"`
-	// AsUID is the uid of the account User, if the request named that account. If AsUID is nil, the setting
+	RunAsUser string `json:"user,omitempty"`
+	// RunAsUID is the uid of the account User, if the request named that account. If RunAsUID is nil, the setting
 	// run_as of the service decides which account the job runs as.
-	AsUID *int `json:"as_uid,omitempty"`
+	RunAsUID *int `json:"as_uid,omitempty"`
 }
 
 // SpecialExitCodes lists the exit codes that have a special meaning for a job.
@@ -133,11 +133,11 @@ type Job struct {
 	Schedule   string // schedule that created the job; "" if none did
 	// HookEvents contains the events for which HookCommands has a command, and the flags for hook jobs.
 	HookEvents HookEvents
-	// OwnRetention means that the job's queue had its own retention settings, instead of the general ones, when
+	// UsesQueueRetention means that the job's queue had its own retention settings, instead of the general ones, when
 	// the job ended.
-	OwnRetention bool  `json:"Kept"`
-	HookUID      int   // uid of the user whose job caused this hook; 0 for other jobs
-	OutputBytes  int64 // size of the job's outputs in bytes
+	UsesQueueRetention bool  `json:"Kept"`
+	HookUID            int   // uid of the user whose job caused this hook; 0 for other jobs
+	OutputBytes        int64 // size of the job's outputs in bytes
 	// InputRemoved says which parts of the job's input were removed after the job had ended. A job without its
 	// input cannot run again.
 	InputRemoved InputParts
@@ -158,42 +158,42 @@ type Job struct {
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none
 	WorkerID       string // worker that runs the job; "" while it is not running
-	// HeldUnits lists the units of resources that the leased job holds, in the format of FormatUnits.
+	// HeldUnits lists the units of resources that the leased job holds, in the format of AppendResourceUnits.
 	HeldUnits string
 	Progress  *Progress // last reported progress; nil if none; the Progress itself is never modified
 	PID       int       // process id of the running job
 	// PausedAt is when a user paused the running job; 0 means that it is not paused.
-	PausedAt Millis
+	PausedAt UnixMillis
 	PausedBy int // uid of the user who paused the job
 
 	Delay         time.Duration // for a draft: time from its insertion until it is due
-	CreatedAt     Millis
-	UpdatedAt     Millis
-	RunAt         Millis // when the job was first due
-	DueAt         Millis // when the job is due now; in state failed, the time of the retry
-	AgingSince    Millis // when ageing (gaining rank by waiting) started
-	ArrivalNumber int64  // number of jobs that were enqueued up to AgingSince, including this one
-	Rank          int64  // result of Order.Rank; set only in the result of a claim or of a list of leases
+	CreatedAt     UnixMillis
+	UpdatedAt     UnixMillis
+	RunAt         UnixMillis // when the job was first due
+	DueAt         UnixMillis // when the job is due now; in state failed, the time of the retry
+	AgingSince    UnixMillis // when ageing (gaining rank by waiting) started
+	ArrivalNumber int64      // number of jobs that were enqueued up to AgingSince, including this one
+	Rank          int64      // result of Order.Rank; set only in the result of a claim or of a list of leases
 	// StartPosition is the place of a claimed job in the order in which jobs start; it is zero for other jobs.
 	// Normally it consists of the job's own Rank and Seq. If fairness lets the job start before a better-ranked
 	// job of another user, it consists of the Rank and Seq of that job. Jobs with equal StartPosition start in
 	// the order in which they were claimed.
 	StartPosition StartPosition
-	ExpiresAt     Millis
-	StartedAt     Millis // start of the last attempt
-	EndedAt       Millis // when the job ended; 0 if it has not ended
+	ExpiresAt     UnixMillis
+	StartedAt     UnixMillis // start of the last attempt
+	EndedAt       UnixMillis // when the job ended; 0 if it has not ended
 }
 
 // StartPosition is a place in the order in which the claimed jobs of a queue start. Rank is compared first.
 type StartPosition struct{ Rank, Seq int64 }
 
-// Disowned reports whether the job has no account to run as: the uid of its user now belongs to another
+// IsDisowned reports whether the job has no account to run as: the uid of its user now belongs to another
 // account, and the job names no account.
-func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
+func (j *Job) IsDisowned() bool { return j.UID < 0 && j.RunAsUID == nil }
 
-// Fingerprint returns a hash of the job's user, queue, working directory and command or argv, to recognise jobs
+// CommandFingerprint returns a hash of the job's user, queue, working directory and command or argv, to recognise jobs
 // that run the same command. The hash is never 0 and does not change between versions of queuectl.
-func (j *Job) Fingerprint() uint64 {
+func (j *Job) CommandFingerprint() uint64 {
 	h := fnv.New64a()
 	for _, text := range append([]string{strconv.Itoa(j.UID), j.Queue, j.Cwd, j.Command}, j.Argv...) {
 		h.Write(append([]byte(text), 0xff)) // the separator 0xff does not occur in UTF-8
@@ -223,8 +223,8 @@ const (
 	InputStdin
 )
 
-// Fields returns the names of the job fields that contained the removed parts.
-func (p InputParts) Fields() (names []string) {
+// FieldNames returns the names of the job fields that contained the removed parts.
+func (p InputParts) FieldNames() (names []string) {
 	if p&InputEnv != 0 {
 		names = append(names, "env")
 	}
@@ -246,7 +246,7 @@ func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
 // QueueTime returns how long the job has waited to start: until it started or ended, or until now. The time
 // begins when the job could first run, or when it was last released or retried.
-func (j *Job) QueueTime(now Millis) time.Duration {
+func (j *Job) QueueTime(now UnixMillis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
 	if j.StartedAt >= from {
@@ -259,29 +259,29 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	Number       int   // number, from 1
-	Fence        int64 // number of the attempt's lease
-	Worker       string
-	Node         string
-	PID          int
-	StartedAt    Millis
-	EndedAt      Millis // 0 while the attempt runs
-	ExitCode     int64  // -1 means none
-	Signal       int    // signal that ended the attempt; 0 means none
-	Reason       Reason
-	Error        string
-	Counted      bool          // the attempt counts towards the job's MaxAttempts
-	CPUTime      time.Duration // user and system time of the ended processes
-	PeakRSSBytes int64         // bytes
-	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
-	Leftovers    int           // number of background processes that were ended
-	DroppedBytes int64         // bytes that were printed but not kept
-	// Output contains the output as records, which output.Decode reads. If the output is too large for the
-	// store, OutputRef names the file of the runner that contains it. At most one of both is set.
-	Output    []byte
-	OutputRef string
+	Number                  int   // number, from 1
+	Fence                   int64 // number of the attempt's lease
+	Worker                  string
+	Node                    string
+	PID                     int
+	StartedAt               UnixMillis
+	EndedAt                 UnixMillis // 0 while the attempt runs
+	ExitCode                int64      // -1 means none
+	Signal                  int        // signal that ended the attempt; 0 means none
+	Reason                  Reason
+	Error                   string
+	CountsTowardMaxAttempts bool          // the attempt counts towards the job's MaxAttempts
+	CPUTime                 time.Duration // user and system time of the ended processes
+	PeakRSSBytes            int64         // bytes
+	PeakTasks               int64         // highest number of concurrent processes and threads; 0 if unknown
+	LeftoverProcesses       int           // number of background processes that were ended
+	DroppedBytes            int64         // bytes that were printed but not kept
+	// Output contains the output as records, which output.DecodeJSON reads. If the output is too large for the
+	// store, OutputFileRef names the file of the runner that contains it. At most one of both is set.
+	Output        []byte
+	OutputFileRef string
 	// OutputBytes is the number of bytes of output that are kept. If the output was removed to free space,
-	// OutputBytes is OutputOverRetention or OutputOverQuota.
+	// OutputBytes is OutputRemovedByRetention or OutputRemovedByQuota.
 	OutputBytes int64
 	// Result is the attempt's result as JSON; nil means none. ResultError says why a result was not kept. If the
 	// output is removed to free space, the result is removed with it.
@@ -291,15 +291,15 @@ type Attempt struct {
 
 // Progress is the progress that an attempt has reported.
 type Progress struct {
-	Percent    int    `json:"percent"` // 0 to 100
-	Text       string `json:"text,omitempty"`
-	ReportedAt Millis `json:"at"`
+	Percent    int        `json:"percent"` // 0 to 100
+	Text       string     `json:"text,omitempty"`
+	ReportedAt UnixMillis `json:"at"`
 }
 
 // These values of Attempt.OutputBytes mean that the output was removed to free space.
 const (
-	OutputOverRetention = -1 // all outputs, or those of the queue, exceeded retention_output
-	OutputOverQuota     = -2 // the user's jobs exceeded max_bytes_per_user
+	OutputRemovedByRetention = -1 // all outputs, or those of the queue, exceeded retention_output
+	OutputRemovedByQuota     = -2 // the user's jobs exceeded max_bytes_per_user
 )
 
 // EventKind is the kind of an Event.
@@ -358,7 +358,7 @@ func EventKinds() []EventKind {
 // Event is one row of the stored list of events. Seq numbers the events without gaps.
 type Event struct {
 	Seq             int64
-	Time            Millis
+	Time            UnixMillis
 	Kind            EventKind
 	JobSeq          int64 // number of the job; 0 if the event concerns no job
 	JobID           string
@@ -369,20 +369,21 @@ type Event struct {
 
 // EventDetail holds the data of an event apart from its kind and its job.
 type EventDetail struct {
-	Attempt      int    `json:"attempt,omitempty"`
-	StartedAt    Millis `json:"started_at,omitempty"`
-	ExitCode     *int64 `json:"exit_code,omitempty"`
-	Signal       int    `json:"signal,omitempty"`
-	Reason       Reason `json:"reason,omitempty"`
-	HasOutput    bool   `json:"output,omitempty"`  // the attempt has printed something
-	Percent      *int   `json:"percent,omitempty"` // progress in percent
-	UID          *int   `json:"uid,omitempty"`     // user who caused the event
-	Setting      string `json:"key,omitempty"`     // name of the setting
-	Value        string `json:"value,omitempty"`
-	Verb         string `json:"verb,omitempty"`   // action that caused the event, if it does not follow from the kind
-	Target       string `json:"target,omitempty"` // object of the action, if it is not a job
-	ClientPID    int    `json:"pid,omitempty"`    // process id of the client that caused the event
-	Schedule     string `json:"schedule,omitempty"`
-	OccurrenceAt Millis `json:"instant,omitempty"` // planned time of the occurrence
-	Count        int    `json:"count,omitempty"`   // number of missed occurrences
+	AttemptNumber   int        `json:"attempt,omitempty"`
+	StartedAt       UnixMillis `json:"started_at,omitempty"`
+	ExitCode        *int64     `json:"exit_code,omitempty"`
+	Signal          int        `json:"signal,omitempty"`
+	Reason          Reason     `json:"reason,omitempty"`
+	HasOutput       bool       `json:"output,omitempty"`  // the attempt has printed something
+	ProgressPercent *int       `json:"percent,omitempty"` // progress in percent
+	CausedByUID     *int       `json:"uid,omitempty"`     // user who caused the event
+	SettingName     string     `json:"key,omitempty"`     // name of the setting
+	Value           string     `json:"value,omitempty"`
+	// action that caused the event, if it does not follow from the kind
+	Verb              string     `json:"verb,omitempty"`
+	ActionTarget      string     `json:"target,omitempty"` // object of the action, if it is not a job
+	ClientPID         int        `json:"pid,omitempty"`    // process id of the client that caused the event
+	ScheduleName      string     `json:"schedule,omitempty"`
+	OccurrenceAt      UnixMillis `json:"instant,omitempty"` // planned time of the occurrence
+	MissedOccurrences int        `json:"count,omitempty"`   // number of missed occurrences
 }

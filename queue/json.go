@@ -12,8 +12,8 @@ import (
 // maxNestingDepth is the maximum nesting depth of JSON input.
 const maxNestingDepth = 32
 
-// MaxMembers is the maximum number of members of a JSON object in the input.
-const MaxMembers = 16_384
+// MaxObjectMembers is the maximum number of members of a JSON object in the input.
+const MaxObjectMembers = 16_384
 
 // CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The
 // error is an *Error of CodeParse that says where the fault is. Call CheckJSON before EachMember, EachElement
@@ -30,7 +30,7 @@ func CheckJSON(line []byte) error {
 	for i := 0; i < len(line); i++ {
 		switch line[i] {
 		case '"':
-			end := skipString(line, i)
+			end := skipJSONString(line, i)
 			if end-i > longStringBytes && end < len(line) && isPlainJSONText(line[i+1:end]) {
 				shortenedLine = append(shortenedLine, line[from:i+1]...)
 				from = end
@@ -75,7 +75,7 @@ func isPlainJSONText(text []byte) bool {
 		case c < ' ':
 			return false
 		case c == '\\':
-			if i++; escapeChars[text[i]] == 0 {
+			if i++; escapedCharByLetter[text[i]] == 0 {
 				return false
 			}
 		}
@@ -84,34 +84,34 @@ func isPlainJSONText(text []byte) bool {
 }
 
 // EachMember passes the members of a JSON object, in order, to visit. CheckJSON must have accepted data.
-// EachMember returns an error if data is not an object, has more than MaxMembers members, or contains a name
+// EachMember returns an error if data is not an object, has more than MaxObjectMembers members, or contains a name
 // twice. It takes linear time.
 func EachMember(data []byte, visit func(name string, value json.RawMessage) error) error {
-	i := skipSpace(data, 0)
+	i := skipJSONSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return Errorf(CodeInvalid, "must be a JSON object")
 	}
 	seen := map[string]bool{}
-	for i = skipSpace(data, i+1); data[i] != '}'; {
-		end := skipValue(data, i)
+	for i = skipJSONSpace(data, i+1); data[i] != '}'; {
+		end := skipJSONValue(data, i)
 		name, err := DecodeJSONString(data[i:end])
 		if err != nil {
 			return err
 		}
 		if seen[name] {
-			return Invalid(name, "the member is given twice; give it once")
+			return InvalidField(name, "the member is given twice; give it once")
 		}
-		if len(seen) == MaxMembers {
-			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxMembers)
+		if len(seen) == MaxObjectMembers {
+			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxObjectMembers)
 		}
 		seen[name] = true
-		i = skipSpace(data, skipSpace(data, end)+1) // skip the colon
-		end = skipValue(data, i)
+		i = skipJSONSpace(data, skipJSONSpace(data, end)+1) // skip the colon
+		end = skipJSONValue(data, i)
 		if err := visit(name, json.RawMessage(data[i:end])); err != nil {
 			return err
 		}
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
+		if i = skipJSONSpace(data, end); data[i] == ',' {
+			i = skipJSONSpace(data, i+1)
 		}
 	}
 	return nil
@@ -120,37 +120,37 @@ func EachMember(data []byte, visit func(name string, value json.RawMessage) erro
 // EachElement passes the elements of a JSON array, in order, to visit. CheckJSON must have accepted data.
 // EachElement returns an error if data is not an array.
 func EachElement(data []byte, visit func(value json.RawMessage) error) error {
-	i := skipSpace(data, 0)
+	i := skipJSONSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
 		return Errorf(CodeInvalid, "must be a JSON array")
 	}
-	for i = skipSpace(data, i+1); data[i] != ']'; {
-		end := skipValue(data, i)
+	for i = skipJSONSpace(data, i+1); data[i] != ']'; {
+		end := skipJSONValue(data, i)
 		if err := visit(json.RawMessage(data[i:end])); err != nil {
 			return err
 		}
-		if i = skipSpace(data, end); data[i] == ',' {
-			i = skipSpace(data, i+1)
+		if i = skipJSONSpace(data, end); data[i] == ',' {
+			i = skipJSONSpace(data, i+1)
 		}
 	}
 	return nil
 }
 
-// skipSpace returns the index of the first character from i on that is not white space.
-func skipSpace(data []byte, i int) int {
+// skipJSONSpace returns the index of the first character from i on that is not white space.
+func skipJSONSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
 		i++
 	}
 	return i
 }
 
-// skipValue returns the index after the JSON value that begins at i. The value must be valid.
-func skipValue(data []byte, i int) int {
+// skipJSONValue returns the index after the JSON value that begins at i. The value must be valid.
+func skipJSONValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = skipString(data, i)
+			i = skipJSONString(data, i)
 			if depth == 0 {
 				return i + 1
 			}
@@ -172,9 +172,9 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the index of the closing quote of the JSON string that begins at i. It returns len(data)
+// skipJSONString returns the index of the closing quote of the JSON string that begins at i. It returns len(data)
 // if the string has no closing quote.
-func skipString(data []byte, i int) int {
+func skipJSONString(data []byte, i int) int {
 	for from := i + 1; ; {
 		length := bytes.IndexByte(data[from:], '"')
 		if length < 0 {
@@ -197,7 +197,7 @@ func skipString(data []byte, i int) int {
 // newlines.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
-		return unmarshalText(raw)
+		return unmarshalJSONString(raw)
 	}
 	rest := raw[1 : len(raw)-1]
 	at := bytes.IndexByte(rest, '\\')
@@ -206,9 +206,9 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	}
 	text := make([]byte, 0, len(rest))
 	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
-		c := escapeChars[rest[at+1]]
+		c := escapedCharByLetter[rest[at+1]]
 		if c == 0 { // not a one-letter escape
-			return unmarshalText(raw)
+			return unmarshalJSONString(raw)
 		}
 		text = append(append(text, rest[:at]...), c)
 		rest = rest[at+2:]
@@ -216,8 +216,8 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	return string(append(text, rest...)), nil
 }
 
-// unmarshalText returns the text of a JSON string, decoded by package json.
-func unmarshalText(raw json.RawMessage) (s string, err error) {
+// unmarshalJSONString returns the text of a JSON string, decoded by package json.
+func unmarshalJSONString(raw json.RawMessage) (s string, err error) {
 	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
 	}
@@ -256,12 +256,13 @@ func escapedCodeUnit(raw []byte) rune {
 	return rune(n)
 }
 
-// escapeChars maps the letter of a one-letter escape (RFC 8259, section 7) to its character. For all other
+// escapedCharByLetter maps the letter of a one-letter escape (RFC 8259, section 7) to its character. For all other
 // letters it contains 0.
-var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
+var escapedCharByLetter = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b',
+	'f': '\f'}
 
-// escapeLetters maps characters to the letters of their escapes. It omits the slash, which need not be escaped.
-var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
+// letterByEscapedChar maps characters to the letters of their escapes. It omits the slash, which need not be escaped.
+var letterByEscapedChar = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
 // AppendJSONString appends a text as a JSON string. The text must be UTF-8.
 func AppendJSONString(dst []byte, s string) []byte {
@@ -274,7 +275,7 @@ func AppendJSONString(dst []byte, s string) []byte {
 		}
 		dst = append(dst, s[from:i]...)
 		from = i + 1
-		if letter := escapeLetters[c]; letter != 0 {
+		if letter := letterByEscapedChar[c]; letter != 0 {
 			dst = append(dst, '\\', letter)
 		} else {
 			dst = fmt.Appendf(dst, `\u%04x`, c)

@@ -14,9 +14,9 @@ const (
 
 // Enforcement describes how one limit of jobs is enforced on the machine that runs the jobs.
 type Enforcement struct {
-	Limit     string // name of the job field with the limit
-	Extent    EnforcementExtent
-	Mechanism string // mechanism that enforces the limit, or why none does
+	LimitField string // name of the job field with the limit
+	Extent     EnforcementExtent
+	Mechanism  string // mechanism that enforces the limit, or why none does
 }
 
 // jobLimits lists the fields that limit a job. The function has reports whether a job has that limit.
@@ -36,9 +36,9 @@ var jobLimits = []struct {
 // limits, it says that they are not enforced.
 func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) {
 	for _, l := range jobLimits {
-		e := Enforcement{Limit: l.name,
+		e := Enforcement{LimitField: l.name,
 			Mechanism: "the runners, which supervise jobs, have not reported that they can enforce it"}
-		if i := slices.IndexFunc(knownEnforcements, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
+		if i := slices.IndexFunc(knownEnforcements, func(e Enforcement) bool { return e.LimitField == l.name }); i >= 0 {
 			e = knownEnforcements[i]
 		}
 		enforcements = append(enforcements, e)
@@ -46,16 +46,16 @@ func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) 
 	return enforcements
 }
 
-// HasAnyLimit reports whether at least one of the jobs has a limit.
-func HasAnyLimit(jobs []Job) bool {
+// AnyJobHasLimit reports whether at least one of the jobs has a limit.
+func AnyJobHasLimit(jobs []Job) bool {
 	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Limits != Limits{} })
 }
 
-// UnenforcedLimit is a limit that is not fully enforced. JobIndex is the index of the first job in a list with
+// UnenforcedLimit is a limit that is not fully enforced. FirstJobIndex is the index of the first job in a list with
 // this limit.
 type UnenforcedLimit struct {
 	Enforcement
-	JobIndex int
+	FirstJobIndex int
 }
 
 // UnenforcedLimits returns the limits that some of the jobs have and that are not fully enforced, in the order

@@ -7,7 +7,7 @@ import (
 
 // Durations and sizes are decimal numbers with a unit. Other notations, such as hexadecimal, are rejected,
 // although strconv accepts them.
-func TestNumbersAreDecimal(t *testing.T) {
+func TestDurationsAndSizesAreDecimal(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, ".5h": 30 * time.Minute, "5.": 5 * time.Second,
 		"1e3": 1000 * time.Second, "1h30m": 90 * time.Minute, "007s": 7 * time.Second,
@@ -33,7 +33,7 @@ func TestNumbersAreDecimal(t *testing.T) {
 
 // A time must be strict RFC 3339: hours have two digits, and a fraction begins with a point. Other forms are
 // rejected, although time.Parse accepts them.
-func TestInstantsAreStrict(t *testing.T) {
+func TestTimesMustBeStrictRFC3339(t *testing.T) {
 	for text, want := range map[string]bool{
 		"2026-03-01T15:04:05Z": true, "2026-03-01T15:04:05.123456789+01:00": true,
 		"2026-03-01T5:04:05Z": false, "2026-03-01T15:04:05,5Z": false, "2026-03-01T15:04:05+24:00": false,

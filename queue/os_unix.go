@@ -13,8 +13,8 @@ import (
 // maxExitCode is the highest possible exit code of a process.
 const maxExitCode = 255
 
-// SameVariable reports whether two names denote the same environment variable.
-func SameVariable(a, b string) bool { return a == b }
+// SameVariableName reports whether two names denote the same environment variable.
+func SameVariableName(a, b string) bool { return a == b }
 
 // unquotedChars contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const unquotedChars = "%+,-./:=@_"

@@ -96,7 +96,7 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 
 // CommandText quotes a word that ends with a newline so that bash reads it back. No way to quote such a word on
 // one line works in every POSIX shell.
-func TestCommandTextEndsInANewline(t *testing.T) {
+func TestCommandTextQuotesFinalNewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()
 	if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, want) {

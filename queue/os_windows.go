@@ -8,8 +8,8 @@ import (
 // maxExitCode is the highest possible exit code of a process.
 const maxExitCode = 1<<32 - 1
 
-// SameVariable reports whether two names denote the same environment variable.
-func SameVariable(a, b string) bool { return strings.EqualFold(a, b) }
+// SameVariableName reports whether two names denote the same environment variable.
+func SameVariableName(a, b string) bool { return strings.EqualFold(a, b) }
 
 // unquotedChars contains the characters, except letters and digits, that need no quoting in cmd.exe.
 const unquotedChars = `+,-./:=@_\~`

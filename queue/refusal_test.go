@@ -9,7 +9,7 @@ import (
 
 // The error for an invalid JSON value says what is wrong and what to use instead. It contains no error text of
 // Go's libraries. For a number beyond the range of its type, it says that the number is too large.
-func TestRefusedValuesSayWhatToDo(t *testing.T) {
+func TestInvalidJSONValueErrorsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
 		{"priority", `99999999999999999999`, "99999999999999999999 is too large; use a smaller number"},
@@ -45,7 +45,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 		var s Spec
 		err := s.UnmarshalJSON(raw)
 		if err == nil {
-			_, err = Resolve(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
+			_, err = ResolveSpec(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
 		}
 		if want := c.field + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("%s %s: got %v, want %s", c.field, c.value, err, want)
@@ -54,7 +54,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 }
 
 // An invalid value of a command-line flag causes the same error as the same value in JSON.
-func TestRefusedTextsSayWhatToDo(t *testing.T) {
+func TestInvalidFlagErrorsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
 		{"priority", "1.5", `priority: "1.5" is not a whole number; use digits only, for example 10`},
@@ -67,7 +67,7 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 		{"env", "x", `env: "x" is not NAME=value`},
 	} {
 		var s Spec
-		if err := s.SetText(c.field, c.value); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if err := s.SetFieldText(c.field, c.value); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s %q: got %v, want %s", c.field, c.value, err, c.want)
 		}
 	}
@@ -75,10 +75,10 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 
 // Some names that other tools use for a field are unknown here, such as cmd. The error suggests the field with
 // the same meaning, even if another field has a more similar name.
-func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
+func TestUnknownFieldErrorSuggestsSynonym(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec
-		err := s.Decode([]byte(`{"`+name+`":"x"}`), nil)
+		err := s.DecodeJSON([]byte(`{"`+name+`":"x"}`), nil)
 		if want := fmt.Sprintf("%s: unknown job field; did you mean %q?", name, want); err == nil || err.Error() != want {
 			t.Errorf("unknown field %s: got %v, want %s", name, err, want)
 		}
@@ -87,7 +87,7 @@ func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 
 // If a spec sets two fields that exclude each other, the error is about the first one, names the second one,
 // and says what to do.
-func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
+func TestExclusiveFieldErrorsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
 		`{"command":"cat","tty":true,"stdin":"x"}`: `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,
 		`{"command":"cat","tty":true,"stdin_file":"/x"}`: "tty: cannot be combined with field stdin_file; a " +
@@ -101,7 +101,7 @@ func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 		var s Spec
 		err := s.UnmarshalJSON([]byte(job))
 		if err == nil {
-			_, err = Resolve(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
+			_, err = ResolveSpec(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
 		}
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", job, err, want)

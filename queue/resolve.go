@@ -18,13 +18,13 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// Resolve checks a spec and returns the requested job as a draft, a job that is not stored yet. The error is an
+// ResolveSpec checks a spec and returns the requested job as a draft, a job that is not stored yet. The error is an
 // *Error of CodeInvalid. It lists all problems, up to maxListedErrors.
-func Resolve(s *Spec, d Defaults) (Job, error) {
+func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 	var problems errorList
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			problems.add(Invalid(field, format, args...))
+			problems.add(InvalidField(field, format, args...))
 		}
 	}
 	j := Job{
@@ -43,7 +43,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 		Execution: Execution{
 			Command:          ValueOr(s.Command, ""),
 			Argv:             s.Argv,
-			User:             ValueOr(s.User, ""),
+			RunAsUser:        ValueOr(s.User, ""),
 			Cwd:              ValueOr(s.Cwd, ""),
 			Umask:            ValueOr(s.Umask, 0o022),
 			Stdin:            ValueOr(s.Stdin, ""),
@@ -55,7 +55,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			OnLost:           OnLost(ValueOr(s.OnLost, string(d.OnLost))),
 			AllowBackground:  ValueOr(s.AllowBackground, false),
 			Labels:           s.Labels,
-			OutputLimit:      ValueOr(s.OutputLimit, d.OutputLimit),
+			OutputLimitBytes: ValueOr(s.OutputLimit, d.OutputLimit),
 			Limits: Limits{
 				Memory:          ValueOr(s.Memory, 0),
 				CPUs:            ValueOr(s.CPUs, 0),
@@ -69,23 +69,23 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			HookCommands: HookCommands{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
 				ValueOr(s.OnEnded, "")},
 			Backoff: Backoff{
-				Base:     ValueOr(s.BackoffBase, 0),
-				Strategy: BackoffStrategy(ValueOr(s.BackoffStrategy, "")),
-				Max:      ValueOr(s.BackoffMax, 0),
-				Jitter:   s.BackoffJitter,
+				BaseSeconds: ValueOr(s.BackoffBase, 0),
+				Strategy:    BackoffStrategy(ValueOr(s.BackoffStrategy, "")),
+				MaxDelay:    ValueOr(s.BackoffMax, 0),
+				Jitter:      s.BackoffJitter,
 			},
 		},
 	}
-	j.HookEvents = j.HookCommands.CommandEvents()
+	j.HookEvents = j.HookCommands.EventsWithCommand()
 
 	s.checkFields(check)
 	s.checkFieldRules(check)
 	resolveCommand(check, s, &j, d)
 	j.Env = resolveEnv(check, s)
-	j.Secrets = resolveSecrets(check, s)
+	j.SecretReferences = resolveSecrets(check, s)
 
 	checkLabels(check, s.Labels)
-	j.Demands = resolveDemands(s)
+	j.Demands = demandsOfSpec(s)
 	resolveDependencies(check, s, &j)
 	return j, problems.err()
 }
@@ -112,7 +112,7 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 	for name, value := range s.Env {
 		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
 		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
-			check(false, "env", pairTooLongMessage, Clip(name), size, MaxCommandBytes)
+			check(false, "env", pairTooLongMessage, ClipForMessage(name), size, MaxCommandBytes)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -130,35 +130,35 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 // queuectlVariables lists the environment variables that queuectl sets for every attempt.
 var queuectlVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER",
 	"QUEUECTL_SOCKET",
-	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieVariable}
+	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", AttemptCookieVariable}
 
-// Traceparent and Tracestate are the names of two environment variables of jobs. They contain the trace to
+// TraceparentVariable and Tracestate are the names of two environment variables of jobs. They contain the trace to
 // which a job belongs, in the format of the W3C Trace Context headers. The client copies them from its own
 // environment.
 const (
-	Traceparent = "TRACEPARENT"
-	Tracestate  = "TRACESTATE"
+	TraceparentVariable = "TRACEPARENT"
+	TracestateVariable  = "TRACESTATE"
 )
 
 // WithoutTrace returns the spec without its trace. Two requests that differ only in the trace request the same
 // job, so they are compared without it.
 func (s *Spec) WithoutTrace() *Spec {
-	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
+	if s.Env[TraceparentVariable] == "" && s.Env[TracestateVariable] == "" {
 		return s
 	}
 	other := *s
 	other.Env = maps.Clone(s.Env)
-	delete(other.Env, Traceparent)
-	if delete(other.Env, Tracestate); len(other.Env) == 0 {
+	delete(other.Env, TraceparentVariable)
+	if delete(other.Env, TracestateVariable); len(other.Env) == 0 {
 		other.Env = nil
 	}
 	return &other
 }
 
-// CookieVariable is the name of an environment variable that marks every process of an attempt. Its value
+// AttemptCookieVariable is the name of an environment variable that marks every process of an attempt. Its value
 // differs between attempts. The runner searches for the value to find processes that have left the attempt's
 // session.
-const CookieVariable = "QUEUECTL_COOKIE"
+const AttemptCookieVariable = "QUEUECTL_COOKIE"
 
 // pairTooLongMessage is the error message for a name and a value that together exceed a limit.
 const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
@@ -168,7 +168,8 @@ func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
 		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
-		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, Clip(k), size,
+		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, ClipForMessage(k),
+			size,
 			MaxLabelBytes)
 	}
 }
@@ -185,8 +186,8 @@ func ValidID(id string) bool {
 	return len(id) > 0 && len(id) <= 128
 }
 
-// isAbsolute reports whether path is an absolute path, in the form of Unix or of Windows.
-func isAbsolute(path string) bool {
+// isAbsolutePath reports whether path is an absolute path, in the form of Unix or of Windows.
+func isAbsolutePath(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c",
+var serviceDefaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c",
 	OnLost: queue.OnLostRetry, OutputLimit: 1 << 20}
 
 func ptr[T any](v T) *T { return &v }
 
 // A spec with only a command gets the default of every other field.
-func TestResolveCompletesWithTheDefaults(t *testing.T) {
-	j, err := queue.Resolve(&queue.Spec{Command: ptr("true")}, defaults)
+func TestResolveUsesDefaults(t *testing.T) {
+	j, err := queue.ResolveSpec(&queue.Spec{Command: ptr("true")}, serviceDefaults)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	want := fmt.Sprintf("%+v", queue.Job{
 		Queue: "default", State: queue.Pending, ExitCode: -1, Priority: 5, MaxAttempts: 4,
 		Execution: queue.Execution{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c",
-			KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimit: 1 << 20},
+			KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimitBytes: 1 << 20},
 	})
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -33,13 +33,14 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 }
 
 // Zero retries mean one attempt. The three ways to request four attempts are equivalent.
-func TestResolveAttempts(t *testing.T) {
+func TestResolveConvertsRetriesToAttempts(t *testing.T) {
 	for _, c := range []struct {
 		retries, attempts *int64
 		want              int
 	}{{nil, nil, 4}, {ptr[int64](0), nil, 1}, {ptr[int64](3), nil, 4}, {nil, ptr[int64](1), 1},
 		{ptr[int64](3), ptr[int64](4), 4}} {
-		j, err := queue.Resolve(&queue.Spec{Command: ptr("true"), MaxRetries: c.retries, MaxAttempts: c.attempts}, defaults)
+		j, err := queue.ResolveSpec(&queue.Spec{Command: ptr("true"), MaxRetries: c.retries, MaxAttempts: c.attempts},
+			serviceDefaults)
 		if err != nil || j.MaxAttempts != c.want {
 			t.Errorf("retries %v, attempts %v: got %d, %v, want %d", c.retries, c.attempts, j.MaxAttempts, err, c.want)
 		}
@@ -71,8 +72,8 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// fieldLimit describes the limit of a field. atLimit sets a value that Resolve must accept. beyondLimit sets
-// the next value, which Resolve must reject with an error that names the field.
+// fieldLimit describes the limit of a field. atLimit sets a value that ResolveSpec must accept. beyondLimit sets
+// the next value, which ResolveSpec must reject with an error that names the field.
 type fieldLimit struct {
 	name, field          string
 	atLimit, beyondLimit func(*queue.Spec)
@@ -161,22 +162,22 @@ func fieldLimits() []fieldLimit {
 
 // Every limit is exact: Resolve accepts a value at the limit, and rejects the next value with an error that
 // names the field.
-func TestResolveKeepsEveryLimit(t *testing.T) {
+func TestResolveRejectsValuesBeyondLimits(t *testing.T) {
 	for _, l := range fieldLimits() {
 		at, beyond := queue.Spec{Command: ptr("true")}, queue.Spec{Command: ptr("true")}
 		l.atLimit(&at)
 		l.beyondLimit(&beyond)
-		if _, err := queue.Resolve(&at, defaults); err != nil {
+		if _, err := queue.ResolveSpec(&at, serviceDefaults); err != nil {
 			t.Errorf("%s: at the limit: got error %v, want none", l.name, err)
 		}
-		checkRefused(t, l.name+" beyond the limit", &beyond, l.field)
+		checkSpecRefused(t, l.name+" beyond the limit", &beyond, l.field)
 	}
 }
 
-// checkRefused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
-func checkRefused(t *testing.T, caseName string, s *queue.Spec, field string) {
+// checkSpecRefused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
+func checkSpecRefused(t *testing.T, caseName string, s *queue.Spec, field string) {
 	t.Helper()
-	_, err := queue.Resolve(s, defaults)
+	_, err := queue.ResolveSpec(s, serviceDefaults)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field ||
 		!strings.HasPrefix(e.Error(), field+": ") {
@@ -185,7 +186,7 @@ func checkRefused(t *testing.T, caseName string, s *queue.Spec, field string) {
 }
 
 // A spec that no job can have is rejected with an error that names the field.
-func TestResolveRejectsWithFieldName(t *testing.T) {
+func TestResolveErrorNamesInvalidField(t *testing.T) {
 	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
 		return func(s *queue.Spec) { *at(s) = &text }
 	}
@@ -225,8 +226,8 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"env with a NUL", "env", func(s *queue.Spec) { s.Env = map[string]string{"A": "x\x00"} }},
 		{"env with a reserved name", "env", func(s *queue.Spec) { s.Env = map[string]string{"QUEUECTL_JOB_ID": "x"} }},
 		{"env with the name of the cookie", "env",
-			func(s *queue.Spec) { s.Env = map[string]string{queue.CookieVariable: "x"} }},
-		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = ptr(time.Second), ptr(queue.Millis(1)) }},
+			func(s *queue.Spec) { s.Env = map[string]string{queue.AttemptCookieVariable: "x"} }},
+		{"delay and run_at", "delay", func(s *queue.Spec) { s.Delay, s.RunAt = ptr(time.Second), ptr(queue.UnixMillis(1)) }},
 		{"retries and other attempts", "max_attempts",
 			func(s *queue.Spec) { s.MaxRetries, s.MaxAttempts = ptr[int64](3), ptr[int64](3) }},
 		{"unknown strategy", "backoff_strategy", func(s *queue.Spec) { s.BackoffStrategy = ptr("") }},
@@ -262,14 +263,14 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 	} {
 		s := queue.Spec{Command: ptr("true")}
 		c.set(&s)
-		checkRefused(t, c.what, &s, c.field)
+		checkSpecRefused(t, c.what, &s, c.field)
 	}
 }
 
 // The error of Resolve contains all problems of a spec.
 func TestResolveReportsAllProblems(t *testing.T) {
-	_, err := queue.Resolve(
-		&queue.Spec{Priority: ptr[int64](1 << 40), MaxRetries: ptr[int64](-1), Cwd: ptr("x")}, defaults)
+	_, err := queue.ResolveSpec(
+		&queue.Spec{Priority: ptr[int64](1 << 40), MaxRetries: ptr[int64](-1), Cwd: ptr("x")}, serviceDefaults)
 	for _, field := range []string{"command", "priority", "max_retries", "cwd"} {
 		if err == nil || !strings.Contains(err.Error(), field+": ") {
 			t.Errorf("got %v, want it to name %s", err, field)

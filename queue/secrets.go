@@ -28,18 +28,18 @@ func resolveSecrets(check fieldChecker, s *Spec) []string {
 	return references
 }
 
-// validReference reports whether a text is a valid reference to a secret: the path of a file, or a systemd
+// validSecretReference reports whether a text is a valid reference to a secret: the path of a file, or a systemd
 // credential of the runner.
-func validReference(text string) bool {
+func validSecretReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
-		return validCredential(name)
+		return validCredentialName(name)
 	}
-	return isAbsolute(text) && hasNoNUL(text)
+	return isAbsolutePath(text) && hasNoNUL(text)
 }
 
-// validCredential reports whether name is a valid name of a credential by the rules of systemd. The name cannot
+// validCredentialName reports whether name is a valid name of a credential by the rules of systemd. The name cannot
 // contain a path, so it cannot lead to a file in another directory.
-func validCredential(name string) bool {
+func validCredentialName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.' &&

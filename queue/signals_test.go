@@ -9,7 +9,7 @@ import (
 
 // Signals have the names and numbers of signal(7) for Linux on x86 and ARM. Real-time signals have the names
 // and numbers of glibc (kill -l).
-func TestSignalsHaveNames(t *testing.T) {
+func TestSignalNamesMatchLinux(t *testing.T) {
 	for n, want := range map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2",
 		13: "SIGPIPE", 15: "SIGTERM",

@@ -34,9 +34,9 @@ type Spec struct {
 	BackoffStrategy     *string           `field:"backoff_strategy"`
 	BackoffMax          *time.Duration    `field:"backoff_max"`
 	BackoffJitter       *float64          `field:"jitter"`
-	RunAt               *Millis           `field:"run_at" alias:"next_run_at"`
+	RunAt               *UnixMillis       `field:"run_at" alias:"next_run_at"`
 	Delay               *time.Duration    `field:"delay"`
-	ExpiresAt           *Millis           `field:"expires_at"`
+	ExpiresAt           *UnixMillis       `field:"expires_at"`
 	DependsOn           []string          `field:"depends_on"`            // ID or ID:condition
 	OnDependencyFailure *string           `field:"on_dependency_failure"` // cancel, hold or run
 	Lock                *string           `field:"lock"`                  // KEY or KEY:n
@@ -97,30 +97,30 @@ const (
 
 // Field is one row of the table of job fields. It describes one member of Spec.
 type Field struct {
-	Name        string // name in JSON; the flag has - instead of _
-	Alias       string // alternative name; "" means none
-	Kind        FieldKind
-	memberIndex int         // index of the member of Spec that holds the value
-	constraint  *Constraint // accepted values; nil means all values of the kind
+	Name            string // name in JSON; the flag has - instead of _
+	Alias           string // alternative name; "" means none
+	Kind            FieldKind
+	specMemberIndex int         // index of the member of Spec that holds the value
+	constraint      *Constraint // accepted values; nil means all values of the kind
 }
 
-// fields returns the table of job fields. The table is built at the first use, since most programs do not need
+// specFields returns the table of job fields. The table is built at the first use, since most programs do not need
 // it. Its rows timeout and timeout_ms both belong to the member Timeout.
-var fields = sync.OnceValue(func() (fieldTable []Field) {
+var specFields = sync.OnceValue(func() (fieldTable []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
 		reflect.TypeFor[*int]():              KindText, // umask, an octal number
 		reflect.TypeFor[*int64]():            KindInteger,
 		reflect.TypeFor[*float64]():          KindNumber,
 		reflect.TypeFor[*time.Duration]():    KindDuration,
-		reflect.TypeFor[*Millis]():           KindTime,
+		reflect.TypeFor[*UnixMillis]():       KindTime,
 		reflect.TypeFor[*bool]():             KindBool,
 		reflect.TypeFor[[]string]():          KindList,
 		reflect.TypeFor[map[string]string](): KindMap,
 		reflect.TypeFor[[]int]():             KindExitCodes,
 	}
 	add := func(name, alias string, kind FieldKind, member int) {
-		fieldTable = append(fieldTable, Field{name, alias, kind, member, ConstraintOf(name)})
+		fieldTable = append(fieldTable, Field{name, alias, kind, member, FieldConstraint(name)})
 	}
 	spec := reflect.TypeFor[Spec]()
 	for i := range spec.NumField() {
@@ -138,16 +138,16 @@ var fields = sync.OnceValue(func() (fieldTable []Field) {
 	return fieldTable
 })
 
-// usageText describes each field in a line NAME: DESCRIPTION.
+// fieldUsageText describes each field in a line NAME: DESCRIPTION.
 //
 //go:embed fields.txt
-var usageText string
+var fieldUsageText string
 
-// usages returns the descriptions by field name. The map is built at the first use, since most programs do not
+// usageByField returns the descriptions by field name. The map is built at the first use, since most programs do not
 // need it.
-var usages = sync.OnceValue(func() map[string]string {
-	texts := make(map[string]string, len(fields()))
-	for line := range strings.Lines(usageText) {
+var usageByField = sync.OnceValue(func() map[string]string {
+	texts := make(map[string]string, len(specFields()))
+	for line := range strings.Lines(fieldUsageText) {
 		name, text, _ := strings.Cut(line, ": ")
 		texts[name] = strings.TrimSpace(text)
 	}
@@ -155,18 +155,18 @@ var usages = sync.OnceValue(func() map[string]string {
 })
 
 // Usage returns the description of the field.
-func (f *Field) Usage() string { return usages()[f.Name] }
+func (f *Field) Usage() string { return usageByField()[f.Name] }
 
-// Fields returns the fields of a spec, in the order of the documentation.
-func Fields() []Field { return fields() }
+// SpecFields returns the fields of a spec, in the order of the documentation.
+func SpecFields() []Field { return specFields() }
 
 // fieldsByName returns the fields by name and by alias.
 var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	m := map[string]*Field{}
-	for i, f := range fields() {
-		m[f.Name] = &fields()[i]
+	for i, f := range specFields() {
+		m[f.Name] = &specFields()[i]
 		if f.Alias != "" {
-			m[f.Alias] = &fields()[i]
+			m[f.Alias] = &specFields()[i]
 		}
 	}
 	return m
@@ -174,7 +174,7 @@ var fieldsByName = sync.OnceValue(func() map[string]*Field {
 
 // FieldNames returns the names of all fields.
 func FieldNames() (names []string) {
-	for _, f := range fields() {
+	for _, f := range specFields() {
 		names = append(names, f.Name)
 	}
 	return names
@@ -182,25 +182,25 @@ func FieldNames() (names []string) {
 
 // UnmarshalJSON implements json.Unmarshaler. It rejects unknown members. Its error contains all problems, up to
 // a limit.
-func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
+func (s *Spec) UnmarshalJSON(data []byte) error { return s.DecodeJSON(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to handleOther. It rejects
-// such a member if handleOther returns false or is nil. CheckJSON must have accepted data.
-func (s *Spec) Decode(data []byte, handleOther func(name string, value json.RawMessage) (bool, error)) error {
+// DecodeJSON reads a spec like UnmarshalJSON, but passes members that are not fields to handleUnknown. It rejects
+// such a member if handleUnknown returns false or is nil. CheckJSON must have accepted data.
+func (s *Spec) DecodeJSON(data []byte, handleUnknown func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
-	return s.setMembers(data, handleOther, (*Field).setJSON)
+	return s.setMembers(data, handleUnknown, (*Field).setJSON)
 }
 
 // setMembers calls setField for each member of a JSON object that is a field and not null. It passes other
-// members to handleOther (see Decode).
-func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.RawMessage) (bool, error),
+// members to handleUnknown (see Decode).
+func (s *Spec) setMembers(data []byte, handleUnknown func(name string, value json.RawMessage) (bool, error),
 	setField func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var problems errorList
 	var givenFields []*Field
 	err := EachMember(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
-		if f == nil && handleOther != nil {
-			if took, err := handleOther(name, value); err != nil {
+		if f == nil && handleUnknown != nil {
+			if took, err := handleUnknown(name, value); err != nil {
 				problems.add(err)
 				return nil
 			} else if took {
@@ -210,16 +210,16 @@ func (s *Spec) setMembers(data []byte, handleOther func(name string, value json.
 		timeout := s.Timeout
 		switch {
 		case f == nil && len(problems.problems) > 0:
-			problems.add(Invalid(name, "unknown job field"))
+			problems.add(InvalidField(name, "unknown job field"))
 		case f == nil:
-			problems.add(CheckField(name)) // only the first error suggests a field, because the search takes long
+			problems.add(CheckFieldName(name)) // only the first error suggests a field, because the search takes long
 		case slices.Contains(givenFields, f):
-			problems.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
-		case !isNull(value):
+			problems.add(InvalidField(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
+		case !isJSONNull(value):
 			if err := setField(f, s, value); err != nil {
-				problems.add(fieldError(f.Name, err))
+				problems.add(asFieldError(f.Name, err))
 			} else if timeout != nil && *s.Timeout != *timeout {
-				problems.add(Invalid(name, "differs from field timeout_ms; use only one of them"))
+				problems.add(InvalidField(name, "differs from field timeout_ms; use only one of them"))
 			}
 		}
 		givenFields = append(givenFields, f)
@@ -237,7 +237,7 @@ func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields
 // GivenFields returns the fields that are set, as a map from field name to JSON value.
 func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
-	for _, f := range fields() {
+	for _, f := range specFields() {
 		if v := f.jsonValue(s); v != nil {
 			m[f.Name] = v
 		}
@@ -245,10 +245,10 @@ func (s *Spec) GivenFields() map[string]any {
 	return m
 }
 
-// CheckText returns an error if a text in the spec is not valid UTF-8. Package json would silently replace the
+// CheckUTF8 returns an error if a text in the spec is not valid UTF-8. Package json would silently replace the
 // invalid bytes.
-func (s *Spec) CheckText() error {
-	for _, f := range fields() {
+func (s *Spec) CheckUTF8() error {
+	for _, f := range specFields() {
 		var texts []string
 		switch v := f.jsonValue(s).(type) {
 		case string:
@@ -262,7 +262,7 @@ func (s *Spec) CheckText() error {
 		}
 		for _, t := range texts {
 			if !utf8.ValidString(t) {
-				return Invalid(f.Name, notUTF8Message, Clip(t))
+				return InvalidField(f.Name, notUTF8Message, ClipForMessage(t))
 			}
 		}
 	}
@@ -271,21 +271,21 @@ func (s *Spec) CheckText() error {
 
 const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a script"
 
-// SetText sets a field from the value of a command-line flag. For a list, a map or exit codes, each call adds
+// SetFieldText sets a field from the value of a command-line flag. For a list, a map or exit codes, each call adds
 // to the value.
-func (s *Spec) SetText(name, value string) error {
-	f := fieldsByName()[name]
+func (s *Spec) SetFieldText(fieldName, value string) error {
+	f := fieldsByName()[fieldName]
 	if f == nil {
-		return CheckField(name)
+		return CheckFieldName(fieldName)
 	}
 	if !utf8.ValidString(value) {
-		return Invalid(name, notUTF8Message, Clip(value))
+		return InvalidField(fieldName, notUTF8Message, ClipForMessage(value))
 	}
 	err := f.setText(s, value)
-	return fieldError(f.Name, err)
+	return asFieldError(f.Name, err)
 }
 
-// setText sets the field from the value of a command-line flag. See Spec.SetText.
+// setText sets the field from the value of a command-line flag. See Spec.SetFieldText.
 func (f *Field) setText(s *Spec, text string) (err error) {
 	var value any = text
 	switch f.Kind {
@@ -295,7 +295,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 		value, err = ParseNumber(text)
 	case KindBool:
 		if text != "true" && text != "false" {
-			return fmt.Errorf("%q is not true or false", Clip(text))
+			return fmt.Errorf("%q is not true or false", ClipForMessage(text))
 		}
 		value = text == "true"
 	case KindList:
@@ -304,7 +304,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 	case KindMap:
 		k, v, found := strings.Cut(text, "=")
 		if !found {
-			return fmt.Errorf("%q is not NAME=value; write it like A=1", Clip(text))
+			return fmt.Errorf("%q is not NAME=value; write it like A=1", ClipForMessage(text))
 		}
 		m, _ := f.jsonValue(s).(map[string]string)
 		entries := map[string]string{}
@@ -317,7 +317,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 		for part := range strings.SplitSeq(text, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(part))
 			if errors.Is(err, strconv.ErrSyntax) {
-				return fmt.Errorf("%q is not a list of exit codes; write it like 0,3", Clip(text))
+				return fmt.Errorf("%q is not a list of exit codes; write it like 0,3", ClipForMessage(text))
 			}
 			list = append(list, n)
 		}
@@ -333,21 +333,21 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 	return f.setJSON(s, raw)
 }
 
-// fieldError returns err as an Error about the field, unless err already is an Error about a field.
-func fieldError(name string, err error) error {
+// asFieldError returns err as an Error about the field, unless err already is an Error about a field.
+func asFieldError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if e, ok := err.(*Error); ok && e.Field != "" {
 		return e
 	}
-	return Invalid(name, "%s", err)
+	return InvalidField(name, "%s", err)
 }
 
-// CheckField returns an error if a job has no field with this name.
-func CheckField(name string) error {
+// CheckFieldName returns an error if a job has no field with this name.
+func CheckFieldName(name string) error {
 	if fieldsByName()[name] == nil {
-		return Invalid(name, "unknown job field%s", unknownFieldHint(name))
+		return InvalidField(name, "unknown job field%s", unknownFieldHint(name))
 	}
 	return nil
 }

@@ -11,33 +11,33 @@ import (
 
 // setJSON sets the field from a JSON value. Its errors say what the value must be.
 func (f *Field) setJSON(s *Spec, v json.RawMessage) (err error) {
-	switch to := f.memberOf(s).Addr().Interface().(type) {
+	switch to := f.specMember(s).Addr().Interface().(type) {
 	case **string:
-		return decodeInto(to, v, f.readText)
+		return decodeInto(to, v, f.decodeText)
 	case **int64:
 		if f.Kind == KindSize {
-			return decodeInto(to, v, readSize)
+			return decodeInto(to, v, decodeSize)
 		}
 		return decodeInto(to, v, decodeInteger)
 	case **float64:
-		return decodeInto(to, v, readNumber)
+		return decodeInto(to, v, decodeNumber)
 	case **time.Duration:
 		if f.Kind == KindInteger {
 			return setTimeoutMS(to, v)
 		}
 		return decodeInto(to, v, DecodeDuration)
-	case **Millis:
-		return decodeInto(to, v, readTime)
+	case **UnixMillis:
+		return decodeInto(to, v, decodeTime)
 	case **bool:
-		return decodeInto(to, v, readBool)
+		return decodeInto(to, v, decodeBool)
 	case **int:
-		return decodeInto(to, v, readUmask)
+		return decodeInto(to, v, decodeUmask)
 	case *[]string:
-		*to, err = f.readList(v)
+		*to, err = f.decodeList(v)
 	case *map[string]string:
-		*to, err = f.readMap(v)
+		*to, err = f.decodeMap(v)
 	case *[]int:
-		*to, err = readExitCodes(v)
+		*to, err = decodeExitCodes(v)
 	}
 	return err
 }
@@ -51,15 +51,15 @@ func decodeInto[T any](target **T, v json.RawMessage, decode func(json.RawMessag
 	return err
 }
 
-// memberOf returns the member of Spec that holds the value of the field.
-func (f *Field) memberOf(s *Spec) reflect.Value {
-	return reflect.ValueOf(s).Elem().Field(f.memberIndex)
+// specMember returns the member of Spec that holds the value of the field.
+func (f *Field) specMember(s *Spec) reflect.Value {
+	return reflect.ValueOf(s).Elem().Field(f.specMemberIndex)
 }
 
 // jsonValue returns the value of the field for JSON, or nil if the field is not set. For timeout_ms it always
 // returns nil, because the value is written as timeout.
 func (f *Field) jsonValue(s *Spec) any {
-	member := f.memberOf(s)
+	member := f.specMember(s)
 	if member.IsNil() {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (f *Field) jsonValue(s *Spec) any {
 			return nil
 		}
 		return FormatDuration(*value)
-	case *Millis:
+	case *UnixMillis:
 		return value.String()
 	case *int:
 		return fmt.Sprintf("%03o", *value)

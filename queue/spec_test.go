@@ -25,7 +25,8 @@ func drawSpec(t *rapid.T) *queue.Spec {
 	number := rapid.Int64()
 	span := rapid.Map(rapid.Int64Range(0, int64(queue.MaxDuration)),
 		func(n int64) time.Duration { return time.Duration(n) })
-	instant := rapid.Map(rapid.Int64Range(1, 253_402_300_799_999), func(n int64) queue.Millis { return queue.Millis(n) })
+	instant := rapid.Map(rapid.Int64Range(1, 253_402_300_799_999),
+		func(n int64) queue.UnixMillis { return queue.UnixMillis(n) })
 	words := rapid.SliceOfN(text, 1, 4)
 	pairs := rapid.MapOfN(rapid.StringMatching(`[A-Za-z_.]{1,8}`), text, 1, 4)
 	codes := rapid.SliceOfN(rapid.IntRange(0, 255), 1, 4)
@@ -77,7 +78,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 // Every spec in JSON can also be written with flags, and has the same meaning.
 func TestSpecSurvivesFlags(t *testing.T) {
 	kinds := map[string]queue.FieldKind{}
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		kinds[f.Name] = f.Kind
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -85,7 +86,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 		var got queue.Spec
 		for name, value := range want.GivenFields() {
 			for _, flag := range flagsOf(kinds[name], value) {
-				if err := got.SetText(name, flag); err != nil {
+				if err := got.SetFieldText(name, flag); err != nil {
 					t.Fatalf("--%s %q: %v", name, flag, err)
 				}
 			}
@@ -143,7 +144,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`},
 		"nofile": {`64`, `64`},
 	}
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		if _, covered := good[f.Name]; !covered {
 			t.Errorf("field %s has no case in this test", f.Name)
 		}
@@ -174,7 +175,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 
 // The error for an unknown field suggests the most similar known one. A field that is given twice is rejected,
 // in any order and under either of its names.
-func TestSpecIsStrict(t *testing.T) {
+func TestSpecRejectsUnknownAndDuplicateFields(t *testing.T) {
 	for _, c := range []struct{ json, field, says string }{
 		{`{"comand":"x"}`, "comand", `"command"`},
 		{`{"max-retries":1}`, "max-retries", `"max_retries"`},
@@ -243,7 +244,7 @@ func FuzzSpec(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var s, again queue.Spec
-		if queue.CheckJSON(raw) != nil || s.Decode(raw, nil) != nil {
+		if queue.CheckJSON(raw) != nil || s.DecodeJSON(raw, nil) != nil {
 			return
 		}
 		written, err := json.Marshal(&s)
@@ -256,13 +257,13 @@ func FuzzSpec(f *testing.F) {
 		if fmt.Sprint(s.GivenFields()) != fmt.Sprint(again.GivenFields()) {
 			t.Fatalf("%s was encoded as %s", raw, written)
 		}
-		if _, err := queue.Resolve(&s, defaults); err != nil && !errors.Is(err, queue.ErrInvalid) {
+		if _, err := queue.ResolveSpec(&s, serviceDefaults); err != nil && !errors.Is(err, queue.ErrInvalid) {
 			t.Fatalf("%s: got %v, want invalid", raw, err)
 		}
 	})
 }
 
-// An edit changes only the fields that it names. SpecOf must contain each field of Execution, because an edit
+// An edit changes only the fields that it names. SpecOfJob must contain each field of Execution, because an edit
 // would reset the fields that it omits.
 func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
@@ -271,7 +272,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
-	seen := map[string]bool{"User": true, "AsUID": true} // the caller of Edit sets these two
+	seen := map[string]bool{"RunAsUser": true, "RunAsUID": true} // the caller of Edit sets these two
 	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`,
 		`{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec
@@ -279,7 +280,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := queue.Resolve(&s, defaults)
+		j, err := queue.ResolveSpec(&s, defaults)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,12 +8,12 @@ import (
 // Scheduling is the rule by which a queue orders its waiting jobs.
 type Scheduling string
 
-// These are the rules. ByAging orders jobs by priority, and a job gains priority while it waits. ByPriority
-// orders jobs by their given priority, ByArrival by the time of arrival.
+// These are the rules. SchedulingByAging orders jobs by priority, and a job gains priority while it waits.
+// SchedulingByPriority orders jobs by their given priority, SchedulingByArrival by the time of arrival.
 const (
-	ByAging    Scheduling = "aging"
-	ByPriority Scheduling = "priority"
-	ByArrival  Scheduling = "fifo"
+	SchedulingByAging    Scheduling = "aging"
+	SchedulingByPriority Scheduling = "priority"
+	SchedulingByArrival  Scheduling = "fifo"
 )
 
 // AgingUnit says what earns a waiting job priority: time, or jobs that are enqueued after it.
@@ -26,9 +26,9 @@ const (
 	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// Order defines how ranks are computed. AgingInterval is used only with AgingByTime: a job gains one point of
+// RankOrder defines how ranks are computed. AgingInterval is used only with AgingByTime: a job gains one point of
 // priority for each AgingInterval that it waits.
-type Order struct {
+type RankOrder struct {
 	Scheduling    Scheduling
 	AgingUnit     AgingUnit
 	AgingInterval time.Duration
@@ -39,11 +39,11 @@ type Order struct {
 //
 // A rank never changes while the job waits. All waiting jobs gain points at the same speed, so their order
 // stays the same. On overflow, the result is the nearest int64.
-func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int64 {
+func (o RankOrder) Rank(priority int64, agingSince UnixMillis, arrivalNumber int64) int64 {
 	switch {
-	case o.Scheduling == ByPriority:
+	case o.Scheduling == SchedulingByPriority:
 		return -priority
-	case o.Scheduling == ByArrival:
+	case o.Scheduling == SchedulingByArrival:
 		return int64(agingSince)
 	case o.AgingUnit == AgingByEnqueues:
 		return saturatingSub(arrivalNumber, priority)
@@ -53,9 +53,9 @@ func (o Order) Rank(priority int64, agingSince Millis, arrivalNumber int64) int6
 
 // AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of
 // jobs that were ever enqueued. The other parameters are those of Rank.
-func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs int64) int64 {
+func (o RankOrder) AgingPoints(agingSince, now UnixMillis, arrivalNumber, enqueuedJobs int64) int64 {
 	switch {
-	case o.Scheduling != ByAging || agingSince == 0:
+	case o.Scheduling != SchedulingByAging || agingSince == 0:
 		return 0
 	case o.AgingUnit == AgingByEnqueues:
 		return max(0, enqueuedJobs-arrivalNumber)
@@ -63,12 +63,12 @@ func (o Order) AgingPoints(agingSince, now Millis, arrivalNumber, enqueuedJobs i
 	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound for the effective priority (the priority plus the points gained by
+// MaxEffectivePriority returns an upper bound for the effective priority (the priority plus the points gained by
 // waiting) of all jobs with the given rank or a higher one. enqueuedJobs is the number of jobs that were ever
-// enqueued. Scheduling must not be ByArrival.
-func (o Order) EffectivePriority(rank int64, now Millis, enqueuedJobs int64) int64 {
+// enqueued. Scheduling must not be SchedulingByArrival.
+func (o RankOrder) MaxEffectivePriority(rank int64, now UnixMillis, enqueuedJobs int64) int64 {
 	switch {
-	case o.Scheduling == ByPriority:
+	case o.Scheduling == SchedulingByPriority:
 		return saturatingSub(0, rank)
 	case o.AgingUnit == AgingByEnqueues:
 		return saturatingSub(enqueuedJobs, rank)

@@ -14,8 +14,9 @@ import (
 
 // orderByTime is the Order in which jobs gain priority with time, orderByEnqueues that in which they gain it
 // with each enqueued job.
-var orderByTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
-var orderByEnqueues = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
+var orderByTime = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+	AgingInterval: time.Minute}
+var orderByEnqueues = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 	AgingInterval: time.Minute}
 
 // Jobs start in the order of priority plus points. Here, four jobs have these priorities and points: (3,5),
@@ -43,7 +44,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 // priorities. Ranks never change, although effective priorities grow. This holds for both kinds of ageing.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := rapid.SampledFrom([]queue.Order{orderByTime, orderByEnqueues}).Draw(t, "order")
+		o := rapid.SampledFrom([]queue.RankOrder{orderByTime, orderByEnqueues}).Draw(t, "order")
 		interval := o.AgingInterval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
 			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
@@ -57,7 +58,7 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		if o.AgingUnit == queue.AgingByEnqueues {
 			e1, e2 = p1+now-s1, p2+now-s2
 		}
-		r1, r2 := o.Rank(p1, queue.Millis(s1), s1), o.Rank(p2, queue.Millis(s2), s2)
+		r1, r2 := o.Rank(p1, queue.UnixMillis(s1), s1), o.Rank(p2, queue.UnixMillis(s2), s2)
 		if cmp.Compare(r1, r2) != cmp.Compare(e2, e1) {
 			t.Fatalf("ranks %d, %d but effective priorities %d, %d", r1, r2, e1, e2)
 		}
@@ -66,28 +67,29 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 
 // On overflow, a rank is the nearest int64. Even then, a job with a higher priority never ranks behind one with
 // a lower priority, and an earlier job never behind a later one.
-func TestRankSaturates(t *testing.T) {
+func TestRankSaturatesOnOverflow(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
 		math.MaxInt64 - 1, math.MaxInt64}))
 	rapid.Check(t, func(t *rapid.T) {
-		o := queue.Order{Scheduling: queue.ByAging,
+		o := queue.RankOrder{Scheduling: queue.SchedulingByAging,
 			AgingUnit:     rapid.SampledFrom([]queue.AgingUnit{queue.AgingByTime, queue.AgingByEnqueues}).Draw(t, "aging"),
 			AgingInterval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
 		p, q := any64.Draw(t, "p"), any64.Draw(t, "q")
 		s := any64.Draw(t, "since")
-		if lo, hi := min(p, q), max(p, q); o.Rank(hi, queue.Millis(s), s) > o.Rank(lo, queue.Millis(s), s) {
+		if lo, hi := min(p, q), max(p, q); o.Rank(hi, queue.UnixMillis(s), s) > o.Rank(lo, queue.UnixMillis(s), s) {
 			t.Fatalf("priority %d ranks behind %d", hi, lo)
 		}
-		if r := any64.Draw(t, "other"); o.Rank(p, queue.Millis(min(s, r)), min(s, r)) > o.Rank(p, queue.Millis(max(s, r)),
+		if r := any64.Draw(t, "other"); o.Rank(p, queue.UnixMillis(min(s, r)), min(s, r)) > o.Rank(p,
+			queue.UnixMillis(max(s, r)),
 			max(s, r)) {
 			t.Fatalf("the job since %d ranks behind the one since %d", min(s, r), max(s, r))
 		}
 	})
 }
 
-// ByPriority uses only the priority; ByArrival ignores it.
+// SchedulingByPriority uses only the priority; SchedulingByArrival ignores it.
 func TestRankWithoutAgeing(t *testing.T) {
-	p, f := queue.Order{Scheduling: queue.ByPriority}, queue.Order{Scheduling: queue.ByArrival}
+	p, f := queue.RankOrder{Scheduling: queue.SchedulingByPriority}, queue.RankOrder{Scheduling: queue.SchedulingByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
 		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
 	}
@@ -101,9 +103,9 @@ func TestRankWithoutAgeing(t *testing.T) {
 
 // A job gains one point for each whole interval that it waits, but none before it is runnable. It never has
 // negative points, even if the clock is set back.
-func TestPointsAreWholeIntervals(t *testing.T) {
+func TestAgingPointsCountWholeIntervals(t *testing.T) {
 	for _, c := range []struct {
-		since, now queue.Millis
+		since, now queue.UnixMillis
 		want       int64
 	}{{1, 60_000, 0}, {1, 60_001, 1}, {1, 600_001, 10}, {0, 600_000, 0}, {600_000, 1, 0}} {
 		if got := orderByTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
@@ -112,25 +114,25 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// For the rank of a job, EffectivePriority returns the job's effective priority or one more. No job that ranks
+// For the rank of a job, MaxEffectivePriority returns the job's effective priority or one more. No job that ranks
 // behind it has a higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
-	const now, arrivals = queue.Millis(1_000_000), 500
-	for _, o := range []queue.Order{
-		{Scheduling: queue.ByPriority}, {Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues},
-		{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
+	const now, arrivals = queue.UnixMillis(1_000_000), 500
+	for _, o := range []queue.RankOrder{
+		{Scheduling: queue.SchedulingByPriority}, {Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues},
+		{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	} {
 		for _, priority := range []int64{-queue.MaxPriority, -5, 0, 15, queue.MaxPriority} {
 			for _, waited := range []int64{0, 1, 59, 60, 61, 400} {
-				since, arrival := now-queue.Millis(waited*1000), arrivals-waited
+				since, arrival := now-queue.UnixMillis(waited*1000), arrivals-waited
 				want := priority + o.AgingPoints(since, now, arrival, arrivals)
 				rank := o.Rank(priority, since, arrival)
-				if got := o.EffectivePriority(rank, now, arrivals); got < want || got > want+1 {
+				if got := o.MaxEffectivePriority(rank, now, arrivals); got < want || got > want+1 {
 					t.Errorf("%v: a job of priority %d that waited %d: got %d, want %d", o, priority, waited, got, want)
 				}
 			}
 		}
-		if got := o.EffectivePriority(math.MinInt64, now, arrivals); got < queue.MaxPriority {
+		if got := o.MaxEffectivePriority(math.MinInt64, now, arrivals); got < queue.MaxPriority {
 			t.Errorf("%v: the best rank has the effective priority %d", o, got)
 		}
 	}

@@ -38,9 +38,9 @@ var stateNames = [...]string{
 	Cancelled:  "cancelled",
 }
 
-// transitions is the state table: for each state, it lists the states that can follow. State 0 means that the
+// allowedTransitions is the state table: for each state, it lists the states that can follow. State 0 means that the
 // job is new.
-var transitions = [...][]State{
+var allowedTransitions = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
 	Held:       {Pending, Blocked, Cancelled},
@@ -76,17 +76,17 @@ func StateNames(states []State) []string {
 
 // CanChangeTo reports whether the state table allows the transition from s to next.
 func (s State) CanChangeTo(next State) bool {
-	return int(s) < len(transitions) && slices.Contains(transitions[s], next)
+	return int(s) < len(allowedTransitions) && slices.Contains(allowedTransitions[s], next)
 }
 
-// Waiting reports whether a job in state s has not started yet, or waits for a retry.
-func (s State) Waiting() bool { return s > 0 && s < Processing }
+// IsWaiting reports whether a job in state s has not started yet, or waits for a retry.
+func (s State) IsWaiting() bool { return s > 0 && s < Processing }
 
-// Ended reports whether a job in state s has ended. An ended job runs again only if a user retries it.
-func (s State) Ended() bool { return s > Processing }
+// HasEnded reports whether a job in state s has ended. An ended job runs again only if a user retries it.
+func (s State) HasEnded() bool { return s > Processing }
 
-// Runnable reports whether a job in state s can start when it is due and a worker is free.
-func (s State) Runnable() bool { return s == Pending || s == Failed }
+// IsRunnable reports whether a job in state s can start when it is due and a worker is free.
+func (s State) IsRunnable() bool { return s == Pending || s == Failed }
 
 // ParseStates returns the states that a name selects: one state, or several for the names "waiting" (pending,
 // failed, blocked and held) and "done" (completed). For an unknown name, it returns an ErrInvalid that suggests
@@ -103,17 +103,17 @@ func ParseStates(name string) ([]State, error) {
 			return []State{State(s)}, nil
 		}
 	}
-	if meant := StateForWord(name); meant != "" {
-		return nil, Invalid("state", "unknown state %q; queuectl calls it %s", name, meant)
+	if meant := StateNameForWord(name); meant != "" {
+		return nil, InvalidField("state", "unknown state %q; queuectl calls it %s", name, meant)
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, Invalid("state", "unknown state %q%s", Clip(name),
+	return nil, InvalidField("state", "unknown state %q%s", ClipForMessage(name),
 		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateForWord returns the name of the state that other programs call by the given word, such as processing for
+// StateNameForWord returns the name of the state that other programs call by the given word, such as processing for
 // "running". It returns "" if it does not know the word.
-func StateForWord(word string) string {
+func StateNameForWord(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":
 		return Processing.String()

@@ -44,21 +44,21 @@ func TestCanChangeToMatchesTransitions(t *testing.T) {
 	}
 }
 
-// Waiting, Runnable and Ended return true exactly for the listed states.
-func TestWaitingRunnableAndEnded(t *testing.T) {
+// Waiting, IsRunnable and Ended return true exactly for the listed states.
+func TestStatePredicatesMatchListedStates(t *testing.T) {
 	for _, s := range queue.States() {
 		want := map[string]string{
 			"blocked": "waits", "held": "waits", "pending": "waits runs", "failed": "waits runs",
 			"processing": "", "completed": "ended", "dead": "ended", "cancelled": "ended",
 		}[s.String()]
 		var got []string
-		if s.Waiting() {
+		if s.IsWaiting() {
 			got = append(got, "waits")
 		}
-		if s.Runnable() {
+		if s.IsRunnable() {
 			got = append(got, "runs")
 		}
-		if s.Ended() {
+		if s.HasEnded() {
 			got = append(got, "ended")
 		}
 		if strings.Join(got, " ") != want {
@@ -85,9 +85,10 @@ func TestStatesAreSelectedByName(t *testing.T) {
 	if done, err := queue.ParseStates("done"); err != nil || !slices.Equal(done, []queue.State{queue.Completed}) {
 		t.Errorf("done: got %v, %v", done, err)
 	}
-	for id, want := range map[string]string{"all": "take --all instead of an id", "dead": "take --state dead instead of an id",
+	for id, want := range map[string]string{"all": "take --all instead of an id",
+		"dead":    "take --state dead instead of an id",
 		"running": "take --state processing instead of an id", "7": `no job "7"`} {
-		if err := queue.NoJobError(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
+		if err := queue.JobNotFoundError(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", id, err, want)
 		}
 	}

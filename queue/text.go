@@ -35,7 +35,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	if rest, negative := strings.CutPrefix(text, "-"); negative {
 		if _, err := ParseDuration(rest); err == nil {
-			return 0, ErrNegative
+			return 0, ErrDurationNegative
 		}
 	}
 	// Add up integers. A float64 of nanoseconds would be inexact above 104 days.
@@ -44,7 +44,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	for rest != "" {
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 		if n <= 0 {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", ClipForMessage(text))
 		}
 		number, err := strconv.ParseFloat(rest[:n], 64)
 		rest = rest[n:]
@@ -54,14 +54,14 @@ func ParseDuration(text string) (time.Duration, error) {
 		}
 		i := slices.IndexFunc(durationUnits, func(o durationUnit) bool { return o.name == rest[:u] })
 		if err != nil || i < 0 {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", Clip(text))
+			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", ClipForMessage(text))
 		}
 		part, err := DurationOfSeconds(number * float64(durationUnits[i].duration) / float64(time.Second))
 		if err != nil {
 			return 0, err
 		}
 		if total += part; total > MaxDuration {
-			return 0, ErrTooLong
+			return 0, ErrDurationTooLong
 		}
 		rest = rest[u:]
 	}
@@ -86,8 +86,8 @@ func parseDecimal(text string) (float64, error) {
 
 // These are the errors of ParseDuration for a duration that is negative or too long.
 var (
-	ErrTooLong  = errors.New("too long; the maximum is 3650d (ten years)")
-	ErrNegative = errors.New("cannot be negative; use 0 or more")
+	ErrDurationTooLong  = errors.New("too long; the maximum is 3650d (ten years)")
+	ErrDurationNegative = errors.New("cannot be negative; use 0 or more")
 )
 
 // ParseInteger parses a whole number. The error says what to write instead.
@@ -99,7 +99,7 @@ func ParseInteger(text string) (int64, error) {
 	case errors.Is(err, strconv.ErrRange):
 		return 0, outOfRangeError(text)
 	}
-	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
+	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", ClipForMessage(text))
 }
 
 // ParseNumber parses a number. The error says what to write instead.
@@ -107,7 +107,7 @@ func ParseNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is not a number; write it like 0.5", Clip(text))
+		return 0, fmt.Errorf("%q is not a number; write it like 0.5", ClipForMessage(text))
 	case math.IsInf(n, 0):
 		return 0, outOfRangeError(text)
 	}
@@ -117,18 +117,18 @@ func ParseNumber(text string) (float64, error) {
 // outOfRangeError returns the error for a number that its type cannot hold.
 func outOfRangeError(text string) error {
 	if strings.HasPrefix(text, "-") {
-		return fmt.Errorf("%s is too small; use a larger number", Clip(text))
+		return fmt.Errorf("%s is too small; use a larger number", ClipForMessage(text))
 	}
-	return fmt.Errorf("%s is too large; use a smaller number", Clip(text))
+	return fmt.Errorf("%s is too large; use a smaller number", ClipForMessage(text))
 }
 
 // DurationOfSeconds converts seconds to a duration. It rejects values below 0 and above MaxDuration.
 func DurationOfSeconds(seconds float64) (time.Duration, error) {
 	switch {
 	case seconds < 0:
-		return 0, ErrNegative
+		return 0, ErrDurationNegative
 	case seconds > MaxDuration.Seconds():
-		return 0, ErrTooLong
+		return 0, ErrDurationTooLong
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
@@ -183,7 +183,7 @@ func ParseSize(text string) (int64, error) {
 		case err != nil:
 			return 0, invalidSizeError(text)
 		case n < 0:
-			return 0, ErrNegative
+			return 0, ErrDurationNegative
 		case n*float64(s.bytes) > 1<<50:
 			return 0, fmt.Errorf("too large; the maximum is 1PiB")
 		}
@@ -193,7 +193,7 @@ func ParseSize(text string) (int64, error) {
 }
 
 func invalidSizeError(text string) error {
-	return fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
+	return fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", ClipForMessage(text))
 }
 
 // FormatSize formats a number of bytes so that ParseSize returns exactly the same number.
@@ -218,17 +218,17 @@ func DescribeSize(n int64) string {
 	return FormatSize(n)
 }
 
-// Millis is a time in milliseconds since 1970 UTC. 0 means no time.
-type Millis int64
+// UnixMillis is a time in milliseconds since 1970 UTC. 0 means no time.
+type UnixMillis int64
 
-// MillisOf converts t to Millis. It rounds down.
-func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
+// UnixMillisOf converts t to Millis. It rounds down.
+func UnixMillisOf(t time.Time) UnixMillis { return UnixMillis(t.UnixMilli()) }
 
 // Time converts m to a time in UTC.
-func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
+func (m UnixMillis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
 // String returns the time in RFC 3339 format, in UTC with milliseconds. It returns "" for 0.
-func (m Millis) String() string {
+func (m UnixMillis) String() string {
 	if m == 0 {
 		return ""
 	}
@@ -236,24 +236,24 @@ func (m Millis) String() string {
 }
 
 // Add returns m plus d. It rounds up to a full millisecond, so that nothing is due too early.
-func (m Millis) Add(d time.Duration) Millis {
-	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
+func (m UnixMillis) Add(d time.Duration) UnixMillis {
+	return m + UnixMillis((d+time.Millisecond-1)/time.Millisecond)
 }
 
 // ParseTime parses an RFC 3339 time between the years 1970 and 9999.
-func ParseTime(text string) (Millis, error) {
+func ParseTime(text string) (UnixMillis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
 	const daySeconds, hourEndIndex = 24 * 60 * 60, len("2006-01-02T15")
 	// time.Parse also accepts one-digit hours and a comma, so reject them here.
 	if err != nil || text[hourEndIndex] != ':' || strings.Contains(text, ",") ||
 		offset <= -daySeconds || offset >= daySeconds {
-		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", Clip(text))
+		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", ClipForMessage(text))
 	}
 	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {
-		return 0, fmt.Errorf("%q is out of range; use a year from 1970 to 9999", Clip(text))
+		return 0, fmt.Errorf("%q is out of range; use a year from 1970 to 9999", ClipForMessage(text))
 	}
-	return MillisOf(t), nil
+	return UnixMillisOf(t), nil
 }
 
 // CommandText returns command or, if command is "", a line that a shell splits into the words of argv. If that

@@ -30,7 +30,7 @@ func TestDecodeJSONStringMatchesLibrary(t *testing.T) {
 		if got, err := DecodeJSONString(raw); err != nil || got != want {
 			t.Fatalf("%s: got %q, %v, want %q", raw, got, err, want)
 		}
-		if got := skipValue(append(raw, ",1"...), 0); got != len(raw) {
+		if got := skipJSONValue(append(raw, ",1"...), 0); got != len(raw) {
 			t.Fatalf("skipValue(%s) returned %d, want %d", raw, got, len(raw))
 		}
 	})

@@ -19,16 +19,16 @@ func decodeText(v json.RawMessage) (string, error) {
 }
 
 func decodeInteger(v json.RawMessage) (int64, error) {
-	if !isNumber(v) {
+	if !isJSONNumber(v) {
 		return 0, fmt.Errorf("must be a whole number, without quotes")
 	}
 	return ParseInteger(string(v))
 }
 
-func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
+func isJSONNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
-func readNumber(v json.RawMessage) (float64, error) {
-	if !isNumber(v) {
+func decodeNumber(v json.RawMessage) (float64, error) {
+	if !isJSONNumber(v) {
 		return 0, fmt.Errorf("must be a number, without quotes")
 	}
 	return ParseNumber(string(v))
@@ -40,7 +40,7 @@ func decodeTextOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
 		return DecodeJSONString(v)
-	case isNumber(v):
+	case isJSONNumber(v):
 		return string(v), nil
 	}
 	return "", fmt.Errorf("must be %s", description)
@@ -55,7 +55,7 @@ func DecodeDuration(v json.RawMessage) (time.Duration, error) {
 	return ParseDuration(t)
 }
 
-func readSize(v json.RawMessage) (int64, error) {
+func decodeSize(v json.RawMessage) (int64, error) {
 	t, err := decodeTextOrNumber(v, `a number of bytes, or text like "64MiB"`)
 	if err == nil && v[0] != '"' {
 		_, err = ParseInteger(t)
@@ -66,7 +66,7 @@ func readSize(v json.RawMessage) (int64, error) {
 	return ParseSize(t)
 }
 
-func readTime(v json.RawMessage) (Millis, error) {
+func decodeTime(v json.RawMessage) (UnixMillis, error) {
 	t, err := decodeText(v)
 	if err != nil {
 		return 0, err
@@ -92,19 +92,19 @@ func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 	return nil
 }
 
-func readUmask(v json.RawMessage) (int, error) {
+func decodeUmask(v json.RawMessage) (int, error) {
 	t, err := decodeText(v)
 	if err != nil {
 		return 0, fmt.Errorf("must be an octal number in quotes, like \"022\"")
 	}
 	n, err := strconv.ParseUint(t, 8, 16)
 	if err != nil || n > 0o777 {
-		return 0, fmt.Errorf("%q is not an octal umask; write it like 022", Clip(t))
+		return 0, fmt.Errorf("%q is not an octal umask; write it like 022", ClipForMessage(t))
 	}
 	return int(n), nil
 }
 
-func readBool(v json.RawMessage) (bool, error) {
+func decodeBool(v json.RawMessage) (bool, error) {
 	b := string(v) == "true"
 	if !b && string(v) != "false" {
 		return false, fmt.Errorf("must be true or false")
@@ -112,8 +112,8 @@ func readBool(v json.RawMessage) (bool, error) {
 	return b, nil
 }
 
-// readText reads a text of the field: its value, or one entry of a list or map.
-func (f *Field) readText(v json.RawMessage) (string, error) {
+// decodeText reads a text of the field: its value, or one entry of a list or map.
+func (f *Field) decodeText(v json.RawMessage) (string, error) {
 	if !f.acceptsNumbersAsText() {
 		return decodeText(v)
 	}
@@ -126,15 +126,15 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	return DecodeJSONString(v)
 }
 
-// readList reads a list of texts. The result has no spare capacity, to save memory, because many jobs may be
+// decodeList reads a list of texts. The result has no spare capacity, to save memory, because many jobs may be
 // loaded.
-func (f *Field) readList(v json.RawMessage) ([]string, error) {
+func (f *Field) decodeList(v json.RawMessage) ([]string, error) {
 	list := []string{}
 	err := EachElement(v, func(e json.RawMessage) error {
 		if len(list) == f.maxEntries() {
 			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
-		t, err := f.readText(e)
+		t, err := f.decodeText(e)
 		list = append(list, t)
 		if err != nil {
 			return fmt.Errorf("entry %d %w", len(list), err)
@@ -144,15 +144,15 @@ func (f *Field) readList(v json.RawMessage) ([]string, error) {
 	return slices.Clone(list), err
 }
 
-func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
+func (f *Field) decodeMap(v json.RawMessage) (map[string]string, error) {
 	m := map[string]string{}
 	err := EachMember(v, func(name string, value json.RawMessage) error {
 		if len(m) == f.maxEntries() {
 			return fmt.Errorf("too many entries; the maximum is %d", f.maxEntries())
 		}
-		t, err := f.readText(value)
+		t, err := f.decodeText(value)
 		if err != nil {
-			return fmt.Errorf("%s %w", Clip(name), err)
+			return fmt.Errorf("%s %w", ClipForMessage(name), err)
 		}
 		m[name] = t
 		return nil
@@ -160,7 +160,7 @@ func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
 	return m, err
 }
 
-func readExitCodes(v json.RawMessage) ([]int, error) {
+func decodeExitCodes(v json.RawMessage) ([]int, error) {
 	list := []int{}
 	err := EachElement(v, func(e json.RawMessage) error {
 		if len(list) == MaxExitCodes {

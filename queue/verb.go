@@ -18,12 +18,12 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsIn       []State           // states in which the verb changes a job
-	noEffectIn   []State           // states in which the verb is accepted but changes nothing
-	startsJob    bool              // the verb lets the job run
-	nextState    func(State) State // returns the job's state after the verb
-	event        EventKind         // event to record
-	acceptedJobs string            // text for error messages: which jobs the verb accepts
+	actsInStates     []State           // states in which the verb changes a job
+	noEffectInStates []State           // states in which the verb is accepted but changes nothing
+	letsJobRun       bool              // the verb lets the job run
+	nextState        func(State) State // returns the job's state after the verb
+	eventKind        EventKind         // event to record
+	acceptedJobsText string            // text for error messages: which jobs the verb accepts
 }
 
 // alwaysState returns a value for verbRule.nextState that makes every job enter the given state.
@@ -57,16 +57,17 @@ var verbRules = map[Verb]verbRule{
 func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool, err error) {
 	r := verbRules[v]
 	switch {
-	case r.startsJob && j.Disowned():
+	case r.letsJobRun && j.IsDisowned():
 		return 0, "", false, Errorf(CodeWrongState,
 			"the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'",
 			j.ID, j.ID)
-	case slices.Contains(r.noEffectIn, j.State):
+	case slices.Contains(r.noEffectInStates, j.State):
 		return j.State, "", false, nil
-	case slices.Contains(r.actsIn, j.State):
-		return r.nextState(j.State), r.event, true, nil
+	case slices.Contains(r.actsInStates, j.State):
+		return r.nextState(j.State), r.eventKind, true, nil
 	}
-	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobs, v.suggestCommand(j))
+	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobsText,
+		v.suggestCommand(j))
 }
 
 // suggestCommand returns the command that the user probably wants for a job in whose state the verb is not
@@ -81,11 +82,11 @@ func (v Verb) suggestCommand(j *Job) string {
 		return "; see which jobs it waits for with: queuectl why " + j.ID
 	case j.State == Held:
 		return "; release it with: queuectl release " + j.ID
-	case j.State == Failed || j.State.Ended():
+	case j.State == Failed || j.State.HasEnded():
 		return "; put it back in the queue with: queuectl retry " + j.ID
 	}
 	return ""
 }
 
-// ActsIn returns the states in which the verb changes a job.
-func (v Verb) ActsIn() []State { return verbRules[v].actsIn }
+// AffectedStates returns the states in which the verb changes a job.
+func (v Verb) AffectedStates() []State { return verbRules[v].actsInStates }

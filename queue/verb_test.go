@@ -15,7 +15,7 @@ import (
 
 // A verb changes the state of a job only as the state table allows, and changes no running job. If the verb is
 // not allowed in the state of a job, the error names that state.
-func TestVerbsKeepToTheStateTable(t *testing.T) {
+func TestVerbsFollowStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
 		queue.VerbRetryDead: "dead", queue.VerbHold: "blocked pending failed", queue.VerbRelease: "held",
@@ -37,15 +37,15 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 				t.Errorf("%s of a %s job: %v", verb, s, err)
 			}
 		}
-		if len(verb.ActsIn()) != len(strings.Fields(takes)) {
-			t.Errorf("%s acts in the states %v, want %s", verb, verb.ActsIn(), takes)
+		if len(verb.AffectedStates()) != len(strings.Fields(takes)) {
+			t.Errorf("%s acts in the states %v, want %s", verb, verb.AffectedStates(), takes)
 		}
 	}
 }
 
 // If a verb is not allowed in the state of a job, the error contains the command to use instead, with the job's
 // id.
-func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
+func TestVerbErrorNamesCommandToUse(t *testing.T) {
 	for _, c := range []struct {
 		verb  queue.Verb
 		state queue.State
@@ -123,18 +123,18 @@ func drawValidSpec(t *rapid.T) *queue.Spec {
 	return &spec
 }
 
-// A job from the spec that SpecOf returns equals the original job, whatever the current defaults are. An edit
+// A job from the spec that SpecOfJob returns equals the original job, whatever the current defaults are. An edit
 // starts from this spec, so it changes only the fields that it names.
 func TestSpecOfRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j, err := queue.Resolve(drawValidSpec(t), defaults)
+		j, err := queue.ResolveSpec(drawValidSpec(t), serviceDefaults)
 		if err != nil {
 			t.Fatal(err)
 		}
 		j.ID = "x"
 		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other",
 			OnLost: queue.OnLostDead, OutputLimit: 5}
-		again, err := queue.Resolve(queue.SpecOf(&j), other)
+		again, err := queue.ResolveSpec(queue.SpecOfJob(&j), other)
 		if err != nil || !reflect.DeepEqual(normalize(again), normalize(j)) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, again, j)
 		}
@@ -163,14 +163,15 @@ func normalize(j queue.Job) queue.Job {
 
 // An edit is a merge patch: null restores the default of a field, and the entries of maps are added to the
 // existing ones. A field clears those that cannot be combined with it. An error names the field that caused it.
-func TestEditMerges(t *testing.T) {
+func TestEditAppliesMergePatch(t *testing.T) {
 	base := func() queue.Job {
-		j, err := queue.Resolve(
-			parseSpec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
+		j, err := queue.ResolveSpec(
+			parseSpec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`),
+			serviceDefaults)
 		if err != nil {
 			t.Fatal(err)
 		}
-		j.ID, j.Attempts, j.User = "x", 1, "me"
+		j.ID, j.Attempts, j.RunAsUser = "x", 1, "me"
 		return j
 	}
 	for set, check := range map[string]func(j queue.Job) bool{
@@ -198,7 +199,8 @@ func TestEditMerges(t *testing.T) {
 		`{"expires_at":"2099-01-01T00:00:00.5Z"}`: func(j queue.Job) bool { return j.ExpiresAt.Time().Year() == 2099 },
 	} {
 		j := base()
-		if err := j.Edit(json.RawMessage(set), defaults); err != nil || !check(j) || j.User != "me" || j.ID != "x" {
+		if err := j.Edit(json.RawMessage(set), serviceDefaults); err != nil || !check(j) || j.RunAsUser != "me" ||
+			j.ID != "x" {
 			t.Errorf("edit %s: error %v, the job is %+v", set, err, j)
 		}
 	}
@@ -209,7 +211,7 @@ func TestEditMerges(t *testing.T) {
 	} {
 		j := base()
 		var e *queue.Error
-		if err := j.Edit(json.RawMessage(set), defaults); !errors.As(err, &e) || e.Code != queue.CodeInvalid ||
+		if err := j.Edit(json.RawMessage(set), serviceDefaults); !errors.As(err, &e) || e.Code != queue.CodeInvalid ||
 			e.Field != field {
 			t.Errorf("%s: %v, want field %s", set, err, field)
 		}

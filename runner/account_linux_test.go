@@ -42,14 +42,14 @@ func startProcess(t *testing.T, uid uint32) startedProcess {
 		in.Close()
 		cmd.Wait()
 	})
-	if b.startTicks, err = strconv.ParseInt(b.stat(t)[19], 10, 64); err != nil {
+	if b.startTicks, err = strconv.ParseInt(b.procStatFields(t)[19], 10, 64); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// stat returns the fields of the process's /proc/PID/stat from the third one, the process state, on.
-func (b startedProcess) stat(t *testing.T) []string {
+// procStatFields returns the fields of the process's /proc/PID/stat from the third one, the process state, on.
+func (b startedProcess) procStatFields(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
 	if err != nil {
@@ -63,7 +63,7 @@ func (b startedProcess) stat(t *testing.T) []string {
 // runner would. The running table (the file that lists running attempts) names runnerProcess as the runner,
 // and the processes jobs as its jobs.
 func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
-	jobs ...startedProcess) (dir string) {
+	jobProcesses ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(baseDir, rundir.AccountDirPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -72,35 +72,35 @@ func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProc
 	if err := os.Chown(filepath.Dir(dir), 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockFileName), 0o600)
+	lock, ok, err := rundir.LockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	t.Cleanup(func() { lock.Close() })
-	table, err := rundir.CreateTable(dir, 0o600, runnerProcess.pid, runnerProcess.startTicks)
+	table, err := rundir.CreateRunningTable(dir, 0o600, runnerProcess.pid, runnerProcess.startTicks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	for i, job := range jobs {
-		table.SetStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
-		table.SetProcess(int64(i+1), job.pid, job.startedAt.UnixMilli())
+	for i, job := range jobProcesses {
+		table.SetStartingAttempt(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
+		table.SetAttemptProcess(int64(i+1), job.pid, job.startedAt.UnixMilli())
 	}
 	return dir
 }
 
 // EndAllRunners, called by root, ends only processes of the account to which a runner has switched. That
 // account can write the pid of any other process into the runner's directory.
-func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
+func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
 	base := t.TempDir()
 	dir := createAccountRunner(t, base, foreign, foreignJob)
-	if pid := PIDOf(dir); pid != 0 {
+	if pid := LivingRunnerPID(dir); pid != 0 {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
-	if n, err := (Location{Dir: base}).EndAllRunners(0); n != 0 || err == nil {
+	if n, err := (RunnersLocation{RunnersDir: base}).EndAllRunners(0); n != 0 || err == nil {
 		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
@@ -112,10 +112,10 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 
 	base = t.TempDir()
 	dir = createAccountRunner(t, base, own, ownJob, foreignJob)
-	if pid := PIDOf(dir); pid != int64(own.pid) {
+	if pid := LivingRunnerPID(dir); pid != int64(own.pid) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}
-	if n, err := (Location{Dir: base}).EndAllRunners(0); n != 1 || err != nil {
+	if n, err := (RunnersLocation{RunnersDir: base}).EndAllRunners(0); n != 1 || err != nil {
 		t.Errorf("the account's own runner: ended %d, %v", n, err)
 	}
 	for what, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		"its runner": {own, true}, "its job": {ownJob, true},
 		"root's process": {foreign, false}, "another account's process": {foreignJob, false},
 	} {
-		if got := c.process.stat(t)[0] == "Z"; got != c.ended {
+		if got := c.process.procStatFields(t)[0] == "Z"; got != c.ended {
 			t.Errorf("%s has ended: %t", what, got)
 		}
 	}

@@ -2,5 +2,5 @@ package runner
 
 import "golang.org/x/sys/unix"
 
-// bootClock is the clock that TimeSinceBoot reads.
-const bootClock = unix.CLOCK_BOOTTIME
+// bootClockID is the clock that TimeSinceBoot reads.
+const bootClockID = unix.CLOCK_BOOTTIME

@@ -4,5 +4,5 @@ package runner
 
 import "golang.org/x/sys/unix"
 
-// bootClock is the clock that TimeSinceBoot reads.
-const bootClock = unix.CLOCK_MONOTONIC
+// bootClockID is the clock that TimeSinceBoot reads.
+const bootClockID = unix.CLOCK_MONOTONIC

@@ -12,6 +12,6 @@ import (
 // machine was asleep. Setting the clock does not change the result, and it is the same for all processes.
 func TimeSinceBoot() time.Duration {
 	var now unix.Timespec
-	unix.ClockGettime(bootClock, &now) // this clock always exists
+	unix.ClockGettime(bootClockID, &now) // this clock always exists
 	return time.Duration(now.Nano())
 }

@@ -19,7 +19,7 @@ import (
 // of package wire. A goroutine must call Run to receive them. All methods except Run and Close may be called
 // from any goroutine.
 type Client struct {
-	Dir string // the runner's directory
+	RunnerDir string // the runner's directory
 	// HelloReply is the runner's answer to Hello, the first request of each connection.
 	HelloReply wire.HelloReply
 
@@ -34,10 +34,10 @@ type Client struct {
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
-// ErrNewerDatabase means that this service has an older copy of the database than an earlier service. The
+// ErrRunnerSawNewerDatabase means that this service has an older copy of the database than an earlier service. The
 // database counts the starts of services, and the runner has already accepted a connection with the same or a
 // later number.
-var ErrNewerDatabase = errors.New("a running runner has already worked with a newer database")
+var ErrRunnerSawNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
 var ErrNoReply = errors.New("no reply from the runner: the connection to it was lost, or the job's attempt has ended")
@@ -50,21 +50,22 @@ var ErrAttemptEnding = errors.New("the job's attempt has ended, or is ending")
 const helloTimeout = 10 * time.Second
 
 // IsAlive reports whether the runner in a directory is alive, that is, whether its lock is held.
-func IsAlive(dir string) (bool, error) {
-	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
+func IsAlive(runnerDir string) (bool, error) {
+	return rundir.IsLockHeld(filepath.Join(runnerDir, rundir.LockFileName))
 }
 
 // Connect connects to the living runner in a directory. epoch is the number of this start of the service; from
 // now on, the runner rejects frames of earlier starts. Connect waits for the runner's answer, at most for
 // helloTimeout.
-func Connect(dir string, epoch int64, version string) (*Client, error) {
-	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
+func Connect(runnerDir string, epoch int64, serviceVersion string) (*Client, error) {
+	conn, err := rundir.Dial(filepath.Join(runnerDir, rundir.SocketFileName))
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect to the runner: %w", err)
 	}
-	c := &Client{Dir: dir, conn: conn, reader: wire.NewReader(conn), outbox: wire.NewOutbox(conn),
+	c := &Client{RunnerDir: runnerDir, conn: conn, reader: wire.NewFrameReader(conn), outbox: wire.NewOutbox(conn),
 		pendingReplies: map[wire.RequestID]chan<- wire.Frame{}}
-	hello := wire.Append(nil, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch, Version: version})
+	hello := wire.AppendFrame(nil, &wire.Hello{ProtocolVersion: wire.ProtocolVersion, Epoch: epoch,
+		ServiceVersion: serviceVersion})
 	if _, err := c.conn.Write(hello); err != nil {
 		c.conn.Close()
 		return nil, fmt.Errorf("cannot connect to the runner: it read no request: %w", err)
@@ -75,33 +76,33 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 	}
 	// Take the PID from the kernel. A runner that switched to a user's account could send the PID of any
 	// process, and messages advise people to end the process with this PID.
-	if HasSwitchedAccount(dir) {
-		c.HelloReply.PID = rundir.PeerPID(conn)
+	if HasSwitchedAccount(runnerDir) {
+		c.HelloReply.RunnerPID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
 
-// listAttempts lists the attempts, running or ended, that a living runner knows. It connects with NoEpoch, so
+// listAttemptLeases lists the attempts, running or ended, that a living runner knows. It connects with NoEpoch, so
 // the runner also keeps its connection to the service.
-func listAttempts(dir string) (leases []wire.Lease, err error) {
-	c, err := Connect(dir, wire.NoEpoch, "")
+func listAttemptLeases(runnerDir string) (leases []wire.Lease, err error) {
+	c, err := Connect(runnerDir, wire.NoEpoch, "")
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	for _, a := range c.HelloReply.Attempts {
+	for _, a := range c.HelloReply.UnendedAttempts {
 		leases = append(leases, a.Lease)
 	}
-	return append(leases, c.HelloReply.EndedLeases...), nil
+	return append(leases, c.HelloReply.UnacknowledgedLeases...), nil
 }
 
 // NewestJobSeq returns the highest job number among the attempts that the runner reported to Connect, or 0 if
 // it reported none.
 func (c *Client) NewestJobSeq() (seq int64) {
-	for _, a := range c.HelloReply.Attempts {
+	for _, a := range c.HelloReply.UnendedAttempts {
 		seq = max(seq, a.Seq)
 	}
-	for _, l := range c.HelloReply.EndedLeases {
+	for _, l := range c.HelloReply.UnacknowledgedLeases {
 		seq = max(seq, l.Seq)
 	}
 	return seq
@@ -124,18 +125,18 @@ func (c *Client) readHelloReply(epoch int64) error {
 		c.HelloReply = *f
 		return nil
 	case *wire.HelloRefusal:
-		if f.Epoch < epoch {
+		if f.NewestEpoch < epoch {
 			return errors.New("cannot connect to the runner: the runner is shutting down")
 		}
-		return ErrNewerDatabase
+		return ErrRunnerSawNewerDatabase
 	}
 	return errors.New("cannot connect to the runner: it sent an unexpected reply; check which program uses the socket " +
 		"in the runner's directory")
 }
 
-// Run reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for the
-// answer, and all other frames to deliver. One call of deliver gets all frames that arrived together.
-func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
+// ReceiveFrames reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for
+// the answer, and all other frames to deliver. One call of deliver gets all frames that arrived together.
+func (c *Client) ReceiveFrames(ctx context.Context, deliverFrames func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
 	var writerGroup sync.WaitGroup
@@ -144,19 +145,19 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	var arrivedFrames []wire.Frame
 	f, err := wire.ReadFrame(c.reader)
 	for ; err == nil; f, err = wire.ReadFrame(c.reader) {
-		if reply, ok := f.(wire.Exchange); ok {
+		if reply, ok := f.(wire.FrameWithID); ok {
 			c.deliverReply(reply)
 		} else {
 			arrivedFrames = append(arrivedFrames, f)
 		}
-		if len(arrivedFrames) > 0 && !wire.IsBuffered(c.reader) {
+		if len(arrivedFrames) > 0 && !wire.IsFrameBuffered(c.reader) {
 			failpoint.Hit("result-received")
-			deliver(arrivedFrames)
+			deliverFrames(arrivedFrames)
 			arrivedFrames = nil
 		}
 	}
 	if len(arrivedFrames) > 0 {
-		deliver(arrivedFrames)
+		deliverFrames(arrivedFrames)
 	}
 	c.outbox.Close()
 	c.mu.Lock()
@@ -182,29 +183,29 @@ func (c *Client) Send(frames ...wire.Frame) {
 
 // deliverReply passes an answer to the goroutine that waits for it. If no goroutine waits, the answer is
 // dropped.
-func (c *Client) deliverReply(answer wire.Exchange) {
+func (c *Client) deliverReply(reply wire.FrameWithID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if to := c.pendingReplies[*answer.ID()]; to != nil {
-		to <- answer // does not block: the channel has room for one answer
-		delete(c.pendingReplies, *answer.ID())
+	if to := c.pendingReplies[*reply.ID()]; to != nil {
+		to <- reply // does not block: the channel has room for one answer
+		delete(c.pendingReplies, *reply.ID())
 	}
 }
 
-// request sends a message with a new request id and waits for the answer. It returns ErrNoReply if the
+// sendRequest sends a message with a new request id and waits for the answer. It returns ErrNoReply if the
 // connection ends or the channel stop is closed before the answer arrives.
-func request[T wire.Exchange](
-	ctx context.Context, c *Client, stop <-chan struct{}, message wire.Exchange,
-) (answer T, err error) {
+func sendRequest[T wire.FrameWithID](
+	ctx context.Context, c *Client, stopWaiting <-chan struct{}, requestFrame wire.FrameWithID,
+) (reply T, err error) {
 	answers := make(chan wire.Frame, 1)
 	c.mu.Lock()
 	if c.pendingReplies == nil {
 		c.mu.Unlock()
-		return answer, ErrNoReply
+		return reply, ErrNoReply
 	}
 	c.lastID++
 	id := c.lastID
-	*message.ID() = id
+	*requestFrame.ID() = id
 	c.pendingReplies[id] = answers
 	c.mu.Unlock()
 	defer func() {
@@ -212,33 +213,34 @@ func request[T wire.Exchange](
 		defer c.mu.Unlock()
 		delete(c.pendingReplies, id)
 	}()
-	c.Send(message)
+	c.Send(requestFrame)
 	select {
 	case f := <-answers: // nil if the connection has ended
 		if answer, ok := f.(T); ok {
 			return answer, nil
 		}
-		return answer, ErrNoReply
-	case <-stop:
-		return answer, ErrNoReply
+		return reply, ErrNoReply
+	case <-stopWaiting:
+		return reply, ErrNoReply
 	case <-ctx.Done():
-		return answer, ctx.Err()
+		return reply, ctx.Err()
 	}
 }
 
 // ReadOutput reads output of an attempt after the position cursor (see output.Cursor). If stop is not nil, it
-// waits until such output exists. AttemptGone in the reply means that the runner does not know the attempt.
+// waits until such output exists. AttemptUnknown in the reply means that the runner does not know the attempt.
 // ReadOutput returns ErrNoReply if the connection ends or stop is closed.
-func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
-	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
-	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
+func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, streamCursors [2]int64,
+	stopWaiting <-chan struct{}) (*wire.ReadOutputReply, error) {
+	return sendRequest[*wire.ReadOutputReply](ctx, c, stopWaiting,
+		&wire.ReadOutput{Lease: l, StreamCursors: streamCursors, WaitForOutput: stopWaiting != nil})
 }
 
 // TypeInput writes data to the terminal of a running attempt, and returns how many bytes the terminal accepted.
 // The caller can send the rest after the attempt's program has read some input. TypeInput returns ErrNoReply if
 // the runner does not run the attempt, if the attempt has no terminal, or if the connection ends.
 func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (reply wire.TypeInputReply, err error) {
-	t, err := request[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
+	t, err := sendRequest[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
 	switch {
 	case err != nil:
 		return reply, err
@@ -249,11 +251,11 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (repl
 	return *t, nil
 }
 
-// Pause freezes the processes of a running attempt or, if freeze is false, resumes them. It returns how many
+// SetPaused freezes the processes of a running attempt or, if freeze is false, resumes them. It returns how many
 // processes have not been frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the
 // attempt or is ending it, and ErrNoReply if the connection ends.
-func (c *Client) Pause(ctx context.Context, l wire.Lease, freeze bool) (unchangedCount int, err error) {
-	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: freeze})
+func (c *Client) SetPaused(ctx context.Context, l wire.Lease, wantsPaused bool) (unchangedProcesses int, err error) {
+	paused, err := sendRequest[*wire.PauseReply](ctx, c, nil, &wire.PauseAttempt{Lease: l, Paused: wantsPaused})
 	switch {
 	case err != nil:
 		return 0, err
@@ -265,8 +267,9 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, freeze bool) (unchange
 
 // PurgeOutputs makes the runner delete the output files in refs, and waits until it has done so. A file that
 // cannot be deleted causes no error.
-func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
-	if _, err := request[*wire.PurgeOutputsReply](ctx, c, nil, &wire.PurgeOutputs{Refs: refs}); err != nil {
+func (c *Client) PurgeOutputs(ctx context.Context, outputRefs []string) error {
+	if _, err := sendRequest[*wire.PurgeOutputsReply](ctx, c, nil,
+		&wire.PurgeOutputs{OutputRefs: outputRefs}); err != nil {
 		return fmt.Errorf("cannot delete output files: %w", err)
 	}
 	return nil

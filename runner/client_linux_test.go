@@ -12,13 +12,13 @@ import (
 // reply. The reply could contain any pid, and messages advise people to end a runner that hangs by its pid.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for parent, want := range map[string]int{"": 1, rundir.AccountDirPrefix + "daemon": os.Getpid()} {
-		c, err := Connect(startFakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")
+		c, err := Connect(startFakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, RunnerPID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.conn.Close()
-		if c.HelloReply.PID != int64(want) {
-			t.Errorf("parent directory %q: the reply has pid %d, want %d", parent, c.HelloReply.PID, want)
+		if c.HelloReply.RunnerPID != int64(want) {
+			t.Errorf("parent directory %q: the reply has pid %d, want %d", parent, c.HelloReply.RunnerPID, want)
 		}
 	}
 }

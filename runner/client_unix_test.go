@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startFakeRunner creates a runner's directory, in a directory with the name parentDir, and listens on the
+// startFakeRunner creates a runner's directory, in a directory with the name parentDirName, and listens on the
 // runner's socket. A client that connects gets the frame answer.
-func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir string) {
+func startFakeRunner(t *testing.T, parentDirName string, reply wire.Frame) (dir string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), parentDir, "1.a")
+	dir = filepath.Join(t.TempDir(), parentDirName, "1.a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir str
 			return
 		}
 		defer c.Close()
-		c.Write(wire.Append(nil, answer))
+		c.Write(wire.AppendFrame(nil, reply))
 		c.Read(make([]byte, 100))
 	}()
 	t.Cleanup(func() {
@@ -43,12 +43,12 @@ func startFakeRunner(t *testing.T, parentDir string, answer wire.Frame) (dir str
 	return dir
 }
 
-// A runner that is ending rejects every service. Connect returns ErrNewerDatabase only if the runner has
+// A runner that is ending rejects every service. Connect returns ErrRunnerSawNewerDatabase only if the runner has
 // already accepted a connection with the same or a later epoch, the number of a service start.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		_, err := Connect(startFakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
-		if err == nil || errors.Is(err, ErrNewerDatabase) != newer {
+		_, err := Connect(startFakeRunner(t, "", &wire.HelloRefusal{NewestEpoch: epoch}), 7, "1")
+		if err == nil || errors.Is(err, ErrRunnerSawNewerDatabase) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
 	}
@@ -56,18 +56,18 @@ func TestEndingRunnerRejectsServices(t *testing.T) {
 
 // A runner may be ending by itself when EndAllRunners asks all runners to end. EndAllRunners then counts the
 // runner and returns no error, even if the runner's files no longer contain its pid.
-func TestEndAllAcceptsEndingRunner(t *testing.T) {
+func TestEndAllRunnersCountsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.Lock(filepath.Join(dir, rundir.LockFileName), 0o600)
+	lock, ok, err := rundir.LockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
-	if n, err := (Location{Dir: base}).EndAllRunners(10 * time.Second); n != 1 || err != nil {
+	if n, err := (RunnersLocation{RunnersDir: base}).EndAllRunners(10 * time.Second); n != 1 || err != nil {
 		t.Errorf("EndAllRunners ended %d runners, error %v; want 1", n, err)
 	}
 }

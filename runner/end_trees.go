@@ -12,58 +12,59 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// CookieOf returns the cookie of an attempt: a marker in the environment of each of its processes. name is
+// AttemptCookie returns the cookie of an attempt: a marker in the environment of each of its processes. name is
 // the name of the runner that started the attempt.
-func CookieOf(name string, l wire.Lease) string {
-	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
+func AttemptCookie(runnerName string, l wire.Lease) string {
+	return runnerName + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndTrees ends the processes of attempts whose runner is dead: those in leasedAttempts, and those that the
+// EndProcessTrees ends the processes of attempts whose runner is dead: those in leasedAttempts, and those that the
 // files in the runner's directory name. If the machine has rebooted since the runner started, it ends
 // nothing, because the pids may belong to other processes. If the directory is a copy, it also ends nothing,
-// because the original runner may be alive. If the runner has switched to an account, EndTrees ends only
+// because the original runner may be alive. If the runner has switched to an account, EndProcessTrees ends only
 // processes of that account. The fields RequestID and Error of the reply stay empty. See docs/decisions/0031.
-func EndTrees(dir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
+func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts
-	reply.SameBoot = true
-	if dir != "" {
-		r, err := ReadDeadRunner(dir, nil)
+	reply.StartedThisBoot = true
+	if runnerDir != "" {
+		r, err := ReadDeadRunnerFiles(runnerDir, nil)
 		if err == nil {
-			d.OwnerUID, err = ownerUID(dir)
+			d.OwnerUID, err = switchedAccountUID(runnerDir)
 		}
-		if reply.SameBoot = r.SameBoot; err != nil || !r.SameBoot {
+		if reply.StartedThisBoot = r.StartedThisBoot; err != nil || !r.StartedThisBoot {
 			return reply, err
 		}
-		t, err := rundir.ReadTable(dir)
-		if err != nil || t.Intact && t.PID == 0 {
+		t, err := rundir.ReadRunningTable(runnerDir)
+		if err != nil || t.IsIntact && t.RunnerPID == 0 {
 			return reply, err
 		}
-		spared, err := rundir.ReadSparedGroups(dir)
+		spared, err := rundir.ReadBackgroundGroups(runnerDir)
 		if err != nil {
 			return reply, err
 		}
-		d.PID, d.StartTicks, d.IsSpared = t.PID, t.StartTicks, func(pgid int) bool { return spared[pgid] }
+		d.PID, d.StartTicks, d.IsBackgroundGroup = t.RunnerPID, t.RunnerStartTicks,
+			func(pgid int) bool { return spared[pgid] }
 		running = slices.Concat(r.RunningAttempts, leasedAttempts)
 	}
 	for _, a := range running {
-		if dir != "" {
-			d.Cookies = append(d.Cookies, CookieOf(filepath.Base(dir), a.Lease))
+		if runnerDir != "" {
+			d.Cookies = append(d.Cookies, AttemptCookie(filepath.Base(runnerDir), a.Lease))
 		}
-		tree := process.Tree{PID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		tree := process.AttemptTree{MainPID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
 		if a.StartedAtMillis != 0 {
 			tree.StartedAt = time.UnixMilli(a.StartedAtMillis)
 		}
-		d.Trees = append(d.Trees, tree)
+		d.AttemptTrees = append(d.AttemptTrees, tree)
 	}
-	found, stuck := process.EndTrees(d, UnkillableAfter())
+	found, stuck := process.EndProcessTrees(d, SigkillTimeout())
 	for _, a := range leasedAttempts {
 		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
 			reply.LeasesWithProcesses = append(reply.LeasesWithProcesses, a.Lease)
 		}
 	}
 	for _, p := range stuck {
-		reply.Survivors = append(reply.Survivors, wire.RemainingProcess{PID: int64(p.PID), PGID: int64(p.PGID),
+		reply.StuckProcesses = append(reply.StuckProcesses, wire.RemainingProcess{PID: int64(p.PID), PGID: int64(p.PGID),
 			Cookie: p.Cookie})
 	}
 	return reply, nil
@@ -71,5 +72,5 @@ func EndTrees(dir string, leasedAttempts []wire.Attempt) (reply wire.RecoverRepl
 
 // belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
 func belongsTo(p process.Survivor, a wire.Attempt) bool {
-	return strings.HasSuffix(p.Cookie, CookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
+	return strings.HasSuffix(p.Cookie, AttemptCookie("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }

@@ -9,9 +9,9 @@ import (
 // Launcher describes the launcher: the process that runs as root and, on systems without systemd, starts
 // root's runners.
 type Launcher struct {
-	Socket string       // path of the socket; each connection to it starts a runner
-	PID    int          // process id; 0 if this service did not start the launcher
-	Exit   <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
+	SocketPath string       // path of the socket; each connection to it starts a runner
+	PID        int          // process id; 0 if this service did not start the launcher
+	ExitError  <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
 // LauncherError reports that at the moment no process can start a runner as root.
@@ -31,7 +31,7 @@ func (e *LauncherError) Error() string {
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by
 // SIGSTOP. It reads /proc and sends nothing to the launcher.
-func (l Location) CheckLauncher() error { return stoppedLauncherError(l.LauncherPID) }
+func (l RunnersLocation) CheckLauncher() error { return stoppedLauncherError(l.LauncherPID) }
 
 // stoppedLauncherError returns a LauncherError if a process is stopped. It returns nil for pid 0.
 func stoppedLauncherError(pid int) error {

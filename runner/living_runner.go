@@ -14,58 +14,59 @@ import (
 // unresponsive. hasProcess contains the attempts in the table, and those of the given leases that are in the
 // journal. The value false means that the table names no process yet, so the runner may or may not have
 // started the attempt. ok is false if the files cannot be read or are damaged.
-func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
+func StartedAttempts(runnerDir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
 	// journal.
-	t, err := rundir.ReadTable(dir)
+	t, err := rundir.ReadRunningTable(runnerDir)
 	for _, a := range t.Attempts {
 		hasProcess[a.Lease] = a.PID != 0
 	}
 	isWanted := func(l wire.Lease) bool { return slices.Contains(leases, l) }
-	results, complete, journalErr := rundir.ReadJournal(dir, t.JournalSize, isWanted)
+	results, complete, journalErr := rundir.ReadJournal(runnerDir, t.JournalSize, isWanted)
 	for _, r := range results {
 		hasProcess[r.Lease] = true
 	}
-	return hasProcess, err == nil && journalErr == nil && t.Intact && complete
+	return hasProcess, err == nil && journalErr == nil && t.IsIntact && complete
 }
 
-// PIDOf returns the pid of the living runner that uses a directory, or 0 if the pid is unknown.
-func PIDOf(dir string) int64 {
-	t, _, _ := readLivingTable(dir)
-	return int64(t.PID)
+// LivingRunnerPID returns the pid of the living runner that uses a directory, or 0 if the pid is unknown.
+func LivingRunnerPID(runnerDir string) int64 {
+	t, _, _ := readLivingRunnerTable(runnerDir)
+	return int64(t.RunnerPID)
 }
 
-// readLivingTable reads a living runner's table of running attempts. accountUID is the uid of the account
+// readLivingRunnerTable reads a living runner's table of running attempts. accountUID is the uid of the account
 // that the runner has switched to, or nil if it has not switched. Jobs of this account can write a wrong pid
-// into the table. So readLivingTable sets t.PID to 0 if that process does not belong to the account.
-func readLivingTable(dir string) (t rundir.RunningTable, accountUID *uint32, err error) {
-	if accountUID, err = ownerUID(dir); err == nil {
-		t, err = rundir.ReadTable(dir)
+// into the table. So readLivingRunnerTable sets t.PID to 0 if that process does not belong to the account.
+func readLivingRunnerTable(runnerDir string) (t rundir.RunningTable, accountUID *uint32, err error) {
+	if accountUID, err = switchedAccountUID(runnerDir); err == nil {
+		t, err = rundir.ReadRunningTable(runnerDir)
 	}
-	if accountUID != nil && !process.IsOwnedBy(*accountUID, t.PID) {
-		t.PID = 0
+	if accountUID != nil && !process.IsOwnedBy(*accountUID, t.RunnerPID) {
+		t.RunnerPID = 0
 	}
 	return t, accountUID, err
 }
 
-// KillByDir kills the runner that uses a directory. It does nothing if the runner has ended.
-func KillByDir(dir string) error { return signalRunner(dir, process.Kill) }
+// KillRunnerByDir kills the runner that uses a directory. It does nothing if the runner has ended.
+func KillRunnerByDir(runnerDir string) error { return signalRunner(runnerDir, process.Kill) }
 
 // signalRunner calls sendSignal for the living runner that uses a directory. accountUID is the uid of the
 // account that the runner has switched to, or nil.
-func signalRunner(dir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
-	t, owner, err := readLivingTable(dir)
+func signalRunner(runnerDir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
+	t, owner, err := readLivingRunnerTable(runnerDir)
 	if err != nil {
 		return err
 	}
-	if t.PID == 0 {
+	if t.RunnerPID == 0 {
 		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
-			"another account; find the process \"queuectl runner\" with ps, and end it", dir)
+			"another account; find the process \"queuectl runner\" with ps, and end it", runnerDir)
 	}
-	if err := sendSignal(t.PID, t.StartTicks, owner); err != nil {
-		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w", dir,
-			t.PID, err)
+	if err := sendSignal(t.RunnerPID, t.RunnerStartTicks, owner); err != nil {
+		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w",
+			runnerDir,
+			t.RunnerPID, err)
 	}
 	return nil
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// newTable creates the table of running attempts of a runner with pid 4711 and start time 99, in clock ticks.
-func newTable(t *testing.T, dir string) *rundir.Table {
+// newRunningTable creates the table of running attempts of a runner with pid 4711 and start time 99, in clock ticks.
+func newRunningTable(t *testing.T, dir string) *rundir.MappedRunningTable {
 	t.Helper()
-	table, err := rundir.CreateTable(dir, 0o600, 4711, 99)
+	table, err := rundir.CreateRunningTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,11 +23,11 @@ func newTable(t *testing.T, dir string) *rundir.Table {
 }
 
 // newRunnerFiles creates the files of a runner in a new directory: its table of running attempts (see
-// newTable) and its journal of results.
-func newRunnerFiles(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
+// newRunningTable) and its journal of results.
+func newRunnerFiles(t *testing.T) (dir string, table *rundir.MappedRunningTable, j *rundir.Journal) {
 	t.Helper()
 	dir = t.TempDir()
-	table = newTable(t, dir)
+	table = newRunningTable(t, dir)
 	j, err := rundir.OpenJournal(dir, 0o600, table.SetJournalSize)
 	if err != nil {
 		t.Fatal(err)
@@ -36,10 +36,10 @@ func newRunnerFiles(t *testing.T) (dir string, table *rundir.Table, j *rundir.Jo
 	return dir, table, j
 }
 
-// putResult appends the result of the attempt with the lease l to the journal.
-func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
+// appendResult appends the result of the attempt with the lease l to the journal.
+func appendResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 	t.Helper()
-	if _, err := j.Append(wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: l}})); err != nil {
+	if _, err := j.AppendResult(wire.AppendFrame(nil, &wire.Result{Attempt: wire.Attempt{Lease: l}})); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,15 +47,15 @@ func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 // The files of an unresponsive runner show which attempts it has started. Its table lists the running
 // attempts; an attempt without a process may not have started yet. Its journal lists the ended attempts whose
 // results no service has received.
-func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
+func TestRunnerFilesShowStartedAttempts(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	leaseOf := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
-	table.SetStarting(1, leaseOf(1), 7)
-	table.SetStarting(2, leaseOf(2), 7)
-	putResult(t, j, leaseOf(2))
+	table.SetStartingAttempt(1, leaseOf(1), 7)
+	table.SetStartingAttempt(2, leaseOf(2), 7)
+	appendResult(t, j, leaseOf(2))
 	table.FreeSlot(2)
-	table.SetStarting(4, leaseOf(4), 7)
-	table.SetProcess(4, 4711, 8)
+	table.SetStartingAttempt(4, leaseOf(4), 7)
+	table.SetAttemptProcess(4, 4711, 8)
 	hasProcess, ok := StartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
 	want := map[wire.Lease]bool{leaseOf(1): false, leaseOf(2): true, leaseOf(4): true}
 	if !ok || !maps.Equal(hasProcess, want) {
@@ -78,16 +78,16 @@ func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for note, c := range map[string]struct{ same, damaged bool }{
-		rundir.WithChecksum(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
-		"x" + rundir.WithChecksum(boot)[1:]: {true, true}, rundir.WithChecksum("x" + boot[1:]): {false, true},
+		rundir.AppendChecksum(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true},
+		"x" + rundir.AppendChecksum(boot)[1:]: {true, true}, rundir.AppendChecksum("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
-		newTable(t, dir)
+		newRunningTable(t, dir)
 		if err := os.WriteFile(filepath.Join(dir, rundir.BootIDFileName), []byte(note), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := ReadDeadRunner(dir, nil); r.SameBoot != c.same || r.FilesDamaged != c.damaged || err != nil {
-			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.SameBoot, r.FilesDamaged, err, c.same,
+		if r, err := ReadDeadRunnerFiles(dir, nil); r.StartedThisBoot != c.same || r.FilesDamaged != c.damaged || err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.StartedThisBoot, r.FilesDamaged, err, c.same,
 				c.damaged)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// LockRunners reserves the runners that were started as root for this service, so that no other service
-// connects to them and takes their results. The lock lasts until the returned file is closed. LockRunners
+// LockRunnersDir reserves the runners that were started as root for this service, so that no other service
+// connects to them and takes their results. The lock lasts until the returned file is closed. LockRunnersDir
 // returns nil if runners are not started as root, or if no runner has created their directory yet.
-func (l Location) LockRunners() (*os.File, error) {
-	if !l.IsExternal() {
+func (l RunnersLocation) LockRunnersDir() (*os.File, error) {
+	if !l.HasExternalDir() {
 		return nil, nil
 	}
-	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.Dir) })
+	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.RunnersDir) })
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
@@ -25,7 +25,7 @@ func (l Location) LockRunners() (*os.File, error) {
 		return nil, fmt.Errorf("cannot lock the runner directory: %w", err)
 	case f == nil:
 		return nil, fmt.Errorf("another service uses the runners in %s; stop that service, "+
-			"or use another directory with --runner-dir", l.Dir)
+			"or use another directory with --runner-dir", l.RunnersDir)
 	}
 	return f, nil
 }

@@ -2,5 +2,5 @@ package runner
 
 import "os"
 
-// LockRunners returns nil, because Windows has no runners of root.
-func (l Location) LockRunners() (*os.File, error) { return nil, nil }
+// LockRunnersDir returns nil, because Windows has no runners of root.
+func (l RunnersLocation) LockRunnersDir() (*os.File, error) { return nil, nil }

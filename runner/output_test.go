@@ -33,7 +33,7 @@ func TestOutputSizeIsBounded(t *testing.T) {
 
 // A valid reference cannot name a file outside the output directory. RemoveOutputs ignores invalid
 // references, so it removes only output files.
-func TestValidRefNamesOnlyOutputs(t *testing.T) {
+func TestOutputRefStaysInOutputDir(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !IsOutputRef(ref) {
 		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)
 	}
@@ -56,9 +56,9 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 }
 
 // Purging an output removes its file even while another process reads it.
-func TestPurgeRemovesOpenOutput(t *testing.T) {
-	home := Location{Dir: t.TempDir()}
-	path := OutputPath(home.Dir, "1-1")
+func TestRemoveOutputsDeletesOpenFile(t *testing.T) {
+	home := RunnersLocation{RunnersDir: t.TempDir()}
+	path := OutputPath(home.RunnersDir, "1-1")
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestPurgeRemovesOpenOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	RemoveOutputs(home.Dir, []string{"1-1"})
+	RemoveOutputs(home.RunnersDir, []string{"1-1"})
 	f.Close()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the output still exists: %v", err)

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// ownerUID returns the uid of the account that a runner has switched to, or nil if it has not switched. The
+// switchedAccountUID returns the uid of the account that a runner has switched to, or nil if it has not switched. The
 // uid is the owner of the parent directory of dir. It can be trusted, because root created this directory
 // and gave it to the account.
-func ownerUID(dir string) (*uint32, error) {
-	if !HasSwitchedAccount(dir) {
+func switchedAccountUID(runnerDir string) (*uint32, error) {
+	if !HasSwitchedAccount(runnerDir) {
 		return nil, nil
 	}
-	info, err := os.Lstat(filepath.Dir(dir))
+	info, err := os.Lstat(filepath.Dir(runnerDir))
 	if err != nil {
 		return nil, fmt.Errorf("cannot find out the runner's account, which owns this directory; check the "+
 			"directory: %w", err)

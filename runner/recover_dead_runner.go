@@ -15,11 +15,11 @@ import (
 // and those that were running when it died. Recover has killed the processes of the running ones, except
 // StuckProcesses.
 type RecoveryResult struct {
-	Results         []*wire.Result
+	AttemptResults  []*wire.Result
 	RunningAttempts []wire.Attempt
-	// SameBoot is false if the machine has rebooted since the runner started. It is true if this is unknown,
+	// StartedThisBoot is false if the machine has rebooted since the runner started. It is true if this is unknown,
 	// because the runner's boot ID is missing.
-	SameBoot bool
+	StartedThisBoot bool
 	// FilesDamaged means that the runner's files may not contain all attempts that it has started. After a
 	// reboot it is true, because a power cut may have damaged the files.
 	FilesDamaged bool
@@ -31,32 +31,33 @@ type RecoveryResult struct {
 	LeasesWithStuckProcesses map[wire.Lease]bool
 }
 
-// Recover ends the remaining processes of a dead runner's attempts, and returns what the runner's files say
+// RecoverDeadRunner ends the remaining processes of a dead runner's attempts, and returns what the runner's files say
 // about the attempts. dir is the runner's directory, or "" if it is gone. leasedAttempts lists the attempts
 // that this runner may have received and whose results are not stored yet; Recover returns no other results.
 // sentAttempts lists attempts that this runner may have received, but that no other runner can have received.
 // Recover finds their processes even if dir is damaged or gone. livingRunner is a runner with the rights to
 // kill the processes; nil means that this process kills them.
-func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wire.Attempt,
+func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, sentAttempts []wire.Attempt,
 	livingRunner *Client) (RecoveryResult, error) {
-	r, err := ReadDeadRunner(dir, leasedAttempts)
+	r, err := ReadDeadRunnerFiles(runnerDir, leasedAttempts)
 	if err != nil {
 		return r, err
 	}
 	var reply wire.RecoverReply
 	if livingRunner == nil {
-		reply, err = EndTrees(dir, sentAttempts)
+		reply, err = EndProcessTrees(runnerDir, sentAttempts)
 	} else {
 		// The living runner also compares the boot IDs, because a sandbox may show another boot ID to this process.
-		reply, err = livingRunner.endTrees(ctx, dir, sentAttempts)
+		reply, err = livingRunner.endProcessTrees(ctx, runnerDir, sentAttempts)
 	}
 	if err != nil {
 		return r, err
 	}
-	r.SameBoot, r.StuckProcesses, r.LeasesWithProcesses = reply.SameBoot, reply.Survivors, reply.LeasesWithProcesses
+	r.StartedThisBoot, r.StuckProcesses, r.LeasesWithProcesses = reply.StartedThisBoot, reply.StuckProcesses,
+		reply.LeasesWithProcesses
 	for _, p := range r.StuckProcesses {
 		for _, a := range r.RunningAttempts {
-			if p.PGID == a.PID || p.Cookie == CookieOf(filepath.Base(dir), a.Lease) {
+			if p.PGID == a.PID || p.Cookie == AttemptCookie(filepath.Base(runnerDir), a.Lease) {
 				r.LeasesWithStuckProcesses[a.Lease] = true
 			}
 		}
@@ -67,36 +68,36 @@ func Recover(ctx context.Context, dir string, leasedAttempts, sentAttempts []wir
 // UnacknowledgedLeases lists the running attempts of the runner in dir, and the ended attempts whose results
 // no service has acknowledged. alive reports whether the runner is alive. For a dead runner, the list may
 // also contain attempts whose results were acknowledged, because only the journal is read.
-func UnacknowledgedLeases(dir string) (leases []wire.Lease, alive bool, err error) {
-	if alive, err = IsAlive(dir); err != nil || alive {
+func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {
+	if runnerAlive, err = IsAlive(runnerDir); err != nil || runnerAlive {
 		if err == nil {
-			leases, err = listAttempts(dir)
+			leases, err = listAttemptLeases(runnerDir)
 		}
-		return leases, alive, err
+		return leases, runnerAlive, err
 	}
-	t, err := rundir.ReadTable(dir)
+	t, err := rundir.ReadRunningTable(runnerDir)
 	if err != nil {
 		return nil, false, err
 	}
 	for _, a := range t.Attempts {
 		leases = append(leases, a.Lease)
 	}
-	results, _, err := rundir.ReadJournal(dir, t.JournalSize, func(wire.Lease) bool { return true })
+	results, _, err := rundir.ReadJournal(runnerDir, t.JournalSize, func(wire.Lease) bool { return true })
 	for i := range results {
 		leases = append(leases, results[i].Lease)
 	}
 	return leases, false, err
 }
 
-// ReadDeadRunner returns what a dead runner's files say about its attempts. It returns results only for the
+// ReadDeadRunnerFiles returns what a dead runner's files say about its attempts. It returns results only for the
 // given attempts. Unlike Recover, it ends no processes.
-func ReadDeadRunner(dir string, leasedAttempts []wire.Attempt) (recovered RecoveryResult, err error) {
-	recovered.LeasesWithStuckProcesses, recovered.SameBoot = map[wire.Lease]bool{}, true
-	if dir == "" {
+func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recovered RecoveryResult, err error) {
+	recovered.LeasesWithStuckProcesses, recovered.StartedThisBoot = map[wire.Lease]bool{}, true
+	if runnerDir == "" {
 		return recovered, nil
 	}
 	// storedBoot is "" if the file is missing or damaged.
-	storedBoot, err := rundir.ReadChecksummedFile(filepath.Join(dir, rundir.BootIDFileName), 64)
+	storedBoot, err := rundir.ReadChecksummedFile(filepath.Join(runnerDir, rundir.BootIDFileName), 64)
 	if err != nil {
 		return recovered, fmt.Errorf("cannot read the runner's boot ID: %w", err)
 	}
@@ -104,23 +105,23 @@ func ReadDeadRunner(dir string, leasedAttempts []wire.Attempt) (recovered Recove
 	if err != nil {
 		return recovered, err
 	}
-	recovered.SameBoot = storedBoot == "" || storedBoot == boot
+	recovered.StartedThisBoot = storedBoot == "" || storedBoot == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leasedAttempts {
 		wanted[a.Lease] = true
 	}
-	t, err := rundir.ReadTable(dir)
+	t, err := rundir.ReadRunningTable(runnerDir)
 	if err != nil {
 		return recovered, err
 	}
 	complete := false
 	isWanted := func(l wire.Lease) bool { return wanted[l] }
-	if recovered.Results, complete, err = rundir.ReadJournal(dir, t.JournalSize, isWanted); err != nil {
+	if recovered.AttemptResults, complete, err = rundir.ReadJournal(runnerDir, t.JournalSize, isWanted); err != nil {
 		return recovered, err
 	}
-	recovered.FilesDamaged = storedBoot == "" || !t.Intact || !complete || !recovered.SameBoot
+	recovered.FilesDamaged = storedBoot == "" || !t.IsIntact || !complete || !recovered.StartedThisBoot
 	ended := map[wire.Lease]bool{}
-	for _, result := range recovered.Results {
+	for _, result := range recovered.AttemptResults {
 		ended[result.Lease] = true
 	}
 	for _, a := range t.Attempts {
@@ -131,14 +132,15 @@ func ReadDeadRunner(dir string, leasedAttempts []wire.Attempt) (recovered Recove
 	return recovered, nil
 }
 
-// endTrees makes the connected runner call EndTrees for the dead runner in dir, because the connected runner
-// has the rights to kill the processes.
-func (c *Client) endTrees(ctx context.Context, dir string, sentAttempts []wire.Attempt) (wire.RecoverReply, error) {
+// endProcessTrees makes the connected runner call EndProcessTrees for the dead runner in dir, because the connected
+// runner has the rights to kill the processes.
+func (c *Client) endProcessTrees(ctx context.Context, runnerDir string, sentAttempts []wire.Attempt) (wire.RecoverReply,
+	error) {
 	name := ""
-	if dir != "" {
-		name = filepath.Base(dir)
+	if runnerDir != "" {
+		name = filepath.Base(runnerDir)
 	}
-	r, err := request[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sentAttempts})
+	r, err := sendRequest[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sentAttempts})
 	switch {
 	case err == ErrNoReply:
 		return wire.RecoverReply{}, errors.New("the service lost its connection to the runner that should end the jobs of " +
@@ -154,10 +156,10 @@ func (c *Client) endTrees(ctx context.Context, dir string, sentAttempts []wire.A
 // RemoveDeadRunner removes a dead runner's directory. Before, the caller must save the results and output in
 // it. livingRunner is a runner with the rights to remove the directory; nil means that this process removes
 // it.
-func RemoveDeadRunner(dir string, livingRunner *Client) error {
+func RemoveDeadRunner(runnerDir string, livingRunner *Client) error {
 	if livingRunner == nil {
-		return rundir.RemoveDeadRunner(dir)
+		return rundir.RemoveDeadRunnerDir(runnerDir)
 	}
-	livingRunner.Send(&wire.RemoveDeadRunner{RunnerName: filepath.Base(dir)})
+	livingRunner.Send(&wire.RemoveDeadRunner{RunnerName: filepath.Base(runnerDir)})
 	return nil
 }

@@ -11,54 +11,55 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// requestRunner sends a request to SpawnSocket. The launcher or systemd, which listens on the socket, starts
+// sendSpawnRequest sends a request to SpawnSocketPath. The launcher or systemd, which listens on the socket, starts
 // a new process with the connection as its standard input. This process replies with the name of the runner's
-// directory, which requestRunner returns.
-func (l Location) requestRunner(r SpawnRequest) (dirName string, err error) {
+// directory, which sendSpawnRequest returns.
+func (l RunnersLocation) sendSpawnRequest(r SpawnRequest) (dirName string, err error) {
 	if err := l.CheckLauncher(); err != nil {
 		return "", err
 	}
-	c, err := sockpath.DialWithin(l.SpawnSocket, StartTimeout)
+	c, err := sockpath.DialTimeout(l.SpawnSocketPath, SpawnTimeout)
 	if err != nil {
-		return "", l.unreachableError(err)
+		return "", l.spawnSocketError(err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(StartTimeout))
+	c.SetDeadline(time.Now().Add(SpawnTimeout))
 	if _, err := fmt.Fprintln(c, r); err != nil {
 		return "", err
 	}
-	dirName, err = readReadyReply(c)
+	dirName, err = readSpawnReply(c)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = l.noReplyError(int(rundir.PeerPID(c)), err)
+		err = l.noSpawnReplyError(int(rundir.PeerPID(c)), err)
 	}
 	return dirName, err
 }
 
-// unreachableError explains a failed connection to SpawnSocket. If no process listens, the returned error
+// spawnSocketError explains a failed connection to SpawnSocketPath. If no process listens, the returned error
 // says what an operator can do.
-func (l Location) unreachableError(err error) error {
+func (l RunnersLocation) spawnSocketError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("socket %s: %w", l.SpawnSocket, err)
+		return fmt.Errorf("socket %s: %w", l.SpawnSocketPath, err)
 	}
 	return &LauncherError{
-		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", l.SpawnSocket, err),
+		Problem: fmt.Sprintf("no launcher listens on the socket %s (%v)", l.SpawnSocketPath, err),
 		Advice:  "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }
 
-// noReplyError explains why no reply to a request came within StartTimeout. pid is the process that listens
-// on SpawnSocket: the launcher or systemd.
-func (l Location) noReplyError(pid int, err error) error {
-	if stopped := stoppedLauncherError(pid); stopped != nil {
+// noSpawnReplyError explains why no reply to a request came within SpawnTimeout. pid is the process that listens
+// on SpawnSocketPath: the launcher or systemd.
+func (l RunnersLocation) noSpawnReplyError(listenerPID int, err error) error {
+	if stopped := stoppedLauncherError(listenerPID); stopped != nil {
 		return stopped
 	}
-	if pid == 0 || l.SpawnsOwnAccount {
+	if listenerPID == 0 || l.SpawnsAsServiceAccount {
 		return err
 	}
 	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+
-		"if the process hangs, run kill -KILL %[1]d and restart the service", pid)
-	if pid == 1 {
+		"if the process hangs, run kill -KILL %[1]d and restart the service", listenerPID)
+	if listenerPID == 1 {
 		next = "see the runner's log: journalctl -u 'queuectl-runner@*'"
 	}
-	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", StartTimeout), Advice: next}
+	return &LauncherError{PID: listenerPID, Problem: fmt.Sprintf("started no runner within %v", SpawnTimeout),
+		Advice: next}
 }

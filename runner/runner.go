@@ -17,44 +17,44 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputPath returns the path of an output file below rootDir, a directory that contains runners'
+// OutputPath returns the path of an output file below runnersDir, a directory that contains runners'
 // directories. ref is a name returned by OutputRef.
-func OutputPath(rootDir, ref string) string {
-	return filepath.Join(rootDir, rundir.OutputsDirName, ref)
+func OutputPath(runnersDir, outputRef string) string {
+	return filepath.Join(runnersDir, rundir.OutputsDirName, outputRef)
 }
 
 // OutputSize returns the size of an output file in bytes, or 0 if the file is missing. If the runner has
 // switched to an account, jobs of this account can make the file larger than the runner would. So OutputSize
 // returns at most the size of a file in which each stream has limit bytes of output.
-func OutputSize(rootDir, ref string, limit int64) int64 {
-	info, err := os.Lstat(OutputPath(rootDir, ref))
+func OutputSize(runnersDir, outputRef string, maxStreamBytes int64) int64 {
+	info, err := os.Lstat(OutputPath(runnersDir, outputRef))
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
 	}
-	return min(info.Size(), 2*limit+limit/2+maxFramingBytes)
+	return min(info.Size(), 2*maxStreamBytes+maxStreamBytes/2+maxOutputFramingBytes)
 }
 
-// maxFramingBytes bounds the part of an output file that does not grow with the output.
-const maxFramingBytes = 1 << 20
+// maxOutputFramingBytes bounds the part of an output file that does not grow with the output.
+const maxOutputFramingBytes = 1 << 20
 
-// IsolatedSuffix is the end of the directory name of a runner that runs one isolated job only: a job that may
+// IsolatedDirSuffix is the end of the directory name of a runner that runs one isolated job only: a job that may
 // have killed its previous runner.
-const IsolatedSuffix = ".alone"
+const IsolatedDirSuffix = ".alone"
 
-// IsIsolated reports whether the runner that uses a directory runs one isolated job only.
-func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
+// RunsIsolatedJob reports whether the runner that uses a directory runs one isolated job only.
+func RunsIsolatedJob(runnerDir string) bool { return strings.HasSuffix(runnerDir, IsolatedDirSuffix) }
 
 // WorkerName returns the name of the worker with the number slot of the runner in dir.
-func WorkerName(dir string, slot int64) string {
-	if IsIsolated(dir) {
-		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
+func WorkerName(runnerDir string, slot int64) string {
+	if RunsIsolatedJob(runnerDir) {
+		pid, _, _ := strings.Cut(filepath.Base(runnerDir), ".")
 		return "lone-" + pid
 	}
-	return SlotName(slot)
+	return WorkerSlotName(slot)
 }
 
-// SlotName returns the name of the worker with the number slot, for example "w3" for 3.
-func SlotName(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
+// WorkerSlotName returns the name of the worker with the number slot, for example "w3" for 3.
+func WorkerSlotName(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the file with the output of the attempt with this lease.
 func OutputRef(l wire.Lease) string {
@@ -63,16 +63,16 @@ func OutputRef(l wire.Lease) string {
 
 // IsOutputRef reports whether ref is a valid name of an output file. A valid name cannot lead to a file
 // outside the output directory.
-func IsOutputRef(ref string) bool {
-	return ref != "" && strings.Trim(ref, "0123456789-") == ""
+func IsOutputRef(outputRef string) bool {
+	return outputRef != "" && strings.Trim(outputRef, "0123456789-") == ""
 }
 
-// RemoveOutputs deletes the output files named in refs, below the directory rootDir. It ignores errors and
+// RemoveOutputs deletes the output files named in refs, below the directory runnersDir. It ignores errors and
 // invalid names.
-func RemoveOutputs(rootDir string, refs []string) {
-	for _, ref := range refs {
+func RemoveOutputs(runnersDir string, outputRefs []string) {
+	for _, ref := range outputRefs {
 		if IsOutputRef(ref) {
-			os.Remove(OutputPath(rootDir, ref)) // ignore an error, since the file may be gone already
+			os.Remove(OutputPath(runnersDir, ref)) // ignore an error, since the file may be gone already
 		}
 	}
 }

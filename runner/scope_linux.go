@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// lingerDir is the directory in which systemd lists the users whose systemd manager also runs while they are
+// systemdLingerDir is the directory in which systemd lists the users whose systemd manager also runs while they are
 // logged out. See docs/decisions/0043.
-const lingerDir = "/var/lib/systemd/linger"
+const systemdLingerDir = "/var/lib/systemd/linger"
 
-// scopeCommands returns command prefixes that start a runner in a scope: a group of processes that the user's
+// scopeCommandPrefixes returns command prefixes that start a runner in a scope: a group of processes that the user's
 // systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control
-// group. The caller tries the prefixes in order; the last one is for an older systemd. scopeCommands returns
+// group. The caller tries the prefixes in order; the last one is for an older systemd. scopeCommandPrefixes returns
 // nil if the user has no manager, or if the manager, and so the jobs, would end when the user logs out.
-func scopeCommands() [][]string {
+func scopeCommandPrefixes() [][]string {
 	program, err := exec.LookPath("systemd-run")
-	if err != nil || !exists(filepath.Join(systemdUserDir(), "systemd/private")) {
+	if err != nil || !pathExists(filepath.Join(systemdUserSocketDir(), "systemd/private")) {
 		return nil
 	}
-	account, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
-	if err != nil || !exists(filepath.Join(lingerDir, account.Name)) {
+	account, err := new(accounts.Resolver).UserByUID(uint32(os.Getuid()))
+	if err != nil || !pathExists(filepath.Join(systemdLingerDir, account.Name)) {
 		return nil
 	}
 	args := []string{
@@ -38,15 +38,15 @@ func scopeCommands() [][]string {
 	}
 }
 
-// systemdUserDir returns the directory that contains the sockets of a user's systemd manager.
-func systemdUserDir() string {
+// systemdUserSocketDir returns the directory that contains the sockets of a user's systemd manager.
+func systemdUserSocketDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir
 	}
 	return "/run/user/" + strconv.Itoa(os.Getuid())
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }

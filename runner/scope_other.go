@@ -2,8 +2,8 @@
 
 package runner
 
-// scopeCommands returns nil: this system has no systemd.
-func scopeCommands() [][]string { return nil }
+// scopeCommandPrefixes returns nil: this system has no systemd.
+func scopeCommandPrefixes() [][]string { return nil }
 
-// systemdUserDir returns "", because this system has no systemd.
-func systemdUserDir() string { return "" }
+// systemdUserSocketDir returns "", because this system has no systemd.
+func systemdUserSocketDir() string { return "" }

@@ -20,15 +20,15 @@ import (
 // runner itself, the runner sends the same line through a pipe. The service and the runner may be of
 // different versions, so the words never change.
 
-// Words of a request. accountArg is followed by the name of the account that the runner switches to.
-// tmpdirArg is followed by a path, which extends to the end of the line. killArg makes the line a request to
+// Words of a request. spawnAccountArg is followed by the name of the account that the runner switches to.
+// spawnTmpdirArg is followed by a path, which extends to the end of the line. spawnKillArg makes the line a request to
 // kill a runner, whose name follows.
 const (
-	requestPrefix = "queuectl wants a runner"
-	isolatedArg   = "alone"
-	accountArg    = "as="
-	tmpdirArg     = "tmpdir="
-	killArg       = "end="
+	spawnRequestPrefix = "queuectl wants a runner"
+	spawnIsolatedArg   = "alone"
+	spawnAccountArg    = "as="
+	spawnTmpdirArg     = "tmpdir="
+	spawnKillArg       = "end="
 )
 
 // Words of the reply. ReadyReplyPrefix is followed by the name of the new runner's directory, and
@@ -40,50 +40,50 @@ const (
 
 // SpawnRequest is a service's request for a runner.
 type SpawnRequest struct {
-	Isolated bool   // the runner runs one isolated job
-	Account  string // account that the runner switches to permanently; "" if it does not switch
-	Tmpdir   string // setting job_tmpdir, for a runner of the service's own account
-	// KillDir is the directory of a runner to be killed, as a path relative to the directory of root's
+	ForIsolatedJob  bool   // the runner runs one isolated job
+	SwitchToAccount string // account that the runner switches to permanently; "" if it does not switch
+	JobTmpdir       string // setting job_tmpdir, for a runner of the service's own account
+	// KillRunnerDir is the directory of a runner to be killed, as a path relative to the directory of root's
 	// runners. It is "" in a request for a new runner.
-	KillDir string
+	KillRunnerDir string
 }
 
 // String returns the request as one line, without the newline.
 func (r SpawnRequest) String() string {
-	line := requestPrefix
-	if r.KillDir != "" {
-		return line + " " + killArg + r.KillDir
+	line := spawnRequestPrefix
+	if r.KillRunnerDir != "" {
+		return line + " " + spawnKillArg + r.KillRunnerDir
 	}
-	if r.Isolated {
-		line += " " + isolatedArg
+	if r.ForIsolatedJob {
+		line += " " + spawnIsolatedArg
 	}
-	if r.Account != "" {
-		line += " " + accountArg + r.Account
+	if r.SwitchToAccount != "" {
+		line += " " + spawnAccountArg + r.SwitchToAccount
 	}
-	if r.Tmpdir != "" {
-		line += " " + tmpdirArg + r.Tmpdir
+	if r.JobTmpdir != "" {
+		line += " " + spawnTmpdirArg + r.JobTmpdir
 	}
 	return line
 }
 
 // ParseSpawnRequest parses a line that String returned.
 func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
-	words, ok := strings.CutPrefix(line, requestPrefix)
+	words, ok := strings.CutPrefix(line, spawnRequestPrefix)
 	if !ok {
 		return r, fmt.Errorf("the service and the runner have different versions: the new runner does not know the request "+
 			"%q; install the same version of both", line)
 	}
-	words, r.Tmpdir, _ = strings.Cut(words, " "+tmpdirArg)
+	words, r.JobTmpdir, _ = strings.Cut(words, " "+spawnTmpdirArg)
 	for _, word := range strings.Fields(words) {
-		account, isAccount := strings.CutPrefix(word, accountArg)
-		end, isEnd := strings.CutPrefix(word, killArg)
+		account, isAccount := strings.CutPrefix(word, spawnAccountArg)
+		end, isEnd := strings.CutPrefix(word, spawnKillArg)
 		switch {
-		case word == isolatedArg:
-			r.Isolated = true
+		case word == spawnIsolatedArg:
+			r.ForIsolatedJob = true
 		case isAccount:
-			r.Account = account
+			r.SwitchToAccount = account
 		case isEnd && end != "":
-			r.KillDir = end
+			r.KillRunnerDir = end
 		default:
 			return r, fmt.Errorf("unknown word %q in the service's request: the service is newer than this "+
 				"runner; install the same version of both", word)
@@ -92,8 +92,8 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	return r, nil
 }
 
-// readReadyReply reads the reply of a new runner and returns the name of the runner's directory.
-func readReadyReply(r io.Reader) (dirName string, err error) {
+// readSpawnReply reads the reply of a new runner and returns the name of the runner's directory.
+func readSpawnReply(r io.Reader) (dirName string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
 	if reason, refused := strings.CutPrefix(line, RefusedReplyPrefix); refused {

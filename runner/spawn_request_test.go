@@ -7,14 +7,14 @@ import (
 
 // A request is one line whose words never change, because the program that reads it may have another version
 // than the service that wrote it.
-func TestSpawnRequestLines(t *testing.T) {
+func TestSpawnRequestFormatIsStable(t *testing.T) {
 	for line, want := range map[string]SpawnRequest{
 		"queuectl wants a runner":                            {},
-		"queuectl wants a runner alone":                      {Isolated: true},
-		"queuectl wants a runner alone as=mail":              {Isolated: true, Account: "mail"},
-		"queuectl wants a runner tmpdir=/mnt/a tmpdir=b c":   {Tmpdir: "/mnt/a tmpdir=b c"},
-		"queuectl wants a runner alone tmpdir=/mnt as=x":     {Isolated: true, Tmpdir: "/mnt as=x"},
-		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {KillDir: "as-mail/4711.18a2b3c4d"},
+		"queuectl wants a runner alone":                      {ForIsolatedJob: true},
+		"queuectl wants a runner alone as=mail":              {ForIsolatedJob: true, SwitchToAccount: "mail"},
+		"queuectl wants a runner tmpdir=/mnt/a tmpdir=b c":   {JobTmpdir: "/mnt/a tmpdir=b c"},
+		"queuectl wants a runner alone tmpdir=/mnt as=x":     {ForIsolatedJob: true, JobTmpdir: "/mnt as=x"},
+		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {KillRunnerDir: "as-mail/4711.18a2b3c4d"},
 	} {
 		if got := want.String(); got != line {
 			t.Errorf("%+v: got the line %q, want %q", want, got, line)

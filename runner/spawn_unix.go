@@ -13,59 +13,59 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// spawn starts a runner in its own session, so that the runner outlives this process. It waits until the
+// spawnRunner starts a runner in its own session, so that the runner outlives this process. It waits until the
 // runner accepts connections, and returns the name of the runner's directory. If possible, the user's systemd
 // manager gives the runner a control group that it can divide.
-func (l Location) spawn(isolated bool) (dirName string, err error) {
-	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err error) {
+	if err := os.MkdirAll(l.RunnersDir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
 		return "", err // report the error here, because the runner could only log it
 	}
-	args := append(l.runnerArgs(isolated), l.logArgs()...)
-	for _, scope := range scopeCommands() {
-		cmd := NewCommand(append(scope, l.Command...), append(args, "--delegated")...)
-		cmd.Stderr, cmd.Env = l.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserDir())
+	args := append(l.runnerArgs(forIsolatedJob), l.logFileArgs()...)
+	for _, scope := range scopeCommandPrefixes() {
+		cmd := NewDetachedCommand(append(scope, l.RunnerCommand...), append(args, "--delegated")...)
+		cmd.Stderr, cmd.Env = l.RunnerLog, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserSocketDir())
 		if dirName, err = startAndAwaitReady(cmd, func() {}); err == nil {
 			return dirName, nil
 		}
 	}
-	cmd := NewCommand(l.Command, args...)
-	cmd.Stderr = l.Log
+	cmd := NewDetachedCommand(l.RunnerCommand, args...)
+	cmd.Stderr = l.RunnerLog
 	return startAndAwaitReady(cmd, func() {})
 }
 
-// logArgs returns the flag with the path of the runner's log file, which the runner needs to reopen the file.
+// logFileArgs returns the flag with the path of the runner's log file, which the runner needs to reopen the file.
 // It returns nil if the log has no path, for example if it is standard error.
-func (l Location) logArgs() []string {
-	if l.Log == nil || l.Log.Name() == os.Stderr.Name() {
+func (l RunnersLocation) logFileArgs() []string {
+	if l.RunnerLog == nil || l.RunnerLog.Name() == os.Stderr.Name() {
 		return nil
 	}
-	return []string{"--log", l.Log.Name()}
+	return []string{"--log", l.RunnerLog.Name()}
 }
 
-// ReopenLogs makes the living runners of the service's own account reopen their log files. The service calls
+// ReopenRunnerLogs makes the living runners of the service's own account reopen their log files. The service calls
 // it after a log rotation, which has moved the files.
-func (l Location) ReopenLogs() {
-	if l.IsExternal() {
+func (l RunnersLocation) ReopenRunnerLogs() {
+	if l.HasExternalDir() {
 		return
 	}
-	live, _ := l.ListLiving() // if a runner is not found, it keeps using the moved file
+	live, _ := l.ListLivingRunnerDirs() // if a runner is not found, it keeps using the moved file
 	for _, dir := range live {
-		if pid := PIDOf(dir); pid > 0 {
+		if pid := LivingRunnerPID(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)
 		}
 	}
 }
 
-// NewCommand returns a command that starts this program again, as a runner or as the launcher, with the
+// NewDetachedCommand returns a command that starts this program again, as a runner or as the launcher, with the
 // command line argv and extraArgs. The new process outlives this process. So it does not get the descriptors
 // that this process has inherited.
-func NewCommand(argv []string, extraArgs ...string) *exec.Cmd {
-	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
+func NewDetachedCommand(argv []string, extraArgs ...string) *exec.Cmd {
+	cleanstart.SetCloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], extraArgs...)...)
-	cmd.Env, cmd.Dir = ProcessEnv(), "/"
+	cmd.Env, cmd.Dir = InheritedRunnerEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
 }
@@ -88,8 +88,8 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error
 		cmd.Wait() // cmd.ProcessState says how the command ended
 		onExit()
 	}()
-	ready.SetReadDeadline(time.Now().Add(StartTimeout))
-	if dirName, err = readReadyReply(ready); err != nil {
+	ready.SetReadDeadline(time.Now().Add(SpawnTimeout))
+	if dirName, err = readSpawnReply(ready); err != nil {
 		cmd.Process.Kill() // the caller does not know the runner's directory, so end the runner
 	}
 	return dirName, err
@@ -97,16 +97,16 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error
 
 // ReportReady reports the name of this runner's directory to the process that started the runner, on
 // descriptor 3.
-func ReportReady(dir string) {
+func ReportReady(runnerDir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, ReadyReplyPrefix+filepath.Base(dir)) // does not block if the other process has ended
+	fmt.Fprintln(f, ReadyReplyPrefix+filepath.Base(runnerDir)) // does not block if the other process has ended
 	f.Close()
 }
 
-// ProcessEnv returns the part of the service's environment that a runner gets: the variables that this
+// InheritedRunnerEnv returns the part of the service's environment that a runner gets: the variables that this
 // program and its Go runtime read.
-func ProcessEnv() []string {
-	return append(environOf("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
+func InheritedRunnerEnv() []string {
+	return append(namedEnvVars("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
 		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 

@@ -17,33 +17,34 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spawn starts a runner that outlives this process, with a console but without a window. It waits until the
+// spawnRunner starts a runner that outlives this process, with a console but without a window. It waits until the
 // runner accepts connections, and returns the name of the runner's directory. Windows cannot replace a
 // running program, and an update must be possible while jobs run. So the runner runs a copy of the program,
 // which normally was installed next to the program. If this copy is missing, spawn makes one in the runners'
 // directory, where a policy of the machine may forbid programs to run. See docs/decisions/0089.
-func (l Location) spawn(isolated bool) (dirName string, err error) {
-	return l.spawnWith((*exec.Cmd).Start, isolated)
+func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err error) {
+	return l.spawnRunnerWith((*exec.Cmd).Start, forIsolatedJob)
 }
 
-// spawnWith implements spawn. It starts the runner by startCommand.
-func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (dirName string, err error) {
-	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+// spawnRunnerWith implements spawn. It starts the runner by startCommand.
+func (l RunnersLocation) spawnRunnerWith(startCommand func(*exec.Cmd) error, forIsolatedJob bool) (dirName string,
+	err error) {
+	if err := os.MkdirAll(l.RunnersDir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
 		return "", err // report the error here, because the runner could only log it
 	}
-	copyDir := filepath.Join(l.Dir, rundir.ProgramsDirName)
-	program, err := copies.Find(l.Command[0], copies.DirFor(l.Command[0]), copyDir)
+	copyDir := filepath.Join(l.RunnersDir, rundir.ProgramsDirName)
+	program, err := copies.FindCopy(l.RunnerCommand[0], copies.CopiesDir(l.RunnerCommand[0]), copyDir)
 	if err == nil && program == "" {
-		copies.Remove(copyDir) // remove the copies of earlier versions
-		program, err = copies.Ensure(l.Command[0], copyDir)
+		copies.RemoveCopies(copyDir) // remove the copies of earlier versions
+		program, err = copies.EnsureCopy(l.RunnerCommand[0], copyDir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot copy the program for the runner: %w", err)
 	}
-	args := slices.Concat(l.Command[1:], l.runnerArgs(isolated))
+	args := slices.Concat(l.RunnerCommand[1:], l.runnerArgs(forIsolatedJob))
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -54,7 +55,7 @@ func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (
 	// runner outside of it.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
-		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), l.Dir, out, l.Log
+		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = InheritedRunnerEnv(), l.RunnersDir, out, l.RunnerLog
 		cmd.SysProcAttr = &syscall.SysProcAttr{
 			CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | breakaway,
 		}
@@ -67,30 +68,30 @@ func (l Location) spawnWith(startCommand func(*exec.Cmd) error, isolated bool) (
 		return "", process.ExplainBlockedProgram(program, err)
 	}
 	go cmd.Wait() // this goroutine ends when the runner or this process ends
-	timer := time.AfterFunc(StartTimeout, func() { cmd.Process.Kill() })
+	timer := time.AfterFunc(SpawnTimeout, func() { cmd.Process.Kill() })
 	defer timer.Stop()
-	return readReadyReply(ready)
+	return readSpawnReply(ready)
 }
 
-// ReopenLogs does nothing: on Windows, an open file cannot be moved.
-func (l Location) ReopenLogs() {}
+// ReopenRunnerLogs does nothing: on Windows, an open file cannot be moved.
+func (l RunnersLocation) ReopenRunnerLogs() {}
 
 // RemoveProgramCopies removes copies of the program in a runners' directory, except those that a process is
 // running. It reports whether it has removed all copies.
-func RemoveProgramCopies(rootDir string) bool {
-	return copies.Remove(filepath.Join(rootDir, rundir.ProgramsDirName))
+func RemoveProgramCopies(runnersDir string) bool {
+	return copies.RemoveCopies(filepath.Join(runnersDir, rundir.ProgramsDirName))
 }
 
 // ReportReady reports the name of this runner's directory to the process that started it, on standard output.
-func ReportReady(dir string) {
-	fmt.Println(ReadyReplyPrefix + filepath.Base(dir)) // does not block if the other process has ended
+func ReportReady(runnerDir string) {
+	fmt.Println(ReadyReplyPrefix + filepath.Base(runnerDir)) // does not block if the other process has ended
 	os.Stdout.Close()
 }
 
-// ProcessEnv returns the part of the service's environment that a runner gets: the variables that Windows
+// InheritedRunnerEnv returns the part of the service's environment that a runner gets: the variables that Windows
 // programs, this program and its Go runtime read.
-func ProcessEnv() []string {
-	return environOf(
+func InheritedRunnerEnv() []string {
+	return namedEnvVars(
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",
 		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR")

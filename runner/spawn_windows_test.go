@@ -32,10 +32,11 @@ func init() {
 }
 
 // runAsService waits for a line on standard input, starts a runner and prints the runner's pid.
-func runAsService(dir string) {
+func runAsService(runnersDir string) {
 	self, _ := os.Executable()
 	bufio.NewReader(os.Stdin).ReadString('\n')
-	name, err := Location{Dir: dir, Command: []string{self, "runner"}, Log: os.Stderr}.spawn(false)
+	name, err := RunnersLocation{RunnersDir: runnersDir, RunnerCommand: []string{self, "runner"},
+		RunnerLog: os.Stderr}.spawnRunner(false)
 	os.Stdout.WriteString(name + "\n")
 	if err == nil {
 		io.Copy(io.Discard, os.Stdin)
@@ -45,7 +46,7 @@ func runAsService(dir string) {
 // A runner runs the copy of the program that was installed next to the program. If that copy is missing or of
 // another version, the runner runs a copy in the runners' directory. If a policy forbids this, the error
 // names the policy.
-func TestRunnerRunsAnInstalledCopy(t *testing.T) {
+func TestRunnerRunsInstalledProgramCopy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "programs", "queuectl.exe")
 	write := func(text string) {
@@ -58,11 +59,11 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := Location{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
+	h := RunnersLocation{RunnersDir: filepath.Join(dir, "state"), RunnerCommand: []string{program, "runner"}}
 	checkProgramIn := func(want string) { // starts a runner and checks the directory of its program
 		t.Helper()
 		started := ""
-		_, err := h.spawnWith(func(cmd *exec.Cmd) error {
+		_, err := h.spawnRunnerWith(func(cmd *exec.Cmd) error {
 			started = cmd.Path
 			return &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: windows.ERROR_ACCESS_DISABLED_BY_POLICY}
 		}, false)
@@ -71,10 +72,10 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 			t.Errorf("started %s, want one in %s; %v", started, want, err)
 		}
 	}
-	own, installed := filepath.Join(h.Dir, rundir.ProgramsDirName), copies.DirFor(program)
+	own, installed := filepath.Join(h.RunnersDir, rundir.ProgramsDirName), copies.CopiesDir(program)
 	write("one")
 	checkProgramIn(own)
-	if _, err := copies.Ensure(program, installed); err != nil {
+	if _, err := copies.EnsureCopy(program, installed); err != nil {
 		t.Fatal(err)
 	}
 	checkProgramIn(installed)

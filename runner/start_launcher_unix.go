@@ -16,14 +16,16 @@ const LauncherSocketName = "spawn.sock"
 // StartLauncher starts the launcher: the process that starts root's runners on systems without systemd. The
 // caller must be root. The launcher starts a runner, with the command line argv, for each connection from the
 // service's account. uid and gid are the ids of this account. The launcher ends when this process ends.
-func StartLauncher(argv []string, dir, policyFile string, uid, gid int, log *os.File) (l Launcher, err error) {
+func StartLauncher(runnerArgv []string, runnersDir, policyFile string, serviceUID, serviceGID int,
+	log *os.File) (l Launcher, err error) {
 	// Nothing is written to this pipe. The launcher ends when lifeline, the writing end, is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	defer end.Close()
-	cmd := NewCommand(argv, "--dir", dir, "--policy", policyFile, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
+	cmd := NewDetachedCommand(runnerArgv, "--dir", runnersDir, "--policy", policyFile, "--launcher",
+		strconv.Itoa(serviceUID)+":"+strconv.Itoa(serviceGID))
 	cmd.Stdin, cmd.Stderr = end, log
 	exited := make(chan error, 1)
 	_, err = startAndAwaitReady(cmd, func() {
@@ -34,5 +36,6 @@ func StartLauncher(argv []string, dir, policyFile string, uid, gid int, log *os.
 		lifeline.Close() // if the launcher is already running, closing the pipe ends it
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
-	return Launcher{Socket: filepath.Join(dir, LauncherSocketName), PID: cmd.Process.Pid, Exit: exited}, nil
+	return Launcher{SocketPath: filepath.Join(runnersDir, LauncherSocketName), PID: cmd.Process.Pid, ExitError: exited},
+		nil
 }

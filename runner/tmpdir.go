@@ -8,52 +8,53 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// HasTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would get.
+// HasCurrentJobTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would get.
 // It returns true for root's runners, because the service's settings do not determine their job_tmpdir:
 // root's policy file does.
-func (l Location) HasTmpdir(dir string) bool {
-	if l.IsExternal() {
+func (l RunnersLocation) HasCurrentJobTmpdir(runnerDir string) bool {
+	if l.HasExternalDir() {
 		return true
 	}
-	tmpdir, err := rundir.ReadTmpdir(dir)
-	return err == nil && tmpdir == l.Tmpdir
+	tmpdir, err := rundir.ReadJobTmpdir(runnerDir)
+	return err == nil && tmpdir == l.JobTmpdir
 }
 
-// CheckTmpdir returns an error if no runner of the service's own account could start with the setting
+// CheckJobTmpdir returns an error if no runner of the service's own account could start with the setting
 // job_tmpdir.
-func (l Location) CheckTmpdir() error {
-	if l.Tmpdir == "" {
+func (l RunnersLocation) CheckJobTmpdir() error {
+	if l.JobTmpdir == "" {
 		return nil
 	}
-	return rundir.CheckTmpdir(l.Tmpdir, l.Dir, false)
+	return rundir.CheckJobTmpdir(l.JobTmpdir, l.RunnersDir, false)
 }
 
 // checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable, so
 // that no runner of the service's own account could start.
-func (l Location) checkWorkspacesDir() error {
-	if l.Tmpdir != "" {
-		return l.CheckTmpdir()
+func (l RunnersLocation) checkWorkspacesDir() error {
+	if l.JobTmpdir != "" {
+		return l.CheckJobTmpdir()
 	}
-	if err := rundir.CheckWorkspaces(filepath.Join(l.Dir, rundir.WorkspacesDirName)); !errors.Is(err, os.ErrNotExist) {
+	if err := rundir.CheckWorkspacesDir(filepath.Join(l.RunnersDir, rundir.WorkspacesDirName)); !errors.Is(err,
+		os.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
 // runnerArgs returns the flags with which the service starts a runner. They are the same on every system.
-func (l Location) runnerArgs(isolated bool) []string {
-	args := []string{"--dir", l.Dir}
-	if l.Tmpdir != "" {
-		args = append(args, "--job-tmpdir", l.Tmpdir)
+func (l RunnersLocation) runnerArgs(forIsolatedJob bool) []string {
+	args := []string{"--dir", l.RunnersDir}
+	if l.JobTmpdir != "" {
+		args = append(args, "--job-tmpdir", l.JobTmpdir)
 	}
-	if isolated {
+	if forIsolatedJob {
 		args = append(args, "--alone")
 	}
 	return args
 }
 
-// environOf returns those of the named environment variables that this process has, as NAME=value.
-func environOf(names ...string) (env []string) {
+// namedEnvVars returns those of the named environment variables that this process has, as NAME=value.
+func namedEnvVars(names ...string) (env []string) {
 	for _, name := range names {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)

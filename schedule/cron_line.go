@@ -1,11 +1,11 @@
 // Package schedule computes when recurring jobs are due: the occurrences (planned times) of a cron line in a
 // time zone.
 //
-// Start with Parse and CronLine.Next. A cron line describes times as a wall clock shows them. When a time
-// zone changes its offset, for example for summer time, the clock skips some times and shows others twice. If
-// the hour field is a number or a list, as in "30 2 * * *", each of these times still has exactly one
-// occurrence (nextFixed). If the hour field contains *, a step or a range, an occurrence happens whenever the
-// clock shows a matching time (nextElapsed).
+// Start with Parse and CronLine.Next. A cron line describes times as a wall clock shows them. When a time zone changes
+// its offset, for example for summer time, the clock skips some times and shows others twice. If the hour field is a
+// number or a list, as in "30 2 * * *", each of these times still has exactly one occurrence (nextWallClockOccurrence).
+// If the hour field contains *, a step or a range, an occurrence happens whenever the clock shows a matching time
+// (nextElapsedOccurrence).
 package schedule
 
 import (
@@ -24,19 +24,19 @@ import (
 const (
 	MaxLineBytes = 1024        // maximum length in bytes
 	MinInterval  = time.Second // shortest interval of @every; job ids contain times in whole seconds
-	// searchYears limits how far ahead Next searches for an occurrence, in years. For example, a February 29
+	// maxSearchYears limits how far ahead Next searches for an occurrence, in years. For example, a February 29
 	// that is a Sunday may be 40 years away.
-	searchYears = 50
+	maxSearchYears = 50
 )
 
 // CronLine is a parsed cron line.
 type CronLine struct {
-	interval time.Duration // interval of @every; 0 for other lines
-	isReboot bool          // the line is @reboot
+	everyInterval time.Duration // interval of @every; 0 for other lines
+	isReboot      bool          // the line is @reboot
 	// fields finds wall-clock times that match the line. They are passed to the cron library as times in UTC, so
 	// that the library applies no time zone.
-	fields          *cron.SpecSchedule
-	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
+	timeFields      *cron.SpecSchedule
+	usesElapsedTime bool // Next uses nextElapsedOccurrence instead of nextWallClockOccurrence
 }
 
 // cronField describes one field of a cron line.
@@ -73,106 +73,108 @@ const syntaxHint = `write five fields like "0 3 * * *", six fields with the seco
 // the accepted values.
 func Parse(text string) (CronLine, error) {
 	if len(text) > MaxLineBytes {
-		return CronLine{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
+		return CronLine{}, queue.InvalidField("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
 	}
 	words := strings.Fields(text)
 	switch {
 	case len(words) == 0:
-		return CronLine{}, queue.Invalid("cron", "must not be empty; %s", syntaxHint)
+		return CronLine{}, queue.InvalidField("cron", "must not be empty; %s", syntaxHint)
 	case words[0] == "@reboot" && len(words) == 1:
 		return CronLine{isReboot: true}, nil
 	case words[0] == "@every":
-		return parseEvery(words[1:])
+		return parseEveryInterval(words[1:])
 	case strings.HasPrefix(words[0], "@"):
 		line, known := nicknames[strings.ToLower(words[0])]
 		if !known || len(words) > 1 {
-			return CronLine{}, queue.Invalid("cron", "unknown schedule %q; %s", queue.Clip(text), syntaxHint)
+			return CronLine{}, queue.InvalidField("cron", "unknown schedule %q; %s", queue.ClipForMessage(text), syntaxHint)
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return CronLine{}, queue.Invalid("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`,
-			queue.Clip(words[0]))
+		return CronLine{}, queue.InvalidField("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`,
+			queue.ClipForMessage(words[0]))
 	}
 	switch len(words) {
 	case len(cronFields) - 1:
 		words = append([]string{"0"}, words...)
 	case len(cronFields):
 	default:
-		return CronLine{}, queue.Invalid("cron", "wrong number of fields (%d); %s", len(words), syntaxHint)
+		return CronLine{}, queue.InvalidField("cron", "wrong number of fields (%d); %s", len(words), syntaxHint)
 	}
-	return parseFields(words)
+	return parseCronFields(words)
 }
 
-// parseEvery parses the words after @every.
-func parseEvery(words []string) (CronLine, error) {
+// parseEveryInterval parses the words after @every.
+func parseEveryInterval(words []string) (CronLine, error) {
 	if len(words) != 1 {
-		return CronLine{}, queue.Invalid("cron", "@every needs one duration; write it like @every 90s")
+		return CronLine{}, queue.InvalidField("cron", "@every needs one duration; write it like @every 90s")
 	}
 	d, err := queue.ParseDuration(words[0])
 	switch {
 	case err != nil:
-		return CronLine{}, queue.Invalid("cron", "@every: %v", err)
+		return CronLine{}, queue.InvalidField("cron", "@every: %v", err)
 	case d < MinInterval:
-		return CronLine{}, queue.Invalid("cron", "@every %s is too often; use at least %s", queue.Clip(words[0]),
+		return CronLine{}, queue.InvalidField("cron", "@every %s is too often; use at least %s",
+			queue.ClipForMessage(words[0]),
 			queue.FormatDuration(MinInterval))
 	}
-	return CronLine{interval: d.Truncate(time.Millisecond)}, nil
+	return CronLine{everyInterval: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser parses lines with six fields. If a line restricts both the day of the month and the day of the week,
+// cronParser parses lines with six fields. If a line restricts both the day of the month and the day of the week,
 // a day needs to match only one of them, as in other implementations of cron.
-var parser = cron.MustNewParser(
+var cronParser = cron.MustNewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
-	searchYears)
+	maxSearchYears)
 
-// parseFields parses the six fields of a line. It also parses each field separately, so that an error can
+// parseCronFields parses the six fields of a line. It also parses each field separately, so that an error can
 // name the field.
-func parseFields(words []string) (CronLine, error) {
-	given := words
+func parseCronFields(fieldTexts []string) (CronLine, error) {
+	given := fieldTexts
 	// The library gives a capital H, as in THU, a special meaning, so use lower case.
-	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
-	parts := make([]string, len(words))
-	for i, word := range words {
+	fieldTexts = strings.Fields(strings.ToLower(strings.Join(fieldTexts, " ")))
+	parts := make([]string, len(fieldTexts))
+	for i, word := range fieldTexts {
 		var ok bool
-		if parts[i], ok = parseList(i, word); !ok {
-			return CronLine{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
-				"1 or more (*/2) or *", cronFields[i].name, queue.Clip(given[i]), cronFields[i].allowedValues)
+		if parts[i], ok = parseFieldList(i, word); !ok {
+			return CronLine{},
+				queue.InvalidField("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
+					"1 or more (*/2) or *", cronFields[i].name, queue.ClipForMessage(given[i]), cronFields[i].allowedValues)
 		}
 	}
-	read, err := parser.Parse(strings.Join(parts, " "))
+	read, err := cronParser.Parse(strings.Join(parts, " "))
 	if err != nil {
-		return CronLine{}, queue.Invalid("cron", "%v", err)
+		return CronLine{}, queue.InvalidField("cron", "%v", err)
 	}
 	days, ok := read.(*cron.SpecSchedule)
 	if !ok {
-		return CronLine{}, queue.Invalid("cron", "%s", syntaxHint)
+		return CronLine{}, queue.InvalidField("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
 	// As in crontab(5), a day must match both day fields if one of them begins with *.
-	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
-	l := CronLine{fields: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
+	days.DowOrDom = !isUnrestricted(fieldTexts[dayOfMonthField]) && !isUnrestricted(fieldTexts[dayOfWeekField])
+	l := CronLine{timeFields: days, usesElapsedTime: strings.ContainsAny(fieldTexts[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return CronLine{}, queue.Invalid("cron",
+		return CronLine{}, queue.InvalidField("cron",
 			"the schedule would never start a job: the given day does not exist in any of "+
 				"the given months; change the day or the month")
 	}
 	return l, nil
 }
 
-// parseList checks the comma-separated list in a field, and returns it in a form that the library accepts.
+// parseFieldList checks the comma-separated list in a field, and returns it in a form that the library accepts.
 // The library rejects a step that is longer than its range. In crontab(5), such a step selects only the first
-// value of the range, so parseList replaces the range and the step by this value.
-func parseList(fieldIndex int, word string) (list string, ok bool) {
-	items := strings.Split(word, ",")
+// value of the range, so parseFieldList replaces the range and the step by this value.
+func parseFieldList(fieldIndex int, fieldText string) (normalizedList string, ok bool) {
+	items := strings.Split(fieldText, ",")
 	for i, item := range items {
 		span, step, _ := strings.Cut(item, "/")
 		if item == "" || strings.Contains(item, "+") {
 			return "", false
 		}
-		if libraryAccepts(fieldIndex, item) {
+		if cronLibraryAccepts(fieldIndex, item) {
 			continue
 		}
-		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !libraryAccepts(fieldIndex, span) {
+		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !cronLibraryAccepts(fieldIndex, span) {
 			return "", false
 		}
 		items[i], _, _ = strings.Cut(span, "-")
@@ -183,49 +185,49 @@ func parseList(fieldIndex int, word string) (list string, ok bool) {
 	return strings.Join(items, ","), true
 }
 
-// libraryAccepts reports whether the cron library accepts an item of the list in a field.
-func libraryAccepts(fieldIndex int, item string) bool {
+// cronLibraryAccepts reports whether the cron library accepts an item of the list in a field.
+func cronLibraryAccepts(fieldIndex int, listItem string) bool {
 	line := []string{"0", "0", "0", "*", "*", "*"}
-	line[fieldIndex] = item
-	_, err := parser.Parse(strings.Join(line, " "))
+	line[fieldIndex] = listItem
+	_, err := cronParser.Parse(strings.Join(line, " "))
 	return err == nil
 }
 
 // isUnrestricted reports whether a field or range begins with * or ?. As in crontab(5), this includes */2.
-func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
+func isUnrestricted(fieldText string) bool { return fieldText[0] == '*' || fieldText[0] == '?' }
 
-// AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
-func (l *CronLine) AtBoot() bool { return l.isReboot }
+// IsAtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
+func (l *CronLine) IsAtBoot() bool { return l.isReboot }
 
-// Next returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
+// NextOccurrence returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
 // createdAt is when the schedule was created: the intervals of @every start at this time. Every occurrence is
 // a whole number of milliseconds.
-func (l *CronLine) Next(afterTime, createdAt time.Time, zone *time.Location) time.Time {
+func (l *CronLine) NextOccurrence(afterTime, createdAt time.Time, zone *time.Location) time.Time {
 	switch {
 	case l.isReboot:
 		return time.Time{}
-	case l.interval > 0:
+	case l.everyInterval > 0:
 		if afterTime.Before(createdAt) {
 			afterTime = createdAt
 		}
-		return createdAt.Add((afterTime.Sub(createdAt)/l.interval + 1) * l.interval)
+		return createdAt.Add((afterTime.Sub(createdAt)/l.everyInterval + 1) * l.everyInterval)
 	case l.usesElapsedTime:
-		return l.nextElapsed(afterTime.In(zone))
+		return l.nextElapsedOccurrence(afterTime.In(zone))
 	}
-	return l.nextFixed(afterTime.In(zone))
+	return l.nextWallClockOccurrence(afterTime.In(zone))
 }
 
-// nextElapsed returns the first time after afterTime at which the wall clock shows a matching time. A time
+// nextElapsedOccurrence returns the first time after afterTime at which the wall clock shows a matching time. A time
 // that the clock shows twice can match twice.
-func (l *CronLine) nextElapsed(afterTime time.Time) time.Time {
+func (l *CronLine) nextElapsedOccurrence(afterTime time.Time) time.Time {
 	at, shown := afterTime, zone.WallClock(afterTime)
 	for {
-		if shown = l.fields.Next(shown); shown.IsZero() {
+		if shown = l.timeFields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		_, offset := at.Zone()
 		due := shown.Add(-time.Duration(offset) * time.Second).In(afterTime.Location())
-		_, end := zone.OffsetPeriod(at)
+		_, end := zone.ConstantOffsetPeriod(at)
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
@@ -235,12 +237,12 @@ func (l *CronLine) nextElapsed(afterTime time.Time) time.Time {
 	}
 }
 
-// nextFixed returns the first occurrence after afterTime. Every matching wall-clock time has exactly one
+// nextWallClockOccurrence returns the first occurrence after afterTime. Every matching wall-clock time has exactly one
 // occurrence. If the clock skips this time, the occurrence is at the end of the skipped period. If the clock
 // shows it twice, the first time counts.
-func (l *CronLine) nextFixed(afterTime time.Time) time.Time {
+func (l *CronLine) nextWallClockOccurrence(afterTime time.Time) time.Time {
 	for shown := zone.WallClock(afterTime); ; {
-		if shown = l.fields.Next(shown); shown.IsZero() {
+		if shown = l.timeFields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		// Occurrences are in the order of their wall-clock times, so the first one after afterTime is the
@@ -255,21 +257,22 @@ func (l *CronLine) nextFixed(afterTime time.Time) time.Time {
 // describes the other parameters. NewestOccurrences searches a short period before lastTime first, then
 // longer ones, so it is fast even if many more occurrences exist.
 func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
-	n int) (list []time.Time) {
+	maxCount int) (occurrences []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		start := lastTime.Add(-span)
-		complete := !start.After(afterTime) || span > searchYears*366*24*time.Hour
+		complete := !start.After(afterTime) || span > maxSearchYears*366*24*time.Hour
 		if complete {
 			start = afterTime
 		}
-		list = list[:0]
-		for t := l.Next(start, createdAt, zone); !t.IsZero() && !t.After(lastTime); t = l.Next(t, createdAt, zone) {
-			if list = append(list, t); len(list) == 2*n {
-				list = append(list[:0], list[n:]...)
+		occurrences = occurrences[:0]
+		for t := l.NextOccurrence(start, createdAt, zone); !t.IsZero() &&
+			!t.After(lastTime); t = l.NextOccurrence(t, createdAt, zone) {
+			if occurrences = append(occurrences, t); len(occurrences) == 2*maxCount {
+				occurrences = append(occurrences[:0], occurrences[maxCount:]...)
 			}
 		}
-		if complete || len(list) >= n {
-			return list[max(0, len(list)-n):]
+		if complete || len(occurrences) >= maxCount {
+			return occurrences[max(0, len(occurrences)-maxCount):]
 		}
 	}
 }
@@ -277,19 +280,19 @@ func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, z
 // FormatTimestamp returns a time in the format that job ids contain.
 func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDCount is the number of the last id that CandidateJobID returns without a random suffix.
-const numberedIDCount = 20
+// numberedJobIDCount is the number of the last id that CandidateJobID returns without a random suffix.
+const numberedJobIDCount = 20
 
 // CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries
 // the ids in order until one is free. The first id has no suffix, the next ones end in a number, and those
-// after numberedIDCount end in random characters, so that no user can take all of them in advance.
-func CandidateJobID(scheduleName string, t time.Time, n int) string {
-	id := scheduleName + "@" + FormatTimestamp(t)
+// after numberedJobIDCount end in random characters, so that no user can take all of them in advance.
+func CandidateJobID(scheduleName string, plannedAt time.Time, candidateNumber int) string {
+	id := scheduleName + "@" + FormatTimestamp(plannedAt)
 	switch {
-	case n > numberedIDCount:
+	case candidateNumber > numberedJobIDCount:
 		id += "-" + strings.ToLower(rand.Text()[:10])
-	case n > 1:
-		id += fmt.Sprintf("-%d", n)
+	case candidateNumber > 1:
+		id += fmt.Sprintf("-%d", candidateNumber)
 	}
 	return id
 }

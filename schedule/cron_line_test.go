@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nextTimes returns the next n occurrences of a line after a time, in the form that the wall clock shows.
-func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
+// nextOccurrences returns the next n occurrences of a line after a time, in the form that the wall clock shows.
+func nextOccurrences(t *testing.T, line, zone, after string, count int) (occurrences []string) {
 	t.Helper()
 	l, err := Parse(line)
 	if err != nil {
@@ -28,20 +28,20 @@ func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
 		t.Fatal(err)
 	}
 	since := at
-	for range n {
-		if at = l.Next(at, since, in); at.IsZero() {
-			return append(list, "none")
+	for range count {
+		if at = l.NextOccurrence(at, since, in); at.IsZero() {
+			return append(occurrences, "none")
 		}
-		list = append(list, at.In(in).Format("Mon 01-02 15:04:05 -0700"))
+		occurrences = append(occurrences, at.In(in).Format("Mon 01-02 15:04:05 -0700"))
 	}
-	return list
+	return occurrences
 }
 
 // When the clocks change, a line with fixed hours still has one occurrence per day. If the clock skips the
 // time of the line, the occurrence is at the end of the skipped period. If the clock shows the time twice,
 // the occurrence is at the first of the two. Other lines have an occurrence whenever the clock shows a
 // matching time. The test covers both clock changes of a year in four zones.
-func TestClockChanges(t *testing.T) {
+func TestClockChangesKeepDailyOccurrence(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
 	}{
@@ -97,14 +97,14 @@ func TestClockChanges(t *testing.T) {
 			"Thu 12-29 12:00:00 -1000, Sat 12-31 00:00:00 +1400, Sat 12-31 12:00:00 +1400"},
 	} {
 		want := strings.Split(c.want, ", ")
-		if got := nextTimes(t, c.line, c.zone, c.after, len(want)); !slices.Equal(got, want) {
+		if got := nextOccurrences(t, c.line, c.zone, c.after, len(want)); !slices.Equal(got, want) {
 			t.Errorf("%s: %q in %s has the occurrences\n %s\nwant %s", c.name, c.line, c.zone, strings.Join(got, ", "), c.want)
 		}
 	}
 }
 
 // Lines of every form have the occurrences that crontab(5) defines.
-func TestLines(t *testing.T) {
+func TestCronLinesHaveDefinedOccurrences(t *testing.T) {
 	for _, c := range []struct{ line, after, want string }{
 		{"0 3 * * *", "2026-03-01T03:00:00Z", "Mon 03-02 03:00:00 +0000"},
 		{"0 3 * * *", "2026-03-01T02:59:59.999Z", "Sun 03-01 03:00:00 +0000"},
@@ -163,14 +163,14 @@ func TestLines(t *testing.T) {
 		{"@reboot", "2026-03-02T12:00:00Z", "none"},
 	} {
 		want := strings.Split(c.want, ", ")
-		if got := nextTimes(t, c.line, "UTC", c.after, len(want)); !slices.Equal(got, want) {
+		if got := nextOccurrences(t, c.line, "UTC", c.after, len(want)); !slices.Equal(got, want) {
 			t.Errorf("%q has the occurrences\n %s\nwant %s", c.line, strings.Join(got, ", "), c.want)
 		}
 	}
 }
 
 // An invalid line is rejected. The error names the invalid part and the allowed values.
-func TestInvalidLinesAreRejected(t *testing.T) {
+func TestInvalidCronLinesAreRejected(t *testing.T) {
 	for line, part := range map[string]string{
 		"":                                      "must not be empty",
 		"61 * * * *":                            `the minute "61" is not valid; use 0 to 59`,
@@ -221,7 +221,7 @@ func TestInvalidLinesAreRejected(t *testing.T) {
 
 // NewestOccurrences returns the n newest occurrences, or all if there are fewer. It is fast even if the range
 // contains many more.
-func TestNewestOccurrences(t *testing.T) {
+func TestNewestOccurrencesReturnsLastOnes(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		line        string
@@ -261,7 +261,7 @@ func TestNewestOccurrences(t *testing.T) {
 
 // In each zone, Next always returns a later time than its argument. Called with one millisecond before an
 // occurrence, it returns that occurrence.
-func TestOccurrencesRise(t *testing.T) {
+func TestNextOccurrenceAlwaysAdvances(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",
 		"Africa/Casablanca", "Pacific/Apia"} {
 		in, err := time.LoadLocation(zone)
@@ -275,11 +275,11 @@ func TestOccurrencesRise(t *testing.T) {
 			}
 			at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			for end := at.AddDate(1, 0, 0); at.Before(end); {
-				next := l.Next(at, at, in)
+				next := l.NextOccurrence(at, at, in)
 				if !next.After(at) || next.Sub(at) > 25*time.Hour {
 					t.Fatalf("%s, %q: the occurrence after %v is %v", zone, line, at, next)
 				}
-				if again := l.Next(next.Add(-time.Millisecond), at, in); !again.Equal(next) {
+				if again := l.NextOccurrence(next.Add(-time.Millisecond), at, in); !again.Equal(next) {
 					t.Fatalf("%s, %q: one millisecond before %v, Next returns %v", zone, line, next, again)
 				}
 				at = next
@@ -290,7 +290,7 @@ func TestOccurrencesRise(t *testing.T) {
 
 // The jitter depends only on the schedule's name and the planned time. It has many different values between 0
 // and the limit.
-func TestJitter(t *testing.T) {
+func TestJitterDelayIsDeterministic(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	seen := map[time.Duration]bool{}
 	for i := range 100 {
@@ -306,8 +306,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// ShortestGap returns the shortest interval, also for a line whose intervals differ.
-func TestShortestGap(t *testing.T) {
+// ShortestInterval returns the shortest interval, also for a line whose intervals differ.
+func TestShortestGapFindsShortestInterval(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,
 		"@reboot": 0, "0 3 * * *": 24 * time.Hour} {
@@ -315,14 +315,14 @@ func TestShortestGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.ShortestGap(at, at, time.UTC); got != want {
+		if got := l.ShortestInterval(at, at, time.UTC); got != want {
 			t.Errorf("%q: got %v, want %v", line, got, want)
 		}
 	}
 }
 
 // The id of a scheduled job contains the time of the occurrence in UTC.
-func TestJobID(t *testing.T) {
+func TestScheduledJobIDContainsTime(t *testing.T) {
 	at := time.Date(2026, 3, 1, 4, 0, 0, 0, time.FixedZone("", 3600))
 	if got := CandidateJobID("nightly", at, 1); got != "nightly@20260301T030000Z" {
 		t.Error(got)

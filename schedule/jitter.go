@@ -17,15 +17,15 @@ func JitterDelay(scheduleName string, plannedAt time.Time, maxDelay time.Duratio
 	return time.Duration(ms) * time.Millisecond
 }
 
-// maxComparedGaps is the maximum number of intervals that ShortestGap compares.
-const maxComparedGaps = 100
+// maxComparedIntervals is the maximum number of intervals that ShortestInterval compares.
+const maxComparedIntervals = 100
 
-// ShortestGap returns the shortest interval between two occurrences after afterTime. It compares the next
-// maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the parameters.
-func (l *CronLine) ShortestGap(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
-	last := l.Next(afterTime, createdAt, zone)
-	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {
-		next := l.Next(last, createdAt, zone)
+// ShortestInterval returns the shortest interval between two occurrences after afterTime. It compares the next
+// maxComparedIntervals intervals. It returns 0 if fewer than two occurrences exist. Next describes the parameters.
+func (l *CronLine) ShortestInterval(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
+	last := l.NextOccurrence(afterTime, createdAt, zone)
+	for i := 0; i < maxComparedIntervals && !last.IsZero(); i++ {
+		next := l.NextOccurrence(last, createdAt, zone)
 		if d := next.Sub(last); !next.IsZero() && (shortest == 0 || d < shortest) {
 			shortest = d
 		}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// holdLock takes the lock of a state directory.
-func holdLock(path string) (*os.File, error) {
+// holdStateDirLock takes the lock of a state directory.
+func holdStateDirLock(path string) (*os.File, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err

@@ -25,19 +25,20 @@ func checkRunAsSupported(settings *config.Settings, _ *worker.Account) error {
 	if settings.RunAs == config.RunAsService {
 		return nil
 	}
-	if accounts.CurrentUser() == 0 { // root can start such runners: see bootstrapRoot
-		if _, _, err := serviceIDs(); err != nil {
-			return queue.Invalid("run_as", "%s: %v", settings.RunAs, err)
+	if accounts.CurrentUserID() == 0 { // root can start such runners: see bootstrapRoot
+		if _, _, err := serviceUIDAndGID(); err != nil {
+			return queue.InvalidField("run_as", "%s: %v", settings.RunAs, err)
 		}
 		return nil
 	}
-	return queue.Invalid("run_as", "%s works only if root starts the service; as root, run: queuectl service install; or "+
-		"set run_as = service", settings.RunAs)
+	return queue.InvalidField("run_as",
+		"%s works only if root starts the service; as root, run: queuectl service install; or "+
+			"set run_as = service", settings.RunAs)
 }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
 func IsStateDirInUse(dir string) bool {
-	l, err := tryLock(dir, false)
+	l, err := tryLockStateDir(dir, false)
 	if err != nil {
 		return false
 	}
@@ -45,18 +46,18 @@ func IsStateDirInUse(dir string) bool {
 	return l == nil
 }
 
-// tryLock locks a state directory: the lock file and, because another process could remove this file, the
+// tryLockStateDir locks a state directory: the lock file and, because another process could remove this file, the
 // directory. It returns nil if another process holds the lock.
-func tryLock(dir string, createMissing bool) (dirLock, error) {
+func tryLockStateDir(dir string, createLockFile bool) (stateDirLock, error) {
 	flags := os.O_RDONLY
-	if createMissing {
+	if createLockFile {
 		flags = os.O_RDWR | os.O_CREATE
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFileName), flags|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, stateDirLockName), flags|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	l := dirLock{f}
+	l := stateDirLock{f}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
 		var stateDir *os.File
@@ -76,17 +77,17 @@ func tryLock(dir string, createMissing bool) (dirLock, error) {
 }
 
 // checkDirOwner returns an error if a state directory does not belong to the account of this process.
-func checkDirOwner(dir string, info os.FileInfo) error {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+func checkDirOwner(dir string, dirInfo os.FileInfo) error {
+	if st, ok := dirInfo.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: "+
 			"sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.QuoteShellWord(dir))
 	}
 	return nil
 }
 
-// hasEnded reports whether a process has ended or is exiting. The caller waits for a lock, which an exiting
+// hasProcessEnded reports whether a process has ended or is exiting. The caller waits for a lock, which an exiting
 // process may still hold because the kernel closes its files late.
-func hasEnded(pid int) bool {
+func hasProcessEnded(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true
 	}

@@ -17,16 +17,18 @@ import (
 // checkRunAsSupported returns an error if run_as names another account than the service's. On Windows, a
 // service would need the user's password to run jobs as another user.
 func checkRunAsSupported(settings *config.Settings, account *worker.Account) error {
-	name := settings.FixedUser()
+	name := settings.FixedJobUser()
 	switch {
-	case settings.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.User):
+	case settings.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.UserName):
 		return nil
 	case name != "":
-		return queue.Invalid(
-			"run_as", `%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.User)
+		return queue.InvalidField(
+			"run_as",
+			`%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.UserName)
 	}
-	return queue.Invalid(
-		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.User)
+	return queue.InvalidField(
+		"run_as",
+		`%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.UserName)
 }
 
 // bootstrapRoot does nothing: Windows has no runners that run as root, and checkRunAsSupported rejects
@@ -35,21 +37,22 @@ func (*startup) bootstrapRoot() error { return nil }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
 func IsStateDirInUse(dir string) bool {
-	held, err := lockfile.IsHeld(filepath.Join(dir, lockFileName))
+	held, err := lockfile.IsHeld(filepath.Join(dir, stateDirLockName))
 	return held && err == nil
 }
 
-// tryLock locks a state directory. It returns nil if another process holds the lock.
-func tryLock(dir string, createMissing bool) (dirLock, error) {
-	f, ok, err := lockfile.Acquire(filepath.Join(dir, lockFileName), createMissing)
+// tryLockStateDir locks a state directory. It returns nil if another process holds the lock.
+func tryLockStateDir(dir string, createLockFile bool) (stateDirLock, error) {
+	f, ok, err := lockfile.Acquire(filepath.Join(dir, stateDirLockName), createLockFile)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return dirLock{f}, nil
+	return stateDirLock{f}, nil
 }
 
-// hasEnded reports whether a process has ended. If the caller may not open the process, hasEnded returns false.
-func hasEnded(pid int) bool {
+// hasProcessEnded reports whether a process has ended. If the caller may not open the process, hasProcessEnded returns
+// false.
+func hasProcessEnded(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return errors.Is(err, windows.ERROR_INVALID_PARAMETER)

@@ -23,7 +23,7 @@ import (
 // other service, rootRunnersDir returns "".
 func rootRunnersDir(p config.Paths) string {
 	if p.StateDir == config.SystemPaths().StateDir {
-		return config.RunnerDir
+		return config.RootRunnerDir
 	}
 	return ""
 }
@@ -32,41 +32,41 @@ func rootRunnersDir(p config.Paths) string {
 func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
 // EndRunnersTimeout limits how long EndRunners waits for the runners in one directory to end.
-func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
+func EndRunnersTimeout() time.Duration { return runner.StopGracePeriod() + runnerEndMargin }
 
 // EndRunners ends the runners of a queue whose service is not running, and returns their number. Their jobs
 // get SIGTERM and, after the grace period, SIGKILL, as when the system shuts down. The results are kept for
-// the next service. rootRunners is the directory of the runners that run as root; "" means the one that
+// the next service. rootRunnersPath is the directory of the runners that run as root; "" means the one that
 // rootRunnersDir returns.
-func EndRunners(p config.Paths, rootRunners string) (endedCount int, err error) {
-	lock, err := lockDir(p.StateDir)
+func EndRunners(p config.Paths, rootRunnersPath string) (endedCount int, err error) {
+	lock, err := lockStateDir(p.StateDir)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	for _, h := range runnerLocations(p, rootRunners) {
+	for _, h := range runnerLocations(p, rootRunnersPath) {
 		n, failed := h.EndAllRunners(EndRunnersTimeout())
 		endedCount, err = endedCount+n, errors.Join(err, failed)
 	}
 	return endedCount, err
 }
 
-// runnerLocations returns the locations of all runners of a service. rootRunners is the directory of those
+// runnerLocations returns the locations of all runners of a service. rootRunnersPath is the directory of those
 // that run as root; "" means the one that rootRunnersDir returns.
-func runnerLocations(p config.Paths, rootRunners string) []runner.Location {
-	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
-	if rootRunners = cmp.Or(rootRunners, rootRunnersDir(p)); rootRunners != "" {
-		homes = append(homes, runner.Location{Dir: rootRunners})
+func runnerLocations(p config.Paths, rootRunnersPath string) []runner.RunnersLocation {
+	homes := []runner.RunnersLocation{{RunnersDir: cluster.RunnersDir(p)}}
+	if rootRunnersPath = cmp.Or(rootRunnersPath, rootRunnersDir(p)); rootRunnersPath != "" {
+		homes = append(homes, runner.RunnersLocation{RunnersDir: rootRunnersPath})
 	}
 	return homes
 }
 
-// HasLiveRunners reports whether runners of a stopped service are alive. It ignores directories that it may
-// not read. rootRunners is the directory of the runners that run as root; "" means the one that
+// HasLivingRunners reports whether runners of a stopped service are alive. It ignores directories that it may
+// not read. rootRunnersPath is the directory of the runners that run as root; "" means the one that
 // rootRunnersDir returns.
-func HasLiveRunners(p config.Paths, rootRunners string) bool {
-	return slices.ContainsFunc(runnerLocations(p, rootRunners), func(h runner.Location) bool {
-		dirs, _ := h.ListDirs()
+func HasLivingRunners(p config.Paths, rootRunnersPath string) bool {
+	return slices.ContainsFunc(runnerLocations(p, rootRunnersPath), func(h runner.RunnersLocation) bool {
+		dirs, _ := h.ListRunnerDirs()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
 			lives, err := runner.IsAlive(dir)
 			return lives && err == nil
@@ -80,75 +80,75 @@ const runnerEndMargin = 10 * time.Second
 // RestoreResult describes a restored backup. Jobs and Outputs are the numbers of restored jobs and output
 // files. PreviousFilesDir is the directory to which the queue's previous files were moved; "" if it had none.
 type RestoreResult struct {
-	Jobs             int64  `json:"jobs"`
-	Outputs          int64  `json:"outputs"`
+	RestoredJobs     int64  `json:"jobs"`
+	RestoredOutputs  int64  `json:"outputs"`
 	PreviousFilesDir string `json:"aside"`
 }
 
-// Restore replaces a queue by the backup in backupFile, and moves the queue's previous files to another
+// RestoreBackup replaces a queue by the backup in backupFile, and moves the queue's previous files to another
 // directory. It fails if a service or a runner uses the queue. It calls reportProgress with the number of
 // copied bytes and the total.
-func Restore(p config.Paths, backupFile string, reportProgress func(done, total int64)) (
-	done RestoreResult, err error) {
+func RestoreBackup(p config.Paths, backupFile string, reportProgress func(done, total int64)) (
+	result RestoreResult, err error) {
 	if _, err := os.Stat(backupFile); err != nil {
-		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
+		return result, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
 	if location, err := locationFromSettings(p); err != nil || location.URL != "" {
-		return done, cmp.Or(err, error(doctor.ErrNoFiles))
+		return result, cmp.Or(err, error(doctor.ErrStoreHasNoFiles))
 	}
 	if err := statedir.Create(p.StateDir); err != nil {
-		return done, err
+		return result, err
 	}
-	lock, err := lockDir(p.StateDir)
+	lock, err := lockStateDir(p.StateDir)
 	if err != nil {
-		return done, err
+		return result, err
 	}
 	defer lock.Close()
-	live, err := runner.Location{Dir: cluster.RunnersDir(p)}.ListLiving()
+	live, err := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(p)}.ListLivingRunnerDirs()
 	if err != nil {
-		return done, err
+		return result, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState,
+		return result, queue.Errorf(queue.CodeWrongState,
 			"jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s "+
 				"service stop --runners", p.StateDir, filepath.Base(live[0]), queue.QuoteShellWord(p.StateDir))
 	}
 	tmp := restoreTempDir(p)
 	defer os.RemoveAll(tmp)
 	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(filepath.Dir(runner.OutputPath(tmp, "1")), 0o700)); err != nil {
-		return done, err
+		return result, err
 	}
 	got, replace, err := restoreStore(p.StateDir, backupFile, func(ref string) (io.WriteCloser, error) {
 		if !runner.IsOutputRef(ref) {
-			return nil, queue.Invalid("backup", "contains an output file with the invalid name %q; use another backup", ref)
+			return nil, queue.InvalidField("backup", "contains an output file with the invalid name %q; use another backup", ref)
 		}
 		return os.OpenFile(runner.OutputPath(tmp, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	}, reportProgress)
 	if err != nil {
-		return done, err
+		return result, err
 	}
-	done.Jobs, done.Outputs = got.Jobs, got.Outputs
-	done.PreviousFilesDir = filepath.Join(p.StateDir, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
-	if err := os.Mkdir(done.PreviousFilesDir, 0o700); err != nil {
-		return done, err
+	result.RestoredJobs, result.RestoredOutputs = got.RestoredJobs, got.RestoredOutputs
+	result.PreviousFilesDir = filepath.Join(p.StateDir, "before-restore-"+time.Now().UTC().Format("20060102T150405.000Z"))
+	if err := os.Mkdir(result.PreviousFilesDir, 0o700); err != nil {
+		return result, err
 	}
-	err = replace(done.PreviousFilesDir, func() error {
-		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(done.PreviousFilesDir, "runner")); err != nil &&
+	err = replace(result.PreviousFilesDir, func() error {
+		if err := os.Rename(cluster.RunnersDir(p), filepath.Join(result.PreviousFilesDir, "runner")); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old output files aside, so nothing was restored: %w; solve this, then repeat "+
-				"the restore (the old database is in %s)", err, done.PreviousFilesDir)
+				"the restore (the old database is in %s)", err, result.PreviousFilesDir)
 		}
 		if err := os.Rename(tmp, cluster.RunnersDir(p)); err != nil {
 			return fmt.Errorf("cannot move the restored output files into place, so nothing was restored: %w; solve this, then "+
-				"repeat the restore (the old files are in %s)", err, done.PreviousFilesDir)
+				"repeat the restore (the old files are in %s)", err, result.PreviousFilesDir)
 		}
 		return nil
 	})
 	if err != nil {
-		return done, err
+		return result, err
 	}
-	if os.Remove(done.PreviousFilesDir) == nil { // succeeds only if the directory is empty
-		done.PreviousFilesDir = ""
+	if os.Remove(result.PreviousFilesDir) == nil { // succeeds only if the directory is empty
+		result.PreviousFilesDir = ""
 	}
-	return done, nil
+	return result, nil
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroup is the group of the service's process. Users that may submit jobs belong to another group, so
+// serviceGroupName is the group of the service's process. Users that may submit jobs belong to another group, so
 // they cannot read the service's files.
-const serviceGroup = "queuectl-service"
+const serviceGroupName = "queuectl-service"
 
 // bootstrapRoot does the steps that need root, if the service was started as root without systemd. It opens
 // the control socket and starts the launcher: the process that starts runners as root. Then it permanently
 // switches this process to the service's account.
 func (st *startup) bootstrapRoot() error {
-	uid, gid, err := serviceIDs()
+	uid, gid, err := serviceUIDAndGID()
 	if err != nil {
 		return err
 	}
@@ -34,39 +34,39 @@ func (st *startup) bootstrapRoot() error {
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
-	if filepath.Dir(st.options.Paths.Socket) != state {
-		if st.boundSocket, err = bindForGroup(st.options.Paths.Socket); err != nil {
+	if filepath.Dir(st.options.Paths.SocketPath) != state {
+		if st.rootBoundSocket, err = openSocketForGroup(st.options.Paths.SocketPath); err != nil {
 			return err
 		}
 	}
-	if st.launcher, err = runner.StartLauncher(st.options.RunnerCommand, r.Dir, r.PolicyFile, uid, gid,
+	if st.launcher, err = runner.StartLauncher(st.options.RunnerCommand, r.RunnersDir, r.PolicyFile, uid, gid,
 		st.options.LogFile); err != nil {
 		return err
 	}
-	r.SpawnSocket = st.launcher.Socket
+	r.SpawnSocketPath = st.launcher.SocketPath
 	return dropPrivileges(uid, gid)
 }
 
-// serviceIDs returns the uid of the service's account and the gid of serviceGroup. It does not return the
+// serviceUIDAndGID returns the uid of the service's account and the gid of serviceGroupName. It does not return the
 // account's primary group: users join that group to submit jobs, and they could then read the runners' files
 // about the jobs of all users.
-func serviceIDs() (uid, gid int, err error) {
-	var directory accounts.Directory
-	u, err := directory.UserByName(socket.ServiceAccount)
-	own, ok := directory.Group(serviceGroup)
+func serviceUIDAndGID() (uid, gid int, err error) {
+	var directory accounts.Resolver
+	u, err := directory.UserByName(socket.ServiceAccountName)
+	own, ok := directory.GroupIDByName(serviceGroupName)
 	if err != nil || !ok {
 		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least "+
 			"one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd "+
-			"--system --gid %[1]s %[1]s", socket.ServiceAccount, serviceGroup)
+			"--system --gid %[1]s %[1]s", socket.ServiceAccountName, serviceGroupName)
 	}
 	return int(u.UID), int(own), nil
 }
 
-// bindForGroup opens the control socket at a path. Only root and members of the group for submitting jobs can
+// openSocketForGroup opens the control socket at a path. Only root and members of the group for submitting jobs can
 // connect.
-func bindForGroup(path string) (*socket.Listener, error) {
+func openSocketForGroup(path string) (*socket.Listener, error) {
 	gid := -1
-	if g, ok := new(accounts.Directory).Group(socket.ServiceAccount); ok {
+	if g, ok := new(accounts.Resolver).GroupIDByName(socket.ServiceAccountName); ok {
 		gid = int(g)
 	}
 	dir := filepath.Dir(path)
@@ -77,11 +77,11 @@ func bindForGroup(path string) (*socket.Listener, error) {
 				"--socket, or check the parent directory: %w", err)
 		}
 	}
-	l, err := socket.Bind(path, socket.Perms{Mode: 0o660, GID: gid})
+	l, err := socket.BindUnixListener(path, socket.Perms{Mode: 0o660, GID: gid})
 	if err != nil {
 		return nil, err
 	}
-	return socket.WrapInherited(l), nil
+	return socket.WrapInheritedListener(l), nil
 }
 
 // dropPrivileges permanently switches this process to an account without privileges.

@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// retryWhileFull repeats action while the disk is full. It returns when action succeeds, when it fails for
+// retryWhileDiskFull repeats action while the disk is full. It returns when action succeeds, when it fails for
 // another reason, or when ctx ends. After a failure, the store checks the free space. If another program has
-// just freed some, the error does not mention the full disk. So after a full disk, retryWhileFull also
+// just freed some, the error does not mention the full disk. So after a full disk, retryWhileDiskFull also
 // repeats action once after another error.
-func (st *startup) retryWhileFull(ctx context.Context, action func() error) error {
+func (st *startup) retryWhileDiskFull(ctx context.Context, action func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := action()
 		full := errors.Is(err, queue.ErrNoSpace) || isDiskFullError(err)
@@ -29,12 +29,12 @@ func (st *startup) retryWhileFull(ctx context.Context, action func() error) erro
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case err := <-st.launcher.Exit:
+		case err := <-st.launcher.ExitError:
 			return launcherEndedError(err)
 		case <-time.After(diskFullRetryDelay):
 		}
 	}
 }
 
-// diskFullRetryDelay is the delay between two calls of action in retryWhileFull.
+// diskFullRetryDelay is the delay between two calls of action in retryWhileDiskFull.
 const diskFullRetryDelay = 200 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 // about it. Any other error ends the start. But the first other error after a full disk may have been caused
 // by the full disk, so the start is then repeated once.
 func TestStartWaitsForDiskSpace(t *testing.T) {
-	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
+	full := &ExitError{ExitCodeDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {
 		answers []error       // the results of the tries in order; the last one is repeated
@@ -41,7 +41,7 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.within)
 				defer cancel()
 				tries := 0
-				err := w.retryWhileFull(ctx, func() error {
+				err := w.retryWhileDiskFull(ctx, func() error {
 					tries++
 					return c.answers[min(tries, len(c.answers))-1]
 				})

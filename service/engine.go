@@ -17,36 +17,36 @@ import (
 // These functions come from the packages of the storage engine. No other file of this package imports those
 // packages.
 var (
-	restoreStore          = integrity.Restore
-	examineStoppedStore   = integrity.ExamineStopped
-	examineDatabaseServer = pgdb.Examine
-	examineStoreDir       = integrity.ExamineDir
-	fileID                = sqlitedb.FileID
-	errDirCopied          = postgres.ErrDirCopied
-	moveQueue             = move.Move
+	restoreStore          = integrity.PrepareRestore
+	examineStoppedStore   = integrity.ExamineStoppedDatabase
+	examineDatabaseServer = pgdb.ExamineDatabase
+	examineStoreDir       = integrity.ExamineStateDir
+	storeFileID           = sqlitedb.FileID
+	errDirCopied          = postgres.ErrStateDirCopied
+	moveQueue             = move.MoveQueue
 )
 
-// storeLocation says where an engine keeps a queue. storeMember identifies the node whose state directory is
+// storeLocation says where an engine keeps a queue. storeNode identifies the node whose state directory is
 // used for a move. MigrateResult describes a finished move of a queue from the store Source to the store
 // Target.
 type (
-	storeLocation = move.Location
-	storeMember   = move.Member
+	storeLocation = move.QueueLocation
+	storeNode     = move.NodeIdentity
 	MigrateResult struct {
-		move.Result
+		move.MoveResult
 		Source string `json:"from"`
 		Target string `json:"to"`
 	}
 )
 
 // storeOpener opens the store in a directory. The store calls loadOrder to learn how to rank jobs.
-type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error)
+type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error)
 
-// orderFunc computes from the stored settings how the store ranks jobs.
-type orderFunc = func([]store.Setting) (queue.Order, error)
+// jobOrderFunc computes from the stored settings how the store ranks jobs.
+type jobOrderFunc = func([]store.Setting) (queue.RankOrder, error)
 
-// openSQLite is the storeOpener for a queue in files.
-func openSQLite(ctx context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
+// openSQLiteStore is the storeOpener for a queue in files.
+func openSQLiteStore(ctx context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
@@ -59,20 +59,20 @@ type nodeIdentity = postgres.NodeConfig
 // postgresOpener returns an opener for the store in the database server at url. The opener ignores its
 // directory. identity distinguishes this service from the other nodes that share the store.
 func postgresOpener(url string, identity nodeIdentity) storeOpener {
-	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
+	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
 		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: loadOrder, Node: identity})
 	}
 }
 
-// rejectReadOnly is the storeOpener of read-only mode for a queue in a database server. It always returns an
+// rejectReadOnlyStore is the storeOpener of read-only mode for a queue in a database server. It always returns an
 // error, since the database has its own tools for reading.
-func rejectReadOnly(context.Context, string, *slog.Logger, orderFunc) (store.Store, error) {
+func rejectReadOnlyStore(context.Context, string, *slog.Logger, jobOrderFunc) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
-// openReadOnly opens the store in a directory read-only. No service may be using the directory.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger, loadOrder orderFunc) (store.Store, error) {
+// openStoreReadOnly opens the store in a directory read-only. No service may be using the directory.
+func openStoreReadOnly(_ context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
 	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadOrder})
 }

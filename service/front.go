@@ -18,15 +18,15 @@ func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
 	// Calling clientAs before f.server is set below is safe, because only an open web page calls it.
-	clientAs := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
+	clientAs := func(p control.Peer) *control.Client { return f.server.InProcessClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: s, ClientAs: clientAs, WebListeners: s.webListeners, StopRequests: stop,
-		BeforeReload: s.notifyReloading, AfterReload: s.notifyReloaded,
+		ControlSocket: s, NewClientAs: clientAs, InheritedWebListeners: s.webListeners, StopServiceRequests: stop,
+		BeforeSettingsReload: s.notifyReloading, AfterSettingsReload: s.notifyReloaded,
 	})
-	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
+	if unknown := s.Rights.UnknownAccessNamesMessage(); unknown != "" {
 		s.Log.Warn(unknown)
 	}
-	f.server = s.newServer(f.api)
+	f.server = s.newControlServer(f.api)
 	if s.options.OnConcurrencyLimit != nil {
 		f.server.OnConcurrencyLimit = s.options.OnConcurrencyLimit
 	}
@@ -37,8 +37,8 @@ func newFrontEnd(s *Service) *frontEnd {
 	return f
 }
 
-// newServer returns the control server, which passes each request to api.
-func (s *Service) newServer(api control.API) *control.Server {
-	connections := func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }
-	return control.NewServer(api, control.Limits{MaxConnections: connections}, s.admission, s.UserLimits, s.Log)
+// newControlServer returns the control server, which passes each request to api.
+func (s *Service) newControlServer(api control.API) *control.Server {
+	connections := func() (all, user int) { return doctor.MaxConnections(s.Settings.CurrentConfig()) }
+	return control.NewServer(api, control.ConnectionLimits{MaxConnections: connections}, s.admission, s.UserLimits, s.Log)
 }

@@ -13,7 +13,7 @@ import (
 // After a service has died, one of its child processes or a program that reads its files may hold its lock
 // for a moment. The next service waits for the lock and starts. If a running service holds the lock, the next
 // service fails immediately.
-func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
+func TestServiceRetriesStateDirLock(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 		free bool
 	}{{dead.Process.Pid, true}, {os.Getpid(), false}} {
 		dir := t.TempDir()
-		holder, err := holdLock(filepath.Join(dir, lockFileName))
+		holder, err := holdStateDirLock(filepath.Join(dir, stateDirLockName))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.AfterFunc(50*time.Millisecond, func() { holder.Close() })
-		lock, err := lockDir(dir)
+		lock, err := lockStateDir(dir)
 		if c.free && err != nil {
 			t.Errorf("after a dead service: %v", err)
 		}

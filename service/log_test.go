@@ -16,8 +16,8 @@ func TestLogWritesToBothHandlers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all, bad bytes.Buffer
-	manager := &Manager{LogHandler: slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}
-	log := newLogger(&Options{Manager: manager}, k, &all).With("job", "a").WithGroup("g")
+	manager := &ServiceManager{LogHandler: slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}
+	log := newLogger(&Options{ServiceManager: manager}, k, &all).With("job", "a").WithGroup("g")
 	log.Debug("none")
 	log.Info("one")
 	log.Warn("two", "n", 2)

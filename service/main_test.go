@@ -10,6 +10,6 @@ import (
 // TestMain stops the PostgreSQL server of the tests at the end.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	pgserver.StopShared()
+	pgserver.StopSharedServer()
 	os.Exit(code)
 }

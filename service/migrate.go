@@ -8,16 +8,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service is not running from one store to another. The result names both stores.
+// MigrateQueue moves a queue whose service is not running from one store to another. The result names both stores.
 // Running jobs continue, and the next service takes them over. sourceStore and targetStore have the format of
-// the setting "store"; "" means the store in the settings. Migrate reports its progress by calling
-// reportTable with the name of a table and the number of rows that it has copied.
-func Migrate(
-	ctx context.Context, o Options, sourceStore, targetStore string, reportTable func(table string, rows int64),
+// the setting "store"; "" means the store in the settings. MigrateQueue reports its progress by calling
+// reportCopiedRows with the name of a table and the number of rows that it has copied.
+func MigrateQueue(
+	ctx context.Context, o Options, sourceStore, targetStore string, reportCopiedRows func(table string, rows int64),
 ) (result MigrateResult, err error) {
 	b, err := readStartup(o)
 	if err != nil {
-		return result, &ExitError{ExitConfig, err}
+		return result, &ExitError{ExitCodeConfig, err}
 	}
 	current, err := b.parseStoreLocation(sourceStore, "from")
 	if err != nil {
@@ -30,7 +30,7 @@ func Migrate(
 	if err := statedir.Create(o.Paths.StateDir); err != nil {
 		return result, err
 	}
-	lock, err := lockDir(o.Paths.StateDir)
+	lock, err := lockStateDir(o.Paths.StateDir)
 	if err != nil {
 		return result, err
 	}
@@ -39,22 +39,23 @@ func Migrate(
 	if err != nil {
 		return result, err
 	}
-	moved, err := moveQueue(ctx, current, target, storeMember{Name: node.Name, DirID: node.DirID}, reportTable)
+	moved, err := moveQueue(ctx, current, target, storeNode{NodeName: node.NodeName, StateDirID: node.StateDirID},
+		reportCopiedRows)
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
 
 // parseStoreLocation returns the location of a store. store "" means the store in the settings. paramName is the
 // name of the parameter, for error messages.
-func (st *startup) parseStoreLocation(store, paramName string) (location storeLocation, err error) {
+func (st *startup) parseStoreLocation(storeText, paramName string) (location storeLocation, err error) {
 	location.Dir = st.options.Paths.StateDir
-	if store == "" {
-		location.URL, err = st.settings.Current().StoreURL()
-	} else if store != config.StoreSQLite {
-		k, _, _ := config.FindKey("store", "")
-		if err = k.Check(store); err != nil {
-			err = queue.Invalid(paramName, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
+	if storeText == "" {
+		location.URL, err = st.settings.CurrentConfig().StoreURL()
+	} else if storeText != config.StoreSQLite {
+		k, _, _ := config.FindSetting("store", "")
+		if err = k.CheckValue(storeText); err != nil {
+			err = queue.InvalidField(paramName, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
 		}
-		location.URL = store
+		location.URL = storeText
 	}
 	if location.URL != "" {
 		location.Dir = ""
@@ -66,7 +67,7 @@ func (st *startup) parseStoreLocation(store, paramName string) (location storeLo
 func locationFromSettings(p config.Paths) (storeLocation, error) {
 	b, err := readStartup(Options{Paths: p})
 	if err != nil {
-		return storeLocation{}, &ExitError{ExitConfig, err}
+		return storeLocation{}, &ExitError{ExitCodeConfig, err}
 	}
 	return b.parseStoreLocation("", "store")
 }

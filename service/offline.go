@@ -22,13 +22,14 @@ import (
 // call only methods that change nothing. OpenOffline returns an error if other accounts can change the
 // directory, and fs.ErrNotExist if there is no queue. See docs/decisions/0068.
 func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
-	if err := statedir.Check(o.Paths.StateDir); err != nil {
+	if err := statedir.CheckUnwritableByOthers(o.Paths.StateDir); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
-	o.openLocal, o.openRemote = openReadOnly, func(string, nodeIdentity) storeOpener { return rejectReadOnly }
+	o.openLocalStore, o.remoteStoreOpener = openStoreReadOnly,
+		func(string, nodeIdentity) storeOpener { return rejectReadOnlyStore }
 	b, err := readStartup(o)
 	if err != nil {
-		return nil, &ExitError{ExitConfig, err}
+		return nil, &ExitError{ExitCodeConfig, err}
 	}
 	b.readOnly = true
 	q, err := b.openStore(ctx)
@@ -37,49 +38,51 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	// The location of the runners is needed to find output files. The worker pool runs no jobs here, but some
 	// methods read its state.
-	runners := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
-	s := newService(b, q, runners, b.directory.AccountOf(accounts.CurrentUser()), nil)
-	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadRules(ctx)); err != nil {
+	runners := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(o.Paths)}
+	s := newService(b, q, runners, b.accountDirectory.AccountByUID(accounts.CurrentUserID()), nil)
+	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadQueueRules(ctx)); err != nil {
 		return nil, err
 	}
-	api := handlers.New(s.Dependencies, handlers.FrontParts{Endpoint: s})
-	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
+	api := handlers.New(s.Dependencies, handlers.FrontParts{ControlSocket: s})
+	return s.newControlServer(api).InProcessClientAs(control.Peer{UID: accounts.CurrentUserID(), GID: -1,
+		PID: os.Getpid()}), nil
 }
 
-// Examine runs the checks of doctor on the files of a service that is not running. If verify is true, it also
-// runs the thorough checks, which take long. Findings suggest two commands: startCommand starts the service, and
+// ExamineStoppedService runs the checks of doctor on the files of a service that is not running. If verify is true, it
+// also runs the thorough checks, which take long. Findings suggest two commands: startCommand starts the service, and
 // createCommand creates its queue.
-func Examine(p config.Paths, startCommand, createCommand string, verify bool) (control.Diagnosis, error) {
+func ExamineStoppedService(p config.Paths, startCommand, createCommand string, thorough bool) (control.Diagnosis,
+	error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
+		return doctor.SummarizeFindings([]store.Finding{{CheckName: "service", Level: store.LevelWarning,
 			Message: "there is no queue in " + p.StateDir + " yet", Advice: "create it with: " + createCommand}}), nil
 	}
-	lock, err := lockForReading(p.StateDir)
+	lock, err := lockStateDirForReading(p.StateDir)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{Check: "service", Level: store.LevelWarning,
+	list := []store.Finding{{CheckName: "service", Level: store.LevelWarning,
 		Message: "the service is not running, so only its files were checked", Advice: "start it with: " + startCommand}}
 	switch location, err := locationFromSettings(p); {
 	case err != nil:
-		list = append(list, store.Finding{Check: "settings", Level: store.LevelFailure, Message: err.Error(),
+		list = append(list, store.Finding{CheckName: "settings", Level: store.LevelFailure, Message: err.Error(),
 			Advice: "queuectl config validate"})
 	case location.URL == "":
-		list = append(list, examineStoppedStore(p.StateDir, outputDirsOf(p), verify)...)
-	case verify:
-		return control.Diagnosis{}, doctor.ErrNoFiles
+		list = append(list, examineStoppedStore(p.StateDir, outputDirsOf(p), thorough)...)
+	case thorough:
+		return control.Diagnosis{}, doctor.ErrStoreHasNoFiles
 	default:
 		list = append(append(list, examineDatabaseServer(context.Background(), location.URL)...),
 			examineStoreDir(p.StateDir)...)
 	}
-	return doctor.Diagnose(append(list, doctor.ExaminePaths(p, 0o777)...)), nil
+	return doctor.SummarizeFindings(append(list, doctor.ExaminePathPermissions(p, 0o777)...)), nil
 }
 
 // outputDirsOf returns the output directories of a service that is not running. They include the directories of
 // the runners that run as root, if any exist.
 func outputDirsOf(p config.Paths) store.OutputDirs {
-	dirs := store.OutputDirs{OwnedSince: cluster.DirFirstUsedAt(p.StateDir)}
+	dirs := store.OutputDirs{FilesOwnedSince: cluster.StateDirFirstUsedAt(p.StateDir)}
 	for _, h := range runnerLocations(p, "") {
 		dirs.Dirs = append(dirs.Dirs, h.OutputDirs()...)
 	}

@@ -13,7 +13,7 @@ import (
 // On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name of
 // that account. If a service manager starts the service, run_as has one of these values by default. Any other
 // value is rejected with the reason.
-func TestRunAsOnWindows(t *testing.T) {
+func TestWindowsRejectsOtherRunAsAccounts(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -22,25 +22,25 @@ func TestRunAsOnWindows(t *testing.T) {
 		"": "", "service": "", "fixed:" + me.Username: "", "fixed:" + strings.ToUpper(me.Username): "",
 		"submitter": "without that user's password", `fixed:NT AUTHORITY\LocalService`: "service install --user",
 	} {
-		for _, m := range []*Manager{nil, {}} {
-			o := Options{Manager: m, Paths: config.PathsIn(t.TempDir()), Flags: map[string]string{}}
+		for _, m := range []*ServiceManager{nil, {}} {
+			o := Options{ServiceManager: m, Paths: config.PathsInDir(t.TempDir()), FlagSettings: map[string]string{}}
 			if runAs != "" {
-				o.Flags["run_as"] = runAs
+				o.FlagSettings["run_as"] = runAs
 			}
 			s, err := readStartup(o)
 			if err != nil {
 				t.Fatal(runAs, err)
 			}
-			set := &s.settings.Current().Settings
+			set := &s.settings.CurrentConfig().Settings
 			want := config.RunAsService
 			if m != nil {
 				want = "fixed:" + me.Username
 			}
-			if runAs == "" && (set.RunAs != want || s.settings.Current().Origin("run_as") != config.FromDefault) {
+			if runAs == "" && (set.RunAs != want || s.settings.CurrentConfig().Origin("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
 			a, err := s.jobAccount(set)
-			if why == "" && (err != nil || a.User != me.Username) || why != "" &&
+			if why == "" && (err != nil || a.UserName != me.Username) || why != "" &&
 				(!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: %+v, %v", runAs, a, err)
 			}

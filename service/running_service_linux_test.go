@@ -60,13 +60,13 @@ func serveRunner(args []string) error {
 	if watchdog {
 		return launcher.RunWatchdog(dir)
 	}
-	if err := process.Prepare(); err != nil {
+	if err := process.PrepareToRunCommands(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		RunnerSettings: launcher.RunnerSettings{RunnersDir: dir, Isolated: alone, ServiceUID: os.Geteuid()},
+		RunnerSettings: launcher.RunnerSettings{RunnersDir: dir, ForIsolatedJob: alone, ServiceUID: os.Geteuid()},
 		OnReady:        runner.ReportReady, Version: "test",
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerArg, "--watchdog"},
 	})
@@ -79,9 +79,9 @@ type runningService struct {
 	paths                 config.Paths
 	openStore             storeOpener
 	concurrencyLimitCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
-	stop                  context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
-	requestStop           context.CancelFunc      // requests a stop
-	endsJobs              bool                    // stopping the service ends its jobs
+	cancelService         context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
+	requestServiceStop    context.CancelFunc      // requests a stop
+	stopEndsJobs          bool                    // stopping the service ends its jobs
 	runResult             chan error              // receives the error with which Run has ended
 }
 
@@ -100,14 +100,15 @@ func (w *runningService) startWithRetries(retries int) {
 		w.Fatal(err)
 	}
 	sessionCtx, stop := context.WithCancelCause(context.Background())
-	ctx, halt := context.WithCancel(session.MarkSession(sessionCtx))
-	w.stop, w.requestStop, w.runResult = stop, halt, make(chan error, 1)
+	ctx, halt := context.WithCancel(session.MarkSessionContext(sessionCtx))
+	w.cancelService, w.requestServiceStop, w.runResult = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Paths: w.paths, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
-		Version:       "test",
-		RunnerCommand: []string{os.Args[0], runnerArg}, LogFile: log, OnReady: func() { close(ready) },
-		openLocal:          w.openStore,
+		Paths: w.paths, FlagSettings: map[string]string{"workers": "4", "run_as": config.RunAsService},
+		KeepJobsOnStop: !w.stopEndsJobs,
+		Version:        "test",
+		RunnerCommand:  []string{os.Args[0], runnerArg}, LogFile: log, OnReady: func() { close(ready) },
+		openLocalStore:     w.openStore,
 		OnConcurrencyLimit: func() { w.concurrencyLimitCalls.Add(1) },
 	}
 	go func() { w.runResult <- Run(ctx, o, nil) }() // this goroutine ends with the service
@@ -128,14 +129,14 @@ func (w *runningService) startWithRetries(retries int) {
 	case <-time.After(20 * time.Second):
 		w.Fatal("it does not start")
 	}
-	w.Client = control.NewClient(w.paths.Socket)
+	w.Client = control.NewClient(w.paths.SocketPath)
 }
 
-// shutDown stops the service. If endsJobs is false, the jobs continue to run.
+// shutDown stops the service. If stopEndsJobs is false, the jobs continue to run.
 func (w *runningService) shutDown() {
 	w.Helper()
 	w.Client.Close()
-	w.stop(nil)
+	w.cancelService(nil)
 	if err := <-w.runResult; err != nil {
 		w.Error(err)
 	}
@@ -157,24 +158,24 @@ func (w *runningService) endRunners() {
 	}
 }
 
-// unclosedStore is a store that ignores Close, so that the next service can use it again.
-type unclosedStore struct{ store.Store }
+// storeIgnoringClose is a store that ignores Close, so that the next service can use it again.
+type storeIgnoringClose struct{ store.Store }
 
 // Close does nothing.
-func (unclosedStore) Close() error { return nil }
+func (storeIgnoringClose) Close() error { return nil }
 
 // forEachStore runs a test against a running service with each kind of store: SQLite, a database server, and
 // a store in memory. The store in memory is simple, so it shows that the service needs only what the
 // interface promises.
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]storeOpener{
-		"engine": openSQLite,
+		"engine": openSQLiteStore,
 		"server": nil, // replaced by the database server of the tests, if PostgreSQL is installed
 		"model": func() storeOpener {
-			model := memstore.New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime,
+			model := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger,
-				orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+				orderOf func([]store.Setting) (queue.RankOrder, error)) (store.Store, error) {
 				settings, err := model.Settings(context.Background())
 				if err != nil {
 					return nil, err
@@ -183,20 +184,20 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 				if err != nil {
 					return nil, err
 				}
-				return unclosedStore{model}, model.SetOrder(context.Background(), order)
+				return storeIgnoringClose{model}, model.SetRankOrder(context.Background(), order)
 			}
 		}(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if open == nil {
-				open = postgresOpener(pgserver.Shared(t).Create(t), nodeIdentity{Name: "one", DirID: "one"})
+				open = postgresOpener(pgserver.SharedServer(t).CreateDatabase(t), nodeIdentity{NodeName: "one", StateDirID: "one"})
 			}
 			dir, err := os.MkdirTemp("", "qw")
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &runningService{TB: t, paths: config.PathsIn(dir), openStore: open}
+			w := &runningService{TB: t, paths: config.PathsInDir(dir), openStore: open}
 			w.start()
 			t.Cleanup(func() {
 				w.shutDown()
@@ -217,16 +218,16 @@ func commandSpec(id, command string) queue.Spec {
 // enqueue enqueues a job.
 func (w *runningService) enqueue(s queue.Spec) {
 	w.Helper()
-	if _, err := w.Enqueue(w.Context(), control.Enqueue{Spec: s}); err != nil {
+	if _, err := w.Enqueue(w.Context(), control.EnqueueParams{JobSpec: s}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// waitEnded waits for jobs to end and returns their states.
-func (w *runningService) waitEnded(ids ...string) map[string]string {
+// waitForEndedJobs waits for jobs to end and returns their states.
+func (w *runningService) waitForEndedJobs(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
-	got, err := w.Wait(w.Context(), control.Wait{IDs: ids, Timeout: control.Duration(20 * time.Second)},
+	got, err := w.WaitForJobs(w.Context(), control.WaitParams{IDs: ids, MaxWait: control.Duration(20 * time.Second)},
 		func(e control.JobEndNotice) error {
 			how[e.Job.ID] = e.Job.State
 			return nil
@@ -241,7 +242,7 @@ func (w *runningService) waitEnded(ids ...string) map[string]string {
 func (w *runningService) waitForState(id, state string) control.JobDetail {
 	w.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		j, err := w.Show(w.Context(), control.Show{ID: control.JobID(id)})
+		j, err := w.ShowJob(w.Context(), control.ShowParams{ID: control.JobID(id)})
 		if err == nil && j.State == state {
 			return j
 		}
@@ -251,11 +252,12 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 	}
 }
 
-// apply calls a method of the client, such as Cancel, for one job.
-func (w *runningService) apply(method func(context.Context, control.Selection) (control.BulkResult, error), id string) {
+// applyToJob calls a method of the client, such as Cancel, for one job.
+func (w *runningService) applyToJob(bulkMethod func(context.Context, control.Selection) (control.BulkResult, error),
+	id string) {
 	w.Helper()
-	got, err := method(w.Context(), control.Selection{IDs: control.JobIDs{id}})
-	if err != nil || len(got.DoneIDs) != 1 {
+	got, err := bulkMethod(w.Context(), control.Selection{IDs: control.JobIDs{id}})
+	if err != nil || len(got.ChangedJobIDs) != 1 {
 		w.Fatalf("%s: %+v, %v", id, got, err)
 	}
 }
@@ -269,32 +271,33 @@ func TestServiceRunsJobs(t *testing.T) {
 		one, wait := int64(1), 0.01
 		bad.MaxRetries, bad.BackoffBase = &one, &wait
 		w.enqueue(bad)
-		if got := w.waitEnded("good", "bad"); got["good"] != "completed" || got["bad"] != "dead" {
+		if got := w.waitForEndedJobs("good", "bad"); got["good"] != "completed" || got["bad"] != "dead" {
 			w.Fatalf("got %v", got)
 		}
 		said := map[string]string{}
-		if _, err := w.Logs(ctx, control.Logs{ID: "good"},
+		if _, err := w.StreamOutput(ctx, control.LogsParams{ID: "good"},
 			func(p control.OutputPiece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil ||
 			said["stdout"] != "one\n" || said["stderr"] != "two\n" {
 			w.Errorf("it said %q, %v", said, err)
 		}
 		j := w.waitForState("bad", "dead")
-		if len(j.History) != 2 || j.Attempts != 2 || *j.ExitCode != 3 {
+		if len(j.History) != 2 || j.AttemptCount != 2 || *j.ExitCode != 3 {
 			w.Errorf("its history: %+v", j)
 		}
-		if page, err := w.DLQList(ctx, control.DLQList{}); err != nil || len(page.Jobs) != 1 {
+		if page, err := w.ListDeadJobs(ctx, control.DeadJobListParams{}); err != nil || len(page.Jobs) != 1 {
 			w.Errorf("dead jobs: %+v, %v", page, err)
 		}
-		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.DoneIDs) != 1 {
+		if got, err := w.RetryDeadJobs(ctx, control.DeadJobRetryParams{AllDeadJobs: true}); err != nil ||
+			len(got.ChangedJobIDs) != 1 {
 			w.Errorf("retried: %+v, %v", got, err)
 		}
-		w.waitEnded("bad")
+		w.waitForEndedJobs("bad")
 		if j := w.waitForState("bad", "dead"); len(j.History) != 4 {
 			w.Errorf("%d attempts, want 4", len(j.History))
 		}
 		var kinds []string
 		zero := int64(0)
-		if _, err := w.Events(ctx, control.Events{Since: &zero, IDs: control.JobIDs{"good"}},
+		if _, err := w.StreamEvents(ctx, control.EventsParams{AfterSeq: &zero, JobIDs: control.JobIDs{"good"}},
 			func(e control.Event) error { kinds = append(kinds, e.Kind); return nil }); err != nil {
 			w.Fatal(err)
 		}
@@ -304,7 +307,8 @@ func TestServiceRunsJobs(t *testing.T) {
 			w.Errorf("events: %v", kinds)
 		}
 		st, err := w.Status(ctx, control.NoParams{})
-		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.EnqueuedTotal != 2 || st.Workers.Total != 4 {
+		if err != nil || st.Jobs["completed"] != 1 || st.Jobs["dead"] != 1 || st.JobsEverEnqueued != 2 ||
+			st.Workers.Total != 4 {
 			w.Errorf("status: %+v, %v", st, err)
 		}
 	})
@@ -312,7 +316,7 @@ func TestServiceRunsJobs(t *testing.T) {
 
 // With any store, waiting jobs can be held, released, edited, cancelled and removed, and running jobs can be
 // cancelled, requeued and signalled.
-func TestServiceAppliesVerbs(t *testing.T) {
+func TestServiceAppliesJobOperations(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		later := time.Hour
@@ -321,26 +325,27 @@ func TestServiceAppliesVerbs(t *testing.T) {
 			s.Delay = &later
 			w.enqueue(s)
 		}
-		w.apply(w.Hold, "held")
+		w.applyToJob(w.HoldJobs, "held")
 		w.waitForState("held", "held")
-		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.Edit(ctx, control.Edit{Selection: s, Set: []byte(`{"delay": 0, "command": "echo changed"}`)})
+		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.EditJobs(ctx, control.EditParams{Selection: s,
+				FieldsToSet: []byte(`{"delay": 0, "command": "echo changed"}`)})
 		}, "held")
-		w.apply(w.Release, "held")
-		w.waitEnded("held")
-		if j := w.waitForState("held", "completed"); j.Output != "changed\n" {
-			w.Errorf("it said %q", j.Output)
+		w.applyToJob(w.ReleaseJobs, "held")
+		w.waitForEndedJobs("held")
+		if j := w.waitForState("held", "completed"); j.StdoutTail != "changed\n" {
+			w.Errorf("it said %q", j.StdoutTail)
 		}
-		w.apply(w.Cancel, "cancelled")
+		w.applyToJob(w.CancelJobs, "cancelled")
 		w.waitForState("cancelled", "cancelled")
-		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.Retry(ctx, control.Retry{Selection: s})
+		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.RetryJobs(ctx, control.RetryParams{Selection: s})
 		}, "cancelled")
-		w.waitEnded("cancelled")
-		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.Remove(ctx, control.Remove{Selection: s})
+		w.waitForEndedJobs("cancelled")
+		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.RemoveJobs(ctx, control.RemoveParams{Selection: s})
 		}, "removed")
-		if _, err := w.Show(ctx, control.Show{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
+		if _, err := w.ShowJob(ctx, control.ShowParams{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
 			w.Errorf("shown: %v", err)
 		}
 
@@ -348,21 +353,21 @@ func TestServiceAppliesVerbs(t *testing.T) {
 			w.enqueue(commandSpec(id, "echo begun; sleep 60"))
 			w.waitForState(id, "processing")
 		}
-		w.apply(w.Cancel, "ended")
+		w.applyToJob(w.CancelJobs, "ended")
 		w.waitForState("ended", "cancelled")
-		w.apply(w.Requeue, "again")
-		if j := w.waitForState("again", "processing"); j.Attempts != 0 {
-			w.Errorf("%d attempts count", j.Attempts)
+		w.applyToJob(w.RequeueJobs, "again")
+		if j := w.waitForState("again", "processing"); j.AttemptCount != 0 {
+			w.Errorf("%d attempts count", j.AttemptCount)
 		}
-		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
+		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
 		}, "signalled")
 		if j := w.waitForState("signalled", "dead"); j.Signal == nil || *j.Signal != 9 {
 			w.Errorf("its signal: %+v", j.Signal)
 		}
-		w.apply(w.Cancel, "again")
+		w.applyToJob(w.CancelJobs, "again")
 		w.waitForState("again", "cancelled")
-		if got, err := w.Clear(ctx, control.ClearParams{Confirmed: true}); err != nil || got.Count != 5 {
+		if got, err := w.RemoveNonRunningJobs(ctx, control.ClearParams{Confirmed: true}); err != nil || got.RemovedJobs != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
 	})
@@ -373,7 +378,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 func TestServiceEnqueuesBatches(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
-		if _, err := w.WorkerScale(ctx, control.WorkerScale{}); err != nil {
+		if _, err := w.WorkerScale(ctx, control.WorkerScaleParams{}); err != nil {
 			w.Fatal(err)
 		}
 		part := func(from, n int) (list []queue.Spec) {
@@ -384,10 +389,11 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			}
 			return list
 		}
-		for i, p := range []control.EnqueueBatch{{Batch: "b", Jobs: part(0, 900)},
-			{Batch: "b", Jobs: part(900, 300), Commit: true, Key: "k"}, {Jobs: part(5000, 1), Commit: true, Key: "other"}} {
+		for i, p := range []control.EnqueueBatchParams{{BatchName: "b", Jobs: part(0, 900)},
+			{BatchName: "b", Jobs: part(900, 300), Commit: true, IdempotencyKey: "k"},
+			{Jobs: part(5000, 1), Commit: true, IdempotencyKey: "other"}} {
 			if i == 1 {
-				if page, err := w.List(ctx, control.List{}); err != nil || len(page.Jobs) != 0 {
+				if page, err := w.ListJobs(ctx, control.ListParams{}); err != nil || len(page.Jobs) != 0 {
 					w.Fatalf("before the last part: %d jobs, %v", len(page.Jobs), err)
 				}
 			}
@@ -397,38 +403,40 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		seen, cursor := map[string]bool{}, ""
 		for more := true; more; {
-			page, err := w.List(ctx, control.List{Cursor: cursor, Limit: 500})
+			page, err := w.ListJobs(ctx, control.ListParams{Cursor: cursor, PageSize: 500})
 			if err != nil {
 				w.Fatal(err)
 			}
 			for _, j := range page.Jobs {
 				seen[j.ID] = true
 			}
-			if more = page.Next != nil; more {
-				cursor = *page.Next
+			if more = page.NextCursor != nil; more {
+				cursor = *page.NextCursor
 			}
 		}
 		if len(seen) != 1201 {
 			w.Errorf("%d jobs are listed, want 1201", len(seen))
 		}
-		if page, err := w.List(ctx, control.List{Label: control.Labels{"part": "900"}}); err != nil || len(page.Jobs) != 300 {
+		if page, err := w.ListJobs(ctx, control.ListParams{WithLabels: control.Labels{"part": "900"}}); err != nil ||
+			len(page.Jobs) != 300 {
 			w.Errorf("by label: %d jobs, %v", len(page.Jobs), err)
 		}
-		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: part(5000, 1), Commit: true,
-			Key: "other"}); err != nil || !again.Duplicate {
+		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatchParams{Jobs: part(5000, 1), Commit: true,
+			IdempotencyKey: "other"}); err != nil || !again.AlreadyExisted {
 			w.Errorf("the same request again: %+v, %v", again, err)
 		}
-		if _, err := w.WorkerScale(ctx, control.WorkerScale{Count: 4}); err != nil {
+		if _, err := w.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
 			w.Fatal(err)
 		}
 		ids := slices.Sorted(maps.Keys(seen))
-		for step := range slices.Chunk(ids, control.MaxWaitIDs) {
-			w.waitEnded(step...)
+		for step := range slices.Chunk(ids, control.MaxWaitOrFollowJobIDs) {
+			w.waitForEndedJobs(step...)
 		}
 		none := 0.0
-		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.RemovalCount) error { return nil })
+		got, err := w.Client.RemoveOldJobs(ctx, control.CleanupParams{MinAgeDays: &none},
+			func(control.RemovalCount) error { return nil })
 		// One job may remain: it may have ended in the current millisecond, and so is not older than the age limit.
-		if err != nil || got.Count < 1200 {
+		if err != nil || got.RemovedJobs < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}
 	})
@@ -442,12 +450,13 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 		gate := filepath.Join(w.TempDir(), "gate")
 		w.enqueue(commandSpec("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
 		before := w.waitForState("long", "processing")
-		if v, err := w.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil || v.Origin != "stored" {
+		if v, err := w.ConfigSet(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil ||
+			v.Origin != "stored" {
 			w.Fatalf("set: %+v, %v", v, err)
 		}
 		w.shutDown()
 		w.start()
-		if v, err := w.ConfigGet(ctx, control.ConfigKeyParams{Key: "priority"}); err != nil || v.Value != "7" {
+		if v, err := w.ConfigGet(ctx, control.SettingNameParams{SettingName: "priority"}); err != nil || v.Value != "7" {
 			w.Errorf("the setting: %+v, %v", v, err)
 		}
 		if after := w.waitForState("long", "processing"); *after.PID != *before.PID {
@@ -456,8 +465,8 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			w.Fatal(err)
 		}
-		w.waitEnded("long")
-		if j := w.waitForState("long", "dead"); *j.ExitCode != 7 || j.Attempts != 1 || j.Output != "begun\n" {
+		w.waitForEndedJobs("long")
+		if j := w.waitForState("long", "dead"); *j.ExitCode != 7 || j.AttemptCount != 1 || j.StdoutTail != "begun\n" {
 			w.Errorf("it ended so: %+v", j)
 		}
 	})
@@ -471,15 +480,16 @@ func TestServiceDetectsStoreCapabilities(t *testing.T) {
 		// The database server of the tests does not sync to disk, and doctor reports that.
 		unsafe := strings.HasSuffix(w.Name(), "server")
 		bytes := int64(0)
-		end, err := w.Backup(ctx, control.NoParams{},
-			func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
-		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
+		end, err := w.StreamBackup(ctx, control.NoParams{},
+			func(p control.BackupPiece) error { bytes += int64(len(p.Content)); return nil })
+		if files && (err != nil || end.TotalBytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
 			w.Errorf("backup: %d bytes, %+v, %v", bytes, end, err)
 		}
 		for _, verify := range []bool{false, true} {
-			found, err := w.Doctor(ctx, control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
+			found, err := w.RunDoctor(ctx, control.DoctorParams{VerifyDatabase: verify},
+				func(control.DoctorProgress) error { return nil })
 			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused &&
-				(err != nil || found.Level == "failure" && !unsafe) {
+				(err != nil || found.WorstLevel == "failure" && !unsafe) {
 				w.Errorf("doctor, verify %v: %+v, %v", verify, found, err)
 			}
 		}

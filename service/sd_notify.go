@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// statusLine returns a summary of the queue in one line.
-func (s *Service) statusLine() string {
+// queueStatusLine returns a summary of the queue in one line.
+func (s *Service) queueStatusLine() string {
 	c := s.Store.Counts()
-	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.Pool.BusyWorkers(), c.Waiting(),
-		c.States[queue.Dead], s.Pool.WantedWorkers())
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.Pool.BusyWorkerCount(), c.WaitingJobs(),
+		c.JobsByState[queue.Dead], s.Pool.WantedWorkerCount())
 	if s.Pool.IsDraining() {
 		line += "; draining"
 	}
-	if s.Pool.IsAllPaused() {
+	if s.Pool.AreAllJobsPaused() {
 		line += "; paused"
 	}
 	return line
@@ -35,8 +35,8 @@ const minStatusInterval = time.Second
 func (s *Service) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
-		_, changed := s.Store.LastEvent()
-		if now := s.statusLine(); now != sent {
+		_, changed := s.Store.LastEventSeq()
+		if now := s.queueStatusLine(); now != sent {
 			sent = now
 			lines := []string{"STATUS=" + now}
 			if first {
@@ -59,11 +59,11 @@ func (s *Service) notifySystemd(ctx context.Context) {
 
 // notifyReloading notifies systemd that the service reads its settings again.
 func (s *Service) notifyReloading() {
-	systemd.Notify("RELOADING=1", systemd.MonotonicLine(monotonicTime()))
+	systemd.Notify("RELOADING=1", systemd.MonotonicUsecLine(monotonicTime()))
 }
 
 // notifyReloaded notifies systemd that the service has read its settings again.
-func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.statusLine()) }
+func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.queueStatusLine()) }
 
 // feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay the check.
 // That is harmless if the check still succeeds within the watchdog's timeout.
@@ -93,7 +93,7 @@ func (s *Service) selfCheck(ctx context.Context) error {
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := socket.Dial(ctx, s.options.Paths.Socket)
+	c, err := socket.Dial(ctx, s.options.Paths.SocketPath)
 	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
 		// Ignore this error: a restarted service would get the same socket from its parent, so a restart
 		// would not help.

@@ -20,13 +20,13 @@ import (
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) error {
 	defer s.traces.Close()
-	perms, err := s.socketPerms(&s.Settings.Current().Settings)
+	perms, err := s.socketPerms(&s.Settings.CurrentConfig().Settings)
 	if err != nil {
 		return s.settingStartError("socket_group", err)
 	}
-	runners, err := s.RunnerLocation.LockRunners()
+	runners, err := s.RunnerLocation.LockRunnersDir()
 	if err != nil {
-		return &ExitError{ExitConfig, err}
+		return &ExitError{ExitCodeConfig, err}
 	}
 	if runners != nil {
 		defer runners.Close()
@@ -34,30 +34,30 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	if err := s.prepareStoreChange(ctx); err != nil {
 		return err
 	}
-	s.setTraces()
-	if s.DrainState.AllDrained.Load() {
+	s.configureTraceExport()
+	if s.DrainState.AllNodesDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.Pauses.Load() != nil { // the pool then reports the pause to each runner that connects
-		s.Pool.SetAllPaused(true)
+	if s.PauseOfAllJobs.Load() != nil { // the pool then reports the pause to each runner that connects
+		s.Pool.SetAllJobsPaused(true)
 	}
 	bind := func() error {
-		return s.retryWhileFull(ctx, func() error { return s.openSocket(perms) })
+		return s.retryWhileDiskFull(ctx, func() error { return s.openControlSocket(perms) })
 	}
-	if s.options.Manager != nil {
+	if s.options.ServiceManager != nil {
 		// Open the socket before the service takes over running jobs, which may take long. A service manager
 		// stops a service that takes long to start.
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
 		defer s.socket.Close() // this disconnects the clients that are waiting
-		s.options.Manager.OnListening()
+		s.options.ServiceManager.OnListening()
 	}
 	if err := s.LeaseKeeper.RenewLease(ctx); err != nil {
 		return err
 	}
 	r := newPartGroup(ctx)
-	defer r.stop()
+	defer r.stopParts()
 	if adopted, err := s.adoptJobs(ctx, r); err != nil || !adopted {
 		return err
 	}
@@ -68,91 +68,94 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	}
 	f := newFrontEnd(s)
 	defer f.api.CloseWebPage()
-	s.runParts(r, f)
+	s.startParts(r, f)
 	s.options.OnReady()
-	return s.waitAndStop(ctx, reloadSignals, r.failures, f)
+	return s.waitAndStop(ctx, reloadSignals, r.partFailures, f)
 }
 
-// partGroup runs the parts of the service until one of them fails or all are stopped.
-type partGroup struct {
-	ctx      context.Context // ends when the parts must stop
-	cancel   context.CancelFunc
-	parts    sync.WaitGroup
-	failures chan error // the errors of the parts that have failed
+// servicePartGroup runs the parts of the service until one of them fails or all are stopped.
+type servicePartGroup struct {
+	ctx          context.Context // ends when the parts must stop
+	cancel       context.CancelFunc
+	runningParts sync.WaitGroup
+	partFailures chan error // the errors of the parts that have failed
 }
 
-// maxFailures is the number of parts that can fail. It is the capacity of partGroup.failures, so that no part
-// waits when it reports its error.
-const maxFailures = 4
+// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.failures, so that no
+// part waits when it reports its error.
+const maxPartFailures = 4
 
-// newPartGroup returns a group without parts. The parts continue when ctx ends; only partGroup.stop stops
+// newPartGroup returns a group without parts. The parts continue when ctx ends; only servicePartGroup.stop stops
 // them.
-func newPartGroup(ctx context.Context) *partGroup {
-	r := &partGroup{failures: make(chan error, maxFailures)}
+func newPartGroup(ctx context.Context) *servicePartGroup {
+	r := &servicePartGroup{partFailures: make(chan error, maxPartFailures)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
 
-// run starts a part that can fail. If it fails, its error is sent to failures.
-func (r *partGroup) run(part func(context.Context) error) {
-	r.parts.Go(func() {
+// startPart starts a part that can fail. If it fails, its error is sent to failures.
+func (r *servicePartGroup) startPart(part func(context.Context) error) {
+	r.runningParts.Go(func() {
 		if err := part(r.ctx); err != nil {
-			r.failures <- err
+			r.partFailures <- err
 		}
 	})
 }
 
-// runWithoutError starts a part that cannot fail.
-func (r *partGroup) runWithoutError(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
+// startPartWithoutError starts a part that cannot fail.
+func (r *servicePartGroup) startPartWithoutError(part func(context.Context)) {
+	r.runningParts.Go(func() { part(r.ctx) })
+}
 
-// stop stops the parts and waits for their end.
-func (r *partGroup) stop() {
+// stopParts stops the parts and waits for their end.
+func (r *servicePartGroup) stopParts() {
 	r.cancel()
-	r.parts.Wait()
+	r.runningParts.Wait()
 }
 
 // adoptJobs starts the worker pool, which first takes over (adopts) the jobs that an earlier service left
 // running. complete is false if ctx ended before all jobs were taken over, for example because the disk is
 // full. The next service then takes over the rest.
-func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, err error) {
+func (s *Service) adoptJobs(ctx context.Context, r *servicePartGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
-	r.runWithoutError(s.LeaseKeeper.RunRenewals)
-	r.run(s.watchLauncher)
-	r.run(func(ctx context.Context) error { return s.Pool.Run(ctx, func() { close(adopted) }) })
+	r.startPartWithoutError(s.LeaseKeeper.RunRenewals)
+	r.startPart(s.watchLauncher)
+	r.startPart(func(ctx context.Context) error { return s.Pool.Run(ctx, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		r.runWithoutError(s.LeaseKeeper.RunTakeovers)
+		r.startPartWithoutError(s.LeaseKeeper.RunTakeovers)
 		return true, nil
-	case err := <-r.failures:
+	case err := <-r.partFailures:
 		return false, s.adoptionError(err)
 	case <-ctx.Done():
 		return false, nil
 	}
 }
 
-// runParts starts the parts that answer requests, and those that work without requests.
-func (s *Service) runParts(r *partGroup, f *frontEnd) {
-	r.run(func(ctx context.Context) error { return f.server.Run(ctx, s.socket) })
-	r.runWithoutError(func(ctx context.Context) { s.socket.WatchFile(ctx, s.Log) })
-	if s.Maintainer != nil {
-		r.runWithoutError(s.Maintainer.WatchFiles)
-		r.runWithoutError(s.Maintainer.Compact)
+// startParts starts the parts that answer requests, and those that work without requests.
+func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
+	r.startPart(func(ctx context.Context) error { return f.server.Run(ctx, s.socket) })
+	r.startPartWithoutError(func(ctx context.Context) { s.socket.RecreateWhenRemoved(ctx, s.Log) })
+	if s.StoreMaintainer != nil {
+		r.startPartWithoutError(s.StoreMaintainer.WatchFiles)
+		r.startPartWithoutError(s.StoreMaintainer.CompactFiles)
 	}
-	r.run(func(ctx context.Context) error { return upkeep.Run(ctx, s.upkeepDuties(f)) })
-	r.runWithoutError(s.admission.SeparateOwners)
-	r.runWithoutError(f.api.PauseJobsOfFrozenQueues)
-	r.runWithoutError(func(ctx context.Context) {
-		upkeep.RunUnownedSearch(ctx, s.Store, s.RunnerLocation.OutputDirs, cluster.DirFirstUsedAt(s.options.Paths.StateDir),
+	r.startPart(func(ctx context.Context) error { return upkeep.Run(ctx, s.upkeepDuties(f)) })
+	r.startPartWithoutError(s.admission.RunOwnerSeparation)
+	r.startPartWithoutError(f.api.PauseJobsOfFrozenQueues)
+	r.startPartWithoutError(func(ctx context.Context) {
+		upkeep.RunUnownedOutputSearch(ctx, s.Store, s.RunnerLocation.OutputDirs,
+			cluster.StateDirFirstUsedAt(s.options.Paths.StateDir),
 			s.Log)
 	})
-	r.runWithoutError(s.notifySystemd)
+	r.startPartWithoutError(s.notifySystemd)
 	responder := &cluster.Responder{
-		Log: s.Log, Node: s.Node, Router: s.Router, API: f.api, ReloadShared: f.api.ReloadShared,
+		Log: s.Log, NodeName: s.NodeName, Router: s.JobRouter, API: f.api, ReloadSharedSettings: f.api.ReloadSharedSettings,
 	}
-	r.runWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
-	r.runWithoutError(responder.ServeCluster)
+	r.startPartWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
+	r.startPartWithoutError(responder.ServeNodeRequests)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
-		r.runWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
+		r.startPartWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
 	}
 }
 
@@ -160,10 +163,10 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 // service. This happens if the database was restored from a backup: a runner that has already seen a newer
 // state of the queue rejects the service.
 func (s *Service) adoptionError(err error) error {
-	if !errors.Is(err, runner.ErrNewerDatabase) && !errors.Is(err, worker.ErrStoreOlder) {
+	if !errors.Is(err, runner.ErrRunnerSawNewerDatabase) && !errors.Is(err, worker.ErrStoreOlderThanRunner) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
+	return &ExitError{ExitCodeConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
 		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.options.Paths.StateDir,
 		err, queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
 }
@@ -171,10 +174,10 @@ func (s *Service) adoptionError(err error) error {
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.RunnerLocation.IsExternal() {
+	if s.RunnerLocation.HasExternalDir() {
 		who = ", as root"
-		if s.RunnerLocation.Dir != rootRunnersDir(s.options.Paths) {
-			where = " --runner-dir " + s.RunnerLocation.Dir
+		if s.RunnerLocation.RunnersDir != rootRunnersDir(s.options.Paths) {
+			where = " --runner-dir " + s.RunnerLocation.RunnersDir
 		}
 	}
 	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who,
@@ -183,34 +186,34 @@ func (s *Service) endRunnersHint() string {
 
 // purgeOutputs deletes output files. If only root can delete some of them, it asks the runners that run as
 // root. It reports whether all files were deleted.
-func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
-	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), refs)
-	return !s.RunnerLocation.IsExternal() || s.Pool.PurgeOutputs(ctx, refs)
+func (s *Service) purgeOutputs(ctx context.Context, outputRefs []string) bool {
+	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), outputRefs)
+	return !s.RunnerLocation.HasExternalDir() || s.Pool.PurgeOutputs(ctx, outputRefs)
 }
 
 // maxStoredEvents is the maximum number of stored events.
 const maxStoredEvents = 1_000_000
 
 // upkeepDuties returns the work that package upkeep does for this service.
-func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
-	return upkeep.Duties{
-		Timers:   s.Store,
-		Retainer: s.Store, Retention: s.upkeepRetention,
-		DeletableOutputs: s.Store, PurgeOutputs: s.purgeOutputs,
-		Schedules: s.Store, RecurringJobs: f.api.RecurringJobs(),
-		Wake: f.api.ChangeSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
+func (s *Service) upkeepDuties(f *frontEnd) upkeep.Config {
+	return upkeep.Config{
+		TimerStore:     s.Store,
+		RetentionStore: s.Store, CurrentRetention: s.upkeepRetention,
+		OutputStore: s.Store, PurgeOutputs: s.purgeOutputs,
+		ScheduleStore: s.Store, RecurringJobConfig: f.api.RecurringJobs(),
+		SettingsChanged: f.api.SettingsChangedSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
 
 // upkeepRetention returns how long upkeep keeps jobs and events.
 func (s *Service) upkeepRetention() upkeep.Retention {
-	c := s.Settings.Current()
+	c := s.Settings.CurrentConfig()
 	return upkeep.Retention{
-		AgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
+		MaxAgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
 			queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, EventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
+		MaxCompletedOrCancelledJobs: c.RetentionMaxJobs, MaxEventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
 		MaxOutputBytes:  c.RetentionOutputBytes,
-		MaxBytesPerUser: s.Quota.NearQuotaBytes(),
+		MaxBytesPerUser: s.UserQuota.NearQuotaThresholdBytes(),
 		QueueRetention:  s.QueueRules.Retention,
 	}
 }
@@ -220,7 +223,7 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 // service is no longer root and cannot start another launcher, so a user must start it again as root.
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
-	case err := <-s.launcher.Exit:
+	case err := <-s.launcher.ExitError:
 		return launcherEndedError(err)
 	case <-ctx.Done():
 		return nil
@@ -232,10 +235,10 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// setTraces makes the exporter send traces of attempts to the collector that the settings name. failureText
+// configureTraceExport makes the exporter send traces of attempts to the collector that the settings name. failureText
 // is a message for the user if this fails; "" means success.
-func (s *Service) setTraces() (failureText string) {
-	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {
+func (s *Service) configureTraceExport() (failureText string) {
+	if err := s.traces.SetEndpoint(s.Settings.CurrentConfig().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
 		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()
 	}

@@ -30,8 +30,8 @@ import (
 
 // These are the exit codes of a service that cannot continue: EX_IOERR and EX_CONFIG of sysexits.h.
 const (
-	ExitDatabase = 74
-	ExitConfig   = 78
+	ExitCodeDatabase = 74
+	ExitCodeConfig   = 78
 )
 
 // ExitError is an error with which the process ends, together with the exit code.
@@ -53,9 +53,9 @@ func (e *ExitError) ExitsWith() int { return e.Code }
 type Options struct {
 	Paths               config.Paths
 	RequireSettingsFile bool              // the user named the settings file, so a missing file is an error
-	Flags               map[string]string // settings from the command line, by key
-	KeepJobs            bool              // SIGTERM stops the service but leaves runners and jobs running
-	SystemdUnit         systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
+	FlagSettings        map[string]string // settings from the command line, by key
+	KeepJobsOnStop      bool              // SIGTERM stops the service but leaves runners and jobs running
+	SystemdUnit         systemd.Unit      // if KeepJobsOnStop is set and systemd is stopping this unit, the jobs end too
 	// ExternalRunners says how to use runners that run as root. It is empty if the service starts its own
 	// runners.
 	ExternalRunners ExternalRunners
@@ -63,13 +63,13 @@ type Options struct {
 	// InheritedRestrictions names restrictions that the service inherited from the program that started it
 	// on demand. The service could not remove these restrictions.
 	InheritedRestrictions []string
-	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
+	// StartAtBootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
-	BootAdvice       func() string
-	Manager          *Manager // the service manager that started the service; nil if none did
-	AllowSlowReaders bool     // a client that reads a stream may stop reading for any length of time
-	Version          string
-	RunnerCommand    []string // command line that starts a runner
+	StartAtBootAdvice func() string
+	ServiceManager    *ServiceManager // the service manager that started the service; nil if none did
+	AllowSlowReaders  bool            // a client that reads a stream may stop reading for any length of time
+	Version           string
+	RunnerCommand     []string // command line that starts a runner
 	// WebhookCommand is the command line of the program that sends a webhook. The program posts its standard input to the
 	// address in its environment. An empty command line disables webhooks.
 	WebhookCommand []string
@@ -82,15 +82,15 @@ type Options struct {
 	// connection is open. It may be nil.
 	OnConcurrencyLimit func()
 
-	// openLocal opens the store in the state directory; nil means the SQLite engine.
-	openLocal storeOpener
-	// openRemote returns an opener for the store in the database server that the settings name.
-	openRemote func(url string, node nodeIdentity) storeOpener
+	// openLocalStore opens the store in the state directory; nil means the SQLite engine.
+	openLocalStore storeOpener
+	// remoteStoreOpener returns an opener for the store in the database server that the settings name.
+	remoteStoreOpener func(url string, node nodeIdentity) storeOpener
 }
 
-// Manager holds functions that notify a service manager, such as that of Windows. It is not used for systemd,
+// ServiceManager holds functions that notify a service manager, such as that of Windows. It is not used for systemd,
 // which the service notifies through a socket.
-type Manager struct {
+type ServiceManager struct {
 	// OnListening is called once the socket exists. Requests are answered only after the service has taken
 	// over the running jobs.
 	OnListening func()
@@ -102,15 +102,15 @@ type Manager struct {
 // ExternalRunners names the socket, the directory and the policy file of runners that run as root. A connection
 // to the socket starts a runner.
 type ExternalRunners struct {
-	SpawnSocket, Dir, PolicyFile string
-	SpawnsOwnAccount             bool // the socket's runners run as the service's account, not as root
+	SpawnSocketPath, RunnersDir, PolicyFile string
+	SpawnsAsServiceAccount                  bool // the socket's runners run as the service's account, not as root
 }
 
 // Run runs a service until ctx ends or the service receives a stop request. Each signal from
 // reloadSignals makes it read its settings again.
 func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
-	if o.openLocal == nil {
-		o.openLocal, o.openRemote = openSQLite, postgresOpener
+	if o.openLocalStore == nil {
+		o.openLocalStore, o.remoteStoreOpener = openSQLiteStore, postgresOpener
 	}
 	b, err := newStartup(o)
 	if err != nil {
@@ -119,14 +119,14 @@ func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 	if err := statedir.Create(o.Paths.StateDir); err != nil {
 		return err
 	}
-	lock, err := lockDir(o.Paths.StateDir)
+	lock, err := lockStateDir(o.Paths.StateDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	b.endOrphanProcesses()
 	var s *Service
-	err = b.retryWhileFull(ctx, func() (err error) {
+	err = b.retryWhileDiskFull(ctx, func() (err error) {
 		s, err = b.openService(ctx)
 		return err
 	})
@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 		err = closed
 	}
 	if broken := s.Store.Err(); broken != nil {
-		return &ExitError{ExitDatabase, broken}
+		return &ExitError{ExitCodeDatabase, broken}
 	}
 	return err
 }
@@ -167,59 +167,63 @@ type Service struct {
 type openedStore struct {
 	store    store.Store
 	location storeLocation // where the store is
-	node     string        // name of this node in the store
+	nodeName string        // name of this node in the store
 }
 
 // newService returns the parts that work on an open queue. runners says where the runners are. account is the
 // account that jobs run as by default. A nil exporter exports no traces.
-func newService(st *startup, q openedStore, runners runner.Location, account worker.Account,
+func newService(st *startup, q openedStore, runners runner.RunnersLocation, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
 	requests, _ := q.store.(store.NodeRequests)
 	d := &parts.Dependencies{
 		ServiceInfo: parts.ServiceInfo{
-			Version: st.options.Version, Paths: st.options.Paths, Node: q.node, Location: q.location, StartedAt: q.store.Now(),
-			ReadOnly: st.readOnly, StartedOnDemand: st.options.StartedOnDemand,
+			Version: st.options.Version, Paths: st.options.Paths, NodeName: q.nodeName, StoreLocation: q.location,
+			StartedAt: q.store.Now(),
+			ReadOnly:  st.readOnly, StartedOnDemand: st.options.StartedOnDemand,
 			InheritedRestrictions: st.options.InheritedRestrictions,
-			BootAdvice:            st.options.BootAdvice, SystemdUnit: st.options.SystemdUnit, Programs: st.programFiles,
+			StartAtBootAdvice:     st.options.StartAtBootAdvice, SystemdUnit: st.options.SystemdUnit,
+			ProgramFiles: st.programFiles,
 		},
 		CoreParts: parts.CoreParts{
-			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: runners, Account: account, Log: st.log,
+			Store: q.store, StoreMaintainer: files, Cluster: shared, RunnerLocation: runners, JobAccount: account, Log: st.log,
 			OutputFiles: &cluster.OutputFiles{RunnerLocation: runners, Paths: st.options.Paths},
 			UserLimits:  control.NewUserLimits(),
 		},
 		SettingsParts: parts.SettingsParts{
-			Settings: st.settings, Lock: settings.NewLock(), Pauses: st.globalPause,
+			Settings: st.settings, SettingsLock: settings.NewLock(), PauseOfAllJobs: st.globalPause,
 			QueueRules: &settings.QueueRules{Store: q.store, Settings: st.settings},
 			GateRules:  &settings.GateRules{Store: q.store},
-			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: st.settings},
+			UserQuota:  &settings.UserQuota{Maintainer: files, Store: q.store, Settings: st.settings},
 		},
-		JobAccountFor: st.jobAccount, ExamineStoreDir: examineStoreDir,
+		JobAccountFor: st.jobAccount, ExamineStateDir: examineStoreDir,
 	}
-	if st.options.StartedOnDemand || st.options.Manager != nil {
+	if st.options.StartedOnDemand || st.options.ServiceManager != nil {
 		d.LogFile = st.options.LogFile
 	}
 	s := &Service{startup: st, Dependencies: d, traces: exporter}
-	d.ApplyTraceSettings = s.setTraces
-	d.Directory, d.Rights, d.Owners = st.directory, st.rights, access.NewOwners(q.store, shared, st.directory, account)
+	d.ApplyTraceSettings = s.configureTraceExport
+	d.UserDirectory, d.Rights, d.Owners = st.accountDirectory, st.accessRights,
+		access.NewOwners(q.store, shared, st.accountDirectory, account)
 	d.Guard = &access.Guard{
-		Owners: d.Owners, Rights: st.rights, RunnerLocation: runners, RunnerPolicy: st.runnerPolicy(),
+		Owners: d.Owners, Rights: st.accessRights, RunnerLocation: runners, RunnerAccountPolicy: st.runnerAccountPolicy(),
 	}
 	d.Hooks = &hooks.Hooks{
-		Account: account, Log: st.log, Store: q.store, WebhookCommand: st.options.WebhookCommand, Directory: st.directory,
-		Owners: d.Owners, Quota: d.Quota, Settings: st.settings,
+		JobAccount: account, Log: st.log, Store: q.store, WebhookCommand: st.options.WebhookCommand,
+		UserDirectory: st.accountDirectory,
+		Owners:        d.Owners, UserQuota: d.UserQuota, Settings: st.settings,
 	}
 	workers := 0 // the pool never runs in read-only mode
 	if !st.readOnly {
-		workers = st.settings.Current().WorkerCount()
+		workers = st.settings.CurrentConfig().WorkerCount()
 	}
 	d.Pool = worker.New(q.store, s.poolConfig(), workers)
 	d.AllNodes = &cluster.NodeList{
-		Node: q.node, Store: q.store, Owners: d.Owners, Settings: st.settings, Cluster: shared, Pool: d.Pool,
-		StartedAt: d.StartedAt, Version: st.options.Version,
+		NodeName: q.nodeName, Store: q.store, Owners: d.Owners, Settings: st.settings, Cluster: shared, Pool: d.Pool,
+		ServiceStartedAt: d.StartedAt, ServiceVersion: st.options.Version,
 	}
-	d.Router = &cluster.JobRouter{
+	d.JobRouter = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
@@ -227,7 +231,8 @@ func newService(st *startup, q openedStore, runners runner.Location, account wor
 	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: st.drainState}
 	d.LeaseKeeper = cluster.NewLeaseKeeper(st.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
-		Log: st.log, Lock: d.Lock, Owners: d.Owners, Rights: st.rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
+		Log: st.log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: st.accessRights,
+		StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 	}
 	return s
 }
@@ -237,9 +242,9 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 	q, err := st.openStore(ctx)
 	switch {
 	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
-		return nil, &ExitError{ExitConfig, err}
+		return nil, &ExitError{ExitCodeConfig, err}
 	case err != nil:
-		return nil, &ExitError{ExitDatabase, err}
+		return nil, &ExitError{ExitCodeDatabase, err}
 	}
 	s, failed := st.prepareService(ctx, q)
 	if failed != nil {
@@ -255,51 +260,51 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	// Remove what a killed restore may have left here. Ignore errors, since files that remain are harmless.
 	os.RemoveAll(restoreTempDir(st.options.Paths))
 	st.settings.RecordStartConfig()
-	account, err := st.jobAccount(&st.settings.Current().Settings)
+	account, err := st.jobAccount(&st.settings.CurrentConfig().Settings)
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
 	}
 	runners, err := st.chooseRunnerLocation()
 	if err != nil {
-		return nil, &ExitError{ExitConfig, err}
+		return nil, &ExitError{ExitCodeConfig, err}
 	}
-	s := newService(st, q, runners, account, traces.New(st.options.Version, q.node, st.log))
-	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.Current().MaxRunningPerUser),
-		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
+	s := newService(st, q, runners, account, traces.New(st.options.Version, q.nodeName, st.log))
+	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.CurrentConfig().MaxRunningPerUser),
+		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx), s.Owners.Load(ctx))
 	if err != nil {
-		return nil, &ExitError{ExitDatabase, err}
+		return nil, &ExitError{ExitCodeDatabase, err}
 	}
-	if err := s.Hooks.ApplyHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
-		return nil, &ExitError{ExitDatabase, err}
+	if err := s.Hooks.ApplyHookSettings(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
+		return nil, &ExitError{ExitCodeDatabase, err}
 	}
 	return s, nil
 }
 
 // poolConfig returns the configuration of the worker pool.
 func (s *Service) poolConfig() worker.Config {
-	now := func() *config.Config { return s.Settings.Current() }
+	now := func() *config.Config { return s.Settings.CurrentConfig() }
 	return worker.Config{
-		RunnerLocation:  s.RunnerLocation,
-		Version:         s.options.Version,
-		Node:            s.Node,
-		Socket:          s.options.Paths.Socket,
-		Account:         s.Account,
-		Log:             s.Log,
-		Policy:          func() queue.RetryPolicy { return now().RetryPolicy() },
-		Clock:           s.Store.Now,
-		StopTimeout:     func() time.Duration { return now().StopTimeout },
-		OutputGrace:     func() time.Duration { return now().OutputGrace },
-		SettleDelay:     func() time.Duration { return now().SettleDelay },
-		UserQuota:       s.Quota.MaxBytesPerUser,
-		CheckStart:      s.Owners.CheckOwner,
-		ResourceUnitEnv: s.Settings.UnitVariables,
-		Traceparent:     s.traces.Traceparent,
+		RunnerLocation:     s.RunnerLocation,
+		ServiceVersion:     s.options.Version,
+		NodeName:           s.NodeName,
+		SocketPath:         s.options.Paths.SocketPath,
+		Account:            s.JobAccount,
+		Log:                s.Log,
+		RetryPolicy:        func() queue.RetryPolicy { return now().RetryPolicy() },
+		StoreTime:          s.Store.Now,
+		StopTimeout:        func() time.Duration { return now().StopTimeout },
+		OutputGrace:        func() time.Duration { return now().OutputGrace },
+		SettleDelay:        func() time.Duration { return now().SettleCommitDelay },
+		UserQuotaBytes:     s.UserQuota.MaxBytesPerUser,
+		CheckMayStart:      s.Owners.CheckJobOwner,
+		ResourceUnitEnv:    s.Settings.ResourceUnitVariables,
+		AttemptTraceparent: s.traces.AttemptTraceparent,
 		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
 			s.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
 		RunningJobsPaused: s.QueueRules.RunningJobsPaused,
-		HungRunnerAdvice:  doctor.EndRunnerAdvice,
+		HungRunnerAdvice:  doctor.HungRunnerAdvice,
 		HeartbeatInterval: func() time.Duration { return now().HeartbeatInterval },
-		StaleAfter:        func() time.Duration { return now().WorkerTimeout },
+		WorkerStaleAfter:  func() time.Duration { return now().WorkerTimeout },
 	}
 }

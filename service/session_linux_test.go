@@ -16,7 +16,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
 			w.shutDown()
-			w.endsJobs = true
+			w.stopEndsJobs = true
 			w.start()
 			ignoring := commandSpec("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
 			hour := time.Hour
@@ -24,9 +24,9 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			w.enqueue(ignoring)
 			w.waitForState("deaf", "processing")
 			if stops {
-				w.requestStop()
+				w.requestServiceStop()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil {
+					if _, err := w.WorkerScale(w.Context(), control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
 						// The service is stopping.
 						break
 					}
@@ -36,9 +36,9 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			w.stop(session.ErrSessionEnding)
+			w.cancelService(session.ErrSessionEnding)
 			w.runResult <- <-w.runResult
-			if took := time.Since(began); took < session.GracePeriod || took > 20*time.Second {
+			if took := time.Since(began); took < session.CommandGracePeriod || took > 20*time.Second {
 				// If it waited for its jobs, the service would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}
@@ -50,15 +50,15 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 				// If the first service had no time to store the result, the next service stores it now.
 				j = w.waitForState("deaf", "processing")
 			}
-			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {
+			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.AttemptCount != 0 {
 				t.Errorf("returned job: %+v", j)
 			}
-			w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-				return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
+			w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+				return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
 			}, "deaf")
 			w.waitForState("deaf", "dead")
-			w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-				return w.Remove(ctx, control.Remove{Selection: s})
+			w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+				return w.RemoveJobs(ctx, control.RemoveParams{Selection: s})
 			}, "deaf")
 		}
 	})
@@ -66,22 +66,22 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 
 // A service that ends because its console window was closed leaves its jobs running. The next service adopts
 // them.
-func TestClosedWindowLeavesJobs(t *testing.T) {
+func TestClosedConsoleLeavesJobsRunning(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		w.shutDown()
-		w.endsJobs = true
+		w.stopEndsJobs = true
 		w.start()
 		w.enqueue(commandSpec("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
-		w.stop(session.ErrConsoleClosed)
+		w.cancelService(session.ErrConsoleClosed)
 		w.runResult <- <-w.runResult
 		w.shutDown()
 		w.start()
 		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
 			t.Errorf("the job was %+v, and is now %+v", before, after)
 		}
-		w.apply(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
+		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
 		}, "stays")
 		w.waitForState("stays", "dead")
 	})

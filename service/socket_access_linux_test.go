@@ -7,19 +7,19 @@ import (
 )
 
 // The group that may use the socket can be a group that exists only in a network directory, such as LDAP.
-func TestSocketGroupOfADirectory(t *testing.T) {
+func TestSocketGroupFromNetworkDirectory(t *testing.T) {
 	b, err := readStartup(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.directory.LookupFunc = func(database, key string) (string, error) {
+	b.accountDirectory.GetentFunc = func(database, key string) (string, error) {
 		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
 	}
-	if err := b.settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+	if err := b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
-	if perms, err := b.socketPerms(&b.settings.Current().Settings); err != nil || perms.GID != 61411 {
+	if perms, err := b.socketPerms(&b.settings.CurrentConfig().Settings); err != nil || perms.GID != 61411 {
 		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
 }

@@ -16,16 +16,16 @@ import (
 // opened none. It also stores the listeners that systemd has opened for the web page in st.webListeners.
 func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
-	st.webListeners = passed.Web
+	st.webListeners = passed.DashboardSockets
 	// The queue works without these sockets, so only log a warning.
 	for _, unusable := range passed.SocketErrors {
 		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
 	}
-	if passed.Control == nil || err != nil {
+	if passed.ControlSocket == nil || err != nil {
 		return nil, err
 	}
-	return socket.WrapInherited(passed.Control), nil
+	return socket.WrapInheritedListener(passed.ControlSocket), nil
 }
 
 // socketPerms returns the mode and the group of the control socket, as the settings define them.
@@ -35,25 +35,26 @@ func (st *startup) socketPerms(settings *config.Settings) (socket.Perms, error) 
 	if group == "" {
 		return perms, nil
 	}
-	gid, ok := st.directory.GroupID(group)
+	gid, ok := st.accountDirectory.GroupID(group)
 	if !ok {
-		return perms, queue.Invalid("socket_group", "there is no group %q on this machine", group)
+		return perms, queue.InvalidField("socket_group", "there is no group %q on this machine", group)
 	}
 	perms.GID = gid
 	return perms, nil
 }
 
-// CheckSettings returns an error for socket settings with which the service would not start.
-func (st *startup) CheckSettings(settings *config.Settings) error {
+// CheckSocketSettings returns an error for socket settings with which the service would not start.
+func (st *startup) CheckSocketSettings(settings *config.Settings) error {
 	perms, err := st.socketPerms(settings)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
 		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
-		err = queue.Invalid("socket_group", "the service's account is not a member of the group %q, so it cannot give this "+
-			"group access to the socket; add the account to the group", settings.SocketGroup)
+		err = queue.InvalidField("socket_group",
+			"the service's account is not a member of the group %q, so it cannot give this "+
+				"group access to the socket; add the account to the group", settings.SocketGroup)
 	}
 	return err
 }
 
-// UpdateAccess does nothing on Unix. The socket does not depend on the settings access.*, since each request
+// UpdateSocketAccess does nothing on Unix. The socket does not depend on the settings access.*, since each request
 // is checked against them.
-func (st *startup) UpdateAccess() {}
+func (st *startup) UpdateSocketAccess() {}

@@ -17,11 +17,11 @@ import (
 func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 
 // socketPerms returns the permissions of the control pipe. Every account to which the settings access.* give
-// a right may connect. ResolveAccess has already looked up the ids of these accounts.
+// a right may connect. ResolveAccessSettings has already looked up the ids of these accounts.
 func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
-	who := st.rights.CurrentAccess()
+	who := st.accessRights.CurrentAccess()
 	var clients []*windows.SID
-	for _, ids := range []map[int]control.Right{who.Users, who.Groups} {
+	for _, ids := range []map[int]control.Right{who.RightsByUID, who.RightsByGID} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SIDOfID(id)
 			if !known {
@@ -32,15 +32,15 @@ func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 			clients = append(clients, sid)
 		}
 	}
-	return socket.Perms{SDDL: pipe.AccessDescriptor(clients...)}, nil
+	return socket.Perms{SDDL: pipe.PipeSecurityDescriptor(clients...)}, nil
 }
 
-// CheckSettings returns nil, because on Windows no setting of the pipe can keep the service from starting.
-func (st *startup) CheckSettings(*config.Settings) error { return nil }
+// CheckSocketSettings returns nil, because on Windows no setting of the pipe can keep the service from starting.
+func (st *startup) CheckSocketSettings(*config.Settings) error { return nil }
 
-// UpdateAccess applies changed settings access.* to the control pipe.
-func (st *startup) UpdateAccess() {
-	perms, err := st.socketPerms(&st.settings.Current().Settings)
+// UpdateSocketAccess applies changed settings access.* to the control pipe.
+func (st *startup) UpdateSocketAccess() {
+	perms, err := st.socketPerms(&st.settings.CurrentConfig().Settings)
 	if err == nil {
 		err = st.socket.SetPermissions(perms)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// holdLock takes the lock of a state directory.
-func holdLock(path string) (*os.File, error) {
+// holdStateDirLock takes the lock of a state directory.
+func holdStateDirLock(path string) (*os.File, error) {
 	f, ok, err := lockfile.Acquire(path, true)
 	if err == nil && !ok {
 		err = errors.New("the lock is taken")
@@ -33,19 +33,19 @@ func holdLock(path string) (*os.File, error) {
 
 // newStartupWithAccess returns the startup of a service with the given settings access.*, and the log of that
 // service.
-func newStartupWithAccess(t *testing.T, access map[string]string) (*startup, *bytes.Buffer) {
+func newStartupWithAccess(t *testing.T, accessSettings map[string]string) (*startup, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	b, err := readStartup(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
-		Socket: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
+		SocketPath: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
 	if err == nil {
-		err = b.settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: access})
+		err = b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: accessSettings})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	b.rights.ResolveAccess()
+	b.accessRights.ResolveAccessSettings()
 	return b, &log
 }
 
@@ -60,7 +60,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := pipe.OwnerOnlyDescriptor()
+	own := pipe.OwnerOnlySecurityDescriptor()
 	rest, ok := strings.CutPrefix(perms.SDDL, own)
 	if !ok || !strings.HasPrefix(own, "D:P(A;;GA;;;SY)(A;;GA;;;BA)(A;;GA;;;S-1-5-") {
 		t.Errorf("got %s", perms.SDDL)
@@ -69,39 +69,39 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("clients are %s, want %s", rest, want)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.rights.UnknownNamesMessage(), name) {
-			t.Errorf("%s is not reported: %s", name, s.rights.UnknownNamesMessage())
+		if !strings.Contains(s.accessRights.UnknownAccessNamesMessage(), name) {
+			t.Errorf("%s is not reported: %s", name, s.accessRights.UnknownAccessNamesMessage())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
 	if s, _ := newStartupWithAccess(t,
-		nil); len(s.rights.CurrentAccess().Users)+len(s.rights.CurrentAccess().Groups) != 0 {
-		t.Errorf("a user's own service admits others: %+v", s.rights.CurrentAccess())
+		nil); len(s.accessRights.CurrentAccess().RightsByUID)+len(s.accessRights.CurrentAccess().RightsByGID) != 0 {
+		t.Errorf("a user's own service admits others: %+v", s.accessRights.CurrentAccess())
 	}
 }
 
 // The system, elevated administrators and the service's own user have all rights. An administrator without
 // elevation has only the rights that the settings access.* give.
-func TestRightsByAccount(t *testing.T) {
+func TestPipeRightsDependOnAccount(t *testing.T) {
 	s, _ := newStartupWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545",
 		"access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
 		peer control.Peer
 		want control.Right
 	}{
-		{control.Peer{UID: 0}, control.RightAdmin}, {control.Peer{UID: accounts.CurrentUser()}, control.RightAdmin},
+		{control.Peer{UID: 0}, control.RightAdmin}, {control.Peer{UID: accounts.CurrentUserID()}, control.RightAdmin},
 		{control.Peer{UID: 1 << 52, Groups: []int{544, 545}}, control.RightAdmin},
 		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.RightSubmit},
 		{control.Peer{UID: 1 << 52, GID: -1}, control.RightNone},
 	} {
-		if got := s.rights.Right(&c.peer); got != c.want {
+		if got := s.accessRights.CurrentRight(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	var e *queue.Error
-	if err := s.rights.RefusalError(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
+	if err := s.accessRights.MissingRightError(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
 		control.RightRead); !errors.As(err,
 		&e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)
@@ -109,25 +109,25 @@ func TestRightsByAccount(t *testing.T) {
 }
 
 // A change of the settings access.* applies to the pipe immediately.
-func TestChangedAccessHoldsForThePipe(t *testing.T) {
+func TestAccessChangeAppliesToPipe(t *testing.T) {
 	s, log := newStartupWithAccess(t, nil)
 	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.openSocket(perms); err != nil {
+	if err := s.openControlSocket(perms); err != nil {
 		t.Fatal(err)
 	}
 	defer s.socket.Close()
-	if err := s.settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+	if err := s.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
-	s.rights.ResolveAccess()
-	s.UpdateAccess()
+	s.accessRights.ResolveAccessSettings()
+	s.UpdateSocketAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := socket.Dial(ctx, s.options.Paths.Socket)
+	c, err := socket.Dial(ctx, s.options.Paths.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,19 +28,19 @@ import (
 
 // startup holds the parts of the service that exist before the store is open.
 type startup struct {
-	options      Options
-	readOnly     bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log          *slog.Logger
-	settings     *settings.Keeper
-	directory    *access.Directory
-	rights       *access.Rights
-	drainState   *cluster.DrainState
-	globalPause  *settings.PauseOfAllJobs
-	programFiles []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
+	options          Options
+	readOnly         bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
+	log              *slog.Logger
+	settings         *settings.Keeper
+	accountDirectory *access.UserDirectory
+	accessRights     *access.Rights
+	drainState       *cluster.DrainState
+	globalPause      *settings.PauseOfAllJobs
+	programFiles     []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
 	// launcher is the process that starts runners as root. Its PID is zero if this service has started no
 	// launcher, which it can do only while it is root.
 	launcher          runner.Launcher
-	boundSocket       *socket.Listener // the control socket, if it was opened while the process was root
+	rootBoundSocket   *socket.Listener // the control socket, if it was opened while the process was root
 	socket            *socket.Listener // the control socket; nil until it is open
 	isSocketInherited bool             // another process created the socket, so the settings do not control its mode
 	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
@@ -51,27 +51,28 @@ type startup struct {
 func newStartup(o Options) (*startup, error) {
 	b, err := readStartup(o)
 	if err != nil {
-		return nil, &ExitError{ExitConfig, err}
+		return nil, &ExitError{ExitCodeConfig, err}
 	}
 	var w io.Writer = o.LogFile
-	if o.StartedOnDemand || o.Manager != nil {
+	if o.StartedOnDemand || o.ServiceManager != nil {
 		w = logs.RotatingFile{File: o.LogFile}
 	}
 	b.log = newLogger(&o, b.settings, w)
-	if err := doctor.CheckFileLimits(); err != nil {
-		return nil, &ExitError{ExitConfig, err}
+	if err := doctor.CheckOpenFileLimit(); err != nil {
+		return nil, &ExitError{ExitCodeConfig, err}
 	}
 	if len(o.InheritedRestrictions) > 0 {
 		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
 			strings.Join(o.InheritedRestrictions, "; "))
 	}
-	if err := socket.CheckPath(o.Paths.Socket); err != nil {
-		return nil, &ExitError{ExitConfig, err}
+	if err := socket.CheckPath(o.Paths.SocketPath); err != nil {
+		return nil, &ExitError{ExitCodeConfig, err}
 	}
-	if runAs := b.settings.Current().RunAs; o.ExternalRunners.SpawnSocket == "" && accounts.CurrentUser() == 0 &&
+	if runAs := b.settings.CurrentConfig().RunAs; o.ExternalRunners.SpawnSocketPath == "" &&
+		accounts.CurrentUserID() == 0 &&
 		runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
-			return nil, &ExitError{ExitConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
+			return nil, &ExitError{ExitCodeConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
 		}
 	}
 	b.programFiles = doctor.ProgramFiles(o.RunnerCommand[0])
@@ -80,14 +81,15 @@ func newStartup(o Options) (*startup, error) {
 
 // readStartup reads the settings that do not need the store. The returned startup writes no log.
 func readStartup(o Options) (*startup, error) {
-	b := &startup{options: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
+	b := &startup{options: o, log: slog.New(slog.DiscardHandler), accountDirectory: &access.UserDirectory{},
 		drainState: &cluster.DrainState{}, globalPause: &settings.PauseOfAllJobs{}}
 	var err error
-	if b.settings, err = settings.New(settings.Options{File: o.Paths.SettingsFile, NeedFile: o.RequireSettingsFile,
-		Defaults: defaultsForManager(&o, b.directory), Flags: o.Flags}); err != nil {
+	if b.settings, err = settings.New(settings.Options{SettingsFile: o.Paths.SettingsFile,
+		RequireSettingsFile: o.RequireSettingsFile,
+		DefaultValues:       defaultSettingsForManager(&o, b.accountDirectory), FlagValues: o.FlagSettings}); err != nil {
 		return nil, err
 	}
-	b.rights = &access.Rights{Paths: o.Paths, Directory: b.directory, Settings: b.settings}
+	b.accessRights = &access.Rights{Paths: o.Paths, UserDirectory: b.accountDirectory, Settings: b.settings}
 	return b, nil
 }
 
@@ -106,12 +108,12 @@ func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 // tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of that of
 // another running node.
 func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
-	open := st.options.openLocal
-	url, err := st.settings.Current().StoreURL()
+	open := st.options.openLocalStore
+	url, err := st.settings.CurrentConfig().StoreURL()
 	if err != nil {
 		return q, err
 	}
-	q.node = st.nodeName()
+	q.nodeName = st.nodeName()
 	q.location = storeLocation{Dir: st.options.Paths.StateDir, URL: url}
 	if url != "" {
 		var node nodeIdentity
@@ -120,29 +122,30 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 				return q, err
 			}
 		}
-		open = st.options.openRemote(url, node)
+		open = st.options.remoteStoreOpener(url, node)
 	}
-	q.store, err = open(ctx, st.options.Paths.StateDir, st.log, func(storedSettings []store.Setting) (queue.Order, error) {
-		if err := handlers.MergeStored(storedSettings, st.drainState, st.globalPause, st.settings); err != nil {
-			return queue.Order{}, err
-		}
-		st.rights.ResolveAccess()
-		return st.settings.Current().Order(), nil
-	})
+	q.store, err = open(ctx, st.options.Paths.StateDir, st.log,
+		func(storedSettings []store.Setting) (queue.RankOrder, error) {
+			if err := handlers.ApplyStoredSettings(storedSettings, st.drainState, st.globalPause, st.settings); err != nil {
+				return queue.RankOrder{}, err
+			}
+			st.accessRights.ResolveAccessSettings()
+			return st.settings.CurrentConfig().JobOrder(), nil
+		})
 	return q, err
 }
 
-// defaultsForManager returns default settings that depend on how the service was started. If a Manager started
+// defaultSettingsForManager returns default settings that depend on how the service was started. If a Manager started
 // it, all jobs run as the service's own account by default.
-func defaultsForManager(o *Options, d *access.Directory) map[string]string {
-	if o.Manager == nil {
+func defaultSettingsForManager(o *Options, d *access.UserDirectory) map[string]string {
+	if o.ServiceManager == nil {
 		return nil
 	}
-	return map[string]string{"run_as": config.RunAsUser(d.AccountOf(accounts.CurrentUser()).User)}
+	return map[string]string{"run_as": config.FixedRunAsValue(d.AccountByUID(accounts.CurrentUserID()).UserName)}
 }
 
 // nodeName returns the name under which other nodes that share the queue see this node.
 func (st *startup) nodeName() string {
 	host, _ := os.Hostname() // without a host name, nodeName uses localhost
-	return cmp.Or(st.settings.Current().Node, host, "localhost")
+	return cmp.Or(st.settings.CurrentConfig().NodeName, host, "localhost")
 }

@@ -27,19 +27,20 @@ const nodeIDFileName = "node.id"
 // loadNodeIdentity returns the identity with which this service joins a queue that several nodes share. It
 // creates the file with the node's id if the file does not exist.
 func (st *startup) loadNodeIdentity() (nodeIdentity, error) {
-	m := nodeIdentity{Name: st.nodeName(), Version: st.options.Version, LeaseDuration: st.settings.Current().NodeLease}
+	m := nodeIdentity{NodeName: st.nodeName(), ProgramVersion: st.options.Version,
+		LeaseDuration: st.settings.CurrentConfig().NodeLease}
 	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = createNodeIDFile(path)
 	}
-	m.DirID = strings.TrimSpace(string(raw))
-	if err == nil && m.DirID == "" {
+	m.StateDirID = strings.TrimSpace(string(raw))
+	if err == nil && m.StateDirID == "" {
 		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are "+
 			"then treated as lost)", path)
 	}
 	if boot, unknown := process.BootID(); unknown == nil {
-		m.DirLocation = boot + "/" + fileID(path)
+		m.StateDirLocation = boot + "/" + storeFileID(path)
 	}
 	return m, err
 }
@@ -88,10 +89,10 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	}
 	now := ""
 	if s.Cluster != nil {
-		now = s.Cluster.Database()
+		now = s.Cluster.DatabaseIdentifier()
 	}
 	if now == strings.TrimSpace(string(raw)) {
-		return s.recordOlderOutputs(now)
+		return s.ignoreOlderOutputs(now)
 	}
 	leftover, err := s.Store.PreviousSession(ctx)
 	if err != nil {
@@ -101,7 +102,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	for i := range leftover.LeasedJobs {
 		known[leftover.LeasedJobs[i].Lease()] = true
 	}
-	dirs, err := s.RunnerLocation.ListDirs()
+	dirs, err := s.RunnerLocation.ListRunnerDirs()
 	if err != nil {
 		return err
 	}
@@ -123,9 +124,10 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 		}
 	}
 	if len(unknownJobs) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers "+
-			"%s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s",
-			queue.Clip(strings.Join(unknownJobs, ", ")), s.endRunnersHint())}
+		return &ExitError{ExitCodeConfig,
+			fmt.Errorf("runners on this node still have jobs of the previous store (job numbers "+
+				"%s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s",
+				queue.ClipForMessage(strings.Join(unknownJobs, ", ")), s.endRunnersHint())}
 	}
 	for _, dir := range idleRunnerDirs {
 		if err := s.RunnerLocation.KillRunner(dir); err != nil {
@@ -145,12 +147,12 @@ func (s *Service) writeStoreFile(database string) error {
 	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
 }
 
-// recordOlderOutputs makes this service ignore output files that are older than the queue. Such files exist
-// if a new queue starts after the database of an earlier queue was moved away. recordOlderOutputs writes the
+// ignoreOlderOutputs makes this service ignore output files that are older than the queue. Such files exist
+// if a new queue starts after the database of an earlier queue was moved away. ignoreOlderOutputs writes the
 // store file again, because files older than the store file do not belong to this queue. If jobs were ever
-// enqueued, the queue is not new, and recordOlderOutputs does nothing.
-func (s *Service) recordOlderOutputs(database string) error {
-	if s.Store.Counts().EnqueuedTotal > 0 {
+// enqueued, the queue is not new, and ignoreOlderOutputs does nothing.
+func (s *Service) ignoreOlderOutputs(database string) error {
+	if s.Store.Counts().JobsEverEnqueued > 0 {
 		return nil
 	}
 	for _, dir := range s.RunnerLocation.OutputDirs() {
@@ -165,18 +167,18 @@ func (s *Service) recordOlderOutputs(database string) error {
 // nodes may take over these jobs and start them again. So the service calls endOrphanProcesses before it
 // opens the store, and after a failed start.
 func (st *startup) endOrphanProcesses() {
-	settings := st.settings.Current()
+	settings := st.settings.CurrentConfig()
 	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.Location{Dir: cluster.RunnersDir(st.options.Paths)}.ListDirs()
+	dirs, err := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(st.options.Paths)}.ListRunnerDirs()
 	for _, dir := range dirs {
 		if alive, unknown := runner.IsAlive(dir); alive || unknown != nil {
 			continue
 		}
-		if _, failed := runner.Recover(ctx, dir, nil, nil, nil); failed != nil {
+		if _, failed := runner.RecoverDeadRunner(ctx, dir, nil, nil, nil); failed != nil {
 			err = failed
 		}
 	}

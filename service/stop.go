@@ -15,11 +15,11 @@ import (
 func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signal, failures <-chan error,
 	f *frontEnd) error {
 	for {
-		keep := s.options.KeepJobs
+		keep := s.options.KeepJobsOnStop
 		select {
 		case err := <-failures:
 			return err
-		case <-s.Store.Broken():
+		case <-s.Store.StoreFailed():
 			return s.Store.Err()
 		case <-reloadSignals:
 			if _, err := f.api.ReloadSettings(context.WithoutCancel(ctx)); err != nil {
@@ -27,12 +27,12 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 			}
 			continue
 		case keep = <-f.stopRequests:
-			keep = keep || s.options.KeepJobs
+			keep = keep || s.options.KeepJobsOnStop
 		case <-ctx.Done():
 			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
 			// console.
 			keep = session.ConsoleClosed(ctx) || keep && (s.options.SystemdUnit == "" ||
-				!s.options.SystemdUnit.IsStopping(stoppingQueryTimeout))
+				!s.options.SystemdUnit.IsStopping(systemdStoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
 		s.reportStopProgress()
@@ -50,13 +50,13 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 // While the store accepts writes, it asks the service manager for more time, because the manager may kill a
 // service that seems to hang.
 func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
-	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopCtx),
+	within, grace, ending := s.Settings.CurrentConfig().StopTimeout, runner.StopGracePeriodFor(stopCtx),
 		session.Done(stopCtx)
 	if session.IsEnding(stopCtx) {
 		within, ending = 0, nil
 		s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running",
-			s.Pool.BusyWorkers(), "grace", grace.String())
-	} else if n := s.Pool.BusyWorkers(); n > 0 {
+			s.Pool.BusyWorkerCount(), "grace", grace.String())
+	} else if n := s.Pool.BusyWorkerCount(); n > 0 {
 		s.Log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running",
 			n, "stop_timeout", within.String())
 	}
@@ -69,23 +69,23 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 	}()
 	// At the deadline, the service ends even if results could not be stored because the disk is full. The
 	// runners keep these results for the next service.
-	deadline := time.After(within + grace + stopMargin)
+	deadline := time.After(within + grace + stopTimeoutMargin)
 	nextProgress := time.After(0)
 	stored := make(chan error, 1)
 	for {
 		select {
 		case <-done:
 		case <-failures:
-		case <-s.Store.Broken():
+		case <-s.Store.StoreFailed():
 		case <-deadline:
 			s.Log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
 			if session.IsEnding(stopCtx) {
 				s.Log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running",
-					s.Pool.BusyWorkers())
-				go s.Pool.HastenStop(ctx, session.GracePeriod) // HastenStop returns when the pool has stopped or ctx ends
-				deadline = time.After(session.GracePeriod + stopMargin)
+					s.Pool.BusyWorkerCount())
+				go s.Pool.HastenStop(ctx, session.CommandGracePeriod) // HastenStop returns when the pool has stopped or ctx ends
+				deadline = time.After(session.CommandGracePeriod + stopTimeoutMargin)
 			}
 			continue
 		case <-nextProgress:
@@ -98,7 +98,7 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 			if err == nil {
 				s.reportStopProgress()
 				systemd.ExtendStopTimeout()
-				systemd.Notify("STATUS=stopping: " + s.statusLine())
+				systemd.Notify("STATUS=stopping: " + s.queueStatusLine())
 			}
 			nextProgress = time.After(stopProgressInterval)
 			continue
@@ -110,15 +110,15 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 // reportStopProgress notifies the service manager that the stop makes progress, so that the manager waits
 // longer.
 func (s *Service) reportStopProgress() {
-	if s.options.Manager != nil {
-		s.options.Manager.ExtendStopTimeout()
+	if s.options.ServiceManager != nil {
+		s.options.ServiceManager.ExtendStopTimeout()
 	}
 }
 
 // removeProgramCopies removes the copies of the runner program. Before that, it waits up to
 // removeProgramsTimeout for the runners to end.
 func (s *Service) removeProgramCopies() {
-	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.Dir) &&
+	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.RunnersDir) &&
 		time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -127,12 +127,12 @@ func (s *Service) removeProgramCopies() {
 // removeProgramsTimeout bounds the wait of removeProgramCopies.
 const removeProgramsTimeout = time.Second
 
-// stopMargin is how long a stop may take in addition to the time that the running jobs get to end.
-const stopMargin = 40 * time.Second
+// stopTimeoutMargin is how long a stop may take in addition to the time that the running jobs get to end.
+const stopTimeoutMargin = 40 * time.Second
 
-// stoppingQueryTimeout limits the query to systemd whether it is stopping the unit. It is short because a
+// systemdStoppingQueryTimeout limits the query to systemd whether it is stopping the unit. It is short because a
 // service that leaves its jobs running must end within 2 s.
-const stoppingQueryTimeout = time.Second
+const systemdStoppingQueryTimeout = time.Second
 
 // stopProgressInterval is the interval between two progress reports to the service manager during a stop.
 const stopProgressInterval = 5 * time.Second

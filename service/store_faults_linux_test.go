@@ -20,18 +20,18 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithHook returns a running service and its store. The store calls hook at each call of one of its
+// startWithStoreHook returns a running service and its store. The store calls hook at each call of one of its
 // methods.
-func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
+func startWithStoreHook(t *testing.T, hook faultstore.CallHook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var faultStore *faultstore.Store
-	w := &runningService{TB: t, paths: config.PathsIn(dir),
+	w := &runningService{TB: t, paths: config.PathsInDir(dir),
 		openStore: func(ctx context.Context, dir string, log *slog.Logger,
-			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-			s, err := openSQLite(ctx, dir, log, orderOf)
+			orderOf func([]store.Setting) (queue.RankOrder, error)) (store.Store, error) {
+			s, err := openSQLiteStore(ctx, dir, log, orderOf)
 			faultStore = faultstore.New(s)
 			faultStore.SetHook(hook)
 			return faultStore, err
@@ -48,31 +48,31 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 
 // If a user cancels or removes all running jobs, a job that ends between its selection and the change is not
 // changed. The request causes no error.
-func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
+func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 	t.Parallel()
-	running := control.Selection{State: control.TextList{queue.Processing.String()}}
+	running := control.Selection{States: control.TextList{queue.Processing.String()}}
 	for _, c := range []struct {
 		name, exit, newState string
 		verb                 func(*runningService) error
 	}{
 		{"cancel", "1", queue.Failed.String(), func(w *runningService) error {
-			_, err := w.Cancel(t.Context(), running)
+			_, err := w.CancelJobs(t.Context(), running)
 			return err
 		}},
 		{"remove", "0", queue.Completed.String(), func(w *runningService) error {
-			_, err := w.Remove(t.Context(), control.Remove{Selection: running, Force: true})
+			_, err := w.RemoveJobs(t.Context(), control.RemoveParams{Selection: running, EndRunningJobs: true})
 			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w, calls := startWithHook(t, nil)
+			w, calls := startWithStoreHook(t, nil)
 			gate := filepath.Join(t.TempDir(), "gate")
 			spec := commandSpec("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
 			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
 			w.enqueue(spec)
 			w.waitForState("a", queue.Processing.String())
 			calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-				if call.Method != "ListRefs" || !call.Succeeded {
+				if call.Method != "ListRefs" || !call.HasSucceeded {
 					return nil
 				}
 				calls.SetHook(nil)
@@ -98,8 +98,8 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 func TestStoreReceivesNodeName(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
-	startWithHook(t, func(_ context.Context, c faultstore.Call) error {
-		if n, is := c.Arg.(store.Node); is && !c.Succeeded {
+	startWithStoreHook(t, func(_ context.Context, c faultstore.Call) error {
+		if n, is := c.FirstArg.(store.Node); is && !c.HasSucceeded {
 			names <- n.Name
 		}
 		return nil
@@ -117,12 +117,12 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	var callCount atomic.Uint64
 	hook := func(_ context.Context, c faultstore.Call) error {
 		n := callCount.Add(1) * 0x9e3779b97f4a7c15 >> 40
-		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.Succeeded || n%5 != 0 {
+		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.HasSucceeded || n%5 != 0 {
 			return nil
 		}
 		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
 	}
-	w, calls := startWithHook(t, nil)
+	w, calls := startWithStoreHook(t, nil)
 	calls.SetHook(hook)
 	ran := filepath.Join(t.TempDir(), "ran")
 	retry := func(what string, do func() error) {
@@ -143,16 +143,18 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 		id := fmt.Sprint("j", i)
 		ids = append(ids, id)
 		retry("enqueue", func() error {
-			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: commandSpec(id, "echo "+id+" >>"+ran), Key: id})
+			_, err := w.Enqueue(t.Context(), control.EnqueueParams{JobSpec: commandSpec(id, "echo "+id+" >>"+ran),
+				IdempotencyKey: id})
 			return err
 		})
 	}
 	for _, id := range ids {
 		retry("wait", func() error {
-			_, err := w.Wait(t.Context(), control.Wait{IDs: control.JobIDs{id}, Timeout: control.Duration(20 * time.Second)},
+			_, err := w.WaitForJobs(t.Context(), control.WaitParams{IDs: control.JobIDs{id},
+				MaxWait: control.Duration(20 * time.Second)},
 				func(e control.JobEndNotice) error {
-					if e.Job.State != "completed" || e.Job.Attempts != 1 {
-						t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
+					if e.Job.State != "completed" || e.Job.AttemptCount != 1 {
+						t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.AttemptCount)
 					}
 					return nil
 				})
@@ -169,9 +171,9 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 }
 
 // A requeue succeeds even if the job has already run again and ended before the request reads its state.
-func TestRequeuedJobHasEndedAgain(t *testing.T) {
+func TestRequeueSucceedsAfterJobEndedAgain(t *testing.T) {
 	t.Parallel()
-	w, calls := startWithHook(t, nil)
+	w, calls := startWithStoreHook(t, nil)
 	w.enqueue(commandSpec("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
 	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
@@ -181,7 +183,7 @@ func TestRequeuedJobHasEndedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	w.apply(w.Requeue, "a")
+	w.applyToJob(w.RequeueJobs, "a")
 	if j := w.waitForState("a", queue.Completed.String()); len(j.History) != 2 {
 		t.Errorf("the job ran %d times", len(j.History))
 	}

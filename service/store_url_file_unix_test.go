@@ -11,7 +11,7 @@ import (
 )
 
 // Doctor warns if all users can read the file that contains the URL of the database.
-func TestDoctorWarnsOfAStoreFileThatOthersCanRead(t *testing.T) {
+func TestDoctorWarnsOfReadableStoreFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -20,12 +20,12 @@ func TestDoctorWarnsOfAStoreFileThatOthersCanRead(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if found := doctor.ExamineStoreFile(path); len(found) != want {
+		if found := doctor.ExamineDatabaseURLFile(path); len(found) != want {
 			t.Errorf("%o: %v", mode, found)
 		}
 	}
 	for _, path := range []string{"", "credential:store"} {
-		if found := doctor.ExamineStoreFile(path); found != nil {
+		if found := doctor.ExamineDatabaseURLFile(path); found != nil {
 			t.Errorf("%q: %v", path, found)
 		}
 	}

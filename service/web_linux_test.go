@@ -17,11 +17,11 @@ import (
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
-		state, err := w.WebStart(ctx, control.WebStart{Listen: "127.0.0.1:0"})
+		state, err := w.WebStart(ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
 		if err != nil {
 			w.Fatal(err)
 		}
-		link, err := w.WebOpen(ctx, control.NoParams{})
+		link, err := w.CreateWebLink(ctx, control.NoParams{})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 		client := http.Client{
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 			Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, state.Listen)
+				return new(net.Dialer).DialContext(ctx, network, state.ListenAddress)
 			}},
 		}
 		defer client.CloseIdleConnections()

@@ -13,17 +13,17 @@ import (
 // queue, until the client commits the batch.
 type Batches interface {
 	// StageBatch stores one frame of the batch named Request.Batch. Claims, lists and counts ignore the
-	// staged jobs, but no other job can get their ids. MaxPendingPerUser is the only limit that counts them.
+	// staged jobs, but no other job can get their ids. MaxPendingJobsPerUser is the only limit that counts them.
 	//
 	// To commit the batch, the client calls Enqueue with the same Request.Batch; the jobs in that request are
-	// the last frame. If the jobs do not fit in MaxPending, the commit is rejected. The batch then stays staged,
+	// the last frame. If the jobs do not fit in MaxPendingJobs, the commit is rejected. The batch then stays staged,
 	// and the client can repeat the commit.
 	//
-	// A batch is discarded if no frame comes within StagingTimeout, or if it is not committed when the store
+	// A batch is discarded if no frame comes within BatchStagingTimeout, or if it is not committed when the store
 	// is closed. StageBatch then returns ErrBatchDiscarded for further frames of the batch.
-	StageBatch(ctx context.Context, r Request) (Receipt, error)
+	StageBatch(ctx context.Context, r EnqueueRequest) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
-	AbortBatch(ctx context.Context, uid int, batch string) error
+	AbortBatch(ctx context.Context, uid int, batchName string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of
 	// Receipt.Batch. ApplyBatch returns true if there may be more frames. If the caller stops calling it, Promote
 	// or the next opening of the store moves the remaining frames. From the commit on, other jobs of the user can
@@ -33,13 +33,14 @@ type Batches interface {
 
 // Limits of staged batches.
 const (
-	MaxStagedBatches = 16               // limit of the staged batches of one user
-	MaxStagedJobs    = 1_000_000        // limit of the jobs of one batch
-	MaxStagedIDs     = 1_000_000        // limit of the jobs with ids chosen by the client, in all batches of one user
-	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
-	// DiscardedNameRetention is how long the store remembers, at least, that a batch with a certain name was
+	MaxStagedBatchesPerUser = 16        // limit of the staged batches of one user
+	MaxStagedJobsPerBatch   = 1_000_000 // limit of the jobs of one batch
+	// limit of the jobs with ids chosen by the client, in all batches of one user
+	MaxStagedChosenIDs  = 1_000_000
+	BatchStagingTimeout = 10 * time.Minute // a batch is discarded if no frame comes for this time
+	// DiscardedBatchNameRetention is how long the store remembers, at least, that a batch with a certain name was
 	// discarded.
-	DiscardedNameRetention = 24 * time.Hour
+	DiscardedBatchNameRetention = 24 * time.Hour
 )
 
 // BatchAuditVerb is the verb of audit events about staged batches, that is, batches that are not committed
@@ -48,22 +49,25 @@ const BatchAuditVerb = "enqueue.batch"
 
 // BatchAuditTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
 // it, and its number of jobs.
-func BatchAuditTarget(name, action string, jobs int64) string {
-	return fmt.Sprintf("%q %s with %d jobs", name, action, jobs)
+func BatchAuditTarget(name, action string, jobCount int64) string {
+	return fmt.Sprintf("%q %s with %d jobs", name, action, jobCount)
 }
 
-// ErrTooManyBatches is returned if a user who already has MaxStagedBatches staged batches begins another.
-// ErrTooManyIDs is returned if a user's staged batches would contain more than MaxStagedIDs jobs with an id.
+// ErrTooManyBatches is returned if a user who already has MaxStagedBatchesPerUser staged batches begins another.
+// ErrTooManyChosenIDs is returned if a user's staged batches would contain more than MaxStagedChosenIDs jobs with an
+// id.
 var (
 	ErrTooManyBatches = queue.Errorf(queue.CodeUnavailable,
 		"you have %d unfinished batches (lists of jobs that are still "+
 			"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v",
-		MaxStagedBatches, StagingTimeout)
-	ErrTooManyIDs = queue.Errorf(queue.CodeUnavailable, "your unfinished batches (lists of jobs that are still being "+
-		"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedIDs)
+		MaxStagedBatchesPerUser, BatchStagingTimeout)
+	ErrTooManyChosenIDs = queue.Errorf(queue.CodeUnavailable,
+		"your unfinished batches (lists of jobs that are still being "+
+			"sent) contain more than %d jobs with ids; wait until one is finished, or leave the ids out", MaxStagedChosenIDs)
 )
 
 // ErrBatchDiscarded is returned for further frames of a batch that was discarded.
 var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState,
 	"the batch was discarded, because the service was restarted "+
-		"or no request for the batch came for %v; send the batch again from the beginning under another name", StagingTimeout)
+		"or no request for the batch came for %v; send the batch again from the beginning under another name",
+	BatchStagingTimeout)

@@ -11,79 +11,80 @@ import (
 // the node lease lasts, by the store's clock, the node's jobs belong to the node. Afterwards, another node
 // may take them over. The next write of the old node then fails, and its store cannot be used any more.
 type Cluster interface {
-	// Database returns an identifier of the database. Any two databases have different identifiers, even on
+	// DatabaseIdentifier returns an identifier of the database. Any two databases have different identifiers, even on
 	// different servers. A standby that was promoted has the identifier of its primary.
-	Database() string
-	// HasOthers reports whether another node had a valid node lease when the last transaction was executed.
-	HasOthers() bool
+	DatabaseIdentifier() string
+	// HasOtherActiveNodes reports whether another node had a valid node lease when the last transaction was executed.
+	HasOtherActiveNodes() bool
 	// NodeLeaseDuration returns the duration of a node lease.
 	NodeLeaseDuration() time.Duration
 	// RenewNodeLease renews this node's lease, which then lasts for at least NodeLeaseDuration from the
 	// beginning of the call. It also stores load, which other nodes see in NodeState.
-	RenewNodeLease(ctx context.Context, load Load) (Membership, error)
-	// TakeOver transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. They are
+	RenewNodeLease(ctx context.Context, load Load) (NodeLeaseRenewal, error)
+	// TakeOverLeases transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. They are
 	// leases of nodes whose node lease has ended. The caller must record these attempts as lost.
-	TakeOver(ctx context.Context) ([]LostLease, error)
-	// IsDrained reports whether this node must not claim jobs.
-	IsDrained(ctx context.Context) (bool, error)
-	// ChangeHints returns a channel that receives a value when another node may have changed shared data,
+	TakeOverLeases(ctx context.Context) ([]LostLease, error)
+	// IsThisNodeDrained reports whether this node must not claim jobs.
+	IsThisNodeDrained(ctx context.Context) (bool, error)
+	// SharedChangeHints returns a channel that receives a value when another node may have changed shared data,
 	// such as settings. The channel is used until the store is closed.
-	ChangeHints() <-chan struct{}
-	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, starting after the given name.
+	SharedChangeHints() <-chan struct{}
+	// Nodes lists nodes in the order of their names: at most MaxNodesPerPage nodes, starting after the given name.
 	Nodes(ctx context.Context, afterName string) ([]NodeState, error)
-	// DrainNode makes a node stop claiming jobs (drain is true), or lets it claim again (drain is false).
-	DrainNode(ctx context.Context, name string, drain bool) error
+	// SetNodeDrained makes a node stop claiming jobs (drain is true), or lets it claim again (drain is false).
+	SetNodeDrained(ctx context.Context, name string, drain bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
-	// LeaseHolder returns the number of the node that has leased a job, or 0 if that is this node or the job is
+	// LeaseHolderNode returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
-	LeaseHolder(ctx context.Context, seq int64) (int64, error)
+	LeaseHolderNode(ctx context.Context, seq int64) (int64, error)
 	// LastNodeNames returns for each job, by its seq, the name of the node that leased it last.
 	LastNodeNames(ctx context.Context, seqs []int64) (map[int64]string, error)
 }
 
-// Membership is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim jobs.
-type Membership struct {
-	Drained    bool
-	HasOrphans bool // another node's lease has ended, so that node's jobs can be taken over
+// NodeLeaseRenewal is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim
+// jobs.
+type NodeLeaseRenewal struct {
+	Drained           bool
+	HasTakeoverLeases bool // another node's lease has ended, so that node's jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
-// and NodeName is the name of the node that had the lease.
+// and FormerNodeName is the name of the node that had the lease.
 type LostLease struct {
-	Job      queue.Job
-	Running  bool // true if the attempt is known to have started
-	OldFence int64
-	NodeName string
+	Job            queue.Job
+	AttemptStarted bool // true if the attempt is known to have started
+	OldFence       int64
+	FormerNodeName string
 }
 
 // NodeState is the current state of a node: one service of several that share the queue.
 type NodeState struct {
 	Node
-	IsSelf        bool // this entry describes the node whose store returned the list
-	LeaseValid    bool // the node's lease is valid
-	Stopped       bool // the node's service was stopped and has given up the node lease
-	Drained       bool
-	Load              // the load that the node reported at the time LastHeartbeat
-	Running       int // number of running jobs
-	Version       string
-	JoinedAt      queue.Millis
-	LastHeartbeat queue.Millis // approximate time when the node last renewed its lease
+	IsThisNode       bool // this entry describes the node whose store returned the list
+	IsNodeLeaseValid bool // the node's lease is valid
+	ServiceStopped   bool // the node's service was stopped and has given up the node lease
+	Drained          bool
+	Load                 // the load that the node reported at the time LastHeartbeat
+	RunningJobs      int // number of running jobs
+	ServiceVersion   string
+	JoinedAt         queue.UnixMillis
+	LastHeartbeat    queue.UnixMillis // approximate time when the node last renewed its lease
 }
 
 // Load describes how busy a node is.
 type Load struct {
-	Workers       int `json:"workers"`
-	EndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// EndedByQueue splits EndedAttempts by queue. It contains the MaxLoadQueues busiest queues.
-	EndedByQueue map[string]int `json:"ended_of,omitempty"`
+	WorkerCount           int `json:"workers"`
+	RecentlyEndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
+	// RecentlyEndedByQueue splits RecentlyEndedAttempts by queue. It contains the MaxQueuesInLoad busiest queues.
+	RecentlyEndedByQueue map[string]int `json:"ended_of,omitempty"`
 }
 
-// MaxLoadQueues is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
-const MaxLoadQueues = 32
+// MaxQueuesInLoad is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
+const MaxQueuesInLoad = 32
 
-// MaxTakenOverLeases is the maximum number of leases that one call of TakeOver transfers.
+// MaxTakenOverLeases is the maximum number of leases that one call of TakeOverLeases transfers.
 const MaxTakenOverLeases = 500
 
-// MaxNodesPage is the maximum number of nodes that one call of Nodes returns.
-const MaxNodesPage = 250
+// MaxNodesPerPage is the maximum number of nodes that one call of Nodes returns.
+const MaxNodesPerPage = 250

@@ -5,20 +5,20 @@ import "github.com/queuectl/queuectl/queue"
 // DependencyLink is a dependency between two jobs, seen from one of them: it describes the other job. The
 // dependency may already be resolved.
 type DependencyLink struct {
-	Seq       int64       // number of the job at the other end
-	ID        string      // "" if the job at the other end was removed
-	State     queue.State // 0 if the job at the other end was removed
-	Condition queue.DependencyCondition
-	Status    DependencyStatus
+	OtherJobSeq   int64       // number of the job at the other end
+	OtherJobID    string      // "" if the job at the other end was removed
+	OtherJobState queue.State // 0 if the job at the other end was removed
+	Condition     queue.DependencyCondition
+	Status        DependencyStatus
 }
 
-// Parent is the current state of a job that another job has waited for.
-type Parent struct {
-	ID       string
-	UID      int
-	State    queue.State
-	ExitCode int64  // exit code of the last attempt; -1 means none
-	Result   []byte // JSON result of the last attempt, nil if none
+// ParentJob is the current state of a job that another job has waited for.
+type ParentJob struct {
+	ID         string
+	UID        int
+	State      queue.State
+	ExitCode   int64  // exit code of the last attempt; -1 means none
+	ResultJSON []byte // JSON result of the last attempt, nil if none
 }
 
 // DependencyStatus is the status of a dependency.
@@ -31,5 +31,5 @@ const (
 	Broken                             // the parent did not end as required
 )
 
-// MaxDependsOn is the maximum number of parents in the field DependsOn of a job that is read from the store.
-const MaxDependsOn = 8
+// MaxLoadedDependencies is the maximum number of parents in the field DependsOn of a job that is read from the store.
+const MaxLoadedDependencies = 8

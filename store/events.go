@@ -15,11 +15,11 @@ type Events interface {
 	// Events lists up to limit events whose number is above afterSeq, oldest first. Counts already includes
 	// the changes that these events report.
 	Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error)
-	// LastEvent returns the number of the newest event, or 0 if no event was ever stored. newerStored is
+	// LastEventSeq returns the number of the newest event, or 0 if no event was ever stored. newerStored is
 	// closed when a newer event is stored.
-	LastEvent() (lastSeq int64, newerStored <-chan struct{})
-	// Watch sends hints about changes of the given jobs until the returned watch is stopped.
-	Watch(seqs []int64) *JobWatch
+	LastEventSeq() (lastSeq int64, newerStored <-chan struct{})
+	// WatchJobs sends hints about changes of the given jobs until the returned watch is stopped.
+	WatchJobs(seqs []int64) *JobWatch
 }
 
 // JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; one value
@@ -27,9 +27,9 @@ type Events interface {
 type JobWatch struct {
 	C <-chan struct{}
 
-	watchers *Watchers
-	hints    chan struct{}
-	seqs     []int64 // the watched jobs
+	watchers    *JobWatches
+	changeHints chan struct{}
+	watchedSeqs []int64 // the watched jobs
 	// changedSeqs and changedSet hold the same jobs: those that the next ChangedJobs returns. Both are
 	// guarded by watchers.mu.
 	changedSeqs []int64
@@ -54,7 +54,7 @@ func (w *JobWatch) Stop() {
 	w.watchers.mu.Lock()
 	defer w.watchers.mu.Unlock()
 	bySeq := w.watchers.watchesBySeq
-	for _, seq := range w.seqs {
+	for _, seq := range w.watchedSeqs {
 		bySeq[seq] = slices.DeleteFunc(bySeq[seq], func(other *JobWatch) bool { return other == w })
 		if len(bySeq[seq]) == 0 {
 			delete(bySeq, seq)
@@ -62,35 +62,35 @@ func (w *JobWatch) Stop() {
 	}
 }
 
-// Watchers contains the watches of one store. The zero value contains no watches.
-type Watchers struct {
+// JobWatches contains the watches of one store. The zero value contains no watches.
+type JobWatches struct {
 	mu           sync.Mutex
 	watchesBySeq map[int64][]*JobWatch // guarded by mu
 }
 
-// Watch starts a watch on the jobs with the given seqs.
-func (ws *Watchers) Watch(seqs []int64) *JobWatch {
+// WatchJobs starts a watch on the jobs with the given seqs.
+func (ws *JobWatches) WatchJobs(seqs []int64) *JobWatch {
 	w := &JobWatch{
-		watchers:   ws,
-		hints:      make(chan struct{}, 1),
-		seqs:       slices.Compact(slices.Sorted(slices.Values(seqs))),
-		changedSet: map[int64]bool{},
+		watchers:    ws,
+		changeHints: make(chan struct{}, 1),
+		watchedSeqs: slices.Compact(slices.Sorted(slices.Values(seqs))),
+		changedSet:  map[int64]bool{},
 	}
-	w.C = w.hints
+	w.C = w.changeHints
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.watchesBySeq == nil {
 		ws.watchesBySeq = map[int64][]*JobWatch{}
 	}
-	for _, seq := range w.seqs {
+	for _, seq := range w.watchedSeqs {
 		ws.watchesBySeq[seq] = append(ws.watchesBySeq[seq], w)
 		w.markChangedLocked(seq)
 	}
 	return w
 }
 
-// Notify notifies the watches of the given jobs that these jobs have changed.
-func (ws *Watchers) Notify(seqs ...int64) {
+// NotifyOfChangedJobs notifies the watches of the given jobs that these jobs have changed.
+func (ws *JobWatches) NotifyOfChangedJobs(seqs ...int64) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, seq := range seqs {
@@ -100,12 +100,12 @@ func (ws *Watchers) Notify(seqs ...int64) {
 	}
 }
 
-// NotifyAll notifies all watches that each of their jobs may have changed.
-func (ws *Watchers) NotifyAll() {
+// NotifyAllWatches notifies all watches that each of their jobs may have changed.
+func (ws *JobWatches) NotifyAllWatches() {
 	ws.mu.Lock()
 	seqs := slices.Collect(maps.Keys(ws.watchesBySeq))
 	ws.mu.Unlock()
-	ws.Notify(seqs...)
+	ws.NotifyOfChangedJobs(seqs...)
 }
 
 // markChangedLocked adds a job to those that the next call of ChangedJobs returns.
@@ -114,5 +114,5 @@ func (w *JobWatch) markChangedLocked(seq int64) {
 		w.changedSet[seq] = true
 		w.changedSeqs = append(w.changedSeqs, seq)
 	}
-	queue.TrySend(w.hints, struct{}{})
+	queue.TrySend(w.changeHints, struct{}{})
 }

@@ -13,35 +13,38 @@ import (
 // A job is enqueued, claimed, started and settled. Every implementation of store.Store works like this; the
 // example uses memstore, which keeps jobs in memory.
 func Example() {
-	ctx, s := context.Background(), store.Store(memstore.New(queue.Order{}))
+	ctx, s := context.Background(), store.Store(memstore.New(queue.RankOrder{}))
 	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
 	command := "make all"
-	draft, err := queue.Resolve(&queue.Spec{Command: &command}, queue.Defaults{MaxRetries: 2})
+	draft, err := queue.ResolveSpec(&queue.Spec{Command: &command}, queue.Defaults{MaxRetries: 2})
 	must(err)
-	_, err = s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft}, UID: 1000, Owner: "ann"})
+	_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft}, UID: 1000, OwnerName: "ann"})
 	must(err)
 
 	// Claim the job. It stays pending until its start is reported.
-	granted, err := s.Exchange(ctx, store.Report{WantedJobs: 1})
+	granted, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 1})
 	must(err)
-	job := granted.Jobs[0]
+	job := granted.ClaimedJobs[0]
 	fmt.Println(job.ID, job.State, job.Command)
 
-	started := store.AttemptStart{Lease: job.Lease(), StartedAt: s.Now(), Worker: "w1", PID: 4711}
-	_, err = s.Exchange(ctx, store.Report{Starts: []store.AttemptStart{started}})
+	started := store.AttemptStart{Lease: job.Lease(), StartedAt: s.Now(), WorkerID: "w1", PID: 4711}
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{Starts: []store.AttemptStart{started}})
 	must(err)
 
 	// The command has ended with exit code 2. The outcome decides the next state of the job.
-	decision := queue.Decide(&job, queue.Outcome{EndCause: queue.EndExited, ExitCode: 2}, queue.RetryPolicy{Base: 2,
-		Max: time.Hour})
-	_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: job.Lease(), Decision: decision,
-		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2, Counted: decision.UsesAttempt}}}})
+	decision := queue.DecideAfterAttempt(&job, queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 2},
+		queue.RetryPolicy{BaseSeconds: 2,
+			MaxDelay: time.Hour})
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{{Lease: job.Lease(),
+		Decision: decision,
+		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2,
+			CountsTowardMaxAttempts: decision.CountsAttempt}}}})
 	must(err)
-	job, err = s.GetFull(ctx, job.ID)
+	job, err = s.GetWithEnvAndStdin(ctx, job.ID)
 	must(err)
 	fmt.Println(job.ID, job.State, job.Error)
 

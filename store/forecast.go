@@ -15,8 +15,8 @@ type Forecast interface {
 	// reason. A job has no entry if it is leased, if it is neither pending nor failed, if the next claim may
 	// take it, or if it does not exist.
 	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
-	// Simulate returns up to n jobs that claims would take next if n workers were free now.
-	Simulate(ctx context.Context, n int) (Simulation, error)
+	// SimulateClaims returns up to n jobs that claims would take next if n workers were free now.
+	SimulateClaims(ctx context.Context, jobCount int) (ClaimSimulation, error)
 	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits for
 	// a retry, and is not leased. Its cost does not depend on the number of jobs: it reads one job in each
 	// queue where the user has waiting jobs, and one for each group of jobs that need the same locks or other
@@ -27,23 +27,23 @@ type Forecast interface {
 
 // WaitReason is the reason why a job cannot start: its queue, or a gate (a lock or other limit) without room.
 type WaitReason struct {
-	GateKind    queue.GateKind // kind of the gate; 0 means that the reason is the queue
-	Key         string         // key of the gate, or name of the queue
-	Usage       int
-	Limit       int
-	NeededUnits int          // units that the job needs
-	OpensAt     queue.Millis // for a rate: when its oldest start is too old to count; 0 if unknown
-	Paused      bool         // the queue is paused
-	// KeptForOtherJob reports that the resource has enough free units, but they are kept for another job. That job
+	GateKind       queue.GateKind // kind of the gate; 0 means that the reason is the queue
+	GateKeyOrQueue string         // key of the gate, or name of the queue
+	UsedUnits      int
+	MaxUnits       int
+	NeededUnits    int              // units that the job needs
+	RateOpensAt    queue.UnixMillis // for a rate: when its oldest start is too old to count; 0 if unknown
+	QueuePaused    bool             // the queue is paused
+	// UnitsKeptForOtherJob reports that the resource has enough free units, but they are kept for another job. That job
 	// ranks first in the same queue and needs more units than are free.
-	KeptForOtherJob bool
+	UnitsKeptForOtherJob bool
 }
 
 // WaitingPriority is the effective priority of a user's best-ranked waiting job, including points for
 // waiting.
 type WaitingPriority struct {
 	Priority int64 // the priority, at most MaxWaitingPriority
-	Found    bool  // false if no waiting job of the user was found
+	JobFound bool  // false if no waiting job of the user was found
 	// IsUpperBound reports that the search stopped at its limit. Then no job exceeds Priority, but perhaps no
 	// job reaches it.
 	IsUpperBound bool
@@ -52,8 +52,8 @@ type WaitingPriority struct {
 // MaxWaitingPriority is below the largest int64, so that adding points for waiting cannot overflow.
 const MaxWaitingPriority = math.MaxInt64 / 2
 
-// Simulation contains the jobs that claims would take next, in order.
-type Simulation struct {
-	Jobs       []queue.Job
-	Incomplete bool // true if the search for more jobs stopped at its limit
+// ClaimSimulation contains the jobs that claims would take next, in order.
+type ClaimSimulation struct {
+	StartingJobs []queue.Job
+	IsIncomplete bool // true if the search for more jobs stopped at its limit
 }

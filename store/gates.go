@@ -13,49 +13,49 @@ import (
 // resource. A job starts only while each gate that it needs has room.
 type Gates interface {
 	// Gates lists locks, rates and resources: the shared ones and those of one user. It returns at most
-	// MaxGatesPage gates, starting after the given gate, in the order of GateState.Follows. A lock or rate
+	// MaxGatesPerPage gates, starting after the given gate, in the order of GateState.ComesAfter. A lock or rate
 	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, afterGate GateState) ([]GateState, error)
-	// SetGate stores the rule of a shared lock or rate. Jobs cannot change a stored rule. If the rule's
-	// Amount is 0, SetGate removes the stored rule. The first job that then names the key sets a rule, which
+	// SetGateRule stores the rule of a shared lock or rate. Jobs cannot change a stored rule. If the rule's
+	// Amount is 0, SetGateRule removes the stored rule. The first job that then names the key sets a rule, which
 	// lasts while unfinished jobs name the key.
-	SetGate(ctx context.Context, rule queue.Demand) error
+	SetGateRule(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, which
 	// is the default when the store is opened. Leases above the limit are not ended. Jobs above it wait in
 	// the queue until fewer jobs of their user are leased.
-	SetMaxRunningPerUser(ctx context.Context, n int) error
-	// SetNode sets the node on which this store runs. The setting lasts until the store is closed. Jobs that
+	SetMaxRunningPerUser(ctx context.Context, maxRunningJobs int) error
+	// SetThisNode sets the node on which this store runs. The setting lasts until the store is closed. Jobs that
 	// may not run on this node, or need more resources than it has, wait. Leased jobs keep their units of
 	// resources until they end.
-	SetNode(ctx context.Context, node Node) error
+	SetThisNode(ctx context.Context, node Node) error
 }
 
 // GateState is the current state of a lock, rate or resource.
 type GateState struct {
-	queue.Demand       // the rule of the gate; for a resource, Amount is the number of its units
-	UID          int   // owner of the key; queue.SharedOwner for a shared key
-	RuleStored   bool  // true if SetGate has stored the rule
-	Usage        int   // number of jobs that hold the lock, of starts in the period, or of units in use
-	Jobs         int64 // number of unfinished jobs that name the lock or rate
+	queue.Demand         // the rule of the gate; for a resource, Amount is the number of its units
+	OwnerUID       int   // owner of the key; queue.SharedOwner for a shared key
+	HasStoredRule  bool  // true if SetGateRule has stored the rule
+	UsedUnits      int   // number of jobs that hold the lock, of starts in the period, or of units in use
+	UnfinishedJobs int64 // number of unfinished jobs that name the lock or rate
 }
 
-// Follows reports whether g comes after h in the order of gates. Shared gates come before those of users.
-func (g *GateState) Follows(h *GateState) bool {
-	return cmp.Or(cmp.Compare(g.UID, h.UID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.Key, h.Key)) > 0
+// ComesAfter reports whether g comes after h in the order of gates. Shared gates come before those of users.
+func (g *GateState) ComesAfter(h *GateState) bool {
+	return cmp.Or(cmp.Compare(g.OwnerUID, h.OwnerUID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.GateKey, h.GateKey)) > 0
 }
 
-// MaxGatesPage is the maximum number of gates that one call of Gates lists, and of shared keys that may have
+// MaxGatesPerPage is the maximum number of gates that one call of Gates lists, and of shared keys that may have
 // a rule.
-const MaxGatesPage = 1000
+const MaxGatesPerPage = 1000
 
 // Node contains the properties of a machine that decide which jobs may run on it.
 // See docs/decisions/0017.
 type Node struct {
-	ID          int64 // number that the store has assigned; 0 if the store has only one node
-	Name        string
-	Labels      map[string]string
-	Resources   map[string]int // number of units of each resource; 0 for a resource that is not listed
-	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
+	ID                 int64 // number that the store has assigned; 0 if the store has only one node
+	Name               string
+	Labels             map[string]string
+	ResourceUnits      map[string]int // number of units of each resource; 0 for a resource that is not listed
+	UIDsWithoutAccount map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
 // MatchesSelector reports whether the node matches a job's node selector, which is the name of a node or
@@ -71,5 +71,5 @@ func (n *Node) MatchesSelector(selector string) bool {
 
 // Clone returns a deep copy.
 func (n *Node) Clone() Node {
-	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources), maps.Clone(n.UnknownUIDs)}
+	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.ResourceUnits), maps.Clone(n.UIDsWithoutAccount)}
 }

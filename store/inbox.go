@@ -4,23 +4,23 @@ import "context"
 
 // Submission is a job that a client has submitted with its own database transaction.
 type Submission struct {
-	Number int64
-	Role   string // PostgreSQL role that ran the transaction
-	ID     string // id of the job
-	Spec   []byte // the job's fields as JSON
+	Number       int64
+	DatabaseRole string // PostgreSQL role that ran the transaction
+	JobID        string // id of the job
+	SpecJSON     []byte // the job's fields as JSON
 }
 
 // Inbox is a store in which clients submit jobs with a database transaction, without calling the service. A
 // submission exists only if the client's transaction was committed. It stays until the service enqueues or
 // rejects it.
 type Inbox interface {
-	// SetRoles sets the PostgreSQL roles whose submissions this service accepts.
-	SetRoles(ctx context.Context, roles []string) error
-	// Submissions lists submissions that were not rejected. It lists those of the roles passed to SetRoles,
-	// and those of roles that no service has passed to SetRoles. For each role it lists the oldest
-	// submissions, up to limitOfRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To
+	// SetAcceptedRoles sets the PostgreSQL roles whose submissions this service accepts.
+	SetAcceptedRoles(ctx context.Context, roles []string) error
+	// Submissions lists submissions that were not rejected. It lists those of the roles passed to SetAcceptedRoles,
+	// and those of roles that no service has passed to SetAcceptedRoles. For each role it lists the oldest
+	// submissions, up to limitByRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To
 	// enqueue a submission, set Request.Submission to its number.
-	Submissions(ctx context.Context, limitOfRole func(role string) int) ([]Submission, error)
+	Submissions(ctx context.Context, limitByRole func(role string) int) ([]Submission, error)
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. For each
 	// role, only the newest MaxRejectedSubmissions rejected submissions are kept.
 	RejectSubmission(ctx context.Context, number int64, reason string) error

@@ -14,29 +14,29 @@ type Examiner interface {
 
 // Finding is the result of one check: what was found, and what the user can do next.
 type Finding struct {
-	Check   string
-	Level   Level
-	Message string
-	Advice  string
+	CheckName string
+	Level     FindingLevel
+	Message   string
+	Advice    string
 }
 
-// Level is the severity of a finding.
-type Level string
+// FindingLevel is the severity of a finding.
+type FindingLevel string
 
 // The levels. A warning asks for attention, and a failure must be fixed.
 const (
-	LevelOK      Level = "ok"
-	LevelWarning Level = "warning"
-	LevelFailure Level = "failure"
+	LevelOK      FindingLevel = "ok"
+	LevelWarning FindingLevel = "warning"
+	LevelFailure FindingLevel = "failure"
 )
 
 // Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
 type Maintainer interface {
 	Examiner
-	// SpaceError returns an error while the disk is too full for new jobs.
-	SpaceError() error
-	// DiskCapacity returns the size in bytes of the file system that holds the files, or 0 if it is unknown.
-	DiskCapacity() int64
+	// DiskSpaceError returns an error while the disk is too full for new jobs.
+	DiskSpaceError() error
+	// DiskCapacityBytes returns the size in bytes of the file system that holds the files, or 0 if it is unknown.
+	DiskCapacityBytes() int64
 	// CheckpointError returns an error while SQLite cannot move committed pages from the write-ahead log into
 	// the database, because a read transaction does not end.
 	CheckpointError() error
@@ -46,13 +46,13 @@ type Maintainer interface {
 	// WatchFiles watches the store's files until ctx ends. If they are removed or replaced, further changes
 	// would be lost, so the store then fails.
 	WatchFiles(ctx context.Context)
-	// Compact returns free space inside the files to the disk, in steps between other changes, until ctx
+	// CompactFiles returns free space inside the files to the disk, in steps between other changes, until ctx
 	// ends.
-	Compact(ctx context.Context)
-	// Verify copies the stored data, and checks whether the rows of the copy contradict each other or the
+	CompactFiles(ctx context.Context)
+	// VerifyData copies the stored data, and checks whether the rows of the copy contradict each other or the
 	// output files. It reports the number of copied bytes and the total to the callback. If the callback
 	// returns an error, Verify stops.
-	Verify(ctx context.Context, outputs OutputDirs, reportProgress func(done, total int64) error) ([]Finding, error)
+	VerifyData(ctx context.Context, outputs OutputDirs, reportProgress func(done, total int64) error) ([]Finding, error)
 	// Backup makes a copy of the database and its output files, and checks the copy. It contains every change
 	// that was acknowledged before the call, and may contain later ones. Backup reports its progress like
 	// Verify. Only one copy is made at a time.
@@ -60,10 +60,10 @@ type Maintainer interface {
 }
 
 // OutputDirs names the directories that may contain output files. Another store may have used them earlier. If
-// OwnedSince is not zero, files last written before OwnedSince may belong to that earlier store.
+// FilesOwnedSince is not zero, files last written before FilesOwnedSince may belong to that earlier store.
 type OutputDirs struct {
-	Dirs       []string
-	OwnedSince time.Time
+	Dirs            []string
+	FilesOwnedSince time.Time
 }
 
 // OutputOpener opens an output file by name. It returns os.ErrNotExist if the file is gone.

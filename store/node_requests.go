@@ -7,17 +7,17 @@ import "context"
 type NodeRequests interface {
 	// SendRequest sends a request to another node, and waits for the answer until ctx ends. Slow requests
 	// have their own queue, so that other requests do not wait for them.
-	SendRequest(ctx context.Context, node int64, request []byte, isSlow bool) (answer []byte, err error)
+	SendRequest(ctx context.Context, node int64, request []byte, isSlow bool) (reply []byte, err error)
 	// RequestHints returns a channel that receives a hint when the node may have a new request. After the
 	// store is closed, the channel receives nothing.
 	RequestHints() <-chan struct{}
 	// TakeRequests returns up to limit new requests to this node, and each request only once. If isSlow is
 	// true it returns the slow ones, otherwise the others.
 	TakeRequests(ctx context.Context, isSlow bool, limit int) ([]NodeRequest, error)
-	// AwaitedRequests returns the numbers of the unanswered requests to this node whose senders are still waiting.
-	AwaitedRequests(ctx context.Context) (map[int64]bool, error)
+	// AwaitedRequestNumbers returns the numbers of the unanswered requests to this node whose senders are still waiting.
+	AwaitedRequestNumbers(ctx context.Context) (map[int64]bool, error)
 	// SendReply sends the answer to the request with this number.
-	SendReply(ctx context.Context, requestNumber int64, answer []byte) error
+	SendReply(ctx context.Context, requestNumber int64, reply []byte) error
 }
 
 // NodeRequest is a request from another node.
@@ -28,6 +28,6 @@ type NodeRequest struct {
 
 // Limits of requests between nodes.
 const (
-	MaxRequestBytes = 64 << 10  // maximum size of a request in bytes
-	MaxReplyBytes   = 512 << 10 // maximum size of an answer in bytes
+	MaxNodeRequestBytes = 64 << 10  // maximum size of a request in bytes
+	MaxNodeReplyBytes   = 512 << 10 // maximum size of an answer in bytes
 )

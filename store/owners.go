@@ -6,10 +6,10 @@ import "context"
 // give the uid of a removed account to another account.
 type Owners interface {
 	// Owners returns the name that each uid had when it first enqueued a job. Former owners have uids below
-	// 0. movingUIDs lists the uids that may still have jobs of a former owner, because Disown has more steps
+	// 0. uidsBeingDisowned lists the uids that may still have jobs of a former owner, because Disown has more steps
 	// to do.
-	Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error)
-	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
+	Owners(ctx context.Context) (ownerNames map[int]string, uidsBeingDisowned []int, err error)
+	// DisownJobs takes a uid from its recorded owner, because the uid now belongs to another account. It does
 	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with
 	// ReasonDisowned. All jobs of the former owner get a uid below 0, which no account has; leased jobs get it
 	// when their lease is over. Owners lists the former owner's name under this new uid. Disown discards the
@@ -17,7 +17,7 @@ type Owners interface {
 	// so they do not count for the new owner. From the first call on, no request of the new owner is a duplicate of a
 	// request of the former owner.
 	//
-	// Each call does one step, and more reports whether there are other steps. Promote does these steps too.
+	// Each call does one step, and more reports whether there are other steps. ApplyDueChanges does these steps too.
 	// Jobs that the uid enqueues after the first call belong to its new owner.
-	Disown(ctx context.Context, uid int, ownerName string) (more bool, err error)
+	DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error)
 }

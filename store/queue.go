@@ -11,37 +11,37 @@ import (
 // Queue accepts new jobs, and changes of stored jobs that users request.
 type Queue interface {
 	// Enqueue stores all drafts of a request as jobs, or none; see Receipt.
-	Enqueue(ctx context.Context, r Request) (Receipt, error)
-	// Change applies a verb to a job; queue.Verb.EffectOn returns the effect. Change returns ErrLeased for a
+	Enqueue(ctx context.Context, r EnqueueRequest) (Receipt, error)
+	// ChangeJob applies a verb to a job; queue.Verb.EffectOn returns the effect. Change returns ErrJobLeased for a
 	// leased job. A retried job has used no attempts, and has no error and no expires_at. A released job
 	// keeps these values, but has at least one attempt left. The history of the job stays, except when the
 	// job is removed.
-	Change(ctx context.Context, seq int64, c Change) error
-	// Audit records a user's action that no other event records.
-	Audit(ctx context.Context, a Audit) error
+	ChangeJob(ctx context.Context, seq int64, c Change) error
+	// RecordAudit records a user's action that no other event records.
+	RecordAudit(ctx context.Context, a AuditRecord) error
 }
 
-// Request contains the jobs to be enqueued by one call of Enqueue.
-type Request struct {
-	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxJobsPerRequest
-	UID    int         // the user who made the request
-	Owner  string      // the current account name of UID; the store keeps the first name that it gets for a UID
+// EnqueueRequest contains the jobs to be enqueued by one call of Enqueue.
+type EnqueueRequest struct {
+	Drafts    []queue.Job // drafts made by queue.Resolve, at most queue.MaxJobsPerRequest
+	UID       int         // the user who made the request
+	OwnerName string      // the current account name of UID; the store keeps the first name that it gets for a UID
 	// IdempotencyKey, if set, makes it safe to repeat the request for IdempotencyKeyRetention. A later
 	// request with the same UID and IdempotencyKey stores nothing and gets the receipt of the first one, or
 	// ErrExists if its Checksum differs.
-	IdempotencyKey string
-	Checksum       [32]byte // checksum of the request's content
-	// Batch, if set, is the name of the batch to which earlier requests have added jobs. This request commits
+	IdempotencyKey  string
+	RequestChecksum [32]byte // checksum of the request's content
+	// BatchName, if set, is the name of the batch to which earlier requests have added jobs. This request commits
 	// the batch.
-	Batch string
-	// Submission, if not 0, is the number of the submission, a job from the Inbox, that this request
+	BatchName string
+	// SubmissionNumber, if not 0, is the number of the submission, a job from the Inbox, that this request
 	// enqueues. The same transaction deletes the submission. If the submission does not exist any more,
 	// nothing is enqueued, and the receipt has Duplicate set.
-	Submission int64
-	// MaxPending limits all waiting jobs, and MaxPendingPerUser those of UID. 0 means unlimited. Enqueue
+	SubmissionNumber int64
+	// MaxPendingJobs limits all waiting jobs, and MaxPendingJobsPerUser those of UID. 0 means unlimited. Enqueue
 	// returns ErrQueueFull if the request would exceed a limit.
-	MaxPending        int64
-	MaxPendingPerUser int64
+	MaxPendingJobs        int64
+	MaxPendingJobsPerUser int64
 	// MaxBytesPerUser limits the bytes that the jobs of UID hold; see UserBytes. 0 means unlimited. Enqueue
 	// returns ErrQueueFull if the request would exceed the limit.
 	MaxBytesPerUser int64
@@ -54,53 +54,53 @@ const IdempotencyKeyRetention = 10 * time.Minute
 // the receipt may name that job; see IsExisting. If the id of a draft is taken, Enqueue returns ErrExists and
 // no receipt.
 type Receipt struct {
-	IDs        []string
-	Seqs       []int64
-	IsExisting []bool   `json:"Found"` // whether IDs[i] is the id of an older job; nil if all jobs are new
-	NewQueues  []string `json:"Begun"` // names of the queues that the request has created
-	Duplicate  bool
-	Staged     bool  // the jobs are stored in a batch, and ApplyBatch must move them into the queue
-	Batch      int64 // the argument for ApplyBatch, if Staged
+	IDs           []string
+	Seqs          []int64
+	IsExisting    []bool   `json:"Found"` // whether IDs[i] is the id of an older job; nil if all jobs are new
+	CreatedQueues []string `json:"Begun"` // names of the queues that the request has created
+	Duplicate     bool
+	Staged        bool  // the jobs are stored in a batch, and ApplyBatch must move them into the queue
+	Batch         int64 // the argument for ApplyBatch, if Staged
 }
 
 // Change is a change of a job that a user requests.
 type Change struct {
-	Verb    queue.Verb
-	UID     int            // the user who made the request
-	Timeout *time.Duration // new timeout of a retried job, if not nil
-	// Edit changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
-	Edit func(*queue.Job) error
+	Verb       queue.Verb
+	UID        int            // the user who made the request
+	NewTimeout *time.Duration // new timeout of a retried job, if not nil
+	// EditJob changes the job, for VerbEdit. It must have no side effects. Its error rejects the change.
+	EditJob func(*queue.Job) error
 	// KeepDependants has an effect when the job is retried: dependants that were cancelled because of this
 	// job stay cancelled. If it is false, these dependants wait for the job again.
 	KeepDependants bool
-	// OnlyStates lists the states in which the job may be changed; in others, Change returns ErrStateChanged.
+	// AllowedStates lists the states in which the job may be changed; in others, Change returns ErrJobStateChanged.
 	// An empty list allows all states.
-	OnlyStates []queue.State
-	// MaxPending and MaxPendingPerUser limit waiting jobs as in Request. They apply only if an ended job
+	AllowedStates []queue.State
+	// MaxPendingJobs and MaxPendingJobsPerUser limit waiting jobs as in Request. They apply only if an ended job
 	// shall wait again.
-	MaxPending        int64
-	MaxPendingPerUser int64
+	MaxPendingJobs        int64
+	MaxPendingJobsPerUser int64
 	// MaxBytesPerUser limits the user's bytes as in Request. It applies only to an edit that makes the job
 	// larger.
 	MaxBytesPerUser int64
 }
 
 // EffectOn returns the effect of the change on a job in its current state, as queue.Verb.EffectOn does. If
-// OnlyStates does not allow that state, it returns ErrStateChanged.
+// AllowedStates does not allow that state, it returns ErrJobStateChanged.
 func (c *Change) EffectOn(j *queue.Job) (newState queue.State, event queue.EventKind, hasEffect bool, err error) {
-	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
-		return 0, "", false, ErrStateChanged
+	if len(c.AllowedStates) > 0 && !slices.Contains(c.AllowedStates, j.State) {
+		return 0, "", false, ErrJobStateChanged
 	}
 	newState, event, hasEffect, err = c.Verb.EffectOn(j)
-	if err == nil && hasEffect && newState.Waiting() && !j.State.Waiting() {
+	if err == nil && hasEffect && newState.IsWaiting() && !j.State.IsWaiting() {
 		err = CheckInputKept(j)
 	}
 	return newState, event, hasEffect, err
 }
 
-// Audit describes a user's action: the verb, the process that requested it, and the object that it changed.
+// AuditRecord describes a user's action: the verb, the process that requested it, and the object that it changed.
 // The object is a job, named by JobSeq and JobID, or something else, described by Target.
-type Audit struct {
+type AuditRecord struct {
 	UID    int
 	PID    int
 	Verb   string

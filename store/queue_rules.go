@@ -20,19 +20,19 @@ type QueueRules interface {
 // jobs of all queues start in the order of rank. Otherwise, queues that have a job that could start share the
 // starts in proportion to their weights. A queue without such a job does not save up starts for later.
 type QueueRule struct {
-	Weight      int   `json:"weight"`                // share of the starts, at least 1
-	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
-	MaxPending  int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
+	Weight         int   `json:"weight"`                // share of the starts, at least 1
+	Concurrency    int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
+	MaxPendingJobs int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
 	// JobDefaults contains the default fields of the queue's jobs as JSON. The store does not interpret them.
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
-	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and PauseReason the reason
+	// PausedByUID is the uid of the user who paused the queue, PausedAt the time, and PauseReason the reason
 	// that the user gave. Promote ends the pause at PausedUntil; 0 means never.
-	PausedBy    int          `json:"paused_by,omitempty"`
-	PausedAt    queue.Millis `json:"paused_at,omitempty"`
-	PauseReason string       `json:"reason,omitempty"`
-	PausedUntil queue.Millis `json:"until,omitempty"`
-	Retention   Retention    `json:"keep,omitzero"`
+	PausedByUID int              `json:"paused_by,omitempty"`
+	PausedAt    queue.UnixMillis `json:"paused_at,omitempty"`
+	PauseReason string           `json:"reason,omitempty"`
+	PausedUntil queue.UnixMillis `json:"until,omitempty"`
+	Retention   Retention        `json:"keep,omitzero"`
 	// RunningJobsPaused reports that the running jobs of the queue were paused with the queue. The store
 	// keeps this value, but does not use it.
 	RunningJobsPaused bool `json:"frozen,omitempty"`
@@ -47,12 +47,12 @@ type Retention struct {
 	MaxOutputBytes int64 `json:"output,omitempty"`
 }
 
-// Forever as Retention.MaxAge means that jobs are kept without a time limit.
-const Forever = -1
+// RetainForever as Retention.MaxAge means that jobs are kept without a time limit.
+const RetainForever = -1
 
 // WithoutPause returns the rule without its pause.
 func (r QueueRule) WithoutPause() QueueRule {
-	r.Paused, r.PausedBy, r.PausedAt, r.PauseReason, r.PausedUntil, r.RunningJobsPaused = false, 0, 0, "", 0, false
+	r.Paused, r.PausedByUID, r.PausedAt, r.PauseReason, r.PausedUntil, r.RunningJobsPaused = false, 0, 0, "", 0, false
 	return r
 }
 
@@ -61,16 +61,16 @@ var DefaultQueueRule = QueueRule{Weight: 1}
 
 // QueueState is the current state of a queue.
 type QueueState struct {
-	Name    string
-	Rule    QueueRule
-	Waiting int64 // number of waiting jobs
-	Leased  int
+	Name        string
+	Rule        QueueRule
+	WaitingJobs int64 // number of waiting jobs
+	LeasedJobs  int
 	// OldestReadySince is since when the job that has waited longest could have started, or 0 if none can
 	// start. To be fast, the store considers only the first jobs of the best lanes, which are lists of jobs
 	// with the same demands.
-	OldestReadySince queue.Millis
+	OldestReadySince queue.UnixMillis
 }
 
-// MaxQueues limits how many queues one user may create by enqueuing jobs. It does not count queues that have
+// MaxQueuesPerUser limits how many queues one user may create by enqueuing jobs. It does not count queues that have
 // a rule or no unfinished jobs.
-const MaxQueues = 1000
+const MaxQueuesPerUser = 1000

@@ -12,20 +12,19 @@ import (
 
 // Quotas counts the bytes that the jobs of each user hold, and makes room for newer jobs of the same user.
 type Quotas interface {
-	// UserBytes returns how many bytes a user's jobs hold as of the last commit, including jobs in batches.
-	// For each job it counts the stored Execution, JobBytes for the rest of the row, DependencyBytes for each
-	// dependency, AttemptRecordSize for each attempt, and the outputs. It reads no table and does not wait
-	// for a commit.
+	// UserBytes returns how many bytes a user's jobs hold as of the last commit, including jobs in batches. For each job
+	// it counts the stored Execution, QuotaBytesPerJob for the rest of the row, QuotaBytesPerDependency for each
+	// dependency, AttemptRecordSize for each attempt, and the outputs. It reads no table and does not wait for a commit.
 	UserBytes(uid int) int64
 	// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
 	// no table.
 	UsersOverBytes(maxBytes int64) []UserBytes
-	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting when
+	// RemovableUserBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting when
 	// it has reached neededBytes.
-	RemovableBytes(ctx context.Context, uid int, neededBytes int64) (int64, error)
+	RemovableUserBytes(ctx context.Context, uid int, neededBytes int64) (int64, error)
 	// TrimUserData removes inputs and outputs of a user's jobs until the user holds at most maxBytes
 	// (UserBytes). It begins with the outputs of unfinished jobs; ended jobs follow, in the order in which
-	// they ended. It removes inputs only if they are longer than MaxKeptInputBytes and if LosesInput is true
+	// they ended. It removes inputs only if they are longer than MaxKeptInputBytes and if StateLosesLongInput is true
 	// for the job's state. The rows of the jobs stay. One call removes a limited number; more reports whether
 	// another call must remove more.
 	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
@@ -52,14 +51,14 @@ const QuotaErrorField = "max_bytes_per_user"
 type QuotaError struct {
 	// UsedBytes are in use, LimitBytes are allowed in total, and the request needs NeededBytes more.
 	UsedBytes, LimitBytes, NeededBytes int64
-	rejection                          *queue.Error
+	queueError                         *queue.Error
 }
 
 // Error returns the message of the queue.Error.
-func (e *QuotaError) Error() string { return e.rejection.Error() }
+func (e *QuotaError) Error() string { return e.queueError.Error() }
 
 // Unwrap returns the queue.Error.
-func (e *QuotaError) Unwrap() error { return e.rejection }
+func (e *QuotaError) Unwrap() error { return e.queueError }
 
 // NewQuotaError returns the error for a request that needs more bytes than the limit of the user allows.
 func NewQuotaError(usedBytes, limitBytes, neededBytes int64) error {
@@ -68,7 +67,7 @@ func NewQuotaError(usedBytes, limitBytes, neededBytes int64) error {
 		"or ask an admin to raise the limit", usedBytes, limitBytes, neededBytes)
 	return &QuotaError{
 		UsedBytes: usedBytes, LimitBytes: limitBytes, NeededBytes: neededBytes,
-		rejection: &queue.Error{Code: queue.CodeQueueFull, Field: QuotaErrorField, Message: message},
+		queueError: &queue.Error{Code: queue.CodeQueueFull, Field: QuotaErrorField, Message: message},
 	}
 }
 
@@ -78,24 +77,26 @@ const MaxKeptInputBytes = 1 << 10
 
 // Limits of how many outputs and inputs one transaction removes to make room for attempts and hooks.
 const (
-	// MaxRemovedTotal is the limit for all attempts and hooks of a transaction together. When this limit is
-	// used up, up to MaxRemovedEach may still be removed for each further attempt or hook.
-	MaxRemovedTotal = 500
-	MaxRemovedEach  = 10
+	// MaxRemovalsPerTransaction is the limit for all attempts and hooks of a transaction together. When this limit is
+	// used up, up to MaxRemovalsPerAttempt may still be removed for each further attempt or hook.
+	MaxRemovalsPerTransaction = 500
+	MaxRemovalsPerAttempt     = 10
 )
 
-// RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
+// QuotaRemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
 // examined is the number of outputs and inputs that the transaction has examined before for this purpose,
 // whether or not it removed them.
-func RemovalLimit(examined int) int { return max(MaxRemovedEach, MaxRemovedTotal-examined) }
+func QuotaRemovalLimit(examinedCount int) int {
+	return max(MaxRemovalsPerAttempt, MaxRemovalsPerTransaction-examinedCount)
+}
 
-// LosesInput reports whether jobs that ended in this state lose long inputs when space is needed. Dead jobs
+// StateLosesLongInput reports whether jobs that ended in this state lose long inputs when space is needed. Dead jobs
 // keep theirs, because a user may retry them.
-func LosesInput(s queue.State) bool { return slices.Contains(RetentionStates, s) }
+func StateLosesLongInput(s queue.State) bool { return slices.Contains(StatesWithRetention, s) }
 
 // CheckInputKept returns an error if a job cannot run again because its input was removed.
 func CheckInputKept(j *queue.Job) error {
-	fields := j.InputRemoved.Fields()
+	fields := j.InputRemoved.FieldNames()
 	if len(fields) == 0 {
 		return nil
 	}

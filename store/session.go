@@ -9,31 +9,31 @@ import (
 
 // Session contains the methods that a worker pool needs.
 type Session interface {
-	// Exchange reports to the store what happened to leases, and claims up to r.WantedJobs jobs, in one commit.
+	// ReportAndClaim reports to the store what happened to leases, and claims up to r.WantedJobs jobs, in one commit.
 	// Each lease has a number, its fence. Entries of r with an old fence change nothing, and the result lists
 	// them. The claimed jobs are the first ones in the order of the queue. A claimed job stays pending or failed
 	// until the pool reports that it has started or ended. One call checks a limited number of jobs, so it may
 	// return fewer jobs than could run, or none. Await then continues the search.
-	Exchange(ctx context.Context, r Report) (Grant, error)
-	// Await waits until a job can start, and then claims at least one job and at most maxJobs. The transaction
+	ReportAndClaim(ctx context.Context, r LeaseReport) (Grant, error)
+	// AwaitJobs waits until a job can start, and then claims at least one job and at most maxJobs. The transaction
 	// that makes a job ready to start also claims it. If ctx ends first, Await claims no job. Only one call of
 	// Await may be active at a time.
-	Await(ctx context.Context, maxJobs int) ([]queue.Job, error)
-	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends. If the
-	// job already is in the requested state, nothing changes. Pause returns ErrStateChanged if the lease has
-	// ended, and ErrLeased if the pool has not reported the job as started yet.
-	Pause(ctx context.Context, p Pause) error
-	// Parents returns the jobs that a job has waited for, except removed ones, in the order in which the
+	AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error)
+	// RecordPause records that a running job is paused or resumed. The record is deleted when the attempt ends. If the
+	// job already is in the requested state, nothing changes. Pause returns ErrJobStateChanged if the lease has
+	// ended, and ErrJobLeased if the pool has not reported the job as started yet.
+	RecordPause(ctx context.Context, p PauseRequest) error
+	// ParentJobs returns the jobs that a job has waited for, except removed ones, in the order in which the
 	// dependencies were added. A job's Result is left out if all Results together would exceed
 	// queue.MaxDependencyResultBytes.
-	Parents(ctx context.Context, seq int64) ([]Parent, error)
+	ParentJobs(ctx context.Context, seq int64) ([]ParentJob, error)
 	// PreviousSession returns the leases and runners of the service that ran before. A service
 	// calls it when it starts.
 	PreviousSession(ctx context.Context) (PreviousSession, error)
 	// NextEpoch increments the epoch, the number of the service's start, and returns it.
 	NextEpoch(ctx context.Context) (int64, error)
 	// StoreRunnerDirs stores the directories of the runners that may have leases, in any order, so that the next
-	// service can find them. After this call, PreviousSession.IsCopy is false.
+	// service can find them. After this call, PreviousSession.IsDatabaseCopy is false.
 	StoreRunnerDirs(ctx context.Context, dirs []string) error
 }
 
@@ -44,37 +44,37 @@ type PreviousSession struct {
 	LeasedJobs []queue.Job
 	// RunnerDirs contains the directories last passed to StoreRunnerDirs.
 	RunnerDirs []string
-	// LastSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
+	// HighestJobSeq is the highest seq that any job of the store has had; 0 if there was none. No lease of this
 	// store has a higher seq.
-	LastSeq int64
-	// IsCopy reports that the database is a copy or was restored, and that StoreRunnerDirs has not been called
+	HighestJobSeq int64
+	// IsDatabaseCopy reports that the database is a copy or was restored, and that StoreRunnerDirs has not been called
 	// since. Its leases may then belong to the original database.
-	IsCopy bool
+	IsDatabaseCopy bool
 }
 
-// Report contains the changes of leases that a pool reports to the store in one Exchange. The store does not
+// LeaseReport contains the changes of leases that a pool reports to the store in one Exchange. The store does not
 // retain the slices.
-type Report struct {
+type LeaseReport struct {
 	Starts      []AttemptStart
-	Progress    []Progress // progress of attempts that were reported as started, in this report or earlier
+	Progress    []AttemptProgress // progress of attempts that were reported as started, in this report or earlier
 	Settlements []Settlement
-	// Releases contains leases whose jobs were never started. These jobs return to their
+	// ReleasedLeases contains leases whose jobs were never started. These jobs return to their
 	// old positions in the queue.
-	Releases []queue.Lease
-	// Changes contains users' changes of leased jobs that were never started. Releases does not list their leases.
-	// The store releases each of these leases and then changes the job like the method Change.
-	Changes    []LeasedChange
-	WantedJobs int
+	ReleasedLeases []queue.Lease
+	// LeasedJobChanges contains users' changes of leased jobs that were never started. ReleasedLeases does not list their
+	// leases. The store releases each of these leases and then changes the job like the method Change.
+	LeasedJobChanges []LeasedJobChange
+	WantedJobs       int
 	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If the output of an ended
 	// attempt would exceed the limit, outputs and inputs of the same user are removed, as by TrimUserData, at most
-	// RemovalLimit of them. If removing that many is not enough, nothing is removed. The attempt is then recorded
-	// without its output, and its output size is set to OutputOverQuota. If there is no room for this record
-	// either, and the job already has KeptAttemptRecords records, the new record replaces the oldest.
+	// QuotaRemovalLimit of them. If removing that many is not enough, nothing is removed. The attempt is then recorded
+	// without its output, and its output size is set to OutputRemovedByQuota. If there is no room for this record
+	// either, and the job already has MinKeptAttemptRecords records, the new record replaces the oldest.
 	MaxBytesPerUser int64
 }
 
-// LeasedChange is a change of a job that a user requested while the job was leased.
-type LeasedChange struct {
+// LeasedJobChange is a change of a job that a user requested while the job was leased.
+type LeasedJobChange struct {
 	queue.Lease
 	Change
 }
@@ -82,13 +82,13 @@ type LeasedChange struct {
 // AttemptStart reports that an attempt is running.
 type AttemptStart struct {
 	queue.Lease
-	StartedAt queue.Millis
-	Worker    string
+	StartedAt queue.UnixMillis
+	WorkerID  string
 	PID       int
 }
 
-// Progress reports the progress of a running attempt. The store also adds an event.
-type Progress struct {
+// AttemptProgress reports the progress of a running attempt. The store also adds an event.
+type AttemptProgress struct {
 	queue.Lease
 	queue.Progress
 }
@@ -98,39 +98,39 @@ type Progress struct {
 type Settlement struct {
 	queue.Lease
 	Attempt  queue.Attempt
-	Decision queue.Decision
+	Decision queue.AttemptDecision
 	// Progress is the last progress of the attempt. If it is nil, the store keeps the progress
 	// that was reported before.
 	Progress *queue.Progress
-	// EndedBy is the uid of the user who ended the attempt, or nil. Verb is the command that the user gave.
-	EndedBy *int
-	Verb    string
-	// Fingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
+	// EndedByUID is the uid of the user who ended the attempt, or nil. Verb is the command that the user gave.
+	EndedByUID *int
+	EndVerb    string
+	// CommandFingerprint identifies the command of a completed job, for the typical run time. If it is 0, the run
 	// time is not recorded.
-	Fingerprint uint64
-	// DeletableOutput is the name of an output file of the attempt that is no longer needed and may exist; ""
+	CommandFingerprint uint64
+	// DeletableOutputFile is the name of an output file of the attempt that is no longer needed and may exist; ""
 	// means none. The store adds it to DeletableOutputs, unless the lease has ended.
-	DeletableOutput string
+	DeletableOutputFile string
 }
 
 // Grant is the result of an Exchange. Jobs contains the jobs that the pool has now leased, with the fences of
 // their leases. StaleLeases lists leases in the report that had already ended; nothing was recorded for them.
 type Grant struct {
-	Jobs            []queue.Job
+	ClaimedJobs     []queue.Job
 	StaleLeases     []queue.Lease
 	RejectedChanges map[queue.Lease]error // the error of each rejected change, as Change would have returned it
 }
 
-// Pause is a request of the user UID to pause or resume a leased job.
-type Pause struct {
+// PauseRequest is a request of the user UID to pause or resume a leased job.
+type PauseRequest struct {
 	queue.Lease
-	Paused bool
-	UID    int
+	Paused       bool
+	RequesterUID int
 }
 
-// ErrStateChanged is returned for a change if OnlyStates does not list the job's state,
+// ErrJobStateChanged is returned for a change if AllowedStates does not list the job's state,
 // or if the lease has ended.
-var ErrStateChanged = errors.New("the state of the job has changed")
+var ErrJobStateChanged = errors.New("the state of the job has changed")
 
-// ErrLeased is returned for a change of a leased job. The worker pool must first end the job or give it back.
-var ErrLeased = errors.New("the job is running or about to start")
+// ErrJobLeased is returned for a change of a leased job. The worker pool must first end the job or give it back.
+var ErrJobLeased = errors.New("the job is running or about to start")

@@ -16,40 +16,40 @@ type Settings interface {
 	// SetHooks sets which hooks (jobs that are created because another job has failed or ended) the store creates,
 	// until it is closed. The transaction that records a job's new state also creates the hooks for that state.
 	// The limits on the number of waiting jobs do not apply to hooks.
-	SetHooks(ctx context.Context, h Hooks) error
+	SetHooks(ctx context.Context, h HookSettings) error
 }
 
 // Setting is one stored setting, with the user who set it and the time.
 type Setting struct {
-	Key   string
-	Value string
-	UID   int
-	SetAt queue.Millis
-	// Kind is the kind of the event that records the change; "" means EventSettingChanged. It is not stored.
-	Kind queue.EventKind
-	// Secret is true if the event must not show the value. It is not stored.
-	Secret bool
+	Key      string
+	Value    string
+	SetByUID int
+	SetAt    queue.UnixMillis
+	// EventKind is the kind of the event that records the change; "" means EventSettingChanged. It is not stored.
+	EventKind queue.EventKind
+	// IsSecret is true if the event must not show the value. It is not stored.
+	IsSecret bool
 }
 
 // EventValue returns the value as the event about the setting shows it.
 func (s *Setting) EventValue() string {
-	if s.Secret && s.Value != "" {
+	if s.IsSecret && s.Value != "" {
 		return "***"
 	}
 	return s.Value
 }
 
-// Hooks says which hooks the settings request, and for which events the store creates them; see
+// HookSettings says which hooks the settings request, and for which events the store creates them; see
 // queue.HookEvents. The store also creates the hooks that a job requests itself (HookCommands).
-type Hooks struct {
-	Triggers queue.HookEvents // events for which MakeHooks is called; jobs that are hooks have no hooks
+type HookSettings struct {
+	TriggerEvents queue.HookEvents // events for which MakeHooks is called; jobs that are hooks have no hooks
 	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its new
 	// state. The store calls MakeHooks inside a transaction, and possibly again if that transaction is undone. So
 	// MakeHooks must not block or use the store. If MakeHooks is nil, no hooks are created.
 	MakeHooks func(j *queue.Job, events queue.HookEvents) []queue.Job
-	// UID and Owner identify the account that owns hooks which do not run as the user of the job.
-	UID   int
-	Owner string
+	// OwnerUID and Owner identify the account that owns hooks which do not run as the user of the job.
+	OwnerUID  int
+	OwnerName string
 	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If a hook would exceed the
 	// limit, older outputs and inputs are removed as described for Report.MaxBytesPerUser. If that is not enough,
 	// the hook is not created.

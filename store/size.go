@@ -11,8 +11,8 @@ import (
 // including quotes, commas and escapes. Env and Stdin do not count, because job lists do not contain them.
 func JobTextSize(j *queue.Job) int {
 	texts := slices.Concat([]string{
-		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID,
-	}, j.Argv, j.Secrets)
+		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.RunAsUser, j.Error, j.WorkerID,
+	}, j.Argv, j.SecretReferences)
 	if j.Progress != nil {
 		texts = append(texts, j.Progress.Text)
 	}
@@ -44,7 +44,7 @@ func InputSize(e *queue.Execution) int {
 
 // OutputSize returns the size in bytes of the output and the result of an attempt that has just ended.
 func OutputSize(a *queue.Attempt) int64 {
-	if a.OutputRef != "" {
+	if a.OutputFileRef != "" {
 		return a.OutputBytes
 	}
 	return int64(len(a.Output) + len(a.Result))
@@ -52,21 +52,21 @@ func OutputSize(a *queue.Attempt) int64 {
 
 // These constants are the bytes that a row and its index entries, without texts, count for in a user's quota.
 const (
-	JobBytes        = 512 // a job, including one attempt
-	AttemptBytes    = 128 // each further attempt
-	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
+	QuotaBytesPerJob        = 512 // a job, including one attempt
+	QuotaBytesPerAttempt    = 128 // each further attempt
+	QuotaBytesPerDependency = 64  // each dependency of a job, even if the parent has ended
 )
 
-// KeptAttemptRecords is the number of attempt records that each job keeps, even if the user's data
+// MinKeptAttemptRecords is the number of attempt records that each job keeps, even if the user's data
 // exceeds the quota in bytes.
-const KeptAttemptRecords = 10
+const MinKeptAttemptRecords = 10
 
 // AttemptRecordSize returns how many bytes the record of an attempt, without its output, counts for in the quota
 // of the job's user.
 func AttemptRecordSize(e *Settlement, earlierAttempts int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if earlierAttempts > 0 {
-		n += AttemptBytes
+		n += QuotaBytesPerAttempt
 	}
 	return n
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // For any text, jsonSize returns the length of the JSON that encoding/json writes, plus one for the comma.
-func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
+func TestJSONSizeMatchesEncodedLength(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)
@@ -27,7 +27,7 @@ func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 }
 
 // JobTextSize counts every text of a job that a page shows, and no other text.
-func TestTextOfAJob(t *testing.T) {
+func TestJobTextSizeCountsEveryText(t *testing.T) {
 	empty := JobTextSize(&queue.Job{})
 	for name, c := range map[string]struct {
 		job  queue.Job

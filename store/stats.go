@@ -15,7 +15,7 @@ type Statistics interface {
 	// without reading a table.
 	Counts() Counts
 	// OldestReadySince returns the time since which the longest-waiting ready job has been ready; 0 if no job is ready.
-	OldestReadySince(ctx context.Context) (queue.Millis, error)
+	OldestReadySince(ctx context.Context) (queue.UnixMillis, error)
 	// Stats returns statistics of attempts. The transaction that records the start or end of an attempt also
 	// updates them, so a crash loses none of them and counts none twice. Removing a job does not change them.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
@@ -34,7 +34,8 @@ type AttemptStatistics struct {
 	Failed    int64 // the attempt failed, and the job is to be retried
 	Dead      int64
 	Cancelled int64
-	Returned  int64 // attempts that do not count, for example because they were stopped; the job is pending or held again
+	// attempts that do not count, for example because they were stopped; the job is pending or held again
+	ReturnedToQueue int64
 
 	WaitTimes Histogram // one entry per start: the time from when the job was ready and due
 	RunTimes  Histogram // one entry per end: the run time of the attempt
@@ -43,7 +44,7 @@ type AttemptStatistics struct {
 // CountStart counts the start of an attempt whose job has waited for waitTime.
 func (s *AttemptStatistics) CountStart(waitTime time.Duration) {
 	s.Started++
-	s.WaitTimes.Observe(waitTime)
+	s.WaitTimes.AddDuration(waitTime)
 }
 
 // CountEnd counts the end of an attempt that leaves its job in the given state.
@@ -58,9 +59,9 @@ func (s *AttemptStatistics) CountEnd(state queue.State, runTime time.Duration) {
 	case queue.Cancelled:
 		s.Cancelled++
 	default:
-		s.Returned++
+		s.ReturnedToQueue++
 	}
-	s.RunTimes.Observe(runTime)
+	s.RunTimes.AddDuration(runTime)
 }
 
 // Add adds the counts of other to s.
@@ -70,52 +71,54 @@ func (s *AttemptStatistics) Add(other *AttemptStatistics) {
 	s.Failed += other.Failed
 	s.Dead += other.Dead
 	s.Cancelled += other.Cancelled
-	s.Returned += other.Returned
+	s.ReturnedToQueue += other.ReturnedToQueue
 	s.WaitTimes.add(&other.WaitTimes)
 	s.RunTimes.add(&other.RunTimes)
 }
 
-// The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBound(k-1) and up to
-// BucketUpperBound(k). The first bucket also contains shorter durations, and the last one longer ones.
+// The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBoundSeconds(k-1) and up to
+// BucketUpperBoundSeconds(k). The first bucket also contains shorter durations, and the last one longer ones.
 const (
-	BucketCount      = 64
-	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
+	HistogramBucketCount       = 64
+	FirstPrometheusBucketIndex = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// BucketUpperBound returns the upper bound of bucket k in seconds: 2^((k+FirstBucketIndex)/2). The bounds range
-// from just under 1 ms to 34 days. They are those of Prometheus' native histograms with schema 1.
-func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketIndex) / 2) }
+// BucketUpperBoundSeconds returns the upper bound of bucket k in seconds: 2^((k+FirstPrometheusBucketIndex)/2). The
+// bounds range from just under 1 ms to 34 days. They are those of Prometheus' native histograms with schema 1.
+func BucketUpperBoundSeconds(bucketIndex int) float64 {
+	return math.Exp2(float64(bucketIndex+FirstPrometheusBucketIndex) / 2)
+}
 
 // Histogram counts durations in exponential buckets.
 type Histogram struct {
-	Counts    [BucketCount]int64 // number of durations in each bucket
-	SumMillis int64              // sum of all durations in milliseconds
+	BucketCounts [HistogramBucketCount]int64 // number of durations in each bucket
+	SumMillis    int64                       // sum of all durations in milliseconds
 }
 
 // maxObservedDuration is the longest duration that is counted. A longer duration counts as this one.
 const maxObservedDuration = 34 * 24 * time.Hour
 
-// Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
-func (h *Histogram) Observe(d time.Duration) {
+// AddDuration counts one duration, truncated to milliseconds. A negative duration counts as 0.
+func (h *Histogram) AddDuration(d time.Duration) {
 	d = min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
 	h.SumMillis += d.Milliseconds()
 	k := 0
 	if d > 0 {
-		k = int(math.Ceil(2*math.Log2(d.Seconds()))) - FirstBucketIndex
+		k = int(math.Ceil(2*math.Log2(d.Seconds()))) - FirstPrometheusBucketIndex
 	}
-	h.Counts[min(max(0, k), BucketCount-1)]++
+	h.BucketCounts[min(max(0, k), HistogramBucketCount-1)]++
 }
 
 func (h *Histogram) add(other *Histogram) {
 	h.SumMillis += other.SumMillis
-	for k, n := range other.Counts {
-		h.Counts[k] += n
+	for k, n := range other.BucketCounts {
+		h.BucketCounts[k] += n
 	}
 }
 
 // Count returns how many durations were counted.
 func (h *Histogram) Count() (n int64) {
-	for _, c := range h.Counts {
+	for _, c := range h.BucketCounts {
 		n += c
 	}
 	return n
@@ -126,7 +129,7 @@ func (h *Histogram) Count() (n int64) {
 // from the exact value by a factor below √2. For an empty histogram, isKnown is false.
 func (h *Histogram) Quantile(fraction float64) (d time.Duration, isKnown bool) {
 	rank, below := fraction*float64(h.Count()), 0.0
-	for k, n := range h.Counts {
+	for k, n := range h.BucketCounts {
 		if n == 0 || below+float64(n) < rank {
 			below += float64(n)
 			continue
@@ -134,18 +137,18 @@ func (h *Histogram) Quantile(fraction float64) (d time.Duration, isKnown bool) {
 		if k == 0 {
 			return 0, true
 		}
-		seconds := BucketUpperBound(k) * math.Exp2(((rank-below)/float64(n)-1)/2)
+		seconds := BucketUpperBoundSeconds(k) * math.Exp2(((rank-below)/float64(n)-1)/2)
 		return time.Duration(seconds*1000+0.5) * time.Millisecond, true
 	}
 	return 0, false
 }
 
-// Append appends the histogram to b in a compact form, which ParseHistogram reads. It appends nothing if the
+// AppendEncoded appends the histogram to b in a compact form, which ParseHistogram reads. It appends nothing if the
 // histogram is empty.
-func (h *Histogram) Append(b []byte) []byte {
+func (h *Histogram) AppendEncoded(b []byte) []byte {
 	empty := uint64(0)
 	started := false
-	for _, n := range h.Counts {
+	for _, n := range h.BucketCounts {
 		if n == 0 {
 			empty++
 			continue
@@ -175,8 +178,8 @@ func ParseHistogram(b []byte) (h Histogram) {
 		h.SumMillis = int64(next(math.MaxInt64))
 	}
 	for k := 0; len(b) > 0; k++ {
-		if k += int(next(BucketCount)); k < BucketCount {
-			h.Counts[k] = int64(next(math.MaxInt64))
+		if k += int(next(HistogramBucketCount)); k < HistogramBucketCount {
+			h.BucketCounts[k] = int64(next(math.MaxInt64))
 		} else {
 			damaged = true
 		}
@@ -187,55 +190,55 @@ func ParseHistogram(b []byte) (h Histogram) {
 	return h
 }
 
-// Grain is the length of a period of statistics. Periods begin at whole minutes, hours and days in UTC.
-type Grain int
+// Granularity is the length of a period of statistics. Periods begin at whole minutes, hours and days in UTC.
+type Granularity int
 
 // The grains, from the shortest period to the longest.
 const (
-	Minute Grain = iota + 1
-	Hour
-	Day
+	PerMinute Granularity = iota + 1
+	PerHour
+	PerDay
 )
 
-// grains lists, for each Grain, its name, the length of a period, and how long statistics are kept.
-var grains = [...]struct {
+// granularities lists, for each Grain, its name, the length of a period, and how long statistics are kept.
+var granularities = [...]struct {
 	name              string
 	length, retention time.Duration
 }{
-	Minute: {"minute", time.Minute, 2 * 24 * time.Hour},
-	Hour:   {"hour", time.Hour, 60 * 24 * time.Hour},
-	Day:    {"day", 24 * time.Hour, 3 * 365 * 24 * time.Hour},
+	PerMinute: {"minute", time.Minute, 2 * 24 * time.Hour},
+	PerHour:   {"hour", time.Hour, 60 * 24 * time.Hour},
+	PerDay:    {"day", 24 * time.Hour, 3 * 365 * 24 * time.Hour},
 }
 
-func (g Grain) String() string { return grains[g].name }
+func (g Granularity) String() string { return granularities[g].name }
 
-// Length returns the length of a period.
-func (g Grain) Length() time.Duration { return grains[g].length }
+// PeriodLength returns the length of a period.
+func (g Granularity) PeriodLength() time.Duration { return granularities[g].length }
 
-// Retention returns the minimum time for which the statistics of a period are kept.
-func (g Grain) Retention() time.Duration { return grains[g].retention }
+// PeriodRetention returns the minimum time for which the statistics of a period are kept.
+func (g Granularity) PeriodRetention() time.Duration { return granularities[g].retention }
 
 // PeriodStart returns the start of the period that contains the given time.
-func (g Grain) PeriodStart(instant queue.Millis) queue.Millis {
-	return instant - instant%queue.Millis(g.Length().Milliseconds())
+func (g Granularity) PeriodStart(instant queue.UnixMillis) queue.UnixMillis {
+	return instant - instant%queue.UnixMillis(g.PeriodLength().Milliseconds())
 }
 
 // OldestPeriodStart returns the start of the oldest period that is kept at the given time.
-func (g Grain) OldestPeriodStart(now queue.Millis) queue.Millis {
-	return g.PeriodStart(now - queue.Millis(g.Retention().Milliseconds()))
+func (g Granularity) OldestPeriodStart(now queue.UnixMillis) queue.UnixMillis {
+	return g.PeriodStart(now - queue.UnixMillis(g.PeriodRetention().Milliseconds()))
 }
 
 // Limits of statistics.
 const (
-	// MaxNamedQueues limits the queues with separate statistics in one period, and in the totals of all time. The
+	// MaxQueuesWithStats limits the queues with separate statistics in one period, and in the totals of all time. The
 	// default queue does not count toward this limit, nor, in a period, do queues that have a rule at that time.
-	// The remaining queues are combined under OtherQueues.
-	MaxNamedQueues = 64
-	// MaxStatsQueues limits the queues in one result. If there are more, the result contains those that
+	// The remaining queues are combined under OtherQueuesName.
+	MaxQueuesWithStats = 64
+	// MaxQueuesPerStatsResult limits the queues in one result. If there are more, the result contains those that
 	// had attempts most recently.
-	MaxStatsQueues = 1000
-	// OtherQueues is the combined entry of queues without separate statistics. No queue can have this name.
-	OtherQueues = "(others)"
+	MaxQueuesPerStatsResult = 1000
+	// OtherQueuesName is the combined entry of queues without separate statistics. No queue can have this name.
+	OtherQueuesName = "(others)"
 )
 
 // StatsFilter selects a queue and a range of time. An empty Queue selects all queues. All periods
@@ -243,22 +246,22 @@ const (
 // Grain.Retention are not available.
 type StatsFilter struct {
 	Queue        string
-	Since, Until queue.Millis
-	// Grain is the length of the periods. 0 selects the shortest periods that are still kept for the whole range.
-	Grain Grain
-	// WithPeriods adds the statistics of each single period to the result.
-	WithPeriods bool
-	// AllTime selects the totals of all time by queue instead. These never decrease. If AllTime is set, the
+	Since, Until queue.UnixMillis
+	// Granularity is the length of the periods. 0 selects the shortest periods that are still kept for the whole range.
+	Granularity Granularity
+	// IncludePeriods adds the statistics of each single period to the result.
+	IncludePeriods bool
+	// AllTimeTotals selects the totals of all time by queue instead. These never decrease. If AllTimeTotals is set, the
 	// other fields are ignored.
-	AllTime bool
+	AllTimeTotals bool
 }
 
-// Range returns which periods the filter selects when the time is now: their grain, and the range in which they
+// PeriodRange returns which periods the filter selects when the time is now: their grain, and the range in which they
 // begin, from since up to but not including until.
-func (f *StatsFilter) Range(now queue.Millis) (grain Grain, since, until queue.Millis) {
-	grain = f.Grain
+func (f *StatsFilter) PeriodRange(now queue.UnixMillis) (grain Granularity, since, until queue.UnixMillis) {
+	grain = f.Granularity
 	if grain == 0 {
-		for grain = Minute; grain < Day && grain.PeriodStart(f.Since) < grain.OldestPeriodStart(now); {
+		for grain = PerMinute; grain < PerDay && grain.PeriodStart(f.Since) < grain.OldestPeriodStart(now); {
 			grain++
 		}
 	}
@@ -266,39 +269,39 @@ func (f *StatsFilter) Range(now queue.Millis) (grain Grain, since, until queue.M
 		until = now + 1
 	}
 	return grain, max(grain.PeriodStart(f.Since), grain.OldestPeriodStart(now)),
-		grain.PeriodStart(until - 1).Add(grain.Length())
+		grain.PeriodStart(until - 1).Add(grain.PeriodLength())
 }
 
 // Stats contains the statistics of a range of whole periods.
 type Stats struct {
-	Grain        Grain
-	Since, Until queue.Millis      // start and end of the range; the last period may still be running
-	Queues       []QueueStatistics // ordered by name, with OtherQueues last
+	Granularity  Granularity
+	Since, Until queue.UnixMillis  // start and end of the range; the last period may still be running
+	Queues       []QueueStatistics // ordered by name, with OtherQueuesName last
 	// Periods contains the periods that have statistics, oldest first. Each one adds up all selected queues.
 	Periods []PeriodStatistics
 }
 
 // QueueStatistics contains the statistics of a queue over the whole range.
 type QueueStatistics struct {
-	Queue string
+	QueueName string
 	AttemptStatistics
 }
 
 // PeriodStatistics contains the statistics of the period that begins at StartTime.
 type PeriodStatistics struct {
-	StartTime queue.Millis
+	StartTime queue.UnixMillis
 	AttemptStatistics
 }
 
-// MaxEstimates limits the number of commands whose typical run time is stored. If there are more, the commands
+// MaxRuntimeEstimates limits the number of commands whose typical run time is stored. If there are more, the commands
 // that completed most recently are kept.
-const MaxEstimates = 4096
+const MaxRuntimeEstimates = 4096
 
 // Estimate is the typical run time of a command: a geometric mean in which about the last eight runs have most
 // of the weight. The zero value contains no runs.
 type Estimate struct {
-	LogMean float64 // natural logarithm of the mean in milliseconds
-	Runs    uint8   // number of runs, up to maxWeightedRuns
+	LogMeanMillis float64 // natural logarithm of the mean in milliseconds
+	WeightedRuns  uint8   // number of runs, up to maxWeightedRuns
 }
 
 // maxWeightedRuns limits how much weight old runs have: each new run has a weight of at least
@@ -307,46 +310,48 @@ const maxWeightedRuns = 8
 
 // AddRuntime adds the run time of one more run to the mean.
 func (e *Estimate) AddRuntime(runTime time.Duration) {
-	e.Runs = min(e.Runs+1, maxWeightedRuns)
-	e.LogMean += (math.Log(float64(max(1, runTime.Milliseconds()))) - e.LogMean) / float64(e.Runs)
+	e.WeightedRuns = min(e.WeightedRuns+1, maxWeightedRuns)
+	e.LogMeanMillis += (math.Log(float64(max(1, runTime.Milliseconds()))) - e.LogMeanMillis) / float64(e.WeightedRuns)
 }
 
 // TypicalRuntime returns the mean of the runs, at least 1 ms; 0 if there were no runs.
 func (e *Estimate) TypicalRuntime() time.Duration {
-	if e.Runs == 0 {
+	if e.WeightedRuns == 0 {
 		return 0
 	}
-	return time.Duration(math.Exp(e.LogMean)+0.5) * time.Millisecond
+	return time.Duration(math.Exp(e.LogMeanMillis)+0.5) * time.Millisecond
 }
 
 // Counts contains totals of the whole queue. Every change updates them, so the time to read them does not
 // depend on the number of jobs.
 type Counts struct {
-	States        [queue.Cancelled + 1]int64 // number of jobs in each state, by state
-	EnqueuedTotal int64                      // number of jobs ever enqueued
-	// Reranking reports that some jobs still have ranks from old settings, so Rerank must be called again.
-	Reranking     bool
-	DatabaseBytes int64 // size of the database in bytes
-	OutputBytes   int64 // size of all outputs, in the database and in files, in bytes
-	// UnderOwnRetention is the number of completed and cancelled jobs whose queue had a separate
+	JobsByState      [queue.Cancelled + 1]int64 // number of jobs in each state, by state
+	JobsEverEnqueued int64                      // number of jobs ever enqueued
+	// RerankUnfinished reports that some jobs still have ranks from old settings, so RerankWaitingJobs must be
+	// called again.
+	RerankUnfinished bool
+	DatabaseBytes    int64 // size of the database in bytes
+	OutputBytes      int64 // size of all outputs, in the database and in files, in bytes
+	// JobsUnderOwnRetention is the number of completed and cancelled jobs whose queue had a separate
 	// retention when they ended.
-	UnderOwnRetention int64
+	JobsUnderOwnRetention int64
 }
 
-// RetentionStates lists the states for which a retention setting limits how many jobs are kept. Dead jobs are
+// StatesWithRetention lists the states for which a retention setting limits how many jobs are kept. Dead jobs are
 // kept until a user handles them.
-var RetentionStates = []queue.State{queue.Completed, queue.Cancelled}
+var StatesWithRetention = []queue.State{queue.Completed, queue.Cancelled}
 
-// UnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
-func (c Counts) UnderGeneralRetention() int64 {
-	n := -c.UnderOwnRetention
-	for _, s := range RetentionStates {
-		n += c.States[s]
+// JobsUnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
+func (c Counts) JobsUnderGeneralRetention() int64 {
+	n := -c.JobsUnderOwnRetention
+	for _, s := range StatesWithRetention {
+		n += c.JobsByState[s]
 	}
 	return n
 }
 
-// Waiting returns the number of jobs in states that precede running.
-func (c Counts) Waiting() int64 {
-	return c.States[queue.Blocked] + c.States[queue.Held] + c.States[queue.Pending] + c.States[queue.Failed]
+// WaitingJobs returns the number of jobs in states that precede running.
+func (c Counts) WaitingJobs() int64 {
+	return c.JobsByState[queue.Blocked] + c.JobsByState[queue.Held] + c.JobsByState[queue.Pending] +
+		c.JobsByState[queue.Failed]
 }

@@ -43,9 +43,9 @@ type Store interface {
 	Quotas
 	Owners
 
-	// Broken returns a channel that is closed when the store has failed permanently. The process must then exit.
+	// StoreFailed returns a channel that is closed when the store has failed permanently. The process must then exit.
 	// Changes that were acknowledged before the failure are kept.
-	Broken() <-chan struct{}
+	StoreFailed() <-chan struct{}
 	// Err returns the reason why the store has failed permanently, or nil if it has not.
 	Err() error
 	// Close waits for running operations to end, then closes the store. Later calls of its
@@ -56,7 +56,7 @@ type Store interface {
 // Clock is the clock of a store.
 type Clock interface {
 	// Now returns the time of the store's clock. All stored times come from this clock.
-	Now() queue.Millis
+	Now() queue.UnixMillis
 }
 
 // ErrNewerSchema is returned for a store that a newer queuectl has written, or whose tables lack a column that

@@ -7,11 +7,11 @@ import (
 
 // Timers makes the changes that are due at a certain time, such as making a delayed job ready.
 type Timers interface {
-	// Promote makes due jobs ready to start, cancels expired jobs, and deletes idempotency keys that are older
+	// ApplyDueChanges makes due jobs ready to start, cancels expired jobs, and deletes idempotency keys that are older
 	// than IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until
 	// the next change is due, at most an hour; 0 means that more changes are due now.
-	Promote(ctx context.Context) (next time.Duration, err error)
-	// PromoteHints returns a channel that receives a value when a change is due earlier than the last call of
+	ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error)
+	// DueChangeHints returns a channel that receives a value when a change is due earlier than the last call of
 	// Promote has said.
-	PromoteHints() <-chan struct{}
+	DueChangeHints() <-chan struct{}
 }

@@ -11,9 +11,9 @@ import (
 
 // question is a question to the user in the last line of the screen.
 type question struct {
-	kind   questionKind
-	act    actEffect // action to start after the answer
-	answer string    // text that the user has typed
+	kind          questionKind
+	pendingAction actionEffect // action to start after the answer
+	typedAnswer   string       // text that the user has typed
 }
 
 // questionKind says what the user must answer.
@@ -35,24 +35,25 @@ func (q *question) appendText(text string) {
 	if q.kind == askSearch && text == "" {
 		text = " "
 	}
-	if q.kind != askConfirmation && len(q.answer)+len(text) <= maxAnswerBytes {
-		q.answer += text
+	if q.kind != askConfirmation && len(q.typedAnswer)+len(text) <= maxAnswerBytes {
+		q.typedAnswer += text
 	}
 }
 
-// text returns the question in its displayed form.
-func (q *question) text() string {
+// displayText returns the question in its displayed form.
+func (q *question) displayText() string {
 	switch q.kind {
 	case askSearch:
-		return "/" + q.answer + termtext.LocaleText(cursor)
+		return "/" + q.typedAnswer + termtext.TextForLocale(answerCursor)
 	case askNumber:
-		return "priority of " + q.act.describe() + ": " + q.answer + termtext.LocaleText(cursor)
+		return "priority of " + q.pendingAction.describeObjects() + ": " + q.typedAnswer +
+			termtext.TextForLocale(answerCursor)
 	}
-	return q.act.verb.name + " " + q.act.describe() + "? (y/n)"
+	return q.pendingAction.verb.name + " " + q.pendingAction.describeObjects() + "? (y/n)"
 }
 
-// cursor marks the position in an answer at which typed text is inserted.
-const cursor = "▏"
+// answerCursor marks the position in an answer at which typed text is inserted.
+const answerCursor = "▏"
 
 // handleKey handles a key and returns the effects that it causes.
 func (m *model) handleKey(k keyPress) []effect {
@@ -87,27 +88,27 @@ func (m *model) handleAnswerKey(k keyPress) []effect {
 	case k.name == "esc" || q.kind == askConfirmation && k.name == "n":
 		m.question = nil
 		if q.kind == askSearch {
-			m.search = ""
+			m.searchText = ""
 		}
 	case q.kind == askConfirmation && k.name == "y":
 		m.question = nil
-		return m.startAct(q.act)
+		return m.queueAction(q.pendingAction)
 	case q.kind == askConfirmation: // ignore all other keys: none of them answers a confirmation
 	case k.name == "enter":
 		m.question = nil
 		if q.kind == askSearch {
 			return m.requestFetch()
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(q.answer), 10, 64)
+		n, err := strconv.ParseInt(strings.TrimSpace(q.typedAnswer), 10, 64)
 		if err != nil {
-			m.notice = fmt.Sprintf("%q is not a priority; type a whole number", q.answer)
+			m.notice = fmt.Sprintf("%q is not a priority; type a whole number", q.typedAnswer)
 			return nil
 		}
-		q.act.number = n
-		return m.startAct(q.act)
+		q.pendingAction.newPriority = n
+		return m.queueAction(q.pendingAction)
 	case k.name == "backspace":
-		if runes := []rune(q.answer); len(runes) > 0 {
-			q.answer = string(runes[:len(runes)-1])
+		if runes := []rune(q.typedAnswer); len(runes) > 0 {
+			q.typedAnswer = string(runes[:len(runes)-1])
 		}
 	default:
 		q.appendText(k.text)
@@ -119,44 +120,44 @@ func (m *model) handleAnswerKey(k keyPress) []effect {
 // applySearch filters the rows by the search text while the user types it.
 func (m *model) applySearch() {
 	if m.question != nil && m.question.kind == askSearch {
-		m.search = m.question.answer
+		m.searchText = m.question.typedAnswer
 	}
 }
 
 // handleListKey handles a key that moves in a list or between lists.
 func (m *model) handleListKey(k keyPress) []effect {
-	p := &m.selections[m.list]
+	p := &m.selections[m.currentList]
 	_, page := m.listLayout()
 	switch k.name {
 	case "j", "down":
-		m.move(1)
+		m.moveSelection(1)
 	case "k", "up":
-		m.move(-1)
+		m.moveSelection(-1)
 	case "pgdown":
-		m.move(page)
+		m.moveSelection(page)
 	case "pgup":
-		m.move(-page)
+		m.moveSelection(-page)
 	case "g", "home":
-		m.move(-p.index)
+		m.moveSelection(-p.rowIndex)
 	case "G", "end":
-		m.move(len(m.table().rows))
+		m.moveSelection(len(m.currentTable().rows))
 	case "tab":
-		return m.switchList((m.list + 1) % listCount)
+		return m.switchList((m.currentList + 1) % listCount)
 	case "shift+tab":
-		return m.switchList((m.list + listCount - 1) % listCount)
+		return m.switchList((m.currentList + listCount - 1) % listCount)
 	case "1", "2", "3", "4", "5":
 		return m.switchList(listID(k.name[0] - '1'))
 	case "x", "space":
-		if p.id != "" {
-			if m.markedIDs[p.id] = !m.markedIDs[p.id]; !m.markedIDs[p.id] {
-				delete(m.markedIDs, p.id)
+		if p.rowID != "" {
+			if m.markedIDs[p.rowID] = !m.markedIDs[p.rowID]; !m.markedIDs[p.rowID] {
+				delete(m.markedIDs, p.rowID)
 			}
-			m.move(1)
+			m.moveSelection(1)
 		}
 	case "/":
-		m.question = &question{kind: askSearch, answer: m.search}
+		m.question = &question{kind: askSearch, typedAnswer: m.searchText}
 	case "esc":
-		m.search = ""
+		m.searchText = ""
 		clear(m.markedIDs)
 	case "?":
 		m.page = m.helpPage()
@@ -172,22 +173,22 @@ func (m *model) handleListKey(k keyPress) []effect {
 func (m *model) handleActionKey(k keyPress) []effect {
 	r := m.selectedRow()
 	for _, h := range m.availableKeys() {
-		if h.key != k.name && h.alias != k.name {
+		if h.key != k.name && h.hiddenAlias != k.name {
 			continue
 		}
 		switch h.key {
 		case "f":
-			m.page = &page{job: r.job, followEnd: true}
+			m.page = &fullScreenPage{job: r.job, followsEnd: true}
 			return nil
 		case "w":
-			m.notice = "why " + termtext.SafeText(r.id) + termtext.LocaleText(" …")
-			return []effect{explainEffect{r.id}}
+			m.notice = "why " + termtext.SafeText(r.id) + termtext.TextForLocale(" …")
+			return []effect{explainJobEffect{r.id}}
 		case "e":
-			return []effect{editEffect{r.id}}
+			return []effect{editJobEffect{r.id}}
 		}
 	}
 	if v := m.verbForKey(k.name); v != nil {
-		return m.askOrStart(v)
+		return m.confirmOrStartVerb(v)
 	}
 	if k.text != "" {
 		m.notice = termtext.SafeText(k.text) + " does nothing here; ? shows the keys"
@@ -195,20 +196,20 @@ func (m *model) handleActionKey(k keyPress) []effect {
 	return nil
 }
 
-// move moves the selection down by a number of rows. If the number is negative, it moves up.
-func (m *model) move(rowCount int) {
-	rows := m.table().rows
-	p := &m.selections[m.list]
-	p.index = max(min(p.index+rowCount, len(rows)-1), 0)
-	p.id = ""
+// moveSelection moves the selection down by a number of rows. If the number is negative, it moves up.
+func (m *model) moveSelection(rowCount int) {
+	rows := m.currentTable().rows
+	p := &m.selections[m.currentList]
+	p.rowIndex = max(min(p.rowIndex+rowCount, len(rows)-1), 0)
+	p.rowID = ""
 	if len(rows) > 0 {
-		p.id = rows[p.index].id
+		p.rowID = rows[p.rowIndex].id
 	}
 }
 
 // switchList shows another list.
 func (m *model) switchList(l listID) []effect {
-	m.list, m.search = l, ""
+	m.currentList, m.searchText = l, ""
 	clear(m.markedIDs)
 	m.mustFetchAgain = m.isFetching // the pending reply is for the list that was shown before
 	return m.requestFetch()
@@ -216,17 +217,17 @@ func (m *model) switchList(l listID) []effect {
 
 // keyHelp is a key and its action, as the screen shows them. The alias is a second key for the action, which is
 // not shown.
-type keyHelp struct{ key, alias, action string }
+type keyHelp struct{ key, hiddenAlias, action string }
 
 // availableKeys returns the keys that work in the current state and that the user may use, the most
 // useful first.
 func (m *model) availableKeys() (keys []keyHelp) {
 	r := m.selectedRow()
 	if r != nil && r.job != nil {
-		if m.mayReadOutput(r.job) && outputOf(r.job, 1).id != "" {
+		if m.mayReadOutput(r.job) && newOutputSource(r.job, 1).jobID != "" {
 			keys = append(keys, keyHelp{"f", "enter", "follow"})
 		}
-		if m.isAllowed("why", m.owns(r.job)) && inStates(queue.VerbEdit.ActsIn()...)(r) {
+		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobsInStates(queue.VerbEdit.AffectedStates()...)(r) {
 			keys = append(keys, keyHelp{"w", "", "why"})
 		}
 	}
@@ -246,8 +247,8 @@ func (m *model) availableKeys() (keys []keyHelp) {
 }
 
 // helpPage returns a page with all keys that the user may use in any list.
-func (m *model) helpPage() *page {
-	rows := [][2]string{{termtext.LocaleText("j k ↓ ↑"), "select a row; also PgUp PgDn g G"},
+func (m *model) helpPage() *fullScreenPage {
+	rows := [][2]string{{termtext.TextForLocale("j k ↓ ↑"), "select a row; also PgUp PgDn g G"},
 		{"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, description string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
@@ -257,13 +258,13 @@ func (m *model) helpPage() *page {
 		{"hold", "h", "hold or release a waiting job"}, {"edit", "e", "edit a waiting job in $EDITOR"},
 		{"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
-		if m.isAllowed(h.method, true) {
+		if m.mayCallMethod(h.method, true) {
 			rows = append(rows, [2]string{h.key, h.description})
 		}
 	}
 	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"},
 		{"Ctrl-Z", "suspend; return with fg"}, {"Ctrl-L", "redraw the screen"}, {"q Ctrl-C", "quit"}}...)
-	p := &page{title: "keys"}
+	p := &fullScreenPage{title: "keys"}
 	for _, r := range rows {
 		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", r[0], r[1]))
 	}

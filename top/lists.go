@@ -25,18 +25,18 @@ const (
 	listCount // number of lists
 )
 
-// listing is the definition of a list: its names, the states of its jobs, and the function that builds it.
-type listing struct {
+// listDefinition is the definition of a list: its names, the states of its jobs, and the function that builds it.
+type listDefinition struct {
 	name, shortName string
-	states          []queue.State // states of the jobs in the list; nil if the list contains no jobs
-	buildTable      func(*model) table
+	jobStates       []queue.State // states of the jobs in the list; nil if the list contains no jobs
+	buildTable      func(*model) listTable
 	emptyText       string // text shown instead of an empty list
-	listAllCommand  string // command of queuectl that prints the whole list
+	printAllCommand string // command of queuectl that prints the whole list
 }
 
-// listings returns the definitions of all lists.
-func listings() [listCount]listing {
-	return [listCount]listing{
+// listDefinitions returns the definitions of all lists.
+func listDefinitions() [listCount]listDefinition {
+	return [listCount]listDefinition{
 		{"Running", "run", []queue.State{queue.Processing}, (*model).runningTable, "nothing running",
 			"queuectl ps"},
 		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waitingTable,
@@ -56,8 +56,8 @@ const (
 	wideWindowWidth   = 100
 )
 
-// row is one line of a list. It is about a job, a queue or a schedule.
-type row struct {
+// listRow is one line of a list. It is about a job, a queue or a schedule.
+type listRow struct {
 	id       string // id of the job, or name of the queue or schedule
 	job      *control.Job
 	lastLine string // last line of the job's output
@@ -67,40 +67,41 @@ type row struct {
 	colour   string
 }
 
-// table is a list in its displayed form.
-type table struct {
-	headings   []string
-	rows       []row
-	hiddenRows int64 // number of entries of the list that are not in rows, or unknownCount
+// listTable is a list in its displayed form.
+type listTable struct {
+	headings       []string
+	rows           []listRow
+	hiddenRowCount int64 // number of entries of the list that are not in rows, or unknownHiddenRowCount
 }
 
-// unknownCount is the value of table.hiddenRows if there are more rows but the service does not say how many.
-const unknownCount = -1
+// unknownHiddenRowCount is the value of table.hiddenRowCount if there are more rows but the service does not say how
+// many.
+const unknownHiddenRowCount = -1
 
-// countOf returns the number of jobs in a list, including jobs that were not fetched from the service.
-func (m *model) countOf(id listID) (n int64) {
-	for _, s := range listings()[id].states {
+// jobCountOfList returns the number of jobs in a list, including jobs that were not fetched from the service.
+func (m *model) jobCountOfList(id listID) (n int64) {
+	for _, s := range listDefinitions()[id].jobStates {
 		n += m.snapshot.screen.Status.Jobs[s.String()]
 	}
 	return n
 }
 
-// table returns the current list, with only the rows that contain the search text.
-func (m *model) table() table {
-	l := listings()[m.list]
+// currentTable returns the current list, with only the rows that contain the search text.
+func (m *model) currentTable() listTable {
+	l := listDefinitions()[m.currentList]
 	t := l.buildTable(m)
-	if l.states == nil && m.snapshot.hasMore {
-		t.hiddenRows = unknownCount
+	if l.jobStates == nil && m.snapshot.hasMoreRows {
+		t.hiddenRowCount = unknownHiddenRowCount
 	}
-	if m.search == "" {
+	if m.searchText == "" {
 		return t
 	}
-	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.matches(m.search) })
+	t.rows = slices.DeleteFunc(t.rows, func(r listRow) bool { return !r.containsText(m.searchText) })
 	return t
 }
 
-// matches reports whether a row or its job contains a text.
-func (r *row) matches(text string) bool {
+// containsText reports whether a row or its job contains a text.
+func (r *listRow) containsText(text string) bool {
 	in := r.id + "\x00" + strings.Join(r.cells, "\x00")
 	if r.job != nil {
 		in += "\x00" + present.JobTitle(r.job) + "\x00" + r.job.Queue + "\x00" + r.job.User
@@ -111,44 +112,44 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-// screenTexts returns the formatter for cell texts, such as run times, of the snapshot at the current time.
-func (m *model) screenTexts() present.ScreenText {
-	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
+// cellFormatter returns the formatter for cell texts, such as run times, of the snapshot at the current time.
+func (m *model) cellFormatter() present.ScreenFormatter {
+	return present.ScreenFormatter{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }
 
-// column is a column in a list of jobs: its heading, the widths of windows that show it, and its content.
-type column struct {
+// jobColumn is a column in a list of jobs: its heading, the widths of windows that show it, and its content.
+type jobColumn struct {
 	heading string
-	// The column is shown if the width of the window is at least minWidth and less than widthBelow.
-	// A widthBelow of 0 means no upper limit.
-	minWidth, widthBelow int
-	cellText             func(*control.Job, *row) string
+	// The column is shown if the width of the window is at least minWidth and less than hiddenFromWidth.
+	// A hiddenFromWidth of 0 means no upper limit.
+	minWidth, hiddenFromWidth int
+	cellText                  func(*control.Job, *listRow) string
 }
 
 // jobsTable returns a table with a row for each of listRows, which are jobs of the current list, and the
 // columns that fit in the window. It then adds rows for jobs that the service has found for the search text
 // and that are not in listRows.
-func (m *model) jobsTable(listRows []row, columns []column) (t table) {
-	t.hiddenRows = m.countOf(m.list) - int64(len(listRows))
-	for _, r := range jobRows(m.snapshot.matches) {
-		if m.search != "" && m.snapshot.list == m.list &&
-			!slices.ContainsFunc(listRows, func(other row) bool { return other.job.ID == r.job.ID }) {
+func (m *model) jobsTable(listRows []listRow, columns []jobColumn) (t listTable) {
+	t.hiddenRowCount = m.jobCountOfList(m.currentList) - int64(len(listRows))
+	for _, r := range jobRows(m.snapshot.searchMatches) {
+		if m.searchText != "" && m.snapshot.list == m.currentList &&
+			!slices.ContainsFunc(listRows, func(other listRow) bool { return other.job.ID == r.job.ID }) {
 			listRows = append(listRows, r)
 		}
 	}
-	columns = slices.DeleteFunc(columns, func(c column) bool {
-		return m.width < c.minWidth || c.widthBelow > 0 && m.width >= c.widthBelow || c.heading == "QUEUE" &&
-			!slices.ContainsFunc(listRows, func(r row) bool { return r.job.Queue != queue.DefaultQueue }) ||
-			c.heading == "USER" && !slices.ContainsFunc(listRows, func(r row) bool { return r.job.User != m.whoami.User }) ||
+	columns = slices.DeleteFunc(columns, func(c jobColumn) bool {
+		return m.width < c.minWidth || c.hiddenFromWidth > 0 && m.width >= c.hiddenFromWidth || c.heading == "QUEUE" &&
+			!slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.Queue != queue.DefaultQueue }) ||
+			c.heading == "USER" && !slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.User != m.whoami.User }) ||
 			(c.heading == "PROGRESS" || c.heading == "%") &&
-				!slices.ContainsFunc(listRows, func(r row) bool { return r.job.Progress != nil })
+				!slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.Progress != nil })
 	})
 	for _, c := range columns {
 		t.headings = append(t.headings, c.heading)
 	}
 	for _, r := range listRows {
 		r.id = r.job.ID
-		r.colour = present.SignOfState(r.job.State).Colour
+		r.colour = present.SignOfState(r.job.State).ColourCode
 		for _, c := range columns {
 			r.cells = append(r.cells, c.cellText(r.job, &r))
 		}
@@ -159,122 +160,131 @@ func (m *model) jobsTable(listRows []row, columns []column) (t table) {
 
 // These columns occur in several lists.
 var (
-	idColumn    = column{heading: "JOB", cellText: func(j *control.Job, _ *row) string { return present.IDWithSign(j) }}
-	queueColumn = column{heading: "QUEUE", minWidth: narrowWindowWidth,
-		cellText: func(j *control.Job, _ *row) string { return j.Queue }}
-	userColumn = column{heading: "USER", minWidth: narrowWindowWidth,
-		cellText: func(j *control.Job, _ *row) string { return j.User }}
-	commandColumn = column{heading: "COMMAND",
-		cellText: func(j *control.Job, _ *row) string { return present.JobTitle(j) }}
+	idColumn = jobColumn{heading: "JOB", cellText: func(j *control.Job,
+		_ *listRow) string {
+		return present.JobIDWithStateSign(j)
+	}}
+	queueColumn = jobColumn{heading: "QUEUE", minWidth: narrowWindowWidth,
+		cellText: func(j *control.Job, _ *listRow) string { return j.Queue }}
+	userColumn = jobColumn{heading: "USER", minWidth: narrowWindowWidth,
+		cellText: func(j *control.Job, _ *listRow) string { return j.User }}
+	commandColumn = jobColumn{heading: "COMMAND",
+		cellText: func(j *control.Job, _ *listRow) string { return present.JobTitle(j) }}
 )
 
-func (m *model) runningTable() table {
+func (m *model) runningTable() listTable {
 	list := screenRows(m.snapshot.screen.Running)
 	for i, r := range list {
 		if r.lastLine == "" && r.job.Progress != nil {
 			list[i].lastLine = r.job.Progress.Text
 		}
 	}
-	worker := column{"WORKER", wideWindowWidth, 0,
-		func(j *control.Job, _ *row) string { return present.DashIfNil(j.WorkerID) }}
-	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) {
+	worker := jobColumn{"WORKER", wideWindowWidth, 0,
+		func(j *control.Job, _ *listRow) string { return present.DashIfNil(j.WorkerID) }}
+	if slices.ContainsFunc(list, func(r listRow) bool { return r.job.Node != "" }) {
 		// If several nodes share the queue, the node of a job is more useful than its worker.
-		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
+		worker = jobColumn{"NODE", 0, 0, func(j *control.Job, _ *listRow) string { return cmp.Or(j.Node, "-") }}
 	}
-	return m.jobsTable(list, []column{
+	return m.jobsTable(list, []jobColumn{
 		idColumn, worker, queueColumn, userColumn,
-		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runTime(j) }},
-		{"%", 0, narrowWindowWidth, func(j *control.Job, _ *row) string { return present.PercentText(j) }},
-		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return progressBar(j, m.barWidth()) }},
+		{"FOR", 0, 0, func(j *control.Job, _ *listRow) string { return m.runTimeText(j) }},
+		{"%", 0, narrowWindowWidth, func(j *control.Job, _ *listRow) string { return present.ProgressPercentText(j) }},
+		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job,
+			_ *listRow) string {
+			return progressBar(j, m.progressBarWidth())
+		}},
 		commandColumn,
-		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *row) string { return r.lastLine }},
+		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *listRow) string { return r.lastLine }},
 	})
 }
 
 // screenRows returns a row for each job in the lists, with the last line of its output.
-func screenRows(lists ...[]control.ScreenJob) (rows []row) {
+func screenRows(lists ...[]control.OverviewJob) (rows []listRow) {
 	for _, list := range lists {
 		for i := range list {
-			rows = append(rows, row{job: &list[i].Job, lastLine: list[i].LastLine})
+			rows = append(rows, listRow{job: &list[i].Job, lastLine: list[i].LastLine})
 		}
 	}
 	return rows
 }
 
 // jobRows returns a row for each job in the lists.
-func jobRows(lists ...[]control.Job) (rows []row) {
+func jobRows(lists ...[]control.Job) (rows []listRow) {
 	for _, list := range lists {
 		for i := range list {
-			rows = append(rows, row{job: &list[i]})
+			rows = append(rows, listRow{job: &list[i]})
 		}
 	}
 	return rows
 }
 
-func (m *model) waitingTable() table {
+func (m *model) waitingTable() listTable {
 	s := &m.snapshot.screen
-	return m.jobsTable(jobRows(s.Ready, s.Delayed, s.HeldOrBlocked), []column{
+	return m.jobsTable(jobRows(s.Ready, s.Delayed, s.HeldOrBlocked), []jobColumn{
 		idColumn, queueColumn, userColumn,
-		{"WHEN", 0, 0, func(j *control.Job, _ *row) string { return m.screenTexts().StartText(j) }},
-		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return fmt.Sprint(j.EffectivePriority) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *listRow) string { return m.cellFormatter().StartOrWaitText(j) }},
+		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job,
+			_ *listRow) string {
+			return fmt.Sprint(j.EffectivePriority)
+		}},
 		commandColumn,
 	})
 }
 
-func (m *model) failedTable() table {
+func (m *model) failedTable() listTable {
 	s := &m.snapshot.screen
 	list := slices.DeleteFunc(jobRows(s.Ready, s.Delayed),
-		func(r row) bool { return r.job.State != queue.Failed.String() })
-	texts := m.screenTexts()
-	return m.jobsTable(append(list, screenRows(s.Dead)...), []column{
+		func(r listRow) bool { return r.job.State != queue.Failed.String() })
+	texts := m.cellFormatter()
+	return m.jobsTable(append(list, screenRows(s.Dead)...), []jobColumn{
 		idColumn, queueColumn, userColumn,
-		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *row) string { return present.AttemptsText(j) }},
-		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
+		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *listRow) string { return present.AttemptsText(j) }},
+		{"WHEN", 0, 0, func(j *control.Job, _ *listRow) string {
 			if j.State == queue.Failed.String() {
-				return texts.StartText(j)
+				return texts.StartOrWaitText(j)
 			}
 			return texts.AgoText(j.FinishedAt)
 		}},
 		{"COMMAND", narrowWindowWidth, 0, commandColumn.cellText},
-		{"WHY", 0, 0, func(j *control.Job, r *row) string {
-			return texts.FailureReason(&control.ScreenJob{Job: *j, LastLine: r.lastLine})
+		{"WHY", 0, 0, func(j *control.Job, r *listRow) string {
+			return texts.FailureReason(&control.OverviewJob{Job: *j, LastLine: r.lastLine})
 		}},
 	})
 }
 
-func (m *model) queuesTable() table {
-	t := table{headings: m.pickColumns(present.QueueHeadings(), 0, 1, 2, 9)}
+func (m *model) queuesTable() listTable {
+	t := listTable{headings: m.cellsForWidth(present.QueueHeadings(), 0, 1, 2, 9)}
 	for i := range m.snapshot.queues {
 		q := &m.snapshot.queues[i]
-		r := row{id: q.Queue, queue: q, cells: m.pickColumns(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)}
+		r := listRow{id: q.Queue, queue: q, cells: m.cellsForWidth(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)}
 		if q.Paused {
-			r.colour = amber
+			r.colour = sgrAmber
 		}
 		t.rows = append(t.rows, r)
 	}
 	return t
 }
 
-func (m *model) schedulesTable() table {
+func (m *model) schedulesTable() listTable {
 	rows := make([][]string, len(m.snapshot.schedules))
 	for i := range rows {
 		rows[i] = present.ScheduleRow(&m.snapshot.schedules[i])
 	}
-	t := table{headings: m.pickColumns(termtext.MoveZonesToHeadings(present.ScheduleHeadings(), rows), 0, 3, 4)}
+	t := listTable{headings: m.cellsForWidth(termtext.MoveZonesToHeadings(present.ScheduleHeadings(), rows), 0, 3, 4)}
 	for i := range m.snapshot.schedules {
 		s := &m.snapshot.schedules[i]
-		r := row{id: s.Name, schedule: s, cells: m.pickColumns(rows[i], 0, 3, 4)}
+		r := listRow{id: s.Name, schedule: s, cells: m.cellsForWidth(rows[i], 0, 3, 4)}
 		if s.Paused {
-			r.colour = amber
+			r.colour = sgrAmber
 		}
 		t.rows = append(t.rows, r)
 	}
 	return t
 }
 
-// pickColumns returns all cells in a wide window. In a narrow window, it returns only the cells with the
+// cellsForWidth returns all cells in a wide window. In a narrow window, it returns only the cells with the
 // indexes in narrowIndexes.
-func (m *model) pickColumns(cells []string, narrowIndexes ...int) (shownCells []string) {
+func (m *model) cellsForWidth(cells []string, narrowIndexes ...int) (shownCells []string) {
 	if m.width >= narrowWindowWidth {
 		return cells
 	}
@@ -284,10 +294,10 @@ func (m *model) pickColumns(cells []string, narrowIndexes ...int) (shownCells []
 	return shownCells
 }
 
-// runTime returns how long a job has been running or paused. If the job is paused, runTime leaves out the
+// runTimeText returns how long a job has been running or paused. If the job is paused, runTimeText leaves out the
 // user who paused it, because the text below the list names this user.
-func (m *model) runTime(j *control.Job) string {
-	text, _, _ := strings.Cut(m.screenTexts().RunTimeText(j), " by ")
+func (m *model) runTimeText(j *control.Job) string {
+	text, _, _ := strings.Cut(m.cellFormatter().RunTimeText(j), " by ")
 	return text
 }
 
@@ -298,7 +308,7 @@ const (
 	shortBarWidth = 4
 )
 
-func (m *model) barWidth() int {
+func (m *model) progressBarWidth() int {
 	if m.width < wideWindowWidth {
 		return shortBarWidth
 	}
@@ -311,5 +321,6 @@ func progressBar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return termtext.LocaleText(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + present.PercentText(j)
+	return termtext.TextForLocale(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " +
+		present.ProgressPercentText(j)
 }

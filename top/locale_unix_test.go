@@ -11,19 +11,19 @@ import (
 )
 
 // In a locale without UTF-8, the screen contains only ASCII.
-func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
+func TestScreenIsASCIIInNonUTF8Locale(t *testing.T) {
 	snap := testSnapshot(control.RightAdmin)
 	snap.screen.Running = snap.screen.Running[:2] // drops the third job, whose text is not ASCII
 	for _, width := range []int{60, 132} {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)
-			s := &screen{T: t, model: newModel("build-01", now, snap)}
-			s.send(windowSize{width, 30})
+			s := &screenTest{T: t, model: newModel("build-01", testNow, snap)}
+			s.sendMessages(windowSize{width, 30})
 			var seen strings.Builder
 			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc",
 				"/", "x", "esc", "w", "f", "q"} {
 				s.typeKeys(keys)
-				seen.WriteString(strings.Join(s.lines(), "\n"))
+				seen.WriteString(strings.Join(s.displayedLines(), "\n"))
 			}
 			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
 			if ascii := locale == "C"; ascii != (at < 0) {

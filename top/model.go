@@ -20,37 +20,37 @@ const (
 // model.
 type (
 	windowSize struct{ width, height int } // new size of the window in characters
-	tick       struct{ time time.Time }    // the current time; the shell sends it each second
+	clockTick  struct{ time time.Time }    // the current time; the shell sends it each second
 	// keyPress contains the name of the key and the text that the key types, which may be "".
 	keyPress   struct{ name, text string }
 	pastedText struct{ text string }
-	// fetchResult is the result of a fetchEffect.
-	fetchResult struct {
+	// fetchSnapshotResult is the result of a fetchSnapshotEffect.
+	fetchSnapshotResult struct {
 		snapshot
 		err error
 	}
-	// newOutput is new output of the job that the screen follows.
-	newOutput struct {
-		source outputSource
-		pieces []piece
-		ended  bool // no more output follows
-		err    error
+	// outputUpdate is new output of the job that the screen follows.
+	outputUpdate struct {
+		source     outputSource
+		pieces     []outputPiece
+		isComplete bool // no more output follows
+		err        error
 	}
-	// explainResult is the result of an explainEffect. The field why contains the reasons for which a job
+	// explainJobResult is the result of an explainJobEffect. The field why contains the reasons for which a job
 	// does not run.
-	explainResult struct {
-		id  string
-		why control.Why
-		err error
+	explainJobResult struct {
+		id      string
+		reasons control.WaitingExplanation
+		err     error
 	}
-	// actResult is the result of an actEffect.
-	actResult struct {
-		actEffect
+	// actionResult is the result of an actionEffect.
+	actionResult struct {
+		actionEffect
 		result control.BulkResult
 		err    error
 	}
-	// editResult is the result of an editEffect.
-	editResult struct {
+	// editJobResult is the result of an editJobEffect.
+	editJobResult struct {
 		id  string
 		err error
 	}
@@ -60,62 +60,62 @@ type (
 // sends one message with the result, if the effect has one.
 type (
 	effect any
-	// fetchEffect reads the state of the queue from the service.
-	fetchEffect struct {
-		rows     int // maximum number of jobs for each part of the screen
-		list     listID
-		search   string
-		withUser bool // also fetch the name and the rights of the user
+	// fetchSnapshotEffect reads the state of the queue from the service.
+	fetchSnapshotEffect struct {
+		maxRows      int // maximum number of jobs for each part of the screen
+		list         listID
+		searchText   string
+		includesUser bool // also fetch the name and the rights of the user
 	}
-	// followEffect starts reading the output of a job and stops reading the previous output. With an
+	// followOutputEffect starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
-	followEffect struct{ outputSource }
-	// actEffect executes a verb on the objects with these ids.
-	actEffect struct {
-		verb   *verb
-		ids    []string
-		number int64 // new priority, if the verb needs a number
+	followOutputEffect struct{ outputSource }
+	// actionEffect executes a verb on the objects with these ids.
+	actionEffect struct {
+		verb        *verb
+		objectIDs   []string
+		newPriority int64 // new priority, if the verb needs a number
 	}
-	explainEffect struct{ id string } // request the reasons for which a job does not run
-	editEffect    struct{ id string } // open a job in an editor
-	suspendEffect struct{}
-	redrawEffect  struct{} // another program has written to the terminal, so draw the whole screen again
-	quitEffect    struct{}
+	explainJobEffect struct{ id string } // request the reasons for which a job does not run
+	editJobEffect    struct{ id string } // open a job in an editor
+	suspendEffect    struct{}
+	redrawEffect     struct{} // another program has written to the terminal, so draw the whole screen again
+	quitEffect       struct{}
 )
 
 // snapshot is the state of the queue as the service has returned it in one fetch.
 type snapshot struct {
-	whoami    *control.Whoami // nil if it was not fetched
-	screen    control.Screen
-	list      listID // list to which queues, schedules, matches and hasMore belong
-	queues    []control.QueueView
-	schedules []control.Schedule
-	matches   []control.Job // jobs whose ids match the search text
-	hasMore   bool          // there are more queues or schedules
+	whoami        *control.Whoami // nil if it was not fetched
+	screen        control.OverviewScreen
+	list          listID // list to which queues, schedules, matches and hasMoreRows belong
+	queues        []control.QueueView
+	schedules     []control.Schedule
+	searchMatches []control.Job // jobs whose ids match the search text
+	hasMoreRows   bool          // there are more queues or schedules
 }
 
 // model is the state of the screen. It changes only by messages, which the method update handles. The model
 // has no side effects: update returns effects, which the shell executes.
 type model struct {
-	width, height  int
-	host           string
-	currentTime    time.Time
-	whoami         control.Whoami
-	snapshot       snapshot
-	receivedAt     time.Time // time at which snapshot was received
-	outage         *outage   // nil while the service replies
-	isFetching     bool      // the reply to a fetch is pending
-	mustFetchAgain bool      // fetch again after the pending reply, because the state has changed since that request
+	width, height      int
+	hostName           string
+	currentTime        time.Time
+	whoami             control.Whoami
+	snapshot           snapshot
+	snapshotReceivedAt time.Time // time at which snapshot was received
+	outage             *outage   // nil while the service replies
+	isFetching         bool      // the reply to a fetch is pending
+	mustFetchAgain     bool      // fetch again after the pending reply, because the state has changed since that request
 
-	list        listID
-	selections  [listCount]selection // selected row, by list
-	markedIDs   map[string]bool      // ids of the rows to which the next verb applies
-	search      string
-	question    *question
-	page        *page       // page that covers the screen; nil while the lists are shown
-	notice      string      // message in the last lines of the screen
-	pendingActs []actEffect // actions that are not finished: the first one is being executed, the others wait
-	output      output
+	currentList    listID
+	selections     [listCount]rowSelection // selected row, by list
+	markedIDs      map[string]bool         // ids of the rows to which the next verb applies
+	searchText     string
+	question       *question
+	page           *fullScreenPage // page that covers the screen; nil while the lists are shown
+	notice         string          // message in the last lines of the screen
+	pendingActions []actionEffect  // actions that are not finished: the first one is being executed, the others wait
+	followedOutput jobOutput
 }
 
 // outage describes a service that does not reply.
@@ -125,16 +125,16 @@ type outage struct {
 	reason             string
 }
 
-// selection says which row of a list is selected: the row with this id or, if no row has it, the row at this
+// rowSelection says which row of a list is selected: the row with this id or, if no row has it, the row at this
 // index.
-type selection struct {
-	id            string
-	index, offset int // offset is the index of the first visible row
+type rowSelection struct {
+	rowID                       string
+	rowIndex, firstVisibleIndex int // offset is the index of the first visible row
 }
 
 // newModel returns the model for a service that has returned its first snapshot.
-func newModel(host string, now time.Time, s snapshot) *model {
-	m := &model{host: host, currentTime: now, receivedAt: now, snapshot: s, markedIDs: map[string]bool{}}
+func newModel(hostName string, now time.Time, s snapshot) *model {
+	m := &model{hostName: hostName, currentTime: now, snapshotReceivedAt: now, snapshot: s, markedIDs: map[string]bool{}}
 	if s.whoami != nil {
 		m.whoami = *s.whoami
 	}
@@ -147,7 +147,7 @@ func (m *model) update(msg any) []effect {
 	switch msg := msg.(type) {
 	case windowSize:
 		m.width, m.height = msg.width, msg.height
-	case tick:
+	case clockTick:
 		m.currentTime = msg.time
 		if m.outage == nil || !m.currentTime.Before(m.outage.retryAt) {
 			effects = m.requestFetch()
@@ -159,17 +159,17 @@ func (m *model) update(msg any) []effect {
 			m.question.appendText(msg.text)
 			m.applySearch()
 		}
-	case fetchResult:
-		effects = m.handleFetched(&msg)
-	case newOutput:
-		if msg.source == m.output.source {
-			m.output.add(&msg)
+	case fetchSnapshotResult:
+		effects = m.handleFetchResult(&msg)
+	case outputUpdate:
+		if msg.source == m.followedOutput.source {
+			m.followedOutput.appendUpdate(&msg)
 		}
-	case explainResult:
-		m.showReasons(&msg)
-	case actResult:
-		effects = m.handleActed(&msg)
-	case editResult:
+	case explainJobResult:
+		m.showWaitReasons(&msg)
+	case actionResult:
+		effects = m.handleActionResult(&msg)
+	case editJobResult:
 		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
 			m.notice = errorText(msg.err)
@@ -177,7 +177,7 @@ func (m *model) update(msg any) []effect {
 		m.mustFetchAgain = true
 		effects = m.requestFetch()
 	}
-	m.keepSelection()
+	m.keepSelectionVisible()
 	return append(effects, m.followShownOutput()...)
 }
 
@@ -188,8 +188,9 @@ func (m *model) requestFetch() []effect {
 	}
 	m.isFetching, m.mustFetchAgain = true, false
 	_, rows := m.listLayout()
-	return []effect{fetchEffect{rows: min(max(m.selections[m.list].offset+2*rows, minFetchedRows), maxFetchedRows),
-		list: m.list, search: m.search, withUser: m.outage != nil}}
+	return []effect{fetchSnapshotEffect{maxRows: min(max(m.selections[m.currentList].firstVisibleIndex+2*rows,
+		minFetchedRows), maxFetchedRows),
+		list: m.currentList, searchText: m.searchText, includesUser: m.outage != nil}}
 }
 
 // A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the status screen.
@@ -198,50 +199,50 @@ const (
 	maxFetchedRows = 100
 )
 
-// handleFetched handles the reply to a fetch. If the service does not reply, the old state stays on the screen,
+// handleFetchResult handles the reply to a fetch. If the service does not reply, the old state stays on the screen,
 // and the interval between fetches grows.
-func (m *model) handleFetched(msg *fetchResult) []effect {
+func (m *model) handleFetchResult(msg *fetchSnapshotResult) []effect {
 	m.isFetching = false
 	if msg.err != nil {
 		if m.outage == nil {
-			m.outage = &outage{startedAt: m.receivedAt, retryInterval: fetchInterval / 2}
+			m.outage = &outage{startedAt: m.snapshotReceivedAt, retryInterval: fetchInterval / 2}
 		}
 		m.outage.reason = errorText(msg.err)
 		m.outage.retryInterval = min(2*m.outage.retryInterval, maxRetryInterval)
 		m.outage.retryAt = m.currentTime.Add(m.outage.retryInterval)
 		return nil
 	}
-	if m.outage != nil || m.output.connectionLost {
-		m.outage, m.output = nil, output{}
+	if m.outage != nil || m.followedOutput.connectionLost {
+		m.outage, m.followedOutput = nil, jobOutput{}
 	}
 	if msg.whoami != nil {
 		m.whoami = *msg.whoami
 	}
-	m.snapshot, m.receivedAt = msg.snapshot, m.currentTime
-	if m.mustFetchAgain || msg.list != m.list {
+	m.snapshot, m.snapshotReceivedAt = msg.snapshot, m.currentTime
+	if m.mustFetchAgain || msg.list != m.currentList {
 		return m.requestFetch()
 	}
 	return nil
 }
 
-// keepSelection keeps the selection on its row when rows are added or removed. It scrolls the list
+// keepSelectionVisible keeps the selection on its row when rows are added or removed. It scrolls the list
 // so that the row is visible.
-func (m *model) keepSelection() {
-	rows := m.table().rows
-	p := &m.selections[m.list]
-	if i := slices.IndexFunc(rows, func(r row) bool { return r.id == p.id }); i >= 0 {
-		p.index = i
+func (m *model) keepSelectionVisible() {
+	rows := m.currentTable().rows
+	p := &m.selections[m.currentList]
+	if i := slices.IndexFunc(rows, func(r listRow) bool { return r.id == p.rowID }); i >= 0 {
+		p.rowIndex = i
 	}
-	m.move(0)
+	m.moveSelection(0)
 	_, shown := m.listLayout()
-	if p.index < p.offset {
-		p.offset = p.index
+	if p.rowIndex < p.firstVisibleIndex {
+		p.firstVisibleIndex = p.rowIndex
 	}
-	if most := len(rows) - shown; p.offset > most {
-		p.offset = max(most, 0)
+	if most := len(rows) - shown; p.firstVisibleIndex > most {
+		p.firstVisibleIndex = max(most, 0)
 	}
-	if p.index >= p.offset+shown {
-		p.offset = p.index - shown + 1
+	if p.rowIndex >= p.firstVisibleIndex+shown {
+		p.firstVisibleIndex = p.rowIndex - shown + 1
 	}
 	if m.page != nil {
 		m.page.clampScroll(m)
@@ -249,18 +250,18 @@ func (m *model) keepSelection() {
 }
 
 // selectedRow returns the selected row, or nil if the list is empty.
-func (m *model) selectedRow() *row {
-	rows := m.table().rows
-	if p := m.selections[m.list]; p.index < len(rows) {
-		return &rows[p.index]
+func (m *model) selectedRow() *listRow {
+	rows := m.currentTable().rows
+	if p := m.selections[m.currentList]; p.rowIndex < len(rows) {
+		return &rows[p.rowIndex]
 	}
 	return nil
 }
 
-// job returns the newest known state of a job, or nil if the snapshot does not contain the job.
-func (m *model) job(id string) *control.Job {
+// findJob returns the newest known state of a job, or nil if the snapshot does not contain the job.
+func (m *model) findJob(id string) *control.Job {
 	s := &m.snapshot.screen
-	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.matches)
+	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.searchMatches)
 	for _, r := range append(screenRows(s.Running, s.Dead), others...) {
 		if r.job.ID == id {
 			return r.job
@@ -269,29 +270,29 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method. isOwn says whether the method acts on the user's own
+// mayCallMethod reports whether the user may call a method. onOwnJob says whether the method acts on the user's own
 // objects or on those of others.
-func (m *model) isAllowed(method string, isOwn bool) bool {
-	return m.whoami.Right.Covers(control.RequiredRight(method, isOwn))
+func (m *model) mayCallMethod(method string, onOwnJob bool) bool {
+	return m.whoami.Right.Covers(control.RequiredRight(method, onOwnJob))
 }
 
-// owns reports whether the user has enqueued a job.
-func (m *model) owns(j *control.Job) bool {
+// ownsJob reports whether the user has enqueued a job.
+func (m *model) ownsJob(j *control.Job) bool {
 	return j.EnqueuedBy(m.whoami.User)
 }
 
-// showReasons shows the reasons for which a job does not run.
-func (m *model) showReasons(msg *explainResult) {
+// showWaitReasons shows the reasons for which a job does not run.
+func (m *model) showWaitReasons(msg *explainJobResult) {
 	if m.notice = ""; msg.err != nil {
 		m.notice = errorText(msg.err)
 		return
 	}
-	p := &page{title: "why job \"" + termtext.SafeText(msg.id) + "\" does not run"}
-	for _, line := range present.WhyLines(&msg.why, m.currentTime) {
+	p := &fullScreenPage{title: "why job \"" + termtext.SafeText(msg.id) + "\" does not run"}
+	for _, line := range present.WaitExplanationLines(&msg.reasons, m.currentTime) {
 		p.paragraphs = append(p.paragraphs, termtext.SafeText(line))
 	}
 	m.page = p
 }
 
 // errorText returns an error as one line.
-func errorText(err error) string { return termtext.SafeText(fault.Message(err)) }
+func errorText(err error) string { return termtext.SafeText(fault.UserMessage(err)) }

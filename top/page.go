@@ -5,49 +5,49 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// page is a text that covers the whole screen. It consists of paragraphs, or of the output of a job.
-type page struct {
+// fullScreenPage is a text that covers the whole screen. It consists of paragraphs, or of the output of a job.
+type fullScreenPage struct {
 	title      string
 	paragraphs []string
 	job        *control.Job // job whose output the page shows; nil for paragraphs
 	firstLine  int          // index of the first visible line
-	followEnd  bool         // scroll to the end when output is added
+	followsEnd bool         // scroll to the end when output is added
 }
 
-// lines returns the lines of the page, wrapped to the window's width.
-func (p *page) lines(m *model) (wrappedLines []string) {
+// wrappedLines returns the lines of the page, wrapped to the window's width.
+func (p *fullScreenPage) wrappedLines(m *model) (wrappedLines []string) {
 	if p.job == nil {
 		for _, text := range p.paragraphs {
 			wrappedLines = append(wrappedLines, termtext.WrapLines(m.width, text)...)
 		}
 		return wrappedLines
 	}
-	if m.output.readError != "" {
-		return termtext.WrapLines(m.width, m.output.readError)
+	if m.followedOutput.readError != "" {
+		return termtext.WrapLines(m.width, m.followedOutput.readError)
 	}
-	for _, l := range m.output.allLines() {
+	for _, l := range m.followedOutput.allLines() {
 		wrappedLines = append(wrappedLines, termtext.Truncate(l.text, m.width))
 	}
 	return wrappedLines
 }
 
 // clampScroll replaces the page's job by its newest state and keeps the scroll position within the page.
-func (p *page) clampScroll(m *model) {
+func (p *fullScreenPage) clampScroll(m *model) {
 	if p.job != nil {
-		if j := m.job(p.job.ID); j != nil {
+		if j := m.findJob(p.job.ID); j != nil {
 			p.job = j
 		}
 	}
-	last := max(len(p.lines(m))-m.pageRows(), 0)
-	if p.followEnd {
+	last := max(len(p.wrappedLines(m))-m.visiblePageLines(), 0)
+	if p.followsEnd {
 		p.firstLine = last
 	}
 	p.firstLine = max(min(p.firstLine, last), 0)
 }
 
-// pageRows returns how many lines of a page fit in the window: its height without the title line and the line
+// visiblePageLines returns how many lines of a page fit in the window: its height without the title line and the line
 // that lists the keys.
-func (m *model) pageRows() int { return m.height - 2 }
+func (m *model) visiblePageLines() int { return m.height - 2 }
 
 // handlePageKey handles a key on a page.
 func (m *model) handlePageKey(k keyPress) []effect {
@@ -59,13 +59,13 @@ func (m *model) handlePageKey(k keyPress) []effect {
 	case "k", "up":
 		by = -1
 	case "pgdown", "space":
-		by = m.pageRows()
+		by = m.visiblePageLines()
 	case "pgup":
-		by = -m.pageRows()
+		by = -m.visiblePageLines()
 	case "g", "home":
 		by = -p.firstLine
 	case "G", "end":
-		by = len(p.lines(m))
+		by = len(p.wrappedLines(m))
 	case "q", "esc", "?":
 		m.page = nil
 		return nil
@@ -74,6 +74,6 @@ func (m *model) handlePageKey(k keyPress) []effect {
 		return nil
 	}
 	p.firstLine += by
-	p.followEnd = p.job != nil && p.firstLine >= len(p.lines(m))-m.pageRows()
+	p.followsEnd = p.job != nil && p.firstLine >= len(p.wrappedLines(m))-m.visiblePageLines()
 	return nil
 }

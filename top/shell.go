@@ -37,22 +37,22 @@ type Client struct {
 type Options struct {
 	// Connect returns a new client of the queue. The screen closes each of these clients.
 	Connect func() Client
-	// Edit lets the user edit a job. While Edit runs, it has exclusive use of the terminal.
-	Edit func(ctx context.Context, id string) error
-	// Explain adds the user's next step to an error.
-	Explain       func(error) error
-	Host          string // host name of the machine
+	// EditJob lets the user edit a job. While Edit runs, it has exclusive use of the terminal.
+	EditJob func(ctx context.Context, id string) error
+	// AddNextStep adds the user's next step to an error.
+	AddNextStep   func(error) error
+	HostName      string // host name of the machine
 	Stdin, Stdout *os.File
 }
 
 // These constants are time limits and intervals of requests.
 const (
-	fetchTimeout = 10 * time.Second
-	actTimeout   = 5 * time.Minute // includes the time that a cancelled job needs to end
-	// followDelay is the delay before the output of a newly selected job is read. While the user holds a key
+	fetchTimeout  = 10 * time.Second
+	actionTimeout = 5 * time.Minute // includes the time that a cancelled job needs to end
+	// outputFollowDelay is the delay before the output of a newly selected job is read. While the user holds a key
 	// down, the selection changes quickly. To read the output of each of these jobs would be wasteful.
-	followDelay   = 100 * time.Millisecond
-	printInterval = 100 * time.Millisecond // interval at which new output is displayed
+	outputFollowDelay     = 100 * time.Millisecond
+	outputDisplayInterval = 100 * time.Millisecond // interval at which new output is displayed
 )
 
 // framesPerSecond is the maximum rate of writes to the terminal.
@@ -64,7 +64,7 @@ const framesPerSecond = 20
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return run(ctx, o, append(terminalOptions(o.Stdout), tea.WithInput(o.Stdin))...)
+	return runProgram(ctx, o, append(terminalOptions(o.Stdout), tea.WithInput(o.Stdin))...)
 }
 
 // terminalOptions returns the options that make Bubble Tea draw on a terminal. Bubble Tea allocates its first
@@ -73,7 +73,7 @@ func Run(ctx context.Context, o Options) error {
 // of the size.
 func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	w, h, err := term.GetSize(int(terminal.Fd()))
-	if bounded := limitSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
+	if bounded := limitTerminalSize(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
 		return []tea.ProgramOption{
 			tea.WithOutput(struct{ io.Writer }{terminal}), tea.WithWindowSize(bounded.Width, bounded.Height),
 			tea.WithColorProfile(colorprofile.Detect(terminal, os.Environ())),
@@ -82,31 +82,31 @@ func terminalOptions(terminal *os.File) []tea.ProgramOption {
 	return []tea.ProgramOption{tea.WithOutput(terminal)}
 }
 
-// limitSize reduces the size of a terminal to the maximum size of the screen.
-func limitSize(width, height int) tea.WindowSizeMsg {
-	width = min(width, maxWidth)
-	return tea.WindowSizeMsg{Width: width, Height: min(height, maxHeight, maxCells/max(width, 1))}
+// limitTerminalSize reduces the size of a terminal to the maximum size of the screen.
+func limitTerminalSize(width, height int) tea.WindowSizeMsg {
+	width = min(width, maxScreenWidth)
+	return tea.WindowSizeMsg{Width: width, Height: min(height, maxScreenHeight, maxScreenCells/max(width, 1))}
 }
 
 // limitReportedSize is a filter for Bubble Tea. It reduces the sizes that the terminal reports, before the
 // renderer allocates memory for them.
 func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	if size, ok := msg.(tea.WindowSizeMsg); ok {
-		return limitSize(size.Width, size.Height)
+		return limitTerminalSize(size.Width, size.Height)
 	}
 	return msg
 }
 
-// run implements Run. extraOptions contains further options for Bubble Tea.
-func run(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
+// runProgram implements Run. extraOptions contains further options for Bubble Tea.
+func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
-	s := &shell{ctx: ctx, opt: o, stopFollowing: func() {}}
-	first := s.fetch(fetchEffect{rows: minFetchedRows, withUser: true})
+	s := &shell{ctx: ctx, options: o, stopFollowing: func() {}}
+	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, includesUser: true})
 	if first.err != nil {
 		return first.err
 	}
-	s.model = newModel(o.Host, time.Now(), first.snapshot)
+	s.model = newModel(o.HostName, time.Now(), first.snapshot)
 	go s.endOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(limitReportedSize), tea.WithoutSignalHandler(),
@@ -123,15 +123,15 @@ func run(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) erro
 
 // shell executes the model's effects and sends it the results.
 type shell struct {
-	ctx            context.Context
-	opt            Options
-	model          *model
-	terminalSize   tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitSize
-	reader         *outputReader     // reader of the followed output; nil if no output is followed
-	stopFollowing  func()
-	runningEditors sync.WaitGroup
-	isEditing      atomic.Bool  // an editor is running
-	editorEndedAt  atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ctx                context.Context
+	options            Options
+	model              *model
+	terminalSize       tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
+	activeOutputReader *outputReader     // reader of the followed output; nil if no output is followed
+	stopFollowing      func()
+	runningEditors     sync.WaitGroup
+	isEditing          atomic.Bool  // an editor is running
+	editorEndedAt      atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
 // editorSignalGrace is how long after an editor has ended a SIGINT is ignored. The user may have pressed
@@ -156,8 +156,8 @@ func (s *shell) endOnInterrupt(ctx context.Context, endProgram func()) {
 	}
 }
 
-// edit lets the user edit a job in an editor in the terminal.
-func (s *shell) edit(id string) error {
+// editJob lets the user edit a job in an editor in the terminal.
+func (s *shell) editJob(id string) error {
 	s.runningEditors.Add(1)
 	defer s.runningEditors.Done()
 	s.isEditing.Store(true)
@@ -165,7 +165,7 @@ func (s *shell) edit(id string) error {
 		s.editorEndedAt.Store(time.Now().UnixNano())
 		s.isEditing.Store(false)
 	}()
-	return s.opt.Edit(s.ctx, id)
+	return s.options.EditJob(s.ctx, id)
 }
 
 // Init starts the clock.
@@ -173,7 +173,7 @@ func (s *shell) Init() tea.Cmd { return s.nextTick() }
 
 // nextTick returns a command that sends a tick at the next full second.
 func (s *shell) nextTick() tea.Cmd {
-	return tea.Every(time.Second, func(now time.Time) tea.Msg { return tick{now} })
+	return tea.Every(time.Second, func(now time.Time) tea.Msg { return clockTick{now} })
 }
 
 // View draws the model.
@@ -199,16 +199,16 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.PasteMsg:
 		message = pastedText{msg.Content}
 	case tea.ResumeMsg:
-		message = tick{time.Now()}
-	case tick:
+		message = clockTick{time.Now()}
+	case clockTick:
 		commands = append(commands, s.nextTick(), s.detectResize)
-	case newOutput:
-		if s.reader != nil && msg.source == s.reader.source && !msg.ended {
-			commands = append(commands, s.reader.nextMessage)
+	case outputUpdate:
+		if s.activeOutputReader != nil && msg.source == s.activeOutputReader.source && !msg.isComplete {
+			commands = append(commands, s.activeOutputReader.nextMessage)
 		}
 	}
 	for _, e := range s.model.update(message) {
-		commands = append(commands, s.commandFor(e))
+		commands = append(commands, s.effectCommand(e))
 	}
 	return s, tea.Batch(commands...)
 }
@@ -216,30 +216,30 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // detectResize returns the size of the terminal if that differs from the last size that Bubble Tea has
 // reported, and otherwise nil.
 func (s *shell) detectResize() tea.Msg {
-	if s.opt.Stdout == nil {
+	if s.options.Stdout == nil {
 		return nil
 	}
-	w, h, err := term.GetSize(int(s.opt.Stdout.Fd()))
-	if size := limitSize(w, h); err == nil && w > 0 && h > 0 && size != s.terminalSize {
+	w, h, err := term.GetSize(int(s.options.Stdout.Fd()))
+	if size := limitTerminalSize(w, h); err == nil && w > 0 && h > 0 && size != s.terminalSize {
 		return size
 	}
 	return nil
 }
 
-// commandFor returns the Bubble Tea command that executes an effect.
-func (s *shell) commandFor(e effect) tea.Cmd {
+// effectCommand returns the Bubble Tea command that executes an effect.
+func (s *shell) effectCommand(e effect) tea.Cmd {
 	switch e := e.(type) {
-	case fetchEffect:
-		return func() tea.Msg { return s.fetch(e) }
-	case followEffect:
-		return s.follow(e)
-	case actEffect:
-		return func() tea.Msg { return s.act(e) }
-	case explainEffect:
-		return func() tea.Msg { return s.explain(e) }
-	case editEffect:
-		editor := foregroundFunc(func() error { return s.edit(e.id) })
-		return tea.Exec(editor, func(err error) tea.Msg { return editResult{e.id, err} })
+	case fetchSnapshotEffect:
+		return func() tea.Msg { return s.fetchSnapshot(e) }
+	case followOutputEffect:
+		return s.followOutput(e)
+	case actionEffect:
+		return func() tea.Msg { return s.executeAction(e) }
+	case explainJobEffect:
+		return func() tea.Msg { return s.explainJob(e) }
+	case editJobEffect:
+		editor := foregroundFunc(func() error { return s.editJob(e.id) })
+		return tea.Exec(editor, func(err error) tea.Msg { return editJobResult{e.id, err} })
 	case suspendEffect:
 		return tea.Suspend
 	case redrawEffect:
@@ -261,107 +261,108 @@ func (foregroundFunc) SetStdin(io.Reader)  {}
 func (foregroundFunc) SetStdout(io.Writer) {}
 func (foregroundFunc) SetStderr(io.Writer) {}
 
-// request sends one request over a new client.
-func request[R any](s *shell, timeout time.Duration, send func(context.Context, Client) (R, error)) (R, error) {
+// sendRequest sends one request over a new client.
+func sendRequest[R any](s *shell, timeout time.Duration, call func(context.Context, Client) (R, error)) (R, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
-	c := s.opt.Connect()
+	c := s.options.Connect()
 	defer c.Close()
-	r, err := send(ctx, c)
-	return r, s.withNextStep(err)
+	r, err := call(ctx, c)
+	return r, s.addNextStep(err)
 }
 
-// withNextStep adds the user's next step to an error.
-func (s *shell) withNextStep(err error) error {
+// addNextStep adds the user's next step to an error.
+func (s *shell) addNextStep(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
 	}
 	if err != nil {
-		err = s.opt.Explain(err)
+		err = s.options.AddNextStep(err)
 	}
 	return err
 }
 
-func (s *shell) act(a actEffect) actResult {
-	r, err := request(s, actTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
-		return a.verb.run(ctx, c, &a)
+func (s *shell) executeAction(a actionEffect) actionResult {
+	r, err := sendRequest(s, actionTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
+		return a.verb.execute(ctx, c, &a)
 	})
-	return actResult{a, r, err}
+	return actionResult{a, r, err}
 }
 
-func (s *shell) explain(e explainEffect) explainResult {
-	why, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (control.Why, error) {
-		return c.Why(ctx, control.WhyParams{ID: control.JobID(e.id)})
+func (s *shell) explainJob(e explainJobEffect) explainJobResult {
+	why, err := sendRequest(s, fetchTimeout, func(ctx context.Context, c Client) (control.WaitingExplanation, error) {
+		return c.ExplainWaiting(ctx, control.ExplainWaitingParams{ID: control.JobID(e.id)})
 	})
-	return explainResult{e.id, why, err}
+	return explainJobResult{e.id, why, err}
 }
 
-// fetch reads the state of the queue from the service.
-func (s *shell) fetch(f fetchEffect) fetchResult {
-	got, err := request(s, fetchTimeout, func(ctx context.Context, c Client) (snapshot, error) {
-		return snapshotOf(ctx, c, f)
+// fetchSnapshot reads the state of the queue from the service.
+func (s *shell) fetchSnapshot(f fetchSnapshotEffect) fetchSnapshotResult {
+	got, err := sendRequest(s, fetchTimeout, func(ctx context.Context, c Client) (snapshot, error) {
+		return readSnapshot(ctx, c, f)
 	})
-	return fetchResult{got, err}
+	return fetchSnapshotResult{got, err}
 }
 
-// snapshotOf reads the parts of a snapshot that f requests.
-func snapshotOf(ctx context.Context, api control.API, f fetchEffect) (s snapshot, err error) {
+// readSnapshot reads the parts of a snapshot that f requests.
+func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (s snapshot, err error) {
 	s.list = f.list
-	if f.withUser {
+	if f.includesUser {
 		who, err := api.Whoami(ctx, control.NoParams{})
 		if err != nil {
 			return s, err
 		}
 		s.whoami = &who
 	}
-	if s.screen, err = api.Screen(ctx, control.ScreenParams{Rows: f.rows}); err != nil {
+	if s.screen, err = api.ReadScreen(ctx, control.ScreenParams{JobsPerSection: f.maxRows}); err != nil {
 		return s, err
 	}
-	switch states := listings()[f.list].states; {
+	switch states := listDefinitions()[f.list].jobStates; {
 	case f.list == queueList:
 		page, err := api.QueueList(ctx, control.QueueListParams{})
-		s.queues, s.hasMore = page.Queues, page.Next != ""
+		s.queues, s.hasMoreRows = page.Queues, page.Next != ""
 		return s, err
 	case f.list == scheduleList:
-		page, err := api.ScheduleList(ctx, control.ScheduleList{})
-		s.schedules, s.hasMore = page.Schedules, page.Next != nil
+		page, err := api.ScheduleList(ctx, control.ScheduleListParams{})
+		s.schedules, s.hasMoreRows = page.Schedules, page.Next != nil
 		return s, err
-	case f.search != "":
-		p := control.List{Limit: maxFetchedRows, IDGlob: f.search, State: queue.StateNames(states)}
-		if !strings.ContainsAny(f.search, "*?[") {
-			p.IDGlob = "*" + f.search + "*"
+	case f.searchText != "":
+		p := control.ListParams{PageSize: maxFetchedRows, IDGlob: f.searchText, States: queue.StateNames(states)}
+		if !strings.ContainsAny(f.searchText, "*?[") {
+			p.IDGlob = "*" + f.searchText + "*"
 		}
-		page, err := api.List(ctx, p)
+		page, err := api.ListJobs(ctx, p)
 		if errors.Is(err, queue.ErrInvalid) { // such a text cannot be part of an id, but may be part of a command
 			err = nil
 		}
-		s.matches = page.Jobs
+		s.searchMatches = page.Jobs
 		return s, err
 	}
 	return s, nil
 }
 
-// follow starts reading an output and stops reading the previous one.
-func (s *shell) follow(f followEffect) tea.Cmd {
+// followOutput starts reading an output and stops reading the previous one.
+func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
 	s.stopFollowing()
-	s.stopFollowing, s.reader = func() {}, nil
-	if f.id == "" {
+	s.stopFollowing, s.activeOutputReader = func() {}, nil
+	if f.jobID == "" {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	r := &outputReader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
-	s.stopFollowing, s.reader = cancel, r
+	s.stopFollowing, s.activeOutputReader = cancel, r
 	return tea.Batch(r.nextMessage, func() tea.Msg {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(followDelay):
+		case <-time.After(outputFollowDelay):
 		}
-		c := s.opt.Connect()
+		c := s.options.Connect()
 		defer c.Close()
-		lines := f.lineCount
-		_, err := c.Logs(ctx, control.Logs{ID: control.JobID(f.id), Follow: f.running, LastLines: &lines}, r.add)
-		r.finish(s.withNextStep(err))
+		lines := f.keptLineCount
+		_, err := c.StreamOutput(ctx, control.LogsParams{ID: control.JobID(f.jobID), Follow: f.isRunning, LastLines: &lines},
+			r.addPiece)
+		r.markComplete(s.addNextStep(err))
 		return nil
 	})
 }
@@ -376,41 +377,42 @@ type outputReader struct {
 	ctx          context.Context
 	updateSignal chan struct{} // receives a value when output arrives or ends
 
-	mu        sync.Mutex
-	pieces    []piece // guarded by mu
-	textBytes int     // number of bytes of text in pieces; guarded by mu
-	ended     bool    // guarded by mu
-	err       error   // guarded by mu
+	mu               sync.Mutex
+	pendingPieces    []outputPiece // guarded by mu
+	pendingTextBytes int           // number of bytes of text in pieces; guarded by mu
+	isComplete       bool          // guarded by mu
+	err              error         // guarded by mu
 }
 
-// add adds a piece of output that the service has sent.
-func (r *outputReader) add(p control.OutputPiece) error {
+// addPiece adds a piece of output that the service has sent.
+func (r *outputReader) addPiece(p control.OutputPiece) error {
 	r.mu.Lock()
-	text, gap := p.String(), p.GapText()
+	text, gap := p.String(), p.MissingOutputText()
 	if gap != "" {
 		text = gap + "\n"
 	}
-	r.pieces = append(r.pieces, piece{stream: p.Stream, time: p.Time, text: text, isTerminal: p.TTY, isGap: gap != ""})
-	r.textBytes += len(text)
+	r.pendingPieces = append(r.pendingPieces, outputPiece{stream: p.Stream, time: p.PrintedAt, text: text,
+		isFromTerminal: p.FromTerminal, isGapNote: gap != ""})
+	r.pendingTextBytes += len(text)
 	first := 0
-	for ; r.textBytes > maxUnreadBytes; first++ {
-		r.textBytes -= len(r.pieces[first].text)
+	for ; r.pendingTextBytes > maxUnreadBytes; first++ {
+		r.pendingTextBytes -= len(r.pendingPieces[first].text)
 	}
-	r.pieces = slices.Delete(r.pieces, 0, first)
+	r.pendingPieces = slices.Delete(r.pendingPieces, 0, first)
 	r.mu.Unlock()
-	r.wakeUp()
+	r.signalUpdate()
 	return nil
 }
 
-// finish records that no more output will arrive. err is the reason, or nil if the output is complete.
-func (r *outputReader) finish(err error) {
+// markComplete records that no more output will arrive. err is the reason, or nil if the output is complete.
+func (r *outputReader) markComplete(err error) {
 	r.mu.Lock()
-	r.ended, r.err = true, err
+	r.isComplete, r.err = true, err
 	r.mu.Unlock()
-	r.wakeUp()
+	r.signalUpdate()
 }
 
-func (r *outputReader) wakeUp() { queue.TrySend(r.updateSignal, struct{}{}) }
+func (r *outputReader) signalUpdate() { queue.TrySend(r.updateSignal, struct{}{}) }
 
 // nextMessage waits for output and returns it as a message.
 func (r *outputReader) nextMessage() tea.Msg {
@@ -420,13 +422,13 @@ func (r *outputReader) nextMessage() tea.Msg {
 		return nil
 	}
 	select { // wait a moment, because more output may follow
-	case <-time.After(printInterval):
+	case <-time.After(outputDisplayInterval):
 	case <-r.ctx.Done():
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := newOutput{source: r.source, pieces: r.pieces, ended: r.ended, err: r.err}
-	r.pieces, r.textBytes = nil, 0
+	p := outputUpdate{source: r.source, pieces: r.pendingPieces, isComplete: r.isComplete, err: r.err}
+	r.pendingPieces, r.pendingTextBytes = nil, 0
 	return p
 }

@@ -26,7 +26,7 @@ type fakeQueue struct {
 	onLogs  func(context.Context, string) error // called when the output of a job is read
 	rights  control.Right
 
-	fetches     atomic.Int64
+	fetchCount  atomic.Int64
 	openClients sync.WaitGroup
 }
 
@@ -47,28 +47,28 @@ func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, e
 	return control.Whoami{User: "mira", Right: f.rights}, nil
 }
 
-func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
-	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
+func (f *fakeQueue) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
+	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetchCount.Add(1)))
 }
 
-func (f *fakeQueue) Logs(
-	ctx context.Context, p control.Logs, _ func(control.OutputPiece) error,
-) (control.LogsEnd, error) {
-	return control.LogsEnd{}, f.onLogs(ctx, string(p.ID))
+func (f *fakeQueue) StreamOutput(
+	ctx context.Context, p control.LogsParams, _ func(control.OutputPiece) error,
+) (control.OutputStreamEnd, error) {
+	return control.OutputStreamEnd{}, f.onLogs(ctx, string(p.ID))
 }
 
-// runScreen runs the screen with a fake queue until the screen ends. It returns the text that was
+// runScreenWithKeys runs the screen with a fake queue until the screen ends. It returns the text that was
 // written to the terminal.
-func runScreen(f *fakeQueue, keys io.Reader) (string, error) {
+func runScreenWithKeys(f *fakeQueue, keys io.Reader) (string, error) {
 	var out bytes.Buffer
-	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
-	err := run(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
+	o := Options{Connect: f.connect, AddNextStep: func(err error) error { return err }}
+	err := runProgram(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
 		tea.WithEnvironment([]string{"TERM=xterm"}))
 	return out.String(), err
 }
 
 // After a panic, the terminal shows the main screen and its cursor again.
-func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
+func TestPanicRestoresTerminal(t *testing.T) {
 	f := &fakeQueue{rights: control.RightRead, onFetch: func(n int) error {
 		if n > 2 { // the screen has been shown for a second
 			panic("a mistake")
@@ -77,7 +77,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	}}
 	in, typing := io.Pipe()
 	defer typing.Close()
-	out, err := runScreen(f, in)
+	out, err := runScreenWithKeys(f, in)
 	if !errors.Is(err, tea.ErrProgramPanic) {
 		t.Errorf("Run returned %v, want the panic", err)
 	}
@@ -88,17 +88,17 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 }
 
 // If the first fetch fails, Run returns the error before it writes to the terminal.
-func TestRunReturnsTheFirstError(t *testing.T) {
+func TestRunReturnsErrorOfFirstFetch(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
 	f := &fakeQueue{onFetch: func(int) error { return refusal }}
-	if out, err := runScreen(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
+	if out, err := runScreenWithKeys(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
 		t.Errorf("Run wrote %q and returned %v, want no output and the rejection", out, err)
 	}
 }
 
 // When another job is selected, the screen stops reading the output of the previous one. At the end, all
 // connections are closed.
-func TestOneOutputIsRead(t *testing.T) {
+func TestSelectionChangeStopsReadingPreviousOutput(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
 	f := &fakeQueue{rights: control.RightAdmin, onFetch: func(int) error { return nil },
@@ -111,7 +111,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	in, typing := io.Pipe()
 	done := make(chan error)
 	go func() { // this goroutine ends after the test has sent the key q
-		_, err := runScreen(f, in)
+		_, err := runScreenWithKeys(f, in)
 		done <- err
 	}()
 	var got []event
@@ -141,19 +141,19 @@ func TestOneOutputIsRead(t *testing.T) {
 }
 
 // If output arrives faster than it is displayed, only the newest maxUnreadBytes are kept.
-func TestFloodIsBounded(t *testing.T) {
+func TestUnreadOutputIsBounded(t *testing.T) {
 	r := &outputReader{ctx: t.Context(), updateSignal: make(chan struct{}, 1)}
 	for range 100 {
-		r.add(control.OutputPiece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
+		r.addPiece(control.OutputPiece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
 	}
-	r.add(control.OutputPiece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
-	r.finish(nil)
-	p := r.nextMessage().(newOutput)
+	r.addPiece(control.OutputPiece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
+	r.markComplete(nil)
+	p := r.nextMessage().(outputUpdate)
 	size := 0
 	for _, one := range p.pieces {
 		size += len(one.text)
 	}
-	if size > maxUnreadBytes || p.pieces[len(p.pieces)-1].text != "the end" || !p.ended {
+	if size > maxUnreadBytes || p.pieces[len(p.pieces)-1].text != "the end" || !p.isComplete {
 		t.Errorf("the reader keeps %d bytes, the last are %q", size, p.pieces[len(p.pieces)-1].text)
 	}
 }

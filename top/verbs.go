@@ -13,133 +13,136 @@ import (
 
 // verb is an action that the user starts with a key. It acts on rows or on the service.
 type verb struct {
-	key, name   string
-	objectKind  string          // kind of the objects to which the action applies
-	resultWord  string          // word for the result in messages, such as "cancelled"
-	method      string          // API method whose right the user needs
-	needsNumber bool            // ask for a number first; if false, an action on rows asks for a confirmation
-	appliesTo   func(*row) bool // selects the rows for the action; nil if it acts on the service
-	run         verbFunc
+	key, name        string
+	objectKind       string              // kind of the objects to which the action applies
+	resultParticiple string              // word for the result in messages, such as "cancelled"
+	apiMethod        string              // API method whose right the user needs
+	asksForNumber    bool                // ask for a number first; if false, an action on rows asks for a confirmation
+	appliesTo        func(*listRow) bool // selects the rows for the action; nil if it acts on the service
+	execute          verbFunc
 }
 
 // verbFunc is a function that executes a verb on the objects whose ids are in a.
-type verbFunc func(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error)
+type verbFunc func(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error)
 
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the
 // row is used.
 func verbs() []verb {
-	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.ActsIn()...)
-	queueWith := func(paused bool) func(*row) bool {
-		return func(r *row) bool { return r.queue != nil && r.queue.Paused == paused }
+	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.AffectedStates()...)
+	queueWith := func(paused bool) func(*listRow) bool {
+		return func(r *listRow) bool { return r.queue != nil && r.queue.Paused == paused }
 	}
-	scheduleWith := func(paused bool) func(*row) bool {
-		return func(r *row) bool { return r.schedule != nil && r.schedule.Paused == paused }
+	scheduleWith := func(paused bool) func(*listRow) bool {
+		return func(r *listRow) bool { return r.schedule != nil && r.schedule.Paused == paused }
 	}
-	anySchedule := func(r *row) bool { return r.schedule != nil }
+	anySchedule := func(r *listRow) bool { return r.schedule != nil }
 	return []verb{
-		{"r", "retry", "job", "pending again", "retry", false, inStates(queue.VerbRetry.ActsIn()...), retryJobs},
-		{"c", "cancel", "job", "cancelled", "cancel", false, inStates(cancellable...), jobsAction(control.API.Cancel)},
-		{"p", "pause", "job", "paused", "pause", false, runningRows(false), jobsAction(control.API.Pause)},
-		{"p", "resume", "job", "resumed", "resume", false, runningRows(true), jobsAction(control.API.Resume)},
-		{"h", "hold", "job", "held", "hold", false, inStates(queue.VerbHold.ActsIn()...), jobsAction(control.API.Hold)},
-		{"h", "release", "job", "released", "release", false, inStates(queue.VerbRelease.ActsIn()...),
-			jobsAction(control.API.Release)},
-		{"P", "priority", "job", "changed", "edit", true, inStates(queue.VerbEdit.ActsIn()...), setPriority},
-		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), eachNameAction(control.API.QueuePause,
-			func(name string) control.QueuePause { return control.QueuePause{Name: name} })},
-		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), eachNameAction(control.API.QueueResume,
+		{"r", "retry", "job", "pending again", "retry", false, jobsInStates(queue.VerbRetry.AffectedStates()...), retryJobs},
+		{"c", "cancel", "job", "cancelled", "cancel", false, jobsInStates(cancellable...),
+			bulkJobAction(control.API.CancelJobs)},
+		{"p", "pause", "job", "paused", "pause", false, runningJobs(false), bulkJobAction(control.API.PauseJobs)},
+		{"p", "resume", "job", "resumed", "resume", false, runningJobs(true), bulkJobAction(control.API.ResumeJobs)},
+		{"h", "hold", "job", "held", "hold", false, jobsInStates(queue.VerbHold.AffectedStates()...),
+			bulkJobAction(control.API.HoldJobs)},
+		{"h", "release", "job", "released", "release", false, jobsInStates(queue.VerbRelease.AffectedStates()...),
+			bulkJobAction(control.API.ReleaseJobs)},
+		{"P", "priority", "job", "changed", "edit", true, jobsInStates(queue.VerbEdit.AffectedStates()...), setPriority},
+		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), actionPerName(control.API.QueuePause,
+			func(name string) control.QueuePauseParams { return control.QueuePauseParams{Name: name} })},
+		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), actionPerName(control.API.QueueResume,
 			func(name string) control.QueueResumeParams { return control.QueueResumeParams{Name: name} })},
 		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
-			eachNameAction(control.API.SchedulePause, scheduleName)},
+			actionPerName(control.API.SchedulePause, scheduleNameParams)},
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
-			eachNameAction(control.API.ScheduleResume, scheduleName)},
+			actionPerName(control.API.ScheduleResume, scheduleNameParams)},
 		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
-			eachNameAction(control.API.ScheduleRun, scheduleName)},
-		{key: "+", name: "add a worker", method: "worker.start", run: addWorker},
-		{key: "-", name: "remove a worker", method: "worker.scale", run: removeWorker},
+			actionPerName(control.API.ScheduleRun, scheduleNameParams)},
+		{key: "+", name: "add a worker", apiMethod: "worker.start", execute: addWorker},
+		{key: "-", name: "remove a worker", apiMethod: "worker.scale", execute: removeWorker},
 	}
 }
 
-// inStates returns a filter for jobs in one of the states.
-func inStates(states ...queue.State) func(*row) bool {
-	return func(r *row) bool {
+// jobsInStates returns a filter for jobs in one of the states.
+func jobsInStates(states ...queue.State) func(*listRow) bool {
+	return func(r *listRow) bool {
 		return r.job != nil && slices.ContainsFunc(states, func(s queue.State) bool { return s.String() == r.job.State })
 	}
 }
 
-// runningRows returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
+// runningJobs returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
 // only those that are not paused.
-func runningRows(paused bool) func(*row) bool {
-	return func(r *row) bool {
+func runningJobs(paused bool) func(*listRow) bool {
+	return func(r *listRow) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
 	}
 }
 
-func retryJobs(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
-	return c.Retry(ctx, control.Retry{Selection: a.selection()})
+func retryJobs(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
+	return c.RetryJobs(ctx, control.RetryParams{Selection: a.jobSelection()})
 }
 
 // setPriority sets the priority of jobs to the number that the user has entered.
-func setPriority(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
-	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: fmt.Appendf(nil, `{"priority":%d}`, a.number)})
+func setPriority(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
+	return c.EditJobs(ctx, control.EditParams{Selection: a.jobSelection(),
+		FieldsToSet: fmt.Appendf(nil, `{"priority":%d}`, a.newPriority)})
 }
 
-// jobsAction returns an action that calls a method once for all jobs.
-func jobsAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) verbFunc {
-	return func(ctx context.Context, c Client, a *actEffect) (control.BulkResult, error) {
-		return method(c, ctx, a.selection())
+// bulkJobAction returns an action that calls a method once for all jobs.
+func bulkJobAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) verbFunc {
+	return func(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
+		return method(c, ctx, a.jobSelection())
 	}
 }
 
-// eachNameAction returns an action that calls a method for one name after another. The first error ends the
+// actionPerName returns an action that calls a method for one name after another. The first error ends the
 // action. The function params returns the method's parameters for a name.
-func eachNameAction[P, R any](
+func actionPerName[P, R any](
 	method func(control.API, context.Context, P) (R, error), params func(name string) P,
 ) verbFunc {
-	return func(ctx context.Context, c Client, a *actEffect) (r control.BulkResult, err error) {
-		for _, name := range a.ids {
+	return func(ctx context.Context, c Client, a *actionEffect) (r control.BulkResult, err error) {
+		for _, name := range a.objectIDs {
 			if _, err := method(c, ctx, params(name)); err != nil {
 				return r, err
 			}
-			r.DoneIDs = append(r.DoneIDs, name)
+			r.ChangedJobIDs = append(r.ChangedJobIDs, name)
 		}
 		return r, nil
 	}
 }
 
-// scheduleName returns parameters that name a schedule.
-func scheduleName(name string) control.ScheduleNameParams {
+// scheduleNameParams returns parameters that name a schedule.
+func scheduleNameParams(name string) control.ScheduleNameParams {
 	return control.ScheduleNameParams{Name: name}
 }
 
-func addWorker(ctx context.Context, c Client, _ *actEffect) (control.BulkResult, error) {
-	_, err := c.WorkerStart(ctx, control.WorkerStart{})
+func addWorker(ctx context.Context, c Client, _ *actionEffect) (control.BulkResult, error) {
+	_, err := c.WorkerStart(ctx, control.WorkerStartParams{})
 	return control.BulkResult{}, err
 }
 
-func removeWorker(ctx context.Context, c Client, _ *actEffect) (control.BulkResult, error) {
+func removeWorker(ctx context.Context, c Client, _ *actionEffect) (control.BulkResult, error) {
 	// The displayed number of workers may be outdated, so query the service.
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
-		_, err = c.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
+		_, err = c.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: max(st.Workers.Total-1, 0)})
 	}
 	return control.BulkResult{}, err
 }
 
-func (a *actEffect) selection() control.Selection { return control.Selection{IDs: a.ids} }
+func (a *actionEffect) jobSelection() control.Selection { return control.Selection{IDs: a.objectIDs} }
 
-// describe returns the number of the action's objects and the first few of their names.
-func (a *actEffect) describe() string {
-	switch n := len(a.ids); n {
+// describeObjects returns the number of the action's objects and the first few of their names.
+func (a *actionEffect) describeObjects() string {
+	switch n := len(a.objectIDs); n {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.objectKind + " " + termtext.SafeText(a.ids[0])
+		return a.verb.objectKind + " " + termtext.SafeText(a.objectIDs[0])
 	default:
 		text := fmt.Sprintf("%d %ss, %s", n, a.verb.objectKind,
-			termtext.SafeText(strings.Join(a.ids[:min(n, maxDescribedNames)], ", ")))
+			termtext.SafeText(strings.Join(a.objectIDs[:min(n, maxDescribedNames)], ", ")))
 		if n > maxDescribedNames {
-			text += termtext.LocaleText(" …")
+			text += termtext.TextForLocale(" …")
 		}
 		return text
 	}
@@ -148,104 +151,104 @@ func (a *actEffect) describe() string {
 // maxDescribedNames is the maximum number of names in the text of describe.
 const maxDescribedNames = 3
 
-// text describes the result of an action. If objects were rejected, the text gives the reason for the first of
+// resultText describes the result of an action. If objects were rejected, the text gives the reason for the first of
 // them.
-func (a *actResult) text() string {
-	done := actEffect{verb: a.verb, ids: a.result.DoneIDs}
+func (a *actionResult) resultText() string {
+	done := actionEffect{verb: a.verb, objectIDs: a.result.ChangedJobIDs}
 	switch {
 	case a.err != nil:
 		return errorText(a.err)
 	case len(a.result.Refusals) > 0:
 		text := ""
-		if len(done.ids) > 0 {
-			text = done.describe() + ": " + a.verb.resultWord + "; "
+		if len(done.objectIDs) > 0 {
+			text = done.describeObjects() + ": " + a.verb.resultParticiple + "; "
 		}
 		if n := len(a.result.Refusals); n > 1 {
 			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.objectKind)
 		}
 		first := a.result.Refusals[0]
-		name, reason := a.verb.objectKind+" "+termtext.SafeText(first.ID), errorText(first.Err())
+		name, reason := a.verb.objectKind+" "+termtext.SafeText(first.JobID), errorText(first.AsError())
 		if !strings.Contains(reason, name) {
 			reason = name + ": " + reason
 		}
 		return text + reason
-	case len(done.ids) > 0:
-		return done.describe() + ": " + a.verb.resultWord
+	case len(done.objectIDs) > 0:
+		return done.describeObjects() + ": " + a.verb.resultParticiple
 	}
 	return a.verb.name
 }
 
 // verbForKey returns the action of a key for the selected row. It returns nil if the key has no action for this
 // row, or if the user may not use it.
-func (m *model) verbForKey(name string) *verb {
+func (m *model) verbForKey(keyName string) *verb {
 	r := m.selectedRow()
 	for _, v := range verbs() {
-		if v.key == name && (v.appliesTo == nil || r != nil && v.appliesTo(r)) &&
-			m.isAllowed(v.method, v.appliesTo == nil || m.ownsRow(r)) {
+		if v.key == keyName && (v.appliesTo == nil || r != nil && v.appliesTo(r)) &&
+			m.mayCallMethod(v.apiMethod, v.appliesTo == nil || m.ownsRow(r)) {
 			return &v
 		}
 	}
 	return nil
 }
 
-func (m *model) ownsRow(r *row) bool {
+func (m *model) ownsRow(r *listRow) bool {
 	switch {
 	case r.job != nil:
-		return m.owns(r.job)
+		return m.ownsJob(r.job)
 	case r.schedule != nil:
 		return r.schedule.User == m.whoami.User
 	}
 	return true
 }
 
-// askOrStart is called when the user presses the key of an action. An action on the service starts
+// confirmOrStartVerb is called when the user presses the key of an action. An action on the service starts
 // immediately. An action on rows first asks the user for a confirmation or a number. It applies to the marked
 // rows or, without marked rows, to the selected row.
-func (m *model) askOrStart(v *verb) []effect {
-	a := actEffect{verb: v}
+func (m *model) confirmOrStartVerb(v *verb) []effect {
+	a := actionEffect{verb: v}
 	if v.appliesTo == nil {
-		return m.startAct(a)
+		return m.queueAction(a)
 	}
-	for _, r := range m.table().rows {
+	for _, r := range m.currentTable().rows {
 		if m.markedIDs[r.id] {
-			a.ids = append(a.ids, r.id)
+			a.objectIDs = append(a.objectIDs, r.id)
 		}
 	}
-	if len(a.ids) == 0 {
-		a.ids = []string{m.selectedRow().id}
+	if len(a.objectIDs) == 0 {
+		a.objectIDs = []string{m.selectedRow().id}
 	}
-	m.question = &question{kind: askConfirmation, act: a}
-	if v.needsNumber {
+	m.question = &question{kind: askConfirmation, pendingAction: a}
+	if v.asksForNumber {
 		m.question.kind = askNumber
 	}
 	return nil
 }
 
-// maxPendingActs is how many actions may be running or waiting. If a user holds a key down, further actions are
+// maxPendingActions is how many actions may be running or waiting. If a user holds a key down, further actions are
 // refused.
-const maxPendingActs = 8
+const maxPendingActions = 8
 
-// startAct queues an action. Actions are executed one at a time.
-func (m *model) startAct(a actEffect) []effect {
-	if len(m.pendingActs) == maxPendingActs {
+// queueAction queues an action. Actions are executed one at a time.
+func (m *model) queueAction(a actionEffect) []effect {
+	if len(m.pendingActions) == maxPendingActions {
 		m.notice = "too many actions pending; wait until the service has answered"
 		return nil
 	}
 	clear(m.markedIDs)
-	if m.pendingActs = append(m.pendingActs, a); len(m.pendingActs) > 1 {
+	if m.pendingActions = append(m.pendingActions, a); len(m.pendingActions) > 1 {
 		return nil
 	}
 	return []effect{a}
 }
 
-// handleActed handles the result of an action and starts the next one. It also requests a fetch, because the
+// handleActionResult handles the result of an action and starts the next one. It also requests a fetch, because the
 // displayed state is outdated.
-func (m *model) handleActed(msg *actResult) []effect {
-	m.pendingActs, m.notice = m.pendingActs[1:], msg.text()
+func (m *model) handleActionResult(msg *actionResult) []effect {
+	m.pendingActions, m.notice = m.pendingActions[1:], msg.resultText()
 	m.mustFetchAgain = true
 	todo := m.requestFetch()
-	if len(m.pendingActs) > 0 {
-		todo = append(todo, m.pendingActs[0])
+	if len(m.pendingActions) > 0 {
+		todo = append(todo, m.pendingActions[0])
 	}
 	return todo
 }

@@ -13,10 +13,10 @@ import (
 // of workers were set. Other calls panic.
 type fakeControls struct {
 	control.API
-	currentWorkers   int      // number of workers
-	ranSchedules     []string // names of the schedules that were run
-	rejectedSchedule string   // name of the schedule that the fake rejects
-	workerCounts     []int    // numbers of workers that were set
+	currentWorkerCount    int      // number of workers
+	ranSchedules          []string // names of the schedules that were run
+	rejectedSchedule      string   // name of the schedule that the fake rejects
+	requestedWorkerCounts []int    // numbers of workers that were set
 }
 
 var errRejected = errors.New("rejected")
@@ -29,38 +29,38 @@ func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleNamePara
 	return control.EnqueueResult{}, nil
 }
 
-func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	c.workerCounts = append(c.workerCounts, p.Count)
-	return control.WorkerCount{Workers: p.Count}, nil
+func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
+	c.requestedWorkerCounts = append(c.requestedWorkerCounts, p.TargetWorkers)
+	return control.WorkerCount{Workers: p.TargetWorkers}, nil
 }
 
 // An action on several schedules stops at the first one that is rejected. It reports the schedules before
 // this one as done.
-func TestActionOnNamesStopsAtFirstError(t *testing.T) {
+func TestScheduleActionStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
-	run := eachNameAction(control.API.ScheduleRun, scheduleName)
-	r, err := run(t.Context(), Client{API: c}, &actEffect{ids: []string{"a", "b", "c"}})
-	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
+	run := actionPerName(control.API.ScheduleRun, scheduleNameParams)
+	r, err := run(t.Context(), Client{API: c}, &actionEffect{objectIDs: []string{"a", "b", "c"}})
+	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.ChangedJobIDs, want) ||
 		!slices.Equal(c.ranSchedules, want) {
-		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ranSchedules, r.DoneIDs, err, want)
+		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ranSchedules, r.ChangedJobIDs, err, want)
 	}
 }
 
 func (c *fakeControls) Status(context.Context, control.NoParams) (control.Status, error) {
-	return control.Status{Workers: control.WorkerSummary{Total: c.currentWorkers}}, nil
+	return control.Status{Workers: control.WorkerSummary{Total: c.currentWorkerCount}}, nil
 }
 
 // The action that removes a worker subtracts one from the number that the service reports. The result is never
 // negative.
-func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
+func TestRemoveWorkerSubtractsFromCurrentCount(t *testing.T) {
 	c := &fakeControls{}
 	for _, total := range []int{4, 1, 0} {
-		c.currentWorkers = total
-		if _, err := removeWorker(t.Context(), Client{API: c}, &actEffect{}); err != nil {
+		c.currentWorkerCount = total
+		if _, err := removeWorker(t.Context(), Client{API: c}, &actionEffect{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := []int{3, 0, 0}; !slices.Equal(c.workerCounts, want) {
-		t.Errorf("removing a worker from 4, 1 and 0 set %v; want %v", c.workerCounts, want)
+	if want := []int{3, 0, 0}; !slices.Equal(c.requestedWorkerCounts, want) {
+		t.Errorf("removing a worker from 4, 1 and 0 set %v; want %v", c.requestedWorkerCounts, want)
 	}
 }

@@ -13,31 +13,31 @@ import (
 
 // These constants are sizes of windows in columns and lines.
 const (
-	minWidth        = 40 // smaller windows show only a message
-	minHeight       = 10
+	minWindowWidth  = 40 // smaller windows show only a message
+	minWindowHeight = 10
 	lowWindowHeight = 16   // below this height, empty lines, headings and output are omitted
-	maxWidth        = 1000 // larger sizes are reduced, because the memory of the screen grows with its size
-	maxHeight       = 500
-	maxCells        = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
+	maxScreenWidth  = 1000 // larger sizes are reduced, because the memory of the screen grows with its size
+	maxScreenHeight = 500
+	maxScreenCells  = 1 << 17 // maximum of width times height; a screen of that size uses about 40 MiB
 )
 
 // These constants are the SGR parameters of colours and styles.
 const (
-	bold  = "1"
-	faint = "2"
-	amber = "33"
+	sgrBold  = "1"
+	sgrFaint = "2"
+	sgrAmber = "33"
 )
 
-// paint returns a text in a style, which consists of SGR parameters.
-func paint(text, style string) string {
-	if style == "" || text == "" {
+// applyStyle returns a text in a style, which consists of SGR parameters.
+func applyStyle(text, sgrParams string) string {
+	if sgrParams == "" || text == "" {
 		return text
 	}
-	return "\x1b[" + style + "m" + text + "\x1b[0m"
+	return "\x1b[" + sgrParams + "m" + text + "\x1b[0m"
 }
 
 // isTooSmall reports whether the window is too small to show the lists.
-func (m *model) isTooSmall() bool { return m.width < minWidth || m.height < minHeight }
+func (m *model) isTooSmall() bool { return m.width < minWindowWidth || m.height < minWindowHeight }
 
 // paneHeights returns the height of the list and of the output pane below it. The list's height includes its
 // heading and the line about rows that are not shown. The pane's height includes its title.
@@ -56,7 +56,7 @@ const minOutputHeight = 4
 
 // listLayout reports whether the list has a heading, and how many rows fit in it. One line below the rows is
 // kept free for the number of rows that are not shown.
-func (m *model) listLayout() (hasHeading bool, rows int) {
+func (m *model) listLayout() (hasHeading bool, rowCount int) {
 	list, output := m.paneHeights()
 	if hasHeading = output > 0; hasHeading {
 		list--
@@ -72,7 +72,8 @@ func (m *model) view() string {
 	}
 	if m.isTooSmall() {
 		return strings.Join(termtext.WrapLines(max(m.width, 1),
-			fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWidth, minHeight, m.width, m.height)), "\n")
+			fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", minWindowWidth, minWindowHeight, m.width, m.height)),
+			"\n")
 	}
 	var lines []string
 	if m.page != nil {
@@ -87,9 +88,9 @@ func (m *model) view() string {
 	lines = lines[:m.height-len(footer)]
 	if m.outage != nil {
 		for i := range lines {
-			lines[i] = paint(termtext.WithoutColours(lines[i]), faint)
+			lines[i] = applyStyle(termtext.RemoveColours(lines[i]), sgrFaint)
 		}
-		lines[0] = paint(m.outageLine(), amber)
+		lines[0] = applyStyle(m.outageLine(), sgrAmber)
 	}
 	return strings.Join(append(lines, footer...), "\n")
 }
@@ -108,8 +109,8 @@ func (m *model) outageLine() string {
 // alignEnds returns a line as wide as the window, with left at its start and right at its end. It shortens
 // left if both do not fit.
 func (m *model) alignEnds(left, right string) string {
-	left = termtext.Truncate(left, m.width-termtext.Width(right)-1)
-	return left + strings.Repeat(" ", m.width-termtext.Width(left)-termtext.Width(right)) + right
+	left = termtext.Truncate(left, m.width-termtext.DisplayWidth(right)-1)
+	return left + strings.Repeat(" ", m.width-termtext.DisplayWidth(left)-termtext.DisplayWidth(right)) + right
 }
 
 func (m *model) listView() []string {
@@ -135,19 +136,22 @@ const linesAboveLists = 3
 // statusLines returns the lines above the lists: the status line and, if withCounts is true, the numbers of jobs.
 // The clock is at the right end of the first line that has space for it.
 func (m *model) statusLines(withCounts bool) []string {
-	texts := m.screenTexts()
+	texts := m.cellFormatter()
 	level, text, colour := texts.HealthLine()
-	status, clock := paint(level, colour)+text, m.currentTime.Format("15:04:05")
+	status, clock := applyStyle(level, colour)+text, m.currentTime.Format("15:04:05")
 	if !withCounts {
 		return []string{m.alignEnds(status, clock)}
 	}
-	user := termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.host), m.width/4)
-	if right := clock + " " + user; termtext.Width(status)+1+termtext.Width(right) <= m.width {
+	user := termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.hostName), m.width/4)
+	if right := clock + " " + user; termtext.DisplayWidth(status)+1+termtext.DisplayWidth(right) <= m.width {
 		clock = right
 	}
-	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.CountsText())...)
+	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.JobCountsText())...)
 	lines = append(lines, make([]string, linesAboveLists)...)[:linesAboveLists]
-	free := slices.IndexFunc(lines, func(l string) bool { return termtext.Width(l)+1+termtext.Width(clock) <= m.width })
+	free := slices.IndexFunc(lines, func(l string) bool {
+		return termtext.DisplayWidth(l)+1+
+			termtext.DisplayWidth(clock) <= m.width
+	})
 	lines[max(free, 0)] = m.alignEnds(lines[max(free, 0)], clock)
 	return lines
 }
@@ -156,16 +160,16 @@ func (m *model) statusLines(withCounts bool) []string {
 // brackets.
 func (m *model) tabsLine() string {
 	var b strings.Builder
-	for id, l := range listings() {
+	for id, l := range listDefinitions() {
 		text := fmt.Sprintf("%d %s", id+1, l.name)
 		if m.width < narrowWindowWidth {
 			text = l.shortName
 		}
-		if l.states != nil {
-			text += fmt.Sprintf(" %d", m.countOf(listID(id)))
+		if l.jobStates != nil {
+			text += fmt.Sprintf(" %d", m.jobCountOfList(listID(id)))
 		}
-		if listID(id) == m.list {
-			b.WriteString("[" + paint(text, bold) + "]")
+		if listID(id) == m.currentList {
+			b.WriteString("[" + applyStyle(text, sgrBold) + "]")
 			continue
 		}
 		b.WriteString(" " + text + " ")
@@ -176,10 +180,10 @@ func (m *model) tabsLine() string {
 // tableView returns the lines of the current list: a heading if hasHeading is true, at most maxRows rows, and a
 // line about the rows that are not shown.
 func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
-	t := m.table()
-	p := m.selections[m.list]
-	to := min(p.offset+maxRows, len(t.rows))
-	shown := t.rows[p.offset:to]
+	t := m.currentTable()
+	p := m.selections[m.currentList]
+	to := min(p.firstVisibleIndex+maxRows, len(t.rows))
+	shown := t.rows[p.firstVisibleIndex:to]
 	cells := make([][]string, len(shown))
 	for i := range shown {
 		cells[i] = shown[i].cells
@@ -187,46 +191,46 @@ func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 	const marksWidth = 2 // columns before the table, which show the selected row and marked rows
 	list := termtext.TableLines(m.width-marksWidth, t.headings, cells)
 	if len(shown) == 0 {
-		empty := listings()[m.list].emptyText
-		if m.search != "" {
-			empty = "no match for " + termtext.SafeText(m.search)
-			if t.hiddenRows != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.SafeText(m.search) + " in the rows shown; to see all: " +
-					listings()[m.list].listAllCommand
+		empty := listDefinitions()[m.currentList].emptyText
+		if m.searchText != "" {
+			empty = "no match for " + termtext.SafeText(m.searchText)
+			if t.hiddenRowCount != 0 { // some rows were not fetched
+				empty = "no match for " + termtext.SafeText(m.searchText) + " in the rows shown; to see all: " +
+					listDefinitions()[m.currentList].printAllCommand
 			}
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
 	}
 	if hasHeading {
-		lines = append(lines, "  "+paint(list[0], faint))
+		lines = append(lines, "  "+applyStyle(list[0], sgrFaint))
 	}
 	for i, line := range list[1:] {
 		r := &shown[i]
 		mark := []byte("  ")
-		if p.offset+i == p.index {
+		if p.firstVisibleIndex+i == p.rowIndex {
 			mark[0] = '>'
 		}
 		if m.markedIDs[r.id] {
 			mark[1] = '*'
 		}
-		if p.offset+i == p.index {
-			line = paint(string(mark)+line, strings.Trim(bold+";"+r.colour, ";"))
+		if p.firstVisibleIndex+i == p.rowIndex {
+			line = applyStyle(string(mark)+line, strings.Trim(sgrBold+";"+r.colour, ";"))
 		} else {
-			line = string(mark) + paint(line, r.colour)
+			line = string(mark) + applyStyle(line, r.colour)
 		}
 		lines = append(lines, line)
 	}
-	if text := m.moreText(&t, p.offset, to); text != "" {
+	if text := m.hiddenRowsText(&t, p.firstVisibleIndex, to); text != "" {
 		lines = append(lines, termtext.Truncate("  "+text, m.width))
 	}
 	return lines
 }
 
-// moreText says how many rows of a list are not shown. The rows t.rows[firstShown:endShown] are shown.
-func (m *model) moreText(t *table, firstShown, endShown int) string {
+// hiddenRowsText says how many rows of a list are not shown. The rows t.rows[firstShown:endShown] are shown.
+func (m *model) hiddenRowsText(t *listTable, firstShown, endShown int) string {
 	var parts []string
-	if m.search != "" {
-		parts = append(parts, "matching \""+termtext.SafeText(m.search)+"\" (Esc: all)")
+	if m.searchText != "" {
+		parts = append(parts, "matching \""+termtext.SafeText(m.searchText)+"\" (Esc: all)")
 	}
 	if firstShown > 0 {
 		parts = append(parts, fmt.Sprintf("%d more above", firstShown))
@@ -234,15 +238,15 @@ func (m *model) moreText(t *table, firstShown, endShown int) string {
 	if below := len(t.rows) - endShown; below > 0 {
 		parts = append(parts, fmt.Sprintf("%d more below", below))
 	}
-	switch command := listings()[m.list].listAllCommand; {
-	case t.hiddenRows == unknownCount:
+	switch command := listDefinitions()[m.currentList].printAllCommand; {
+	case t.hiddenRowCount == unknownHiddenRowCount:
 		parts = append(parts, "more: "+command)
-	case t.hiddenRows > 0 && m.search != "":
-		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRows, command))
-	case t.hiddenRows > 0:
-		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRows, command))
+	case t.hiddenRowCount > 0 && m.searchText != "":
+		parts = append(parts, fmt.Sprintf("%d not searched; see: %s", t.hiddenRowCount, command))
+	case t.hiddenRowCount > 0:
+		parts = append(parts, fmt.Sprintf("%d more: %s", t.hiddenRowCount, command))
 	}
-	return strings.Join(parts, termtext.LocaleText(" · "))
+	return strings.Join(parts, termtext.TextForLocale(" · "))
 }
 
 // outputView returns the pane about the selected job, with the last lines of the job's output.
@@ -251,18 +255,19 @@ func (m *model) outputView(height int) []string {
 	if r == nil || r.job == nil {
 		return nil
 	}
-	lines := []string{"", termtext.Truncate(m.jobLine(r.job), m.width)}
+	lines := []string{"", termtext.Truncate(m.jobStateLine(r.job), m.width)}
 	room := height - len(lines)
 	switch {
 	case !m.mayReadOutput(r.job):
 		return append(lines, termtext.Truncate("  you may not read the output of this job", m.width))
-	case m.output.readError != "" && m.output.source.id == r.job.ID:
-		return append(lines, termtext.Truncate("  "+m.output.readError, m.width))
+	case m.followedOutput.readError != "" && m.followedOutput.source.jobID == r.job.ID:
+		return append(lines, termtext.Truncate("  "+m.followedOutput.readError, m.width))
 	}
-	if m.output.source.id != r.job.ID { // without a connection, the output is still that of an earlier selection
+	// without a connection, the output is still that of an earlier selection
+	if m.followedOutput.source.jobID != r.job.ID {
 		return lines
 	}
-	list := m.output.allLines()
+	list := m.followedOutput.allLines()
 	for _, l := range list[max(len(list)-room, 0):] {
 		lines = append(lines, termtext.Truncate("  "+m.lineWithTime(l), m.width))
 	}
@@ -270,21 +275,22 @@ func (m *model) outputView(height int) []string {
 }
 
 // lineWithTime returns a line of output. In wide windows, the time of the line precedes it.
-func (m *model) lineWithTime(l line) string {
+func (m *model) lineWithTime(l outputLine) string {
 	if m.width < narrowWindowWidth || l.time == 0 {
 		return l.text
 	}
-	return paint(queue.Millis(l.time).Time().In(m.currentTime.Location()).Format("15:04:05"), faint) + " " + l.text
+	return applyStyle(queue.UnixMillis(l.time).Time().In(m.currentTime.Location()).Format("15:04:05"), sgrFaint) + " " +
+		l.text
 }
 
-// jobLine describes the state and the progress of a job in one line.
-func (m *model) jobLine(j *control.Job) string {
+// jobStateLine describes the state and the progress of a job in one line.
+func (m *model) jobStateLine(j *control.Job) string {
 	text := termtext.SafeText(present.StateWithReason(j))
 	if j.StartedAt != 0 {
 		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
-		text += ", " + m.screenTexts().RunTimeText(j)
+		text += ", " + m.cellFormatter().RunTimeText(j)
 	}
 	if j.PID != nil {
 		text += fmt.Sprintf(", pid %d", *j.PID)
@@ -295,19 +301,20 @@ func (m *model) jobLine(j *control.Job) string {
 	if j.Progress != nil {
 		text += "  " + progressBar(j, longBarWidth) + " " + termtext.SafeText(j.Progress.Text)
 	}
-	id := paint(termtext.SafeText(present.IDWithSign(j)), present.SignOfState(j.State).Colour)
-	return id + " " + text + "  " + paint(termtext.SafeText(present.JobTitle(j)), faint)
+	id := applyStyle(termtext.SafeText(present.JobIDWithStateSign(j)), present.SignOfState(j.State).ColourCode)
+	return id + " " + text + "  " + applyStyle(termtext.SafeText(present.JobTitle(j)), sgrFaint)
 }
 
 // pageView returns the lines of a full-screen page.
 func (m *model) pageView() []string {
 	p := m.page
-	title := paint(termtext.Truncate(p.title, m.width), bold)
+	title := applyStyle(termtext.Truncate(p.title, m.width), sgrBold)
 	if p.job != nil {
-		title = termtext.Truncate(m.jobLine(p.job), m.width)
+		title = termtext.Truncate(m.jobStateLine(p.job), m.width)
 	}
-	lines := p.lines(m)
-	return append([]string{title}, lines[min(p.firstLine, len(lines)):min(p.firstLine+m.pageRows(), len(lines))]...)
+	lines := p.wrappedLines(m)
+	return append([]string{title}, lines[min(p.firstLine, len(lines)):min(p.firstLine+m.visiblePageLines(),
+		len(lines))]...)
 }
 
 // maxFooterLines is the maximum number of lines of a question or message at the bottom.
@@ -319,15 +326,17 @@ func (m *model) footerLines() []string {
 	text, style := "", ""
 	switch {
 	case m.question != nil:
-		text, style = m.question.text(), bold
-	case len(m.pendingActs) > 0:
-		text = strings.TrimSpace(m.pendingActs[0].verb.name+" "+m.pendingActs[0].describe()) + termtext.LocaleText(" …")
+		text, style = m.question.displayText(), sgrBold
+	case len(m.pendingActions) > 0:
+		text = strings.TrimSpace(m.pendingActions[0].verb.name+" "+m.pendingActions[0].describeObjects()) +
+			termtext.TextForLocale(" …")
 	case m.notice != "":
 		text = m.notice
 	case m.page != nil:
-		return []string{m.keysLine([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
+		return []string{m.keyHelpLine([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
 	default:
-		return []string{m.keysLine(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...), keyHelp{"?", "", "keys"},
+		return []string{m.keyHelpLine(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...),
+			keyHelp{"?", "", "keys"},
 			keyHelp{"q", "", "quit"})}
 	}
 	lines := termtext.WrapLines(m.width, text)
@@ -335,14 +344,14 @@ func (m *model) footerLines() []string {
 		lines = append(lines[:maxFooterLines-1], termtext.Truncate(strings.Join(lines[maxFooterLines-1:], " "), m.width))
 	}
 	for i := range lines {
-		lines[i] = paint(lines[i], style)
+		lines[i] = applyStyle(lines[i], style)
 	}
 	return lines
 }
 
-// keysLine returns a line that explains keys. It contains all of lastKeys, at the end, and before them as
+// keyHelpLine returns a line that explains keys. It contains all of requiredLastKeys, at the end, and before them as
 // many keys of the list as fit.
-func (m *model) keysLine(list []keyHelp, lastKeys ...keyHelp) string {
+func (m *model) keyHelpLine(list []keyHelp, requiredLastKeys ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {
 		for _, o := range list {
@@ -350,10 +359,10 @@ func (m *model) keysLine(list []keyHelp, lastKeys ...keyHelp) string {
 		}
 		return texts
 	}
-	end := strings.Join(texts(lastKeys), gap)
+	end := strings.Join(texts(requiredLastKeys), gap)
 	text := ""
 	for _, one := range texts(list) {
-		if termtext.Width(text)+termtext.Width(one)+len(gap)+termtext.Width(end) > m.width {
+		if termtext.DisplayWidth(text)+termtext.DisplayWidth(one)+len(gap)+termtext.DisplayWidth(end) > m.width {
 			break
 		}
 		text += one + gap

@@ -21,7 +21,7 @@ import (
 // sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). It is used
 // instead of the library's sender, which depends on gRPC. See docs/decisions/0087.
 type sender struct {
-	endpoint      string
+	collectorURL  string
 	header        http.Header
 	client        http.Client
 	sendCtx       context.Context // ends when Stop aborts all requests
@@ -36,8 +36,8 @@ func newSender(endpoint string) (*sender, error) {
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/v1/traces" // path defined in the section "OTLP/HTTP Request"
 	}
-	s := &sender{endpoint: u.String(), header: headersFromEnv(), client: http.Client{
-		Timeout: sendTimeout,
+	s := &sender{collectorURL: u.String(), header: headersFromEnv(), client: http.Client{
+		Timeout: requestTimeout,
 		// Follow no redirect, which could send the headers, and secrets in them, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -82,8 +82,8 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.sendCtx, cancel)()
-	for wait := sendInterval; ; wait = min(2*wait, sendTimeout) {
-		again, after, err := s.post(ctx, body)
+	for wait := exportInterval; ; wait = min(2*wait, requestTimeout) {
+		again, after, err := s.postSpans(ctx, body)
 		if !again {
 			return err
 		}
@@ -95,26 +95,27 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// isNetworkDown reports whether an error means that this process cannot reach the collector's network at all.
+// isNetworkUnreachable reports whether an error means that this process cannot reach the collector's network at all.
 // A retry would fail in the same way.
-func isNetworkDown(err error) bool {
+func isNetworkUnreachable(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. It returns whether to send the request again, and the minimum delay before that.
-func (s *sender) post(ctx context.Context, body []byte) (shouldRetry bool, retryDelay time.Duration, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
+// postSpans sends one request. It returns whether to send the request again, and the minimum delay before that.
+func (s *sender) postSpans(ctx context.Context, requestBody []byte) (shouldRetry bool, retryDelay time.Duration,
+	err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.collectorURL, bytes.NewReader(requestBody))
 	if err != nil {
 		return false, 0, err
 	}
 	r.Header = s.header.Clone()
 	got, err := s.client.Do(r)
 	if err != nil {
-		return !isNetworkDown(err), 0, err
+		return !isNetworkUnreachable(err), 0, err
 	}
 	defer got.Body.Close()
 	// Read the body to the end, unless it is long, so that the connection can be reused.
-	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorTextBytes))
+	said, _ := io.ReadAll(io.LimitReader(got.Body, maxLoggedErrorBytes))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil
@@ -125,5 +126,5 @@ func (s *sender) post(ctx context.Context, body []byte) (shouldRetry bool, retry
 			retryDelay = min(time.Duration(seconds)*time.Second, exportTimeout)
 		}
 	}
-	return shouldRetry, retryDelay, fmt.Errorf("the collector %s answered %s: %q", s.endpoint, got.Status, said)
+	return shouldRetry, retryDelay, fmt.Errorf("the collector %s answered %s: %q", s.collectorURL, got.Status, said)
 }

@@ -30,54 +30,55 @@ import (
 
 // These constants limit how many spans wait for the collector, and for how long. See docs/decisions/0087.
 const (
-	maxQueuedSpans = 8192                   // maximum number of spans that wait; further spans are discarded
-	sendInterval   = time.Second            // time between two exports, and first delay before a retry
-	sendTimeout    = 10 * time.Second       // time limit for one request, and maximum delay before a retry
-	exportTimeout  = 30 * time.Second       // time limit for one export with all its retries
-	closeTimeout   = 500 * time.Millisecond // time limit for sending the waiting spans at the end
-	warnInterval   = time.Minute            // minimum time between two log lines about failures
+	maxQueuedSpans     = 8192                   // maximum number of spans that wait; further spans are discarded
+	exportInterval     = time.Second            // time between two exports, and first delay before a retry
+	requestTimeout     = 10 * time.Second       // time limit for one request, and maximum delay before a retry
+	exportTimeout      = 30 * time.Second       // time limit for one export with all its retries
+	closeFlushTimeout  = 500 * time.Millisecond // time limit for sending the waiting spans at the end
+	failureLogInterval = time.Minute            // minimum time between two log lines about failures
 	// maxTracestateBytes is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
 	// Context, section 3.3.1.5, permits.
-	maxTracestateBytes = 512
-	maxErrorTextBytes  = 500 // maximum number of bytes of an error in the log
+	maxTracestateBytes  = 512
+	maxLoggedErrorBytes = 500 // maximum number of bytes of an error in the log
 )
 
 // Exporter sends attempts to a collector. It sends nothing until SetEndpoint is called. Its methods are
 // safe for concurrent use.
 type Exporter struct {
-	log      *slog.Logger
-	version  string
-	nodeName string
+	log            *slog.Logger
+	serviceVersion string
+	nodeName       string
 
-	mu       sync.Mutex // held by SetEndpoint and Close
-	pipeline atomic.Pointer[pipeline]
-	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds since 1970
+	mu                  sync.Mutex // held by SetEndpoint and Close
+	pipeline            atomic.Pointer[pipeline]
+	lastFailureLoggedAt atomic.Int64 // time when the last failure was logged, in nanoseconds since 1970
 }
 
 // pipeline sends the spans of an exporter to one collector.
 type pipeline struct {
-	endpoint string
-	exporter *countingExporter
-	provider *sdk.TracerProvider
-	tracer   trace.Tracer
+	collectorURL string
+	exporter     *countingExporter
+	provider     *sdk.TracerProvider
+	tracer       trace.Tracer
 }
 
 // New returns an exporter for a service of the given version on the given node. It logs failures at most once a
 // minute.
-func New(version, node string, log *slog.Logger) *Exporter {
-	e := &Exporter{log: log, version: version, nodeName: node}
+func New(serviceVersion, nodeName string, log *slog.Logger) *Exporter {
+	e := &Exporter{log: log, serviceVersion: serviceVersion, nodeName: nodeName}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.logFailure))
 	return e
 }
 
-// logFailure logs that spans cannot be sent to the collector. It logs at most one failure per warnInterval.
+// logFailure logs that spans cannot be sent to the collector. It logs at most one failure per failureLogInterval.
 func (e *Exporter) logFailure(err error) {
 	now := time.Now().UnixNano()
-	if last := e.warnedAt.Load(); now-last < int64(warnInterval) || !e.warnedAt.CompareAndSwap(last, now) {
+	if last := e.lastFailureLoggedAt.Load(); now-last < int64(failureLogInterval) ||
+		!e.lastFailureLoggedAt.CompareAndSwap(last, now) {
 		return
 	}
-	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorTextBytes)}
-	if isNetworkDown(err) {
+	attrs := []any{"error", queue.ClipJSON(err.Error(), maxLoggedErrorBytes)}
+	if isNetworkUnreachable(err) {
 		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md "+
 			"shows the lines to add")
 	}
@@ -87,17 +88,17 @@ func (e *Exporter) logFailure(err error) {
 // SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
 // endpoint "" turns the exporter off. Spans that wait for the previous collector are sent within half a
 // second or discarded. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
-func (e *Exporter) SetEndpoint(endpoint string) error {
+func (e *Exporter) SetEndpoint(collectorURL string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	was := e.pipeline.Load()
-	if (was == nil && endpoint == "") || (was != nil && was.endpoint == endpoint) {
+	if (was == nil && collectorURL == "") || (was != nil && was.collectorURL == collectorURL) {
 		return nil
 	}
 	var replacement *pipeline
-	if endpoint != "" {
+	if collectorURL != "" {
 		var err error
-		if replacement, err = e.newPipeline(endpoint); err != nil {
+		if replacement, err = e.newPipeline(collectorURL); err != nil {
 			return err
 		}
 	}
@@ -113,15 +114,15 @@ func (e *Exporter) Close() {
 	e.pipeline.Swap(nil).close()
 }
 
-// close sends the waiting spans for at most closeTimeout. It does nothing if p is nil.
+// close sends the waiting spans for at most closeFlushTimeout. It does nothing if p is nil.
 func (p *pipeline) close() {
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeFlushTimeout)
 	defer cancel()
 	p.provider.Shutdown(ctx) // discards spans that are not accepted in time
-	p.exporter.closed.Store(true)
+	p.exporter.isClosed.Store(true)
 	p.exporter.Shutdown(ctx) // stops retries, which the provider would otherwise continue in the background
 }
 
@@ -129,20 +130,20 @@ func (p *pipeline) close() {
 type countingExporter struct {
 	sdk.SpanExporter
 	waitingSpans atomic.Int64
-	closed       atomic.Bool // further spans must not be sent
+	isClosed     atomic.Bool // further spans must not be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
 func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	defer c.waitingSpans.Add(-int64(len(spans)))
-	if c.closed.Load() {
+	if c.isClosed.Load() {
 		return nil
 	}
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errBufferFull is the error that is logged if spans are discarded because the collector is too slow.
-var errBufferFull = fmt.Errorf(
+// errSpanBufferFull is the error that is logged if spans are discarded because the collector is too slow.
+var errSpanBufferFull = fmt.Errorf(
 	"the collector is too slow, and the buffer of %d spans is full; check the collector's load",
 	maxQueuedSpans)
 
@@ -158,25 +159,25 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 	}
 	exporter := &countingExporter{SpanExporter: by}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueuedSpans), sdk.WithBatchTimeout(sendInterval),
+		sdk.WithBatcher(exporter, sdk.WithMaxQueueSize(2*maxQueuedSpans), sdk.WithBatchTimeout(exportInterval),
 			sdk.WithExportTimeout(exportTimeout)),
-		sdk.WithIDGenerator(fixedIDs{}), sdk.WithSampler(sdk.AlwaysSample()),
+		sdk.WithIDGenerator(contextIDGenerator{}), sdk.WithSampler(sdk.AlwaysSample()),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"),
-			attribute.String("service.version", e.version), attribute.String("host.name", e.nodeName))),
+			attribute.String("service.version", e.serviceVersion), attribute.String("host.name", e.nodeName))),
 	)
-	return &pipeline{endpoint: endpoint, exporter: exporter, provider: provider,
+	return &pipeline{collectorURL: endpoint, exporter: exporter, provider: provider,
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no
+// attemptSpanContexts returns the span of an attempt and its parent span. If the environment of the job names no
 // parent, parent is invalid. Both depend only on the job and the lease. So if the service restarts while the
 // attempt runs, the next service computes the same span.
-func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
+func attemptSpanContexts(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
 		// Limit the length, since a span keeps a copy of its trace state until it is sent.
 		if name, value, _ := strings.Cut(e, "="); len(value) <= maxTracestateBytes &&
-			(name == queue.Traceparent || name == queue.Tracestate) {
+			(name == queue.TraceparentVariable || name == queue.TracestateVariable) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
 		}
 	}
@@ -193,53 +194,53 @@ func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContex
 	return trace.NewSpanContext(c), parent
 }
 
-// Traceparent returns the value of the variable TRACEPARENT for an attempt that is about to start. "" means
+// AttemptTraceparent returns the value of the variable TRACEPARENT for an attempt that is about to start. "" means
 // that the variable must not be changed.
-func (e *Exporter) Traceparent(j *queue.Job) string {
+func (e *Exporter) AttemptTraceparent(j *queue.Job) string {
 	if e.pipeline.Load() == nil {
 		return ""
 	}
-	span, _ := attemptSpan(j, j.Lease())
+	span, _ := attemptSpanContexts(j, j.Lease())
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), carrier)
 	return carrier["traceparent"]
 }
 
-// spanIDsKey is the key of a context value that contains the ids of a new span.
-type spanIDsKey struct{}
+// spanIDsContextKey is the key of a context value that contains the ids of a new span.
+type spanIDsContextKey struct{}
 
-// fixedIDs is an IDGenerator that takes the ids of a new span from the context.
-type fixedIDs struct{}
+// contextIDGenerator is an IDGenerator that takes the ids of a new span from the context.
+type contextIDGenerator struct{}
 
 // NewIDs implements sdk.IDGenerator.
-func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	is := ctx.Value(spanIDsKey{}).(trace.SpanContext)
+func (contextIDGenerator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	is := ctx.Value(spanIDsContextKey{}).(trace.SpanContext)
 	return is.TraceID(), is.SpanID()
 }
 
 // NewSpanID implements sdk.IDGenerator.
-func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
-	return ctx.Value(spanIDsKey{}).(trace.SpanContext).SpanID()
+func (contextIDGenerator) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	return ctx.Value(spanIDsContextKey{}).(trace.SpanContext).SpanID()
 }
 
 // ExportAttempt sends the span of an attempt that has ended and been recorded. It does not block. It sends
 // nothing if the trace in the job's environment is not sampled. The span contains the id, the queue and the
 // owner of the job, but never the command.
-func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
+func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.AttemptDecision) {
 	to := e.pipeline.Load()
 	if to == nil {
 		return
 	}
-	is, parent := attemptSpan(j, lease)
+	is, parent := attemptSpanContexts(j, lease)
 	if !is.IsSampled() {
 		return
 	}
 	if to.exporter.waitingSpans.Add(1) > maxQueuedSpans {
 		to.exporter.waitingSpans.Add(-1)
-		e.logFailure(errBufferFull)
+		e.logFailure(errSpanBufferFull)
 		return
 	}
-	ctx := context.WithValue(context.Background(), spanIDsKey{}, is)
+	ctx := context.WithValue(context.Background(), spanIDsContextKey{}, is)
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
@@ -247,7 +248,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
-		attribute.Int("queuectl.attempt", j.StartedAttempts+1), attribute.String("queuectl.state", d.State.String()),
+		attribute.Int("queuectl.attempt", j.StartedAttempts+1), attribute.String("queuectl.state", d.NextState.String()),
 		attribute.Int("queuectl.uid", j.UID),
 		attribute.String("queuectl.worker", a.Worker), attribute.Int64("queuectl.created_at_ms", int64(j.CreatedAt)),
 	}
@@ -268,16 +269,16 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	began = cmp.Or(began, ended) // if the start time is unknown
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
-	if d.State == queue.Failed || d.State == queue.Dead {
+	if d.NextState == queue.Failed || d.NextState == queue.Dead {
 		span.SetStatus(codes.Error, string(d.Reason)) // not the error message, which may contain the command
-		span.SetAttributes(attribute.String("error.type", errorType(a, d)))
+		span.SetAttributes(attribute.String("error.type", attemptErrorType(a, d)))
 	}
 	span.End(trace.WithTimestamp(ended.Time()))
 }
 
-// errorType returns the value of error.type for a failed attempt: the reason of the failure or, if there is
+// attemptErrorType returns the value of error.type for a failed attempt: the reason of the failure or, if there is
 // no reason, the exit code. OpenTelemetry requires one of a small number of values.
-func errorType(a *queue.Attempt, d *queue.Decision) string {
+func attemptErrorType(a *queue.Attempt, d *queue.AttemptDecision) string {
 	switch {
 	case d.Reason != "":
 		return string(d.Reason)

@@ -14,16 +14,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// attempt returns a job with the given environment, and an ended attempt of the job.
-func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.Decision) {
+// newEndedAttempt returns a job with the given environment, and an ended attempt of the job.
+func newEndedAttempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.AttemptDecision) {
 	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
 	j.Env = env
 	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2},
-		&queue.Decision{State: queue.Completed}
+		&queue.AttemptDecision{NextState: queue.Completed}
 }
 
-// requireWithin calls f and fails the test if f takes longer than limit.
-func requireWithin(t *testing.T, limit time.Duration, description string, f func()) {
+// requireReturnsWithin calls f and fails the test if f takes longer than limit.
+func requireReturnsWithin(t *testing.T, limit time.Duration, description string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -50,20 +50,20 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	if err := e.SetEndpoint("http://" + silent.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	requireWithin(t, 20*time.Second, "what is more than waits", func() {
+	requireReturnsWithin(t, 20*time.Second, "what is more than waits", func() {
 		for i := range 2 * maxQueuedSpans {
-			e.ExportAttempt(attempt(i))
+			e.ExportAttempt(newEndedAttempt(i))
 		}
 	})
 	if !strings.Contains(log.String(), "spans is full") {
 		t.Errorf("the log is %q, want the message about the full buffer", log.String())
 	}
-	requireWithin(t, 10*time.Second, "the end", e.Close)
+	requireReturnsWithin(t, 10*time.Second, "the end", e.Close)
 }
 
 // After SetEndpoint has chosen another collector, or turned the exporter off, the previous collector gets
 // no more requests.
-func TestPreviousCollectorGetsNothing(t *testing.T) {
+func TestReplacedCollectorGetsNoMoreRequests(t *testing.T) {
 	asked := make(chan struct{}, 1<<16)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
@@ -76,7 +76,7 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range maxQueuedSpans {
-		e.ExportAttempt(attempt(i))
+		e.ExportAttempt(newEndedAttempt(i))
 	}
 	<-asked
 	if err := e.SetEndpoint(""); err != nil {
@@ -129,7 +129,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	e.ExportAttempt(attempt(1))
+	e.ExportAttempt(newEndedAttempt(1))
 	if l, err = net.Listen("tcp", at); err != nil { // the collector starts to listen before the first retry
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 			t.Fatal("the exporter did not retry within 20 s")
 		}
 	}
-	e.ExportAttempt(attempt(2))
+	e.ExportAttempt(newEndedAttempt(2))
 	select {
 	case <-asked:
 	case <-time.After(20 * time.Second):
@@ -156,12 +156,12 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 
 // Whatever trace context a user puts into the environment of a job, the exporter needs only limited time and
 // memory for it.
-func TestHostileTraces(t *testing.T) {
+func TestHostileTraceContextIsBounded(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),
 		strings.Repeat("a", 1<<17), "a=\x00\xff"} {
-		j, lease, _, _ := attempt(1, parent, "TRACESTATE="+state)
-		span, from := attemptSpan(j, lease)
+		j, lease, _, _ := newEndedAttempt(1, parent, "TRACESTATE="+state)
+		span, from := attemptSpanContexts(j, lease)
 		if !from.IsValid() || span.TraceID() != from.TraceID() || len(span.TraceState().String()) > maxTracestateBytes {
 			t.Errorf("trace state %.20q: got span %v with parent %v", state, span, from)
 		}
@@ -183,21 +183,21 @@ func TestHostileTraces(t *testing.T) {
 	}
 	before := used()
 	for i := range 1000 {
-		e.ExportAttempt(attempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
+		e.ExportAttempt(newEndedAttempt(i, strings.Clone(parent), "TRACESTATE=a=b"+strings.Repeat(" ", 131_000)))
 	}
 	if after := used(); after.HeapAlloc > before.HeapAlloc+32<<20 {
 		t.Errorf("1,000 waiting spans use %d MB of memory, want at most 32", (after.HeapAlloc-before.HeapAlloc)>>20)
 	}
 }
 
-// Two calls of attemptSpan for the same lease return the same span. For another lease of the job, attemptSpan
-// returns another span in the same trace.
-func TestSpansFollowFromTheLease(t *testing.T) {
-	j, lease, _, _ := attempt(1)
-	one, _ := attemptSpan(j, lease)
-	again, _ := attemptSpan(j, lease)
+// Two calls of attemptSpanContexts for the same lease return the same span. For another lease of the job,
+// attemptSpanContexts returns another span in the same trace.
+func TestSameLeaseGivesSameSpan(t *testing.T) {
+	j, lease, _, _ := newEndedAttempt(1)
+	one, _ := attemptSpanContexts(j, lease)
+	again, _ := attemptSpanContexts(j, lease)
 	lease.Fence++
-	next, _ := attemptSpan(j, lease)
+	next, _ := attemptSpanContexts(j, lease)
 	if one.SpanID() != again.SpanID() || one.TraceID() != next.TraceID() || one.SpanID() == next.SpanID() ||
 		!one.IsValid() || !one.IsSampled() {
 		t.Errorf("spans of one lease: %v and %v; of the next lease: %v", one, again, next)
@@ -205,18 +205,20 @@ func TestSpansFollowFromTheLease(t *testing.T) {
 }
 
 // The error type of a failed attempt is its reason or its exit code.
-func TestErrorTypeOfAFailedAttempt(t *testing.T) {
+func TestErrorTypeIsFailureReasonOrExitCode(t *testing.T) {
 	for _, c := range []struct {
 		attempt  queue.Attempt
-		decision queue.Decision
+		decision queue.AttemptDecision
 		want     string
 	}{
-		{queue.Attempt{ExitCode: 3}, queue.Decision{State: queue.Failed}, "3"},
-		{queue.Attempt{ExitCode: -1}, queue.Decision{State: queue.Dead, Reason: queue.ReasonTimedOut}, "timed_out"},
-		{queue.Attempt{ExitCode: 127}, queue.Decision{State: queue.Dead, Reason: queue.ReasonNotFound}, "not_found"},
-		{queue.Attempt{ExitCode: -1}, queue.Decision{State: queue.Dead}, "_OTHER"},
+		{queue.Attempt{ExitCode: 3}, queue.AttemptDecision{NextState: queue.Failed}, "3"},
+		{queue.Attempt{ExitCode: -1}, queue.AttemptDecision{NextState: queue.Dead, Reason: queue.ReasonTimedOut},
+			"timed_out"},
+		{queue.Attempt{ExitCode: 127}, queue.AttemptDecision{NextState: queue.Dead, Reason: queue.ReasonNotFound},
+			"not_found"},
+		{queue.Attempt{ExitCode: -1}, queue.AttemptDecision{NextState: queue.Dead}, "_OTHER"},
 	} {
-		if got := errorType(&c.attempt, &c.decision); got != c.want {
+		if got := attemptErrorType(&c.attempt, &c.decision); got != c.want {
 			t.Errorf("exit code %d, reason %q: got %s, want %s", c.attempt.ExitCode, c.decision.Reason, got, c.want)
 		}
 	}

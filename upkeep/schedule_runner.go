@@ -13,25 +13,25 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// An occurrence (a planned start of a schedule) counts as missed once it is late by maxLateness. A missed
+// An occurrence (a planned start of a schedule) counts as missed once it is late by maxOccurrenceLateness. A missed
 // occurrence creates a job only if the schedule's CatchUp setting says so.
-const maxLateness = time.Minute
+const maxOccurrenceLateness = time.Minute
 
 // maxSchedulesPerStep is the maximum number of schedules that are read from the store at a time. It is small,
 // because each schedule contains its job, which may be large.
 const maxSchedulesPerStep = 16
 
-// Schedules is the part of the store that upkeep needs for recurring jobs.
-type Schedules interface {
+// ScheduleStore is the part of the store that upkeep needs for recurring jobs.
+type ScheduleStore interface {
 	store.Clock
-	PauseSchedule(ctx context.Context, p store.SchedulePause) error
+	PauseSchedule(ctx context.Context, p store.SchedulePauseRequest) error
 	DueSchedules(ctx context.Context, bootID string, limit int) (dueSchedules []store.Schedule,
 		untilNext time.Duration, err error)
 	RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (store.OccurrenceResult, error)
 }
 
-// RecurringJobs contains what upkeep needs for recurring jobs in addition to the store.
-type RecurringJobs struct {
+// RecurringJobConfig contains what upkeep needs for recurring jobs in addition to the store.
+type RecurringJobConfig struct {
 	BootID string // boot id of the machine; "" if unknown
 	// UserLimits returns the name of a user and three limits: for the number of all waiting jobs, for the
 	// number of this user's waiting jobs, and for the bytes that this user's jobs may use.
@@ -47,18 +47,19 @@ type RecurringJobs struct {
 // PlanOccurrences decides which occurrences of a schedule are due now, and which of them create jobs. The
 // parameter bootID is the id of the machine's current boot, which schedules with @reboot need. An error means that
 // the schedule is invalid.
-func PlanOccurrences(s *store.Schedule, bootID string, now queue.Millis) (store.OccurrenceRequest, error) {
+func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
-		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, LastAt: s.LastAt,
-		NextBootID:  s.BootID,
-		CandidateID: func(at queue.Millis, n int) string { return schedule.CandidateJobID(s.Name, at.Time(), n) },
+		ScheduleName: s.Name, Generation: s.Generation, ExpectedLastOccurrenceAt: s.LastOccurrenceAt,
+		ExpectedLastBootID: s.LastBootID, LastOccurrenceAt: s.LastOccurrenceAt,
+		NewLastBootID:  s.LastBootID,
+		CandidateJobID: func(at queue.UnixMillis, n int) string { return schedule.CandidateJobID(s.Name, at.Time(), n) },
 	}
-	line, err := schedule.Parse(s.Cron)
+	line, err := schedule.Parse(s.CronLine)
 	if err != nil {
 		return f, err
 	}
-	if line.AtBoot() {
-		f.Occurrences, f.NextBootID, f.LastAt = []queue.Millis{now}, bootID, max(s.LastAt, now)
+	if line.IsAtBoot() {
+		f.Occurrences, f.NewLastBootID, f.LastOccurrenceAt = []queue.UnixMillis{now}, bootID, max(s.LastOccurrenceAt, now)
 		return f, nil
 	}
 	location, err := zone.Load(s.TimeZone)
@@ -66,18 +67,19 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.Millis) (store.
 		return f, err
 	}
 	since := s.CreatedAt.Time()
-	due := func(at time.Time) queue.Millis {
-		return queue.MillisOf(at.Add(schedule.JitterDelay(s.Name, at, s.Jitter)))
+	due := func(at time.Time) queue.UnixMillis {
+		return queue.UnixMillisOf(at.Add(schedule.JitterDelay(s.Name, at, s.MaxJitter)))
 	}
-	var occurrenceTimes []queue.Millis
-	inTime := false // the newest occurrence is less than maxLateness late
-	for _, at := range line.NewestOccurrences(s.LastAt.Time(), now.Time(), since, location, store.MaxOccurrences) {
+	var occurrenceTimes []queue.UnixMillis
+	inTime := false // the newest occurrence is less than maxOccurrenceLateness late
+	for _, at := range line.NewestOccurrences(s.LastOccurrenceAt.Time(), now.Time(), since, location,
+		store.MaxOccurrencesPerRequest) {
 		if when := due(at); when <= now {
-			occurrenceTimes, inTime = append(occurrenceTimes, queue.MillisOf(at)), now < when.Add(maxLateness)
+			occurrenceTimes, inTime = append(occurrenceTimes, queue.UnixMillisOf(at)), now < when.Add(maxOccurrenceLateness)
 		}
 	}
 	if n := len(occurrenceTimes); n > 0 {
-		f.LastAt = occurrenceTimes[n-1]
+		f.LastOccurrenceAt = occurrenceTimes[n-1]
 		switch {
 		case s.CatchUp == store.CatchUpAll:
 			f.Occurrences = occurrenceTimes
@@ -87,46 +89,46 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.Millis) (store.
 			f.MissedOccurrences = occurrenceTimes
 		}
 	}
-	if next := line.Next(f.LastAt.Time(), since, location); !next.IsZero() {
-		f.NextAt, f.DueAt = queue.MillisOf(next), due(next)
+	if next := line.NextOccurrence(f.LastOccurrenceAt.Time(), since, location); !next.IsZero() {
+		f.NextOccurrenceAt, f.NextDueAt = queue.UnixMillisOf(next), due(next)
 	}
 	return f, nil
 }
 
 // scheduleRunner creates the jobs of due schedules.
 type scheduleRunner struct {
-	store           Schedules
-	recurringJobs   RecurringJobs
-	log             *slog.Logger
-	replacements    sync.WaitGroup // calls of replaceRunning in progress
-	replacementDone chan struct{}  // receives a value when replaceRunning has finished
+	store                 ScheduleStore
+	jobConfig             RecurringJobConfig
+	log                   *slog.Logger
+	runningReplacements   sync.WaitGroup // calls of replaceRunningJobs in progress
+	replacementDoneSignal chan struct{}  // receives a value when replaceRunningJobs has finished
 
-	replacedSchedules sync.Map // name of each schedule for which replaceRunning runs, with its *replacement
+	replacementsBySchedule sync.Map // name of each schedule for which replaceRunningJobs runs, with its *replacement
 }
 
-// replacement is a call of replaceRunning in progress.
-type replacement struct {
-	generation int64 // generation of the schedule
-	cancel     context.CancelFunc
+// replacementInProgress is a call of replaceRunningJobs in progress.
+type replacementInProgress struct {
+	scheduleGeneration int64 // generation of the schedule
+	cancel             context.CancelFunc
 }
 
-func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
-	return &scheduleRunner{store: s, recurringJobs: r, log: log, replacementDone: make(chan struct{}, 1)}
+func newScheduleRunner(s ScheduleStore, r RecurringJobConfig, log *slog.Logger) *scheduleRunner {
+	return &scheduleRunner{store: s, jobConfig: r, log: log, replacementDoneSignal: make(chan struct{}, 1)}
 }
 
 // runDueSchedules handles at most maxSchedulesPerStep due schedules. It returns the time until it must be called again.
 func (r *scheduleRunner) runDueSchedules(ctx context.Context) (untilNext time.Duration, err error) {
 	limit := maxSchedulesPerStep
-	for range r.replacedSchedules.Range {
+	for range r.replacementsBySchedule.Range {
 		limit++
 	}
-	list, untilNext, err := r.store.DueSchedules(ctx, r.recurringJobs.BootID, limit)
+	list, untilNext, err := r.store.DueSchedules(ctx, r.jobConfig.BootID, limit)
 	if err != nil {
 		return 0, err
 	}
 	for i := range list {
-		known, beingReplaced := r.replacedSchedules.Load(list[i].Name)
-		if beingReplaced && known.(*replacement).generation == list[i].Generation {
+		known, beingReplaced := r.replacementsBySchedule.Load(list[i].Name)
+		if beingReplaced && known.(*replacementInProgress).scheduleGeneration == list[i].Generation {
 			continue
 		}
 		scheduleErr := r.runSchedule(ctx, &list[i])
@@ -141,33 +143,35 @@ func (r *scheduleRunner) runDueSchedules(ctx context.Context) (untilNext time.Du
 
 // runSchedule creates the jobs of one due schedule, as PlanOccurrences has decided.
 func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
-	plan, err := PlanOccurrences(s, r.recurringJobs.BootID, r.store.Now())
-	if s.Damaged && err == nil {
+	plan, err := PlanOccurrences(s, r.jobConfig.BootID, r.store.Now())
+	if s.IsDamaged && err == nil {
 		err = errors.New(s.Note)
 	}
 	if err != nil {
 		r.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
 			"schedule", s.Name, "error", err)
-		err = r.store.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Generation: s.Generation, Pause: true,
-			Note: err.Error()})
-		return ignoreScheduleGone(err)
+		err = r.store.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: s.Name, Generation: s.Generation,
+			Pause:     true,
+			PauseNote: err.Error()})
+		return ignoreRemovedScheduleError(err)
 	}
-	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = r.recurringJobs.UserLimits(s.UID)
-	fired, err := r.runOccurrences(ctx, s.UID, plan)
-	if err != nil || len(fired.LeasedSeqs) == 0 {
-		return ignoreScheduleGone(err)
+	plan.OwnerName, plan.MaxPendingJobs, plan.MaxPendingJobsPerUser,
+		plan.MaxBytesPerUser = r.jobConfig.UserLimits(s.OwnerUID)
+	fired, err := r.runOccurrences(ctx, s.OwnerUID, plan)
+	if err != nil || len(fired.LeasedJobSeqs) == 0 {
+		return ignoreRemovedScheduleError(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	own := &replacement{s.Generation, cancel}
+	own := &replacementInProgress{s.Generation, cancel}
 	// An earlier replacement belongs to a schedule with this name that no longer exists.
-	if earlier, found := r.replacedSchedules.Swap(s.Name, own); found {
-		earlier.(*replacement).cancel()
+	if earlier, found := r.replacementsBySchedule.Swap(s.Name, own); found {
+		earlier.(*replacementInProgress).cancel()
 	}
-	r.replacements.Go(func() {
+	r.runningReplacements.Go(func() {
 		defer cancel()
-		r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs)
-		r.replacedSchedules.CompareAndDelete(s.Name, own)
-		queue.TrySend(r.replacementDone, struct{}{})
+		r.replaceRunningJobs(ctx, s.OwnerUID, plan, fired.LeasedJobSeqs)
+		r.replacementsBySchedule.CompareAndDelete(s.Name, own)
+		queue.TrySend(r.replacementDoneSignal, struct{}{})
 	})
 	return nil
 }
@@ -178,7 +182,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
-	plan.FailOverQuota = r.recurringJobs.MakeRoomInQuota != nil
+	plan.FailIfOverQuota = r.jobConfig.MakeRoomInQuota != nil
 	fired, err := r.store.RunOccurrences(ctx, plan)
 	var quotaErr *store.QuotaError
 	if !errors.As(err, &quotaErr) {
@@ -186,45 +190,47 @@ func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	}
 	total := *quotaErr
 	total.NeededBytes *= int64(len(plan.Occurrences))
-	if !r.recurringJobs.MakeRoomInQuota(ctx, uid, &total) {
-		r.recurringJobs.MakeRoomInQuota(ctx, uid, quotaErr)
+	if !r.jobConfig.MakeRoomInQuota(ctx, uid, &total) {
+		r.jobConfig.MakeRoomInQuota(ctx, uid, quotaErr)
 	}
-	plan.FailOverQuota = false
+	plan.FailIfOverQuota = false
 	return r.store.RunOccurrences(ctx, plan)
 }
 
-// ignoreScheduleGone returns nil if err means that the schedule was removed or replaced. Otherwise it
+// ignoreRemovedScheduleError returns nil if err means that the schedule was removed or replaced. Otherwise it
 // returns err.
-func ignoreScheduleGone(err error) error {
+func ignoreRemovedScheduleError(err error) error {
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrScheduleChanged) {
 		return nil
 	}
 	return err
 }
 
-// replaceRetryDelay is the delay before replaceRunning tries again. It must try again if a running job of the
+// replacementRetryDelay is the delay before replaceRunningJobs tries again. It must try again if a running job of the
 // schedule could not be ended, or if a worker has claimed another job of the schedule.
-const replaceRetryDelay = 50 * time.Millisecond
+const replacementRetryDelay = 50 * time.Millisecond
 
-// replaceRunning ends the running jobs of a schedule and then creates the due jobs in plan. It creates them
+// replaceRunningJobs ends the running jobs of a schedule and then creates the due jobs in plan. It creates them
 // even if the running jobs take long to end.
-func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest,
-	leasedSeqs []int64) {
+func (r *scheduleRunner) replaceRunningJobs(ctx context.Context, uid int, plan store.OccurrenceRequest,
+	leasedJobSeqs []int64) {
 	for {
 		var endErr error
-		for _, seq := range leasedSeqs {
-			endErr = errors.Join(endErr, r.recurringJobs.EndJob(ctx, seq, uid))
+		for _, seq := range leasedJobSeqs {
+			endErr = errors.Join(endErr, r.jobConfig.EndJob(ctx, seq, uid))
 		}
 		fired, err := r.runOccurrences(ctx, uid, plan)
-		if err = ignoreScheduleGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
+		if err = ignoreRemovedScheduleError(err); err == nil && len(fired.LeasedJobSeqs) == 0 ||
+			!sleepOrDone(ctx, replacementRetryDelay) {
 			break
 		}
 		if err = errors.Join(endErr, err); err != nil {
-			r.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
-			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleep(ctx, time.Second) {
+			r.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.ScheduleName, "error",
+				err)
+			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleepOrDone(ctx, time.Second) {
 				break
 			}
 		}
-		leasedSeqs = fired.LeasedSeqs
+		leasedJobSeqs = fired.LeasedJobSeqs
 	}
 }

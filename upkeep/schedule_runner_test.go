@@ -18,17 +18,17 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// parseMarch parses a day of March and a time of day.
-func parseMarch(text string) queue.Millis {
+// parseMarchTime parses a day of March and a time of day.
+func parseMarchTime(text string) queue.UnixMillis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
 		panic(err)
 	}
-	return queue.MillisOf(t.AddDate(2026, 2, 0))
+	return queue.UnixMillisOf(t.AddDate(2026, 2, 0))
 }
 
-// formatMarch formats times in the format that parseMarch parses.
-func formatMarch(times []queue.Millis) string {
+// formatMarchTimes formats times in the format that parseMarchTime parses.
+func formatMarchTimes(times []queue.UnixMillis) string {
 	var texts []string
 	for _, m := range times {
 		texts = append(texts, strings.TrimSuffix(m.Time().Format("2 15:04:05.000"), ".000"))
@@ -39,11 +39,11 @@ func formatMarch(times []queue.Millis) string {
 // An occurrence (a planned start) creates a job if it is less than a minute late. If several occurrences are
 // due, only the newest creates a job, and the others count as missed. The catch-up setting decides whether
 // missed occurrences create jobs.
-func TestPlan(t *testing.T) {
+func TestPlanRunsNewestOccurrenceUnlessLate(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
 		name, cron, last, now string
-		catchUp               store.CatchUp
+		catchUp               store.CatchUpPolicy
 		runs, missed, next    string
 	}{
 		{"in time", "0 3 * * *", "1 12:00:00.000", "2 03:00:00.000", none, "2 03:00:00", "", "3 03:00:00"},
@@ -63,16 +63,17 @@ func TestPlan(t *testing.T) {
 		{"before its time", "@every 90s", "1 12:00:00.000", "1 12:01:29.999", none, "", "", "1 12:01:30"},
 		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
 	} {
-		s := store.Schedule{Name: "n", Cron: c.cron, TimeZone: "UTC", CatchUp: c.catchUp,
-			CreatedAt: parseMarch("1 12:00:00.000"),
-			LastAt:    parseMarch(c.last)}
-		f, err := PlanOccurrences(&s, "", parseMarch(c.now))
+		s := store.Schedule{Name: "n", CronLine: c.cron, TimeZone: "UTC", CatchUp: c.catchUp,
+			CreatedAt:        parseMarchTime("1 12:00:00.000"),
+			LastOccurrenceAt: parseMarchTime(c.last)}
+		f, err := PlanOccurrences(&s, "", parseMarchTime(c.now))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{formatMarch(f.Occurrences), formatMarch(f.MissedOccurrences), formatMarch([]queue.Millis{f.NextAt})}
-		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt ||
-			f.LastAt < s.LastAt || f.ExpectedLastAt != s.LastAt {
+		got := []string{formatMarchTimes(f.Occurrences), formatMarchTimes(f.MissedOccurrences),
+			formatMarchTimes([]queue.UnixMillis{f.NextOccurrenceAt})}
+		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.NextDueAt != f.NextOccurrenceAt ||
+			f.LastOccurrenceAt < s.LastOccurrenceAt || f.ExpectedLastOccurrenceAt != s.LastOccurrenceAt {
 			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
 		}
 	}
@@ -80,12 +81,12 @@ func TestPlan(t *testing.T) {
 
 // If more than a hundred occurrences are due, PlanOccurrences uses only the newest hundred, whatever the
 // catch-up setting is.
-func TestPlanIsBounded(t *testing.T) {
-	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
+func TestPlanUsesNewestHundredOccurrences(t *testing.T) {
+	for catchUp, want := range map[store.CatchUpPolicy][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
-		s := store.Schedule{Name: "n", Cron: "* * * * * *", TimeZone: "UTC", CatchUp: catchUp,
-			LastAt: parseMarch("1 12:00:00.000")}
-		f, err := PlanOccurrences(&s, "", parseMarch("1 12:00:00.000").Add(50*365*24*time.Hour))
+		s := store.Schedule{Name: "n", CronLine: "* * * * * *", TimeZone: "UTC", CatchUp: catchUp,
+			LastOccurrenceAt: parseMarchTime("1 12:00:00.000")}
+		f, err := PlanOccurrences(&s, "", parseMarchTime("1 12:00:00.000").Add(50*365*24*time.Hour))
 		if got := [2]int{len(f.Occurrences), len(f.MissedOccurrences)}; err != nil || got != want {
 			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
@@ -94,32 +95,33 @@ func TestPlanIsBounded(t *testing.T) {
 
 // Jitter delays an occurrence by the same time whenever the schedule is planned. Its lateness is measured
 // from the delayed time.
-func TestPlanWithJitter(t *testing.T) {
-	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour,
-		LastAt: parseMarch("1 12:00:00.000")}
-	f, err := PlanOccurrences(&s, "", s.LastAt)
-	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 || f.NextAt != parseMarch("2 03:00:00.000") ||
-		f.DueAt <= f.NextAt ||
-		f.DueAt >= parseMarch("2 04:00:00.000") {
+func TestPlanDelaysOccurrenceByStableJitter(t *testing.T) {
+	s := store.Schedule{Name: "n", CronLine: "0 3 * * *", TimeZone: "UTC", MaxJitter: time.Hour,
+		LastOccurrenceAt: parseMarchTime("1 12:00:00.000")}
+	f, err := PlanOccurrences(&s, "", s.LastOccurrenceAt)
+	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 ||
+		f.NextOccurrenceAt != parseMarchTime("2 03:00:00.000") ||
+		f.NextDueAt <= f.NextOccurrenceAt ||
+		f.NextDueAt >= parseMarchTime("2 04:00:00.000") {
 		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
-	due := f.DueAt
-	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
+	due := f.NextDueAt
+	for after, want := range map[queue.UnixMillis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
-		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarch(f.Occurrences) != want[0] ||
-			formatMarch(f.MissedOccurrences) != want[1] {
-			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarch(f.Occurrences),
-				formatMarch(f.MissedOccurrences), err)
+		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarchTimes(f.Occurrences) != want[0] ||
+			formatMarchTimes(f.MissedOccurrences) != want[1] {
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarchTimes(f.Occurrences),
+				formatMarchTimes(f.MissedOccurrences), err)
 		}
 	}
 }
 
 // PlanOccurrences returns an error for an invalid schedule.
 func TestPlanRejectsInvalidSchedule(t *testing.T) {
-	for _, s := range []store.Schedule{{Cron: "61 * * * *", TimeZone: "UTC"}, {Cron: "* * * * *",
+	for _, s := range []store.Schedule{{CronLine: "61 * * * *", TimeZone: "UTC"}, {CronLine: "* * * * *",
 		TimeZone: "Mars/Olympus"}} {
 		if _, err := PlanOccurrences(&s, "", 1); err == nil {
-			t.Errorf("Plan accepts the line %q in the zone %q", s.Cron, s.TimeZone)
+			t.Errorf("Plan accepts the line %q in the zone %q", s.CronLine, s.TimeZone)
 		}
 	}
 }
@@ -127,47 +129,47 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 // storeSchedule stores a schedule that runs the command "true". Its first occurrence is the next one after
 // the current time.
 func storeSchedule(s store.Store, name, cron string, configure func(*store.Schedule)) store.Schedule {
-	one := store.Schedule{Name: name, UID: 1, Cron: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
-		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
-	one.Draft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
+	one := store.Schedule{Name: name, OwnerUID: 1, CronLine: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
+		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastOccurrenceAt: s.Now()}
+	one.JobDraft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
 	if configure != nil {
 		configure(&one)
 	}
-	if !one.AtBoot {
+	if !one.RunsAtBoot {
 		f, err := PlanOccurrences(&one, "", s.Now())
 		if err != nil {
 			panic(err)
 		}
-		one.NextAt, one.DueAt = f.NextAt, f.DueAt
+		one.NextOccurrenceAt, one.NextDueAt = f.NextOccurrenceAt, f.NextDueAt
 	}
-	one, err := s.PutSchedule(context.Background(), store.SchedulePut{Schedule: one, RequestedBy: 1})
+	one, err := s.PutSchedule(context.Background(), store.SchedulePutRequest{Schedule: one, RequestedByUID: 1})
 	if err != nil {
 		panic(err)
 	}
 	return one
 }
 
-func newRecurringJobs(bootID string, end func(context.Context, int64, int) error) RecurringJobs {
-	return RecurringJobs{BootID: bootID, EndJob: end, UserLimits: func(int) (string, int64, int64, int64) {
+func newRecurringJobs(bootID string, endJob func(context.Context, int64, int) error) RecurringJobConfig {
+	return RecurringJobConfig{BootID: bootID, EndJob: endJob, UserLimits: func(int) (string, int64, int64, int64) {
 		return "", 0, 0, 0
 	}}
 }
 
 // keepRunning calls Run until ctx ends. It calls Run again after each error.
-func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
-	d := dutiesFor(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
-	d.RecurringJobs = r
+func keepRunning(ctx context.Context, s store.Store, r RecurringJobConfig) {
+	d := newConfig(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
+	d.RecurringJobConfig = r
 	for ctx.Err() == nil {
 		if err := Run(ctx, d); err != nil {
-			sleep(ctx, time.Millisecond)
+			sleepOrDone(ctx, time.Millisecond)
 		}
 	}
 }
 
-// outcomes returns the outcomes of a schedule's occurrences, oldest first.
-func outcomes(t *testing.T, s store.Store, name string) (texts []string) {
+// occurrenceOutcomes returns the outcomes of a schedule's occurrences, oldest first.
+func occurrenceOutcomes(t *testing.T, s store.Store, name string) (texts []string) {
 	t.Helper()
-	_, runs, err := s.Schedule(t.Context(), name)
+	_, runs, err := s.GetSchedule(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,12 +179,12 @@ func outcomes(t *testing.T, s store.Store, name string) (texts []string) {
 	return texts
 }
 
-// withUpkeep calls the given function with a new store while Run is active. The clock is fake and starts at
+// runWithUpkeep calls the given function with a new store while Run is active. The clock is fake and starts at
 // midnight.
-func withUpkeep(t *testing.T, r RecurringJobs, test func(s *memstore.Store)) {
+func runWithUpkeep(t *testing.T, r RecurringJobConfig, test func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() { keepRunning(ctx, s, r) })
@@ -193,17 +195,18 @@ func withUpkeep(t *testing.T, r RecurringJobs, test func(s *memstore.Store)) {
 }
 
 // Each schedule creates jobs at its own due times, even a schedule that is added later.
-func TestSchedulesRun(t *testing.T) {
-	withUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
+func TestSchedulesCreateJobsWhenDue(t *testing.T) {
+	runWithUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "slow", "@every 90s", nil)
 		time.Sleep(45 * time.Second)
 		storeSchedule(s, "quick", "*/20 * * * * *", nil)
 		time.Sleep(2*time.Minute + 16*time.Second)
 		synctest.Wait()
-		if got := outcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
+		if got := occurrenceOutcomes(t, s, "slow"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 fired"}) {
 			t.Errorf("outcomes of the schedule slow: %q", got)
 		}
-		if got := outcomes(t, s, "quick"); len(got) != 7 || got[0] != "00:01:00 fired" || got[6] != "00:03:00 fired" {
+		if got := occurrenceOutcomes(t, s, "quick"); len(got) != 7 || got[0] != "00:01:00 fired" ||
+			got[6] != "00:03:00 fired" {
 			t.Errorf("outcomes of the schedule quick: %q", got)
 		}
 	})
@@ -215,7 +218,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
 		synctest.Test(t, func(t *testing.T) {
-			inner := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+			inner := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
 			s := faultstore.New(inner)
 			storeSchedule(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 			ctx, cancel := context.WithCancel(t.Context())
@@ -224,7 +227,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				if n++; n%every != 0 || every == 1 && n > 30 {
 					return nil
 				}
-				if c.Succeeded {
+				if c.HasSucceeded {
 					return queue.ErrOutcomeUnknown // as if the caller had been killed before it received the result
 				}
 				return queue.ErrNoSpace
@@ -236,7 +239,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			cancel()
 			loop.Wait()
-			got := outcomes(t, inner, "n")
+			got := occurrenceOutcomes(t, inner, "n")
 			seen := map[string]bool{}
 			for _, o := range got {
 				if seen[o] || !strings.HasSuffix(o, " fired") {
@@ -244,8 +247,8 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				}
 				seen[o] = true
 			}
-			if len(got) < seconds/2 || inner.Counts().EnqueuedTotal != int64(len(got)) {
-				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().EnqueuedTotal)
+			if len(got) < seconds/2 || inner.Counts().JobsEverEnqueued != int64(len(got)) {
+				t.Errorf("every %dth call fails: %d occurrences, but %d jobs", every, len(got), inner.Counts().JobsEverEnqueued)
 			}
 		})
 	}
@@ -255,10 +258,10 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 // schedule, no occurrences are recorded.
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
+		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
 		storeSchedule(s, "n", "* * * * *", nil)
 		p := storeSchedule(s, "paused", "* * * * *", nil)
-		if err := s.PauseSchedule(t.Context(), store.SchedulePause{Name: "paused", Generation: p.Generation,
+		if err := s.PauseSchedule(t.Context(), store.SchedulePauseRequest{ScheduleName: "paused", Generation: p.Generation,
 			Pause: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -267,10 +270,11 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 		var loop sync.WaitGroup
 		loop.Go(func() { keepRunning(ctx, s, newRecurringJobs("", nil)) })
 		synctest.Wait()
-		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
+		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got,
+			[]string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
 			t.Errorf("outcomes of the schedule n: %q", got)
 		}
-		if got := outcomes(t, s, "paused"); got != nil {
+		if got := occurrenceOutcomes(t, s, "paused"); got != nil {
 			t.Errorf("outcomes of the paused schedule: %q", got)
 		}
 		cancel()
@@ -280,7 +284,7 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 
 // If a schedule replaces its running job, the next job is created only after the running job has
 // ended. Other schedules do not wait for that.
-func TestReplacingEndsRunningJob(t *testing.T) {
+func TestReplacementWaitsForRunningJobsEnd(t *testing.T) {
 	var s *memstore.Store
 	ending := 0
 	end := func(ctx context.Context, seq int64, uid int) error {
@@ -293,39 +297,42 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			return err
 		}
 		j := left.LeasedJobs[0]
-		_, err = s.Exchange(ctx, store.Report{Settlements: []store.Settlement{{Lease: j.Lease(),
-			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, RecordsAttempt: true}}}})
+		_, err = s.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{{Lease: j.Lease(),
+			Decision: queue.AttemptDecision{NextState: queue.Cancelled, CountsAttempt: true, RecordsAttempt: true}}}})
 		return err
 	}
-	withUpkeep(t, newRecurringJobs("", end), func(made *memstore.Store) {
+	runWithUpkeep(t, newRecurringJobs("", end), func(made *memstore.Store) {
 		s = made
 		storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 		storeSchedule(s, "other", "* * * * *", nil)
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
 		for claimed := false; !claimed; {
-			g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-			if err != nil || len(g.Jobs) == 0 {
-				t.Fatalf("claimed %v, %v", g.Jobs, err)
+			g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+			if err != nil || len(g.ClaimedJobs) == 0 {
+				t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 			}
-			if claimed = g.Jobs[0].Schedule == "n"; !claimed {
-				if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
-					Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}}}}); err != nil {
+			if claimed = g.ClaimedJobs[0].Schedule == "n"; !claimed {
+				if _,
+					err := s.ReportAndClaim(t.Context(),
+					store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(),
+						Decision: queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true,
+							RecordsAttempt: true}}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		time.Sleep(time.Hour + 2*time.Minute)
 		synctest.Wait()
-		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
+		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired"}) {
 			t.Errorf("outcomes while the previous job is being ended: %q", got)
 		}
-		if got := outcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
+		if got := occurrenceOutcomes(t, s, "other"); got[len(got)-1] != "02:02:00 fired" {
 			t.Errorf("last outcome of another schedule in that time: %q", got[len(got)-1])
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
+		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got, []string{"01:00:00 fired", "02:00:00 fired"}) {
 			t.Errorf("outcomes after the previous job has ended: %q", got)
 		}
 	})
@@ -336,7 +343,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 	for name, c := range map[string]struct {
 		uid     int
-		overlap store.Overlap
+		overlap store.OverlapPolicy
 		want    []string // outcomes of the schedule that is added again
 		calls   int      // calls of EndJob
 	}{
@@ -353,12 +360,13 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			withUpkeep(t, newRecurringJobs("", end), func(s *memstore.Store) {
+			runWithUpkeep(t, newRecurringJobs("", end), func(s *memstore.Store) {
 				first := storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 				time.Sleep(time.Hour + time.Second)
 				synctest.Wait()
-				if g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil || len(g.Jobs) != 1 {
-					t.Fatalf("claimed %v, %v", g.Jobs, err)
+				if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil ||
+					len(g.ClaimedJobs) != 1 {
+					t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 				}
 				time.Sleep(time.Hour + time.Minute)
 				if n := calls.Load(); n != 1 {
@@ -367,10 +375,10 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 				if err := s.RemoveSchedule(t.Context(), "n", first.Generation, 1); err != nil {
 					t.Fatal(err)
 				}
-				storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.UID, s.Overlap = c.uid, c.overlap })
+				storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.OwnerUID, s.Overlap = c.uid, c.overlap })
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				if got := outcomes(t, s, "n"); !slices.Equal(got, c.want) {
+				if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got, c.want) {
 					t.Errorf("outcomes of the schedule that was added again: %q, want %q", got, c.want)
 				}
 				if n, running := calls.Load(), active.Load(); n != int64(c.calls) || running != 1 {
@@ -384,8 +392,8 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 // A schedule with @reboot creates one job per boot.
 func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
-		storeSchedule(s, "n", "@reboot", func(s *store.Schedule) { s.AtBoot, s.BootID = true, "first" })
+		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+		storeSchedule(s, "n", "@reboot", func(s *store.Schedule) { s.RunsAtBoot, s.LastBootID = true, "first" })
 		for _, c := range []struct {
 			boot string
 			jobs int64
@@ -396,7 +404,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
-			if got := s.Counts().EnqueuedTotal; got != c.jobs {
+			if got := s.Counts().JobsEverEnqueued; got != c.jobs {
 				t.Errorf("after boot %q: %d jobs, want %d", c.boot, got, c.jobs)
 			}
 		}
@@ -405,25 +413,26 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 
 // An invalid schedule is paused with the reason as its note. It delays no other schedule.
 func TestInvalidScheduleIsPaused(t *testing.T) {
-	withUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
+	runWithUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "fine", "* * * * *", nil)
-		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
-		broken, _, err := s.Schedule(t.Context(), "nonsense")
+		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.JobDraft.Labels = nil })
+		broken, _, err := s.GetSchedule(t.Context(), "nonsense")
 		if err != nil {
 			t.Fatal(err)
 		}
 		broken.TimeZone = "Mars/Olympus"
-		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, ReplacedGeneration: broken.Generation,
-			RequestedBy: 1}); err != nil {
+		if _, err := s.PutSchedule(t.Context(), store.SchedulePutRequest{Schedule: broken,
+			ReplacedGeneration: broken.Generation,
+			RequestedByUID:     1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Minute + time.Second)
 		synctest.Wait()
-		if got, _, err := s.Schedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
+		if got, _, err := s.GetSchedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
 			!strings.Contains(got.Note, "Mars/Olympus") {
 			t.Errorf("the invalid schedule is %+v, %v; want it paused with the reason", got, err)
 		}
-		if got := outcomes(t, s, "fine"); len(got) != 2 {
+		if got := occurrenceOutcomes(t, s, "fine"); len(got) != 2 {
 			t.Errorf("outcomes of the other schedule: %q", got)
 		}
 	})
@@ -431,7 +440,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 
 // If the job of a due occurrence does not fit into its user's quota of bytes, the service removes older data
 // of that user, and then creates the job.
-func TestDueOccurrenceMakesRoom(t *testing.T) {
+func TestDueOccurrenceFreesUsersQuota(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // the test sets it, and UserLimits reads it
 	r := newRecurringJobs("", nil)
@@ -440,23 +449,23 @@ func TestDueOccurrenceMakesRoom(t *testing.T) {
 		_, err := s.TrimUserData(ctx, uid, full.LimitBytes-full.NeededBytes)
 		return err == nil && s.UserBytes(uid) <= full.LimitBytes-full.NeededBytes
 	}
-	withUpkeep(t, r, func(is *memstore.Store) {
+	runWithUpkeep(t, r, func(is *memstore.Store) {
 		s = is
 		large := strings.Repeat("x", 5000)
 		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1,
 			Execution: queue.Execution{Command: "true", Stdin: large}}
-		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{old}})
+		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1, Drafts: []queue.Job{old}})
 		if err == nil {
-			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})
+			err = s.ChangeJob(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		storeSchedule(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
+		storeSchedule(s, "n", "@every 90s", func(one *store.Schedule) { one.JobDraft.Stdin = large })
 		most.Store(s.UserBytes(1) + 2000)
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()
-		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {
+		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {
 			t.Errorf("outcomes: %q, want room for one job", got)
 		}
 	})

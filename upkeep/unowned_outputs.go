@@ -12,50 +12,52 @@ import (
 )
 
 const (
-	// searchInterval is the time between two searches for output files that belong to no attempt. Such a file
+	// unownedSearchInterval is the time between two searches for output files that belong to no attempt. Such a file
 	// remains if a runner dies between writing it and recording the result.
-	searchInterval = 6 * time.Hour
-	// filesPerSearchStep is the number of files that the store checks at a time. searchPause is the delay
+	unownedSearchInterval = 6 * time.Hour
+	// filesPerSearchStep is the number of files that the store checks at a time. searchStepPause is the delay
 	// between two such checks. With these values, searching a million files takes less than four minutes and
 	// causes no noticeable load.
-	filesPerSearchStep, searchPause = 500, 100 * time.Millisecond
-	// maxFoundFiles limits the number of files that one search finds in a directory, because other accounts may
+	filesPerSearchStep, searchStepPause = 500, 100 * time.Millisecond
+	// maxFoundFilesPerDir limits the number of files that one search finds in a directory, because other accounts may
 	// be able to create any number of files in it.
-	maxFoundFiles = 10_000
+	maxFoundFilesPerDir = 10_000
 )
 
-// UnownedMarker is the part of the store that RunUnownedSearch uses. See docs/decisions/0061.
-type UnownedMarker interface {
+// UnownedOutputStore is the part of the store that RunUnownedOutputSearch uses. See docs/decisions/0061.
+type UnownedOutputStore interface {
 	// MarkUnownedOutputs marks those of the given files that belong to no attempt as garbage, and returns them.
 	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }
 
-// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours,
+// RunUnownedOutputSearch searches for output files that belong to no attempt, immediately and then every six hours,
 // until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that dirs()
 // returns; some of them may not exist. It ignores files that were last written before since: they may belong
 // to another store that used the directories before and may use them again.
-func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string, since time.Time, log *slog.Logger) {
+func RunUnownedOutputSearch(ctx context.Context, s UnownedOutputStore, outputDirs func() []string,
+	ignoreWrittenBefore time.Time, log *slog.Logger) {
 	for {
-		for _, dir := range dirs() {
-			n, err := searchDir(ctx, s, dir, since)
+		for _, dir := range outputDirs() {
+			n, err := markUnownedOutputsInDir(ctx, s, dir, ignoreWrittenBefore)
 			if n > 0 {
 				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
 				log.Warn("could not search for leftover output files to delete, so they still use disk space; the service "+
-					"tries again in "+searchInterval.String(),
+					"tries again in "+unownedSearchInterval.String(),
 					"directory", dir, "error", err)
 			}
 		}
-		if !sleep(ctx, searchInterval) {
+		if !sleepOrDone(ctx, unownedSearchInterval) {
 			return
 		}
 	}
 }
 
-// searchDir searches one directory for output files that belong to no attempt. It returns the number of files
-// that it has marked as garbage.
-func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (markedCount int, err error) {
+// markUnownedOutputsInDir searches one directory for output files that belong to no attempt. It returns the number of
+// files that it has marked as garbage.
+func markUnownedOutputsInDir(ctx context.Context, s UnownedOutputStore, dir string,
+	ignoreWrittenBefore time.Time) (markedCount int, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -72,18 +74,18 @@ func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time
 		if err != nil {
 			return markedCount, err
 		}
-		refs, err := s.MarkUnownedOutputs(ctx, writtenSince(dir, names, since))
-		if markedCount += len(refs); err != nil || markedCount >= maxFoundFiles {
+		refs, err := s.MarkUnownedOutputs(ctx, filesWrittenSince(dir, names, ignoreWrittenBefore))
+		if markedCount += len(refs); err != nil || markedCount >= maxFoundFilesPerDir {
 			return markedCount, err
 		}
-		if len(names) == filesPerSearchStep && !sleep(ctx, searchPause) {
+		if len(names) == filesPerSearchStep && !sleepOrDone(ctx, searchStepPause) {
 			return markedCount, ctx.Err()
 		}
 	}
 }
 
-// sleep waits for the duration d. It returns false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleepOrDone waits for the duration d. It returns false if ctx ends before.
+func sleepOrDone(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -94,13 +96,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns those of the named files that were last written at or after the given time. It leaves
+// filesWrittenSince returns those of the named files that were last written at or after the given time. It leaves
 // out files that it cannot examine.
-func writtenSince(dir string, names []string, since time.Time) []string {
+func filesWrittenSince(dir string, fileNames []string, since time.Time) []string {
 	if since.IsZero() {
-		return names
+		return fileNames
 	}
-	return slices.DeleteFunc(names, func(name string) bool {
+	return slices.DeleteFunc(fileNames, func(name string) bool {
 		info, err := os.Lstat(filepath.Join(dir, name))
 		return err != nil || info.ModTime().Before(since)
 	})

@@ -20,40 +20,40 @@ import (
 // or that the machine has slept, so a timer may fire too late. This interval limits the delay.
 const maxPassInterval = 30 * time.Second
 
-// retainInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
+// retentionInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
 // Without this limit, Run would call it in every pass, possibly many times a second.
-const retainInterval = 5 * time.Second
+const retentionInterval = 5 * time.Second
 
-// maxDelayAfterChange is the maximum time from an enqueue, an end or a removal of jobs to the next pass of
+// maxPassDelayAfterChange is the maximum time from an enqueue, an end or a removal of jobs to the next pass of
 // Run. After such a change, outputs may exceed a limit, or files may have to be deleted.
-const maxDelayAfterChange = retainInterval
+const maxPassDelayAfterChange = retentionInterval
 
-// maxFilesPerSweep is the maximum number of files that are deleted in one pass.
-const maxFilesPerSweep = 100
+// maxDeletedFilesPerPass is the maximum number of files that are deleted in one pass.
+const maxDeletedFilesPerPass = 100
 
-// Timers is the part of the store that makes jobs runnable when they are due.
-type Timers interface {
+// TimerStore is the part of the store that makes jobs runnable when they are due.
+type TimerStore interface {
 	store.Timers
-	Rerank(ctx context.Context) (more bool, err error)
+	RerankWaitingJobs(ctx context.Context) (more bool, err error)
 	Counts() store.Counts
 }
 
-// Duties contains the values that Run needs for its duties: the parts of the store, and functions of the service.
-type Duties struct {
-	Timers Timers
+// Config contains the values that Run needs for its duties: the parts of the store, and functions of the service.
+type Config struct {
+	TimerStore TimerStore
 
-	// Retainer removes what exceeds the current retention settings, which the function Retention returns.
-	Retainer  Retainer
-	Retention func() Retention
+	// RetentionStore removes what exceeds the current retention settings, which the function Retention returns.
+	RetentionStore   RetentionStore
+	CurrentRetention func() Retention
 
-	// DeletableOutputs lists the output files to delete, and PurgeOutputs deletes them.
-	DeletableOutputs DeletableOutputs
-	PurgeOutputs     PurgeOutputs
+	// OutputStore lists the output files to delete, and PurgeOutputs deletes them.
+	OutputStore  DeletableOutputStore
+	PurgeOutputs PurgeOutputsFunc
 
-	Schedules     Schedules
-	RecurringJobs RecurringJobs
+	ScheduleStore      ScheduleStore
+	RecurringJobConfig RecurringJobConfig
 
-	Wake <-chan struct{} // receives a value when settings for retention or order have changed
+	SettingsChanged <-chan struct{} // receives a value when settings for retention or order have changed
 	// OnIdleCheck checks whether the service is idle. It is called after a pass, at most once in 30 s. It may be nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
@@ -68,28 +68,28 @@ type Duties struct {
 // - create the jobs of schedules
 //
 // Run returns an error only if the store cannot be used any more.
-func Run(ctx context.Context, d Duties) error {
-	l := upkeepLoop{Duties: d, schedules: newScheduleRunner(d.Schedules, d.RecurringJobs, d.Log)}
-	defer l.schedules.replacements.Wait()
+func Run(ctx context.Context, cfg Config) error {
+	l := upkeepLoop{Config: cfg, schedules: newScheduleRunner(cfg.ScheduleStore, cfg.RecurringJobConfig, cfg.Log)}
+	defer l.schedules.runningReplacements.Wait()
 	last := time.Now()
 	for {
-		counts := d.Timers.Counts()
-		delay, err := l.runPass(ctx)
+		counts := cfg.TimerStore.Counts()
+		delay, err := l.runUpkeepPass(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, queue.ErrOutcomeUnknown):
 			return err
 		case err != nil:
-			d.Log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
+			cfg.Log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
 			delay = time.Second
 		}
-		if now := time.Now(); d.OnIdleCheck != nil && now.Sub(last) >= maxPassInterval {
+		if now := time.Now(); cfg.OnIdleCheck != nil && now.Sub(last) >= maxPassInterval {
 			last = now
-			d.OnIdleCheck()
+			cfg.OnIdleCheck()
 		}
 		if l.waitForPass(ctx, counts, min(delay, maxPassInterval)) {
-			l.retentionDoneAt = time.Time{}
+			l.retentionCompletedAt = time.Time{}
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -99,85 +99,87 @@ func Run(ctx context.Context, d Duties) error {
 
 // upkeepLoop is the state of Run between its passes.
 type upkeepLoop struct {
-	Duties
-	schedules       *scheduleRunner
-	retentionDoneAt time.Time // when applyRetention last left nothing to remove
+	Config
+	schedules            *scheduleRunner
+	retentionCompletedAt time.Time // when applyRetention last left nothing to remove
 }
 
-// runPass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
-func (l *upkeepLoop) runPass(ctx context.Context) (delay time.Duration, err error) {
-	delay, err = l.Timers.Promote(ctx)
+// runUpkeepPass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
+func (l *upkeepLoop) runUpkeepPass(ctx context.Context) (untilNextPass time.Duration, err error) {
+	untilNextPass, err = l.TimerStore.ApplyDueChanges(ctx)
 	finish := func(more bool, stepErr error) {
 		if err = cmp.Or(err, stepErr); more {
-			delay = 0
+			untilNextPass = 0
 		}
 	}
 	if err == nil {
-		finish(l.Timers.Rerank(ctx))
+		finish(l.TimerStore.RerankWaitingJobs(ctx))
 	}
-	if since := time.Since(l.retentionDoneAt); err == nil && since < retainInterval {
-		delay = min(delay, retainInterval-since)
+	if since := time.Since(l.retentionCompletedAt); err == nil && since < retentionInterval {
+		untilNextPass = min(untilNextPass, retentionInterval-since)
 	} else if err == nil {
-		more, failed := applyRetention(ctx, l.Retainer, l.Retention())
+		more, failed := applyRetention(ctx, l.RetentionStore, l.CurrentRetention())
 		if finish(more, failed); !more && failed == nil {
-			l.retentionDoneAt = time.Now()
+			l.retentionCompletedAt = time.Now()
 		}
 	}
 	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, since deleting frees space
-		finish(purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs))
+		finish(purgeDeletableOutputs(ctx, l.OutputStore, l.PurgeOutputs))
 	}
 	if err == nil {
 		var untilNext time.Duration
 		untilNext, err = l.schedules.runDueSchedules(ctx)
-		delay = min(delay, untilNext)
+		untilNextPass = min(untilNextPass, untilNext)
 	}
-	return delay, err
+	return untilNextPass, err
 }
 
 // waitForPass waits until Run must make its next pass, at most for maxWait. It returns earlier if the store's
 // counts differ from the given ones, if the store signals an earlier timer, if a running job was replaced, or
 // if Wake has a value. wakeReceived is true if Wake had a value.
-func (l *upkeepLoop) waitForPass(ctx context.Context, counts store.Counts, maxWait time.Duration) (wakeReceived bool) {
+func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
+	maxWait time.Duration) (wakeReceived bool) {
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
-	changes := time.NewTicker(maxDelayAfterChange)
+	changes := time.NewTicker(maxPassDelayAfterChange)
 	defer changes.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.Timers.PromoteHints():
+		case <-l.TimerStore.DueChangeHints():
 			return false
-		case <-l.Wake:
+		case <-l.SettingsChanged:
 			return true
-		case <-l.schedules.replacementDone:
+		case <-l.schedules.replacementDoneSignal:
 			return false
 		case <-timer.C:
 			return false
 		case <-changes.C:
-			if l.Timers.Counts() != counts {
+			if l.TimerStore.Counts() != oldCounts {
 				return false
 			}
 		}
 	}
 }
 
-// DeletableOutputs is the part of the store that lists the output files to delete.
-type DeletableOutputs interface {
+// DeletableOutputStore is the part of the store that lists the output files to delete.
+type DeletableOutputStore interface {
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	ForgetDeletedOutputs(ctx context.Context, refs []string) error
 }
 
-// PurgeOutputs deletes output files. It returns false if a file could not be deleted; a missing file is no
+// PurgeOutputsFunc deletes output files. It returns false if a file could not be deleted; a missing file is no
 // failure.
-type PurgeOutputs func(ctx context.Context, refs []string) bool
+type PurgeOutputsFunc func(ctx context.Context, refs []string) bool
 
-// purgeDeletable deletes a limited number of output files that are no longer needed, and removes their records.
+// purgeDeletableOutputs deletes a limited number of output files that are no longer needed, and removes their records.
 // It returns true if more such files may exist. Files that could not be deleted are tried again in the next pass.
-func purgeDeletable(ctx context.Context, s DeletableOutputs, purge PurgeOutputs) (more bool, err error) {
-	refs, err := s.DeletableOutputs(ctx, maxFilesPerSweep)
+func purgeDeletableOutputs(ctx context.Context, s DeletableOutputStore, purge PurgeOutputsFunc) (hasMore bool,
+	err error) {
+	refs, err := s.DeletableOutputs(ctx, maxDeletedFilesPerPass)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {
 		return false, err
 	}
-	return len(refs) == maxFilesPerSweep, s.ForgetDeletedOutputs(ctx, refs)
+	return len(refs) == maxDeletedFilesPerPass, s.ForgetDeletedOutputs(ctx, refs)
 }

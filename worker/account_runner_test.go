@@ -18,7 +18,7 @@ func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunn
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := newRunner(t, dir, "theirs")
+	f := newFakeRunner(t, dir, "theirs")
 	if err := s.StoreRunnerDirs(t.Context(), []string{f.dir}); err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,11 @@ func newAccountRunner(t *testing.T, s *recordingStore, rootDir string) *fakeRunn
 
 // A runner in the directory of an account may refuse the connection, or report processes that survive
 // SIGKILL. The runner can neither end the pool nor reduce the number of workers for new jobs.
-func TestAccountRunnerCannotBlockPool(t *testing.T) {
+func TestMisbehavingAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
 		"stuck attempts": func(f *fakeRunner) {
-			f.afterHello = []wire.Frame{&wire.StuckReport{Attempts: make([]wire.Attempt, 100)}}
+			f.framesAfterHello = []wire.Frame{&wire.StuckAttemptsReport{Attempts: make([]wire.Attempt, 100)}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,18 +41,18 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			accountRunner.mu.Lock()
 			misbehave(accountRunner)
 			accountRunner.mu.Unlock()
-			f := newRunner(t, root, "first")
+			f := newFakeRunner(t, root, "first")
 			p := runPool(t, s, root, 1)
 			waitUntil(t, "the pool has connected to the account's runner", func() bool {
 				accountRunner.mu.Lock()
 				defer accountRunner.mu.Unlock()
-				return len(accountRunner.epochs) > 0
+				return len(accountRunner.helloEpochs) > 0
 			})
-			f.sync()
-			s.enqueue(0)
+			f.waitUntilFramesHandled()
+			s.enqueueJobs(0)
 			start, _ := awaitFrame[*wire.Start](t, f, 1)
-			f.send(successResult(start.Lease, longRunTime))
-			s.awaitState(1, queue.Completed)
+			f.sendFrames(successResult(start.Lease, longRunTime))
+			s.awaitJobState(1, queue.Completed)
 			checkEqual(t, "workers", len(p.ListWorkers(t.Context())), 1)
 		})
 	}
@@ -60,33 +60,33 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 
 // The pool ignores a runner directory that an account has created and that the store does not know, because
 // its runner cannot have jobs of this queue.
-func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
+func TestUnrecordedAccountRunnersAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	newAccountRunner(t, s, root)
-	unknownRunner := newRunner(t, filepath.Join(root, "as-x"), "planted")
-	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
+	unknownRunner := newFakeRunner(t, filepath.Join(root, "as-x"), "planted")
+	s.enqueueJobs(0)
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
-	unknownRunner.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
-	dead := filepath.Join(root, "as-x", uniqueName(root, "dead"))
+	unknownRunner.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
+	dead := filepath.Join(root, "as-x", uniqueRunnerName(root, "dead"))
 	// The dead runner's directory has no boot id. If the store knew this runner, its files would count as
 	// damaged.
 	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := newRunner(t, root, "first")
+	f := newFakeRunner(t, root, "first")
 	runPool(t, s, root, 1)
 	// Job 1 has returned to the queue, because no runner can have started this job. So the pool claims the
 	// job again.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
-	if start.Lease == lease(1) {
+	if start.Lease == firstClaimLease(1) {
 		t.Error("the job was not returned to the queue first")
 	}
 	unknownRunner.mu.Lock()
-	checkEqual(t, "connections to the unknown runner", unknownRunner.epochs, []int64(nil))
+	checkEqual(t, "connections to the unknown runner", unknownRunner.helloEpochs, []int64(nil))
 	unknownRunner.mu.Unlock()
-	f.send(successResult(start.Lease, longRunTime))
-	s.awaitState(1, queue.Completed)
-	checkEqual(t, "attempts", s.job(1).StartedAttempts, 1)
+	f.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(1, queue.Completed)
+	checkEqual(t, "attempts", s.readJob(1).StartedAttempts, 1)
 }

@@ -12,89 +12,89 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a
+// mayStartJobsLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a
 // drain, while all jobs are paused, and after the time set with SetLeaseDeadline, when other nodes may run
 // the jobs.
-func (l *loop) mayStartLocked() bool {
-	return !l.stopping && !l.draining && !l.allPaused && !l.leaseDeadline.passed(time.Now())
+func (l *poolLoop) mayStartJobsLocked() bool {
+	return !l.stopRequested && !l.draining && !l.allJobsPaused && !l.leaseDeadline.hasPassed(time.Now())
 }
 
-// claimCapacityLocked returns how many jobs may be claimed now: one for each free worker, and more if
+// claimableJobCountLocked returns how many jobs may be claimed now: one for each free worker, and more if
 // recent jobs were short. These additional jobs are prefetched: they wait in the runner until a worker is
 // free.
-func (l *loop) claimCapacityLocked() int {
+func (l *poolLoop) claimableJobCountLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkerCountLocked()
-	if workers == 0 || !l.mayStartLocked() || l.leases.isRecallingLocked() || l.runners.currentLocked() == nil {
+	if workers == 0 || !l.mayStartJobsLocked() || l.leases.isRecallingLocked() || l.runners.currentRunnerLocked() == nil {
 		return 0
 	}
 	prefetch := 0
 	if l.meanRunTime > 0 {
-		prefetch = min(maxPrefetch, int(prefetchDuration*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
+		prefetch = min(maxPrefetchedJobs, int(maxPrefetchRunTime*time.Duration(workers)/max(l.meanRunTime, time.Microsecond)))
 		if prefetch < workers {
 			prefetch = 0 // jobs run too long to be prefetched, so claim only for free workers
 		}
 	}
 	if failpoint.IsEnabled("ahead") {
-		prefetch = maxPrefetch
+		prefetch = maxPrefetchedJobs
 	}
-	return max(0, workers+prefetch-l.leases.countOpenLocked())
+	return max(0, workers+prefetch-l.leases.openLeaseCountLocked())
 }
 
 // stuckWorkerCountLocked returns how many workers cannot run jobs, because processes of an ended job
 // survive SIGKILL and occupy the worker.
 func (p *Pool) stuckWorkerCountLocked() (n int) {
-	for _, conn := range p.runners.clients {
-		n += p.stuckWorkerCountOfLocked(conn)
+	for _, conn := range p.runners.conns {
+		n += p.runnerStuckWorkerCountLocked(conn)
 	}
 	return n
 }
 
-// stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
+// runnerStuckWorkerCountLocked returns how many workers of one runner are occupied by processes that survive
 // SIGKILL. The reports of a runner that has switched to another account are not trusted. If this runner gets
 // no new jobs, its reports are ignored. Otherwise at least one worker counts as free.
-func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
+func (p *Pool) runnerStuckWorkerCountLocked(conn *runnerConn) int {
 	switch {
-	case !runner.HasSwitchedAccount(conn.Dir):
+	case !runner.HasSwitchedAccount(conn.RunnerDir):
 		return len(conn.stuckAttempts)
-	case filepath.Dir(conn.Dir) != p.cfg.RunnerLocation.NewRunnersDir():
+	case filepath.Dir(conn.RunnerDir) != p.cfg.RunnerLocation.DirForNewRunners():
 		return 0
 	}
-	return min(len(conn.stuckAttempts), max(p.wantedWorkers-1, 0))
+	return min(len(conn.stuckAttempts), max(p.wantedWorkerCount-1, 0))
 }
 
 // usableWorkerCountLocked returns how many of the wanted workers are not occupied by processes that survive
 // SIGKILL.
 func (p *Pool) usableWorkerCountLocked() int {
 	atLeast := 0
-	if p.cfg.RunnerLocation.Account != "" {
-		atLeast = min(p.wantedWorkers, 1)
+	if p.cfg.RunnerLocation.SwitchToAccount != "" {
+		atLeast = min(p.wantedWorkerCount, 1)
 	}
-	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
+	return max(atLeast, p.wantedWorkerCount-p.stuckWorkerCountLocked())
 }
 
-// learnFromResultLocked updates what the pool knows from earlier results: whether the machine lacks
+// updateCapacityFromResultLocked updates what the pool knows from earlier results: whether the machine lacks
 // resources, how long jobs run, and for which users the starts of programs hang. This knowledge limits later
 // claims.
-func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
+func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 	switch {
-	case r.Shortage:
+	case r.ResourceShortage:
 		text := "a job could not be started; the service tries again later, without using one of the job's attempts"
-		if h.job.Shortages >= queue.MaxShortages {
+		if h.job.Shortages >= queue.MaxShortagesInRow {
 			text = "a job could not be started, again and again, so this start counts as a failed attempt"
 		}
 		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)
 		// Ignore starts that hang: they do not mean that the machine lacks resources.
-		if r.Cause != int64(queue.EndStartHung) && l.shortage.recordFailedStart(h.job.Seq, time.Now()) {
+		if r.EndCause != int64(queue.EndStartHung) && l.shortage.recordFailedStart(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
-	case r.Cause == int64(queue.EndStartHung):
+	case r.EndCause == int64(queue.EndStartHung):
 		l.recordHungStart(&h.job)
 	default:
-		l.shortage = shortageTracker{nextPause: shortagePauseMin}
+		l.shortage = shortageTracker{nextPauseDuration: shortagePauseMin}
 		l.updateMeanRunTime(r)
 	}
 }
@@ -102,11 +102,11 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 // shortageTracker tracks starts that fail for lack of resources. If one job cannot start, only this job is
 // postponed. If several jobs cannot start within a short time, the pool also pauses its claims.
 type shortageTracker struct {
-	lastFailedSeq int64     // job number of the last failed start
-	lastFailureAt time.Time // time of the last failed start
-	// nextPause is how long the pool will claim no jobs after the next failed start. Each pause doubles it,
+	lastFailedJobSeq int64     // job number of the last failed start
+	lastFailureAt    time.Time // time of the last failed start
+	// nextPauseDuration is how long the pool will claim no jobs after the next failed start. Each pause doubles it,
 	// up to shortagePauseMax.
-	nextPause time.Duration
+	nextPauseDuration time.Duration
 }
 
 // If the starts of two different jobs fail within shortageWindow, the pool concludes that the machine lacks
@@ -115,29 +115,29 @@ const shortageWindow = 5 * time.Second
 
 // recordFailedStart records that a job could not be started for lack of resources. It returns true if another
 // job also failed to start shortly before, so that the whole machine seems to lack resources.
-func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
-	machineWide := s.lastFailedSeq != 0 && s.lastFailedSeq != seq && now.Sub(s.lastFailureAt) < shortageWindow
-	s.lastFailedSeq, s.lastFailureAt = seq, now
+func (s *shortageTracker) recordFailedStart(jobSeq int64, now time.Time) bool {
+	machineWide := s.lastFailedJobSeq != 0 && s.lastFailedJobSeq != jobSeq && now.Sub(s.lastFailureAt) < shortageWindow
+	s.lastFailedJobSeq, s.lastFailureAt = jobSeq, now
 	return machineWide
 }
 
-// maxStartErrBytes is the maximum length, in bytes of JSON, of the error that ThrottleReason contains.
-const maxStartErrBytes = 400
+// maxShownStartErrBytes is the maximum length, in bytes of JSON, of the error that ClaimPauseReason contains.
+const maxShownStartErrBytes = 400
 
 // pauseClaimsLocked pauses claims because a job failed to start with this error. While starts keep failing,
 // each pause is longer than the one before.
-func (l *loop) pauseClaimsLocked(startErr string) {
-	l.lastStartErr = queue.ClipJSON(startErr, maxStartErrBytes)
+func (l *poolLoop) pauseClaimsLocked(startErr string) {
+	l.lastStartErr = queue.ClipJSON(startErr, maxShownStartErrBytes)
 	// A failed start does not extend a pause that has begun. The job may have been sent before the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
-		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
-		l.shortage.nextPause = min(2*l.shortage.nextPause, shortagePauseMax)
+		l.claimsPausedUntil = now.Add(l.shortage.nextPauseDuration)
+		l.shortage.nextPauseDuration = min(2*l.shortage.nextPauseDuration, shortagePauseMax)
 	}
 }
 
 // updateMeanRunTime adds the run time of an attempt to the mean of recent run times. The attempt counts for
 // a quarter of the new mean.
-func (l *loop) updateMeanRunTime(r *wire.Result) {
+func (l *poolLoop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
 	run = max(run, time.Millisecond/2)
 	l.meanRunTime = cmp.Or(l.meanRunTime, run)
@@ -148,7 +148,7 @@ func (l *loop) updateMeanRunTime(r *wire.Result) {
 func (p *Pool) ThroughputPerMinute() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedCounts.sum(time.Now())
+	return p.endedAttempts.lastMinuteTotal(time.Now())
 }
 
 // QueueThroughputsPerMinute returns, for each queue, the number of attempts whose end was recorded in the
@@ -156,59 +156,59 @@ func (p *Pool) ThroughputPerMinute() int {
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedCounts.sumsByQueue(time.Now())
+	return p.endedAttempts.lastMinuteTotalsByQueue(time.Now())
 }
 
-// endedCounts counts the attempts that ended in the last minute, in total and by queue.
-type endedCounts struct {
-	total        minuteCounts
-	byQueue      map[string]*minuteCounts
+// endedAttemptCounts counts the attempts that ended in the last minute, in total and by queue.
+type endedAttemptCounts struct {
+	total        lastMinuteCounts
+	byQueue      map[string]*lastMinuteCounts
 	newestSecond int64 // newest Unix second in which an attempt was counted
 }
 
-// minuteCounts holds one count per second. The index is the Unix second modulo 60.
-type minuteCounts [60]int
+// lastMinuteCounts holds one count per second. The index is the Unix second modulo 60.
+type lastMinuteCounts [60]int
 
 // sum returns the sum of all counts.
-func (c *minuteCounts) sum() (sum int) {
+func (c *lastMinuteCounts) sum() (sum int) {
 	for _, n := range c {
 		sum += n
 	}
 	return sum
 }
 
-// maxQueueCounters limits how many queues are counted separately, because each takes 500 bytes. Ended
+// maxCountedQueues limits how many queues are counted separately, because each takes 500 bytes. Ended
 // attempts of further queues count only in the total.
-const maxQueueCounters = 4096
+const maxCountedQueues = 4096
 
-// add counts one ended attempt. If the queue is unknown, queueName is "" and the attempt counts only in the
-// total.
-func (r *endedCounts) add(queueName string, now time.Time) {
-	r.discardOld(now)
+// countEndedAttempt counts one ended attempt. If the queue is unknown, queueName is "" and the attempt counts only in
+// the total.
+func (r *endedAttemptCounts) countEndedAttempt(queueName string, now time.Time) {
+	r.discardExpiredCounts(now)
 	r.total[r.newestSecond%60]++
 	counts := r.byQueue[queueName]
 	if counts == nil {
-		if queueName == "" || len(r.byQueue) >= maxQueueCounters {
+		if queueName == "" || len(r.byQueue) >= maxCountedQueues {
 			return
 		}
 		if r.byQueue == nil {
-			r.byQueue = map[string]*minuteCounts{}
+			r.byQueue = map[string]*lastMinuteCounts{}
 		}
-		counts = &minuteCounts{}
+		counts = &lastMinuteCounts{}
 		r.byQueue[queueName] = counts
 	}
 	counts[r.newestSecond%60]++
 }
 
-// sum returns the number of ended attempts in the minute before now.
-func (r *endedCounts) sum(now time.Time) int {
-	r.discardOld(now)
+// lastMinuteTotal returns the number of ended attempts in the minute before now.
+func (r *endedAttemptCounts) lastMinuteTotal(now time.Time) int {
+	r.discardExpiredCounts(now)
 	return r.total.sum()
 }
 
-// sumsByQueue returns the number of ended attempts per queue in the minute before now.
-func (r *endedCounts) sumsByQueue(now time.Time) map[string]int {
-	r.discardOld(now)
+// lastMinuteTotalsByQueue returns the number of ended attempts per queue in the minute before now.
+func (r *endedAttemptCounts) lastMinuteTotalsByQueue(now time.Time) map[string]int {
+	r.discardExpiredCounts(now)
 	sums := map[string]int{}
 	for queueName, counts := range r.byQueue {
 		sums[queueName] = counts.sum()
@@ -216,8 +216,8 @@ func (r *endedCounts) sumsByQueue(now time.Time) map[string]int {
 	return sums
 }
 
-// discardOld clears counts that are older than a minute, and removes queues without remaining counts.
-func (r *endedCounts) discardOld(now time.Time) {
+// discardExpiredCounts clears counts that are older than a minute, and removes queues without remaining counts.
+func (r *endedAttemptCounts) discardExpiredCounts(now time.Time) {
 	second := max(r.newestSecond, now.Unix())
 	if second == r.newestSecond {
 		return
@@ -228,6 +228,6 @@ func (r *endedCounts) discardOld(now time.Time) {
 			counts[s%60] = 0
 		}
 	}
-	maps.DeleteFunc(r.byQueue, func(_ string, counts *minuteCounts) bool { return *counts == minuteCounts{} })
+	maps.DeleteFunc(r.byQueue, func(_ string, counts *lastMinuteCounts) bool { return *counts == lastMinuteCounts{} })
 	r.newestSecond = second
 }

@@ -19,23 +19,23 @@ var ErrAttemptStarted = errors.New("the job is running")
 // in another way.
 var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
-// Cancel cancels a leased job (a job that this pool has claimed) on behalf of the user with this uid. It
+// CancelJob cancels a leased job (a job that this pool has claimed) on behalf of the user with this uid. It
 // waits until the cancellation is recorded or, if the attempt ends by itself first, until that end is
 // recorded. It returns false if the job is not leased.
-func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
-	leased, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
+func (p *Pool) CancelJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
+	leased, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbCancel, UID: requesterUID})
 	if errors.Is(err, ErrAttemptStarted) {
-		h, err := p.endAttempt(ctx, seq, queue.EndKilled, uid, "cancel")
+		h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndKilled, requesterUID, "cancel")
 		return h != nil, err
 	}
 	return leased, err
 }
 
-// Requeue ends the attempt of a leased job (a job that this pool has claimed) on behalf of the user with this
+// RequeueJob ends the attempt of a leased job (a job that this pool has claimed) on behalf of the user with this
 // uid, and returns the job to the queue. It waits until the return is recorded. If the attempt ends in
 // another way first, it returns ErrAttemptEnded. It returns false if the job is not leased.
-func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
-	h, err := p.endAttempt(ctx, seq, queue.EndStopped, uid, "requeue")
+func (p *Pool) RequeueJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
+	h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndStopped, requesterUID, "requeue")
 	if h == nil || err != nil {
 		return h != nil, err
 	}
@@ -45,33 +45,33 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return true, err
 }
 
-// ChangeUnstarted changes a leased job (a job that this pool has claimed) that has not started. It returns
+// ChangeUnstartedJob changes a leased job (a job that this pool has claimed) that has not started. It returns
 // when one commit has stored both the change and the job's return to the queue. If the attempt has started,
-// ChangeUnstarted returns ErrAttemptStarted. It returns false if the job is not leased or its lease has
+// ChangeUnstartedJob returns ErrAttemptStarted. It returns false if the job is not leased or its lease has
 // ended; the caller can then change the job in the store.
-func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (bool, error) {
+func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change store.Change) (bool, error) {
 	p.mu.Lock()
-	h := p.leases.bySeq[seq]
+	h := p.leases.byJobSeq[jobSeq]
 	if h == nil {
 		p.mu.Unlock()
 		return false, nil
 	}
 	if h.phase.isEndDecided() { // wait until the lease has ended; the store may already have recorded the end
 		p.mu.Unlock()
-		_, err := p.awaitAnswer(ctx, h, nil)
+		_, err := p.awaitRunnerAnswer(ctx, h, nil)
 		return err != nil, err
 	}
 	if h.phase.mayHaveStarted() {
 		p.mu.Unlock()
 		return true, ErrAttemptStarted
 	}
-	a := &pendingChange{Change: c, answer: make(chan error, 1)}
+	a := &pendingChange{Change: change, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // for later changes, the runner was already asked to give the job back
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
-	answered, err := p.awaitAnswer(ctx, h, a.answer)
+	answered, err := p.awaitRunnerAnswer(ctx, h, a.answer)
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -80,12 +80,12 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	return answered || err != nil, err
 }
 
-// ReturnUnstarted returns a job that this pool has claimed to the queue if the job has not started. It waits
-// until the return is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
-func (p *Pool) ReturnUnstarted(ctx context.Context, seq int64) error {
-	edit := func(*queue.Job) error { return store.ErrStateChanged }
-	_, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
-	if errors.Is(err, store.ErrStateChanged) { // as intended: edit refuses the change, so the job was only returned
+// ReturnUnstartedJob returns a job that this pool has claimed to the queue if the job has not started. It waits
+// until the return is stored. If the attempt has started, ReturnUnstartedJob returns ErrAttemptStarted.
+func (p *Pool) ReturnUnstartedJob(ctx context.Context, jobSeq int64) error {
+	edit := func(*queue.Job) error { return store.ErrJobStateChanged }
+	_, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbEdit, EditJob: edit})
+	if errors.Is(err, store.ErrJobStateChanged) { // as intended: edit refuses the change, so the job was only returned
 		err = nil
 	}
 	return err
@@ -97,18 +97,19 @@ type pendingChange struct {
 	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
-// endAttempt ends the attempt of a leased job (a job that this pool has claimed). It waits until the
+// endLeasedAttempt ends the attempt of a leased job (a job that this pool has claimed). It waits until the
 // attempt's end, or the job's return to the queue, is recorded. It returns the lease, or nil if the job is
 // not leased.
-func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, uid int, verb string) (*lease, error) {
+func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.EndCause, requesterUID int,
+	auditVerb string) (*lease, error) {
 	p.mu.Lock()
-	h := p.leases.bySeq[seq]
+	h := p.leases.byJobSeq[jobSeq]
 	p.mu.Unlock()
 	if h == nil {
 		return nil, nil
 	}
-	p.requestEnd(h, end, &uid, verb)
-	_, err := p.awaitAnswer(ctx, h, nil)
+	p.requestAttemptEnd(h, cause, &requesterUID, auditVerb)
+	_, err := p.awaitRunnerAnswer(ctx, h, nil)
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
@@ -121,23 +122,24 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd asks the runner of a lease to end the attempt. If the attempt has not started, the job returns
+// requestAttemptEnd asks the runner of a lease to end the attempt. If the attempt has not started, the job returns
 // to the queue instead.
-func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb string) {
+func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int, auditVerb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.endRequest == nil || end == queue.EndKilled {
-		h.endRequest = &endRequest{cause: end, grace: h.job.KillAfter, endedBy: endedBy, auditVerb: verb}
+	if h.endRequest == nil || cause == queue.EndKilled {
+		h.endRequest = &endRequest{cause: cause, killGrace: h.job.KillAfter, endedByUID: endedByUID, auditVerb: auditVerb}
 	}
-	// Limit the grace period to maxGrace, except if the job's own user ends the job. That user gets the full
+	// Limit the grace period to maxKillGrace, except if the job's own user ends the job. That user gets the full
 	// kill_after.
-	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
-		h.endRequest.grace = min(h.endRequest.grace, p.maxGrace)
+	if p.stopRequested || endedByUID == nil || *endedByUID != h.job.UID || auditVerb == "worker.stop" {
+		h.endRequest.killGrace = min(h.endRequest.killGrace, p.maxKillGrace)
 	}
 	switch {
-	case h.conn == nil && !h.phase.neverSent(): // resendRequestsLocked will send the request when the runner is connected
+	// resendLeaseRequestsLocked will send the request when the runner is connected
+	case h.runnerConn == nil && !h.phase.neverSent():
 	case h.mayHaveStartedLocked():
-		h.conn.Send(&wire.EndAttempt{Lease: h.wireLease(), Cause: int64(end), Grace: h.endRequest.grace})
+		h.runnerConn.Send(&wire.EndAttempt{Lease: h.wireLease(), EndCause: int64(cause), GracePeriod: h.endRequest.killGrace})
 	default:
 		p.sendDropLocked(h)
 	}
@@ -148,66 +150,66 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():
-		h.advanceLocked(eventWithdrawn)
-		p.wake() // makes Run return the job to the queue
+		h.advancePhaseLocked(eventWithdrawn)
+		p.wakeLoop() // makes Run return the job to the queue
 		return
-	case h.conn == nil: // resendRequestsLocked will send the Drop frame when the runner is connected
+	case h.runnerConn == nil: // resendLeaseRequestsLocked will send the Drop frame when the runner is connected
 		return
 	case h.phase == phaseSent:
-		h.advanceLocked(eventDropSent)
+		h.advancePhaseLocked(eventDropSent)
 	}
-	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
+	h.runnerConn.Send(&wire.DropStart{Lease: h.wireLease()})
 }
 
-// Signal sends a signal to all processes of a running job. It returns false if the job does not run. If the
+// SignalJob sends a signal to all processes of a running job. It returns false if the job does not run. If the
 // job's runner does not answer, the error contains the runner's pid.
-func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
-	h := p.awaitRunningLease(ctx, seq, signalStartWait)
+func (p *Pool) SignalJob(ctx context.Context, jobSeq int64, signalNumber int) (bool, error) {
+	h := p.awaitRunningLease(ctx, jobSeq, maxSignalStartWait)
 	if h == nil {
 		return false, nil
 	}
 	p.mu.Lock()
-	if h.conn != nil {
-		h.conn.Send(&wire.Signal{Lease: h.wireLease(), Number: int64(number)})
+	if h.runnerConn != nil {
+		h.runnerConn.Send(&wire.SignalAttempt{Lease: h.wireLease(), SignalNumber: int64(signalNumber)})
 	}
 	p.mu.Unlock()
-	return true, withConsequence(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
+	return true, withConsequence(p.checkLeaseRunner(ctx, h), "the signal will be sent when the runner answers")
 }
 
 // awaitRunningLease returns the lease of a running job, or nil if the job does not run. If the job was sent
 // to a runner, awaitRunningLease waits for its start, at most for the timeout.
-func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Duration) *lease {
+func (p *Pool) awaitRunningLease(ctx context.Context, jobSeq int64, timeout time.Duration) *lease {
 	p.mu.Lock()
-	h := p.leases.bySeq[seq]
-	mayRun := h != nil && (h.conn != nil || h.hasStarted())
+	h := p.leases.byJobSeq[jobSeq]
+	mayRun := h != nil && (h.runnerConn != nil || h.hasStarted())
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if !mayRun || !p.awaitStart(ctx, h) {
+	if !mayRun || !p.awaitLeaseStart(ctx, h) {
 		return nil
 	}
 	return h
 }
 
-// signalStartWait is how long Signal waits until a job that was sent to a runner is known to have started.
+// maxSignalStartWait is how long Signal waits until a job that was sent to a runner is known to have started.
 // Runners normally report a start together with their next results, but immediately for jobs that the service
 // watches.
-const signalStartWait = 100 * time.Millisecond
+const maxSignalStartWait = 100 * time.Millisecond
 
-// WatchEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
+// WatchJobEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
 // and to later attempts, until the caller calls the returned function.
-func (p *Pool) WatchEnd(seq int64) (stop func()) {
+func (p *Pool) WatchJobEnd(jobSeq int64) (stopWatching func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leases.watcherCounts[seq]++
-	if h := p.leases.bySeq[seq]; h != nil && h.conn != nil {
-		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
+	p.leases.watcherCountsByJobSeq[jobSeq]++
+	if h := p.leases.byJobSeq[jobSeq]; h != nil && h.runnerConn != nil {
+		h.runnerConn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
 	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.leases.watcherCounts[seq]--; p.leases.watcherCounts[seq] <= 0 {
-			delete(p.leases.watcherCounts, seq)
+		if p.leases.watcherCountsByJobSeq[jobSeq]--; p.leases.watcherCountsByJobSeq[jobSeq] <= 0 {
+			delete(p.leases.watcherCountsByJobSeq, jobSeq)
 		}
 	}
 }
@@ -219,34 +221,35 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 //
 // ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended,
 // the store has the output or will get it, or the job runs under another lease.
-func (p *Pool) ReadOutput(ctx context.Context, seq int64, attempt int, cursor [2]int64, wait bool) (
+func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, streamOffsets [2]int64,
+	waitForOutput bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
 	p.mu.Lock()
-	h := p.leases.bySeq[seq]
+	h := p.leases.byJobSeq[jobSeq]
 	var conn *runnerConn
-	if h != nil && (attempt == 0 || attempt == h.job.StartedAttempts+1) {
-		conn = h.conn
+	if h != nil && (attemptNumber == 0 || attemptNumber == h.job.StartedAttempts+1) {
+		conn = h.runnerConn
 	}
 	p.mu.Unlock()
 	if conn == nil {
 		return nil, false, nil
 	}
-	readCtx, cancel, leaseDone := ctx, func() {}, h.storedSignal
-	if !wait {
-		readCtx, cancel = context.WithTimeout(ctx, livenessTimeout)
+	readCtx, cancel, leaseDone := ctx, func() {}, h.endStoredSignal
+	if !waitForOutput {
+		readCtx, cancel = context.WithTimeout(ctx, livenessCheckTimeout)
 		leaseDone = nil
 	}
 	defer cancel()
-	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), cursor, leaseDone)
+	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), streamOffsets, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
-		// This is not an error: the caller reads the job's state from the store, or uses RunnerConnected to
+		// This is not an error: the caller reads the job's state from the store, or uses RunnerConnectedSignal to
 		// wait for the next connection.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:
-		return nil, false, p.unresponsiveError(conn.HelloReply.PID, h)
-	case err != nil || chunk.AttemptGone:
+		return nil, false, p.unresponsiveError(conn.HelloReply.RunnerPID, h)
+	case err != nil || chunk.AttemptUnknown:
 		return nil, false, err
 	}
 	return chunk, true, nil
@@ -254,10 +257,10 @@ func (p *Pool) ReadOutput(ctx context.Context, seq int64, attempt int, cursor [2
 
 // LeasedAttemptNumber returns the number of a job's current attempt, or 0 if this pool has not claimed the
 // job.
-func (p *Pool) LeasedAttemptNumber(seq int64) int {
+func (p *Pool) LeasedAttemptNumber(jobSeq int64) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.leases.bySeq[seq]; h != nil {
+	if h := p.leases.byJobSeq[jobSeq]; h != nil {
 		return h.job.StartedAttempts + 1
 	}
 	return 0

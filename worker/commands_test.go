@@ -16,27 +16,27 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// callResult contains the results of Cancel or a similar call.
+// callResult contains the results of CancelJob or a similar call.
 type callResult struct {
 	isLeased bool // the first result; for most calls, whether the job is leased
 	err      error
 }
 
-// cancelAsync cancels a job in the background on behalf of uid 7.
-func cancelAsync(p *worker.Pool, seq int64) <-chan callResult {
+// cancelInBackground cancels a job in the background on behalf of uid 7.
+func cancelInBackground(p *worker.Pool, jobSeq int64) <-chan callResult {
 	answer := make(chan callResult, 1)
 	go func() {
-		leased, err := p.Cancel(context.Background(), seq, 7)
+		leased, err := p.CancelJob(context.Background(), jobSeq, 7)
 		answer <- callResult{leased, err}
 	}()
 	return answer
 }
 
-// checkUnanswered checks that a call of Cancel has not returned yet.
-func checkUnanswered(t *testing.T, answer <-chan callResult, moment string) {
+// checkCallStillWaits checks that a call of Cancel has not returned yet.
+func checkCallStillWaits(t *testing.T, result <-chan callResult, moment string) {
 	t.Helper()
 	select {
-	case v := <-answer:
+	case v := <-result:
 		t.Errorf("Cancel answered %+v %s", v, moment)
 	default:
 	}
@@ -46,144 +46,147 @@ func checkUnanswered(t *testing.T, answer <-chan callResult, moment string) {
 func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	// The pool also asks for the job by itself, because the job does not start soon. The test answers this
 	// first Drop frame (the request to give a job back) only after the Drop frame of the Cancel.
-	awaitFrame[*wire.Drop](t, f, 1)
-	answer := cancelAsync(p, 1)
-	drop, _ := awaitFrame[*wire.Drop](t, f, 2)
-	f.sync()
-	checkUnanswered(t, answer, "while the job waits")
-	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	s.checkState(1, queue.Cancelled, "")
-	ended, released, cancelled := s.reportCounts(1)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	answer := cancelInBackground(p, 1)
+	drop, _ := awaitFrame[*wire.DropStart](t, f, 2)
+	f.waitUntilFramesHandled()
+	checkCallStillWaits(t, answer, "while the job waits")
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	s.checkJobState(1, queue.Cancelled, "")
+	ended, released, cancelled := s.reportedEndCounts(1)
 	checkEqual(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
-	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
+	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
 }
 
 // Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
 func TestCancelKillsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	answer := cancelAsync(p, 1)
+	s.awaitJobState(1, queue.Processing)
+	answer := cancelInBackground(p, 1)
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndKilled),
+		GracePeriod: 3 * time.Second})
 	release := s.blockSettlements()
-	end := successResult(lease(1), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	waitUntil(t, "the settlement has begun", s.isBlocking)
-	checkUnanswered(t, answer, "before the end was stored")
+	end := successResult(firstClaimLease(1), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	waitUntil(t, "the settlement has begun", s.isExchangeBlocked)
+	checkCallStillWaits(t, answer, "before the end was stored")
 	release()
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
-	s.checkEndedBy(1, 7, "cancel")
-	checkEqual(t, "dropped", len(receivedFrames[*wire.Drop](f)), 0)
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
+	s.checkAttemptEndedBy(1, 7, "cancel")
+	checkEqual(t, "dropped", len(framesOfType[*wire.DropStart](f)), 0)
 }
 
 // If a job starts while Cancel tries to take the job back from the runner, Cancel kills the job.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	answer := cancelAsync(p, 1)
-	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.DropReply{Lease: lease(1)})
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	answer := cancelInBackground(p, 1)
+	awaitFrame[*wire.DropStart](t, f, 2)
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)})
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
-	checkUnanswered(t, answer, "before the end")
-	end := successResult(lease(1), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndKilled),
+		GracePeriod: 3 * time.Second})
+	checkCallStillWaits(t, answer, "before the end")
+	end := successResult(firstClaimLease(1), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// If the job ends by itself before it is cancelled, Cancel returns, and the job is not cancelled. If the
-// caller's context ends, Cancel returns its error. For a job that is not leased, Cancel returns immediately.
+// If the job ends by itself before it is cancelled, CancelJob returns, and the job is not cancelled. If the
+// caller's context ends, CancelJob returns its error. For a job that is not leased, CancelJob returns immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	answer := cancelAsync(p, 1)
+	s.awaitJobState(1, queue.Processing)
+	answer := cancelInBackground(p, 1)
 	awaitFrame[*wire.EndAttempt](t, f, 1)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	leased, err := p.Cancel(ended, 1, 7)
+	leased, err := p.CancelJob(ended, 1, 7)
 	checkEqual(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
-	f.send(successResult(lease(1), longRunTime))
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	s.checkState(1, queue.Completed, "")
-	checkEqual(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	s.checkJobState(1, queue.Completed, "")
+	checkEqual(t, "answer of a job that is not leased", receiveEvent(t, "an answer", cancelInBackground(p, 1)),
+		callResult{false, nil})
 }
 
-// WatchEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
-func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
+// WatchJobEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
+func TestEndWatchCoversRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0, 0)
-	s.awaitState(1, queue.Processing)
-	p.WatchEnd(1)
+	s.awaitJobState(1, queue.Processing)
+	p.WatchJobEnd(1)
 	watch, _ := awaitFrame[*wire.ReportImmediately](t, f, 1)
-	checkEqual(t, "watched lease", watch.Lease, lease(1))
-	p.WatchEnd(2)
-	p.WatchEnd(3)()
-	f.send(successResult(lease(1), longRunTime))
+	checkEqual(t, "watched lease", watch.Lease, firstClaimLease(1))
+	p.WatchJobEnd(2)
+	p.WatchJobEnd(3)()
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	watch, _ = awaitFrame[*wire.ReportImmediately](t, f, 2)
-	checkEqual(t, "watched lease", watch.Lease, lease(2))
-	s.awaitState(2, queue.Processing)
-	f.send(successResult(lease(2), longRunTime))
-	s.awaitState(3, queue.Processing)
-	checkEqual(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
+	checkEqual(t, "watched lease", watch.Lease, firstClaimLease(2))
+	s.awaitJobState(2, queue.Processing)
+	f.sendFrames(successResult(firstClaimLease(2), longRunTime))
+	s.awaitJobState(3, queue.Processing)
+	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportImmediately](f)), 2)
 }
 
 // A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
 // lease may end because the job returns to the queue or because the attempt ends.
-func TestReadEndsWithItsLease(t *testing.T) {
+func TestReadOutputEndsWithLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
-		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},
-		"ended":      successResult(lease(1), longRunTime),
+		"given back": &wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true},
+		"ended":      successResult(firstClaimLease(1), longRunTime),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, f, p := startPool(t, 1)
 			f.ignoreStarts()
 			f.setUnresponsive(true)
-			s.enqueue(0)
-			awaitFrame[*wire.Drop](t, f, 1)
+			s.enqueueJobs(0)
+			awaitFrame[*wire.DropStart](t, f, 1)
 			answer := make(chan callResult, 1)
 			go func() { // this goroutine ends with the lease or the test
 				_, ok, err := p.ReadOutput(t.Context(), 1, 1, [2]int64{}, true)
 				answer <- callResult{ok, err}
 			}()
 			read, _ := awaitFrame[*wire.ReadOutput](t, f, 1)
-			checkEqual(t, "read", []any{read.Lease, read.Wait}, []any{lease(1), true})
-			f.send(end)
-			checkEqual(t, "answer", receive(t, "the end of the read", answer), callResult{false, nil})
+			checkEqual(t, "read", []any{read.Lease, read.WaitForOutput}, []any{firstClaimLease(1), true})
+			f.sendFrames(end)
+			checkEqual(t, "answer", receiveEvent(t, "the end of the read", answer), callResult{false, nil})
 		})
 	}
 }
 
 // ReadOutput does not read the output of a later attempt than the given one, because the position in the output
 // belongs to the given attempt.
-func TestReadDoesNotContinueInALaterAttempt(t *testing.T) {
+func TestReadOutputStaysInGivenAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	answer := make(chan callResult, 1)
 	go func() {
-		leased, err := p.Requeue(context.Background(), 1, 7)
+		leased, err := p.RequeueJob(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
 	end := successResult(kill.Lease, longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	checkEqual(t, "answer of Requeue", receive(t, "an answer", answer), callResult{true, nil})
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	checkEqual(t, "answer of Requeue", receiveEvent(t, "an answer", answer), callResult{true, nil})
 	second, _ := awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "attempt 2 is leased", func() bool { return p.LeasedAttemptNumber(1) == 2 })
 	for _, c := range []struct{ attempt, reads int }{{1, 0}, {2, 1}, {0, 2}} {
 		_, ok, err := p.ReadOutput(t.Context(), 1, c.attempt, [2]int64{5, 0}, false)
 		checkEqual(t, "answer", callResult{ok, err}, callResult{}) // the fake runner has no output
 		reads := 0
-		for _, frame := range receivedFrames[*wire.ReadOutput](f) {
+		for _, frame := range framesOfType[*wire.ReadOutput](f) {
 			if frame.Lease == second.Lease {
 				reads++
 			}
@@ -196,26 +199,26 @@ func TestReadDoesNotContinueInALaterAttempt(t *testing.T) {
 // returns them to the queue. The oldest jobs continue.
 func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	p.SetWantedWorkers(2)
-	s.enqueue(0)
-	s.awaitState(2, queue.Processing)
-	p.SetWantedWorkers(1)
+	s.awaitJobState(1, queue.Processing)
+	p.SetWantedWorkerCount(2)
+	s.enqueueJobs(0)
+	s.awaitJobState(2, queue.Processing)
+	p.SetWantedWorkerCount(1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		p.WaitForScaleDown(t.Context(), 0, nil)
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(2), Cause: int64(queue.EndStopped),
-		Grace: 3 * time.Second})
-	end := successResult(lease(2), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	receive(t, "the result of WaitForScaleDown", done)
-	s.checkState(1, queue.Processing, "")
-	s.checkState(2, queue.Pending, queue.ReasonStopped)
-	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 1)
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(2), EndCause: int64(queue.EndStopped),
+		GracePeriod: 3 * time.Second})
+	end := successResult(firstClaimLease(2), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	receiveEvent(t, "the result of WaitForScaleDown", done)
+	s.checkJobState(1, queue.Processing, "")
+	s.checkJobState(2, queue.Pending, queue.ReasonStopped)
+	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 1)
 }
 
 // signalingContext is a context that sends to waitSignal when a caller waits for its end.
@@ -234,183 +237,185 @@ func (c signalingContext) Done() <-chan struct{} {
 }
 
 // If the number of workers is raised again during WaitForScaleDown, the jobs keep running.
-func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
+func TestScaleUpDuringScaleDownKeepsJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	p.SetWantedWorkers(2)
-	s.enqueue(0)
-	s.awaitState(2, queue.Processing)
-	p.SetWantedWorkers(1)
+	s.awaitJobState(1, queue.Processing)
+	p.SetWantedWorkerCount(2)
+	s.enqueueJobs(0)
+	s.awaitJobState(2, queue.Processing)
+	p.SetWantedWorkerCount(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
-	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
-	p.SetWantedWorkers(2)
-	checkEqual(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
-	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	f.send(successResult(lease(1), longRunTime), successResult(lease(2), longRunTime))
-	f.sync()
+	receiveEvent(t, "the first check of WaitForScaleDown", waits.waitSignal)
+	p.SetWantedWorkerCount(2)
+	checkEqual(t, "the result of WaitForScaleDown", receiveEvent(t, "the result of WaitForScaleDown", done), nil)
+	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime), successResult(firstClaimLease(2), longRunTime))
+	f.waitUntilFramesHandled()
 }
 
-// If a job waits in the runner, ChangeUnstarted stores the change together with the job's return to the
-// queue. If the job has started in the meantime, it continues, and ChangeUnstarted returns
+// If a job waits in the runner, ChangeUnstartedJob stores the change together with the job's return to the
+// queue. If the job has started in the meantime, it continues, and ChangeUnstartedJob returns
 // ErrAttemptStarted.
-func TestChangeRecallsUnstartedJob(t *testing.T) {
+func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
 	change := func(verb queue.Verb) <-chan callResult {
 		answer := make(chan callResult, 1)
 		go func() {
-			done, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: verb, UID: 7})
+			done, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: verb, UID: 7})
 			answer <- callResult{done, err}
 		}()
 		return answer
 	}
 	answer := change(queue.VerbHold)
-	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.DropReply{Lease: lease(1)})
-	checkEqual(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
-	checkEqual(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
+	awaitFrame[*wire.DropStart](t, f, 2)
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)})
+	checkEqual(t, "answer for a started job", receiveEvent(t, "an answer", answer),
 		callResult{true, worker.ErrAttemptStarted})
-	checkEqual(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
-	f.send(successResult(lease(1), longRunTime))
-	s.awaitState(1, queue.Completed)
-	checkEqual(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
+	checkEqual(t, "answer to the next change", receiveEvent(t, "an answer", change(queue.VerbHold)),
+		callResult{true, worker.ErrAttemptStarted})
+	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	s.awaitJobState(1, queue.Completed)
+	checkEqual(t, "answer for an unleased job", receiveEvent(t, "an answer", change(queue.VerbHold)),
+		callResult{false, nil})
 
-	s.enqueue(0)
-	drop, _ := awaitFrame[*wire.Drop](t, f, 3)
+	s.enqueueJobs(0)
+	drop, _ := awaitFrame[*wire.DropStart](t, f, 3)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstarted(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstartedJob(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
-	awaitFrame[*wire.Drop](t, f, 4)
-	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
-	if err := receive(t, "an answer", held); err != nil {
+	awaitFrame[*wire.DropStart](t, f, 4)
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	if err := receiveEvent(t, "an answer", held); err != nil {
 		t.Error(err)
 	}
-	s.checkState(2, queue.Held, "")
-	checkEqual(t, "leased", len(s.leasedJobs()), 0)
+	s.checkJobState(2, queue.Held, "")
+	checkEqual(t, "leased", len(s.leasedJobSeqs()), 0)
 }
 
-// If the end of a job is just being stored, ChangeUnstarted waits until it is stored, and returns false,
+// If the end of a job is just being stored, ChangeUnstartedJob waits until it is stored, and returns false,
 // because the job is not leased any more.
-func TestChangeWaitsForEndBeingStored(t *testing.T) {
+func TestChangeWaitsUntilJobEndIsStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	release := s.blockSettlements()
-	f.send(successResult(lease(1), longRunTime))
-	waitUntil(t, "the end is being stored", s.isBlocking)
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	waitUntil(t, "the end is being stored", s.isExchangeBlocked)
 	answer := make(chan callResult, 1)
 	called := make(chan struct{})
 	go func() {
 		close(called)
-		done, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
+		done, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
 		answer <- callResult{done, err}
 	}()
 	<-called
 	release()
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{false, nil})
-	s.checkState(1, queue.Completed, "")
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{false, nil})
+	s.checkJobState(1, queue.Completed, "")
 }
 
 // If the store refuses a change, the caller gets the error and the job returns to the queue.
 func TestChangeReturnsErrorOfStore(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueueJobs(0)
+	drop, _ := awaitFrame[*wire.DropStart](t, f, 1)
 	answer := make(chan error, 1)
 	go func() {
-		edit := func(*queue.Job) error { return queue.Invalid("priority", "no") }
-		_, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbEdit, Edit: edit})
+		edit := func(*queue.Job) error { return queue.InvalidField("priority", "no") }
+		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbEdit, EditJob: edit})
 		answer <- err
 	}()
-	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
-	if err := receive(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
+	awaitFrame[*wire.DropStart](t, f, 2)
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	if err := receiveEvent(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("Change returned %v, want the error of the store", err)
 	}
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// If the attempt ends by itself before Requeue can end it, Requeue returns ErrAttemptEnded.
+// If the attempt ends by itself before RequeueJob can end it, RequeueJob returns ErrAttemptEnded.
 func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	answer := make(chan callResult, 1)
 	go func() {
-		leased, err := p.Requeue(context.Background(), 1, 7)
+		leased, err := p.RequeueJob(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.EndAttempt](t, f, 1)
-	f.send(successResult(lease(1), longRunTime))
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
 
 // Requeue ends a running job and returns it to the queue. The attempt does not count.
 func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	got, err := p.Signal(t.Context(), 1, 10)
+	s.awaitJobState(1, queue.Processing)
+	got, err := p.SignalJob(t.Context(), 1, 10)
 	checkEqual(t, "answer to the signal", callResult{got, err}, callResult{true, nil})
-	signal, _ := awaitFrame[*wire.Signal](t, f, 1)
-	checkEqual(t, "signal", *signal, wire.Signal{Lease: lease(1), Number: 10})
-	got, err = p.Signal(t.Context(), 2, 10)
+	signal, _ := awaitFrame[*wire.SignalAttempt](t, f, 1)
+	checkEqual(t, "signal", *signal, wire.SignalAttempt{Lease: firstClaimLease(1), SignalNumber: 10})
+	got, err = p.SignalJob(t.Context(), 2, 10)
 	checkEqual(t, "signal to a job that does not run", callResult{got, err}, callResult{false, nil})
 	answer := make(chan callResult, 1)
 	go func() {
-		leased, err := p.Requeue(context.Background(), 1, 7)
+		leased, err := p.RequeueJob(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped),
-		Grace: 3 * time.Second})
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndStopped),
+		GracePeriod: 3 * time.Second})
 	f.ignoreStarts()
-	end := successResult(lease(1), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
-	if j := s.job(1); j.Attempts != 0 || j.StartedAttempts != 1 {
+	end := successResult(firstClaimLease(1), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	if j := s.readJob(1); j.Attempts != 0 || j.StartedAttempts != 1 {
 		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.StartedAttempts)
 	}
-	s.checkEndedBy(1, 7, "requeue")
+	s.checkAttemptEndedBy(1, 7, "requeue")
 }
 
 // If several callers change or cancel the same job, each gets an answer. If the job has started in the
-// meantime, ChangeUnstarted returns ErrAttemptStarted and Cancel ends the job.
-func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
+// meantime, ChangeUnstartedJob returns ErrAttemptStarted and Cancel ends the job.
+func TestConcurrentJobRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstarted(context.Background(), 1, store.Change{Verb: queue.VerbHold})
+		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbHold})
 		held <- err
 	}()
-	awaitFrame[*wire.Drop](t, f, 2)
-	cancelled := cancelAsync(p, 1)
-	f.sync()
-	f.send(&wire.DropReply{Lease: lease(1)})
-	if err := receive(t, "an answer", held); !errors.Is(err, worker.ErrAttemptStarted) {
+	awaitFrame[*wire.DropStart](t, f, 2)
+	cancelled := cancelInBackground(p, 1)
+	f.waitUntilFramesHandled()
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)})
+	if err := receiveEvent(t, "an answer", held); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	end := successResult(lease(1), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
-	f.send(end)
-	checkEqual(t, "answer", receive(t, "an answer", cancelled), callResult{true, nil})
-	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
+	end := successResult(firstClaimLease(1), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
+	f.sendFrames(end)
+	checkEqual(t, "answer", receiveEvent(t, "an answer", cancelled), callResult{true, nil})
+	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
 // PurgeOutputs deletes files through one runner of each directory that contains runners. It fails if there is
 // a directory in which no runner answers, or if no runner is connected.
-func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
+func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, SpawnSocket: "unused"}
+	foreign := runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}
 	if worker.New(newStore(t), worker.Config{RunnerLocation: foreign}, 1).PurgeOutputs(t.Context(), []string{"1-1"}) {
 		t.Error("Purge succeeded although no runner was connected")
 	}
@@ -418,21 +423,22 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStore(t)
-	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
+	s.enqueueJobs(0)
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
-	first, other := newRunner(t, root, "1"), newRunner(t, filepath.Join(root, "as-x"), "2")
-	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
+	first, other := newFakeRunner(t, root, "1"), newFakeRunner(t, filepath.Join(root, "as-x"), "2")
+	// a runner without attempts would be ended
+	other.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
 	if err := s.StoreRunnerDirs(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := runPoolAt(t, s, foreign, 1)
+	p, _ := runPoolAtLocation(t, s, foreign, 1)
 	refs := []string{"1-1", "2-1"}
 	checkEqual(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	for _, f := range []*fakeRunner{first, other} {
 		purge, _ := awaitFrame[*wire.PurgeOutputs](t, f, 1)
-		checkEqual(t, "files to be deleted", purge.Refs, refs)
+		checkEqual(t, "files to be deleted", purge.OutputRefs, refs)
 	}
 	for _, f := range []*fakeRunner{first, other} {
 		f.setUnresponsive(true)
@@ -444,42 +450,43 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 
 // If a user ends another user's job, the job's grace period is at most that of a stop, even if its
 // kill_after is longer.
-func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
+func TestCancelByAnotherUserLimitsKillGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	drafts := []queue.Job{{
 		MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour},
 	}}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitState(1, queue.Processing)
-	answer := cancelAsync(p, 1)
+	s.awaitJobState(1, queue.Processing)
+	answer := cancelInBackground(p, 1)
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "grace", kill.Grace, runner.StopGrace())
-	end := successResult(lease(1), longRunTime)
-	end.Cause, end.Signal, end.ExitCode = kill.Cause, 9, -1
-	f.send(end)
-	checkEqual(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "grace", kill.GracePeriod, runner.StopGracePeriod())
+	end := successResult(firstClaimLease(1), longRunTime)
+	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 9, -1
+	f.sendFrames(end)
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
 }
 
 // If several runners in one directory answer, PurgeOutputs asks the newest of them to delete the files.
-func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
+func TestPurgeOutputsUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	foreign := runner.Location{Dir: root, SpawnSocket: "unused"}
+	foreign := runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}
 	s := newStore(t)
-	s.enqueue(0)
-	if _, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1}); err != nil {
+	s.enqueueJobs(0)
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
 		t.Fatal(err)
 	}
-	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
-	old.helloReply.Version = "older"
-	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
-	p, _ := runPoolAt(t, s, foreign, 1)
+	old, newest := newFakeRunner(t, root, "1"), newFakeRunner(t, root, "2")
+	old.helloReply.RunnerVersion = "older"
+	// a runner without attempts would be ended
+	old.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
+	p, _ := runPoolAtLocation(t, s, foreign, 1)
 	refs := []string{"1-1"}
 	checkEqual(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	checkEqual(t, "requests to the old and the new runner",
-		[]int{len(receivedFrames[*wire.PurgeOutputs](old)), len(receivedFrames[*wire.PurgeOutputs](newest))}, []int{0, 1})
+		[]int{len(framesOfType[*wire.PurgeOutputs](old)), len(framesOfType[*wire.PurgeOutputs](newest))}, []int{0, 1})
 	newest.setUnresponsive(true)
 	checkEqual(t, "deleted while the newest hangs", p.PurgeOutputs(t.Context(), refs), true)
 }

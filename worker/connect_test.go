@@ -18,20 +18,21 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// leaseAll claims all jobs of a store, as an earlier service would have done. It reports the jobs with the
+// leaseAllJobs claims all jobs of a store, as an earlier service would have done. It reports the jobs with the
 // given numbers as started.
-func (s *recordingStore) leaseAll(startedSeqs ...int64) {
+func (s *recordingStore) leaseAllJobs(startedJobSeqs ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	if _, err := s.Store.Exchange(ctx, store.Report{WantedJobs: 100}); err != nil {
+	if _, err := s.Store.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 100}); err != nil {
 		s.t.Fatal(err)
 	}
-	var report store.Report
-	for _, seq := range startedSeqs {
+	var report store.LeaseReport
+	for _, seq := range startedJobSeqs {
 		report.Starts = append(report.Starts,
-			store.AttemptStart{Lease: queue.Lease(lease(seq)), StartedAt: 1, Worker: "w1", PID: int(pid(seq))})
+			store.AttemptStart{Lease: queue.Lease(firstClaimLease(seq)), StartedAt: 1, WorkerID: "w1",
+				PID: int(fakeJobPID(seq))})
 	}
-	if _, err := s.Store.Exchange(ctx, report); err != nil {
+	if _, err := s.Store.ReportAndClaim(ctx, report); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -43,45 +44,46 @@ func (s *recordingStore) leaseAll(startedSeqs ...int64) {
 func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0, 0, 0, 0, 0, 0)
+	s.enqueueJobs(0, 0, 0, 0, 0, 0)
 	const recorded, unrecorded, ended, waiting, claimed, lost = 1, 2, 3, 4, 5, 6
-	s.leaseAll(recorded, ended, lost)
+	s.leaseAllJobs(recorded, ended, lost)
 	before, err := s.NextEpoch(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newRunner(t, root, "first")
+	f := newFakeRunner(t, root, "first")
 	f.ignoresStarts = true // otherwise it would report the waiting job as started
-	f.helloReply.Attempts = []wire.Attempt{
-		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
+	f.helloReply.UnendedAttempts = []wire.Attempt{
+		runningAttempt(firstClaimLease(recorded)), runningAttempt(firstClaimLease(unrecorded)),
+		{Lease: firstClaimLease(waiting)},
 	}
-	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{successResult(lease(ended), longRunTime)}
+	f.helloReply.UnacknowledgedLeases = []wire.Lease{firstClaimLease(ended)}
+	f.framesAfterHello = []wire.Frame{successResult(firstClaimLease(ended), longRunTime)}
 	p := runPool(t, s, root, 4)
 
-	s.awaitState(ended, queue.Completed)
-	s.awaitState(unrecorded, queue.Processing)
+	s.awaitJobState(ended, queue.Completed)
+	s.awaitJobState(unrecorded, queue.Processing)
 	for _, seq := range []int64{recorded, unrecorded} {
-		j := s.job(seq)
-		checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(seq)})
+		j := s.readJob(seq)
+		checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, fakeJobPID(seq)})
 		checkEqual(t, "running attempts", p.LeasedAttemptNumber(seq), 1)
 	}
-	s.checkState(lost, queue.Dead, queue.ReasonLost)
+	s.checkJobState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue starts on the worker of the job that ended.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	checkEqual(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
-	s.checkState(waiting, queue.Pending, "")
-	f.send(&wire.StartReport{Attempt: runningAttempt(lease(waiting))})
-	s.awaitState(waiting, queue.Processing)
-	f.sync()
-	checkEqual(t, "started", f.startedJobs(), []int64{claimed})
-	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
+	s.checkJobState(waiting, queue.Pending, "")
+	f.sendFrames(&wire.StartReport{Attempt: runningAttempt(firstClaimLease(waiting))})
+	s.awaitJobState(waiting, queue.Processing)
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started", f.startedJobSeqs(), []int64{claimed})
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(ended)})
 	for _, seq := range []int64{recorded, unrecorded, waiting} {
-		f.send(successResult(lease(seq), longRunTime))
-		s.awaitState(seq, queue.Completed)
+		f.sendFrames(successResult(firstClaimLease(seq), longRunTime))
+		s.awaitJobState(seq, queue.Completed)
 	}
-	if f.epochs[0] <= before {
-		t.Errorf("the runner received epoch %d, want a higher one than %d", f.epochs[0], before)
+	if f.helloEpochs[0] <= before {
+		t.Errorf("the runner received epoch %d, want a higher one than %d", f.helloEpochs[0], before)
 	}
 }
 
@@ -91,36 +93,36 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
-		s.awaitState(seq+1, queue.Processing)
+		s.awaitJobState(seq+1, queue.Processing)
 	}
 	f.ignoreStarts()
-	p.SetWantedWorkers(4)
-	s.enqueue(0)
+	p.SetWantedWorkerCount(4)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 4)
 	const kept, ended, lost, claimed = 1, 2, 3, 4
 	f.mu.Lock()
-	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(kept))}
-	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{successResult(lease(ended), longRunTime)}
+	f.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(kept))}
+	f.helloReply.UnacknowledgedLeases = []wire.Lease{firstClaimLease(ended)}
+	f.framesAfterHello = []wire.Frame{successResult(firstClaimLease(ended), longRunTime)}
 	f.mu.Unlock()
 	f.disconnect()
 
-	s.awaitState(ended, queue.Completed)
-	s.awaitState(lost, queue.Dead)
-	s.checkState(lost, queue.Dead, queue.ReasonLost)
+	s.awaitJobState(ended, queue.Completed)
+	s.awaitJobState(lost, queue.Dead)
+	s.checkJobState(lost, queue.Dead, queue.ReasonLost)
 	awaitFrame[*wire.Start](t, f, 5)
-	restarted := receivedFrames[*wire.Start](f)[4].Lease
+	restarted := framesOfType[*wire.Start](f)[4].Lease
 	checkEqual(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
-	f.sync()
-	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
-	j := s.job(kept)
-	checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
-	f.send(successResult(lease(kept), longRunTime))
-	s.awaitState(kept, queue.Completed)
+	f.waitUntilFramesHandled()
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(ended)})
+	j := s.readJob(kept)
+	checkEqual(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, fakeJobPID(kept)})
+	f.sendFrames(successResult(firstClaimLease(kept), longRunTime))
+	s.awaitJobState(kept, queue.Completed)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.epochs) != 2 || f.epochs[1] <= f.epochs[0] {
-		t.Errorf("the runner received epochs %v, want two, the second higher than the first", f.epochs)
+	if len(f.helloEpochs) != 2 || f.helloEpochs[1] <= f.helloEpochs[0] {
+		t.Errorf("the runner received epochs %v, want two, the second higher than the first", f.helloEpochs)
 	}
 }
 
@@ -129,22 +131,22 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 func TestDeadRunnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	first := newRunner(t, root, "first")
+	s.enqueueJobs(0)
+	first := newFakeRunner(t, root, "first")
 	p := runPool(t, s, root, 1)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	first.ignoreStarts()
-	p.SetWantedWorkers(2)
-	s.enqueue(0)
+	p.SetWantedWorkerCount(2)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, first, 2)
-	second := newRunner(t, root, "second")
-	first.die()
+	second := newFakeRunner(t, root, "second")
+	first.simulateExit()
 	start, _ := awaitFrame[*wire.Start](t, second, 1)
 	checkEqual(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
-	s.checkState(1, queue.Dead, queue.ReasonLost)
-	s.awaitState(2, queue.Processing)
-	second.send(successResult(start.Lease, longRunTime))
-	s.awaitState(2, queue.Completed)
+	s.checkJobState(1, queue.Dead, queue.ReasonLost)
+	s.awaitJobState(2, queue.Processing)
+	second.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(2, queue.Completed)
 }
 
 // If a dead runner's directory cannot be removed, the service continues. On Windows, this happens while a
@@ -152,22 +154,22 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	first := newRunner(t, root, "first")
+	s.enqueueJobs(0)
+	first := newFakeRunner(t, root, "first")
 	runPool(t, s, root, 1)
-	s.awaitState(1, queue.Processing)
-	second := newRunner(t, root, "second")
+	s.awaitJobState(1, queue.Processing)
+	second := newFakeRunner(t, root, "second")
 	reader, err := os.Open(filepath.Join(first.dir, bootIDFileName))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	first.die()
-	s.awaitState(1, queue.Dead)
-	s.enqueue(0)
+	first.simulateExit()
+	s.awaitJobState(1, queue.Dead)
+	s.enqueueJobs(0)
 	start, _ := awaitFrame[*wire.Start](t, second, 1)
-	second.send(successResult(start.Lease, longRunTime))
-	s.awaitState(2, queue.Completed)
+	second.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(2, queue.Completed)
 }
 
 // A job that was sent to a runner whose directory is gone runs again only after its start deadline.
@@ -175,12 +177,12 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	s.leaseAll()
+	s.enqueueJobs(0)
+	s.leaseAllJobs()
 	if err := s.StoreRunnerDirs(context.Background(), []string{filepath.Join(root, "vanished")}); err != nil {
 		t.Fatal(err)
 	}
-	f := newRunner(t, root, "first")
+	f := newFakeRunner(t, root, "first")
 	poolStarted := time.Now()
 	runPool(t, s, root, 1)
 	isRecorded := func() bool {
@@ -196,70 +198,71 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
 		t.Errorf("started after %v, want at least 5s, in which the vanished runner may start the job", waited)
 	}
-	f.send(successResult(start.Lease, longRunTime))
-	s.awaitState(1, queue.Completed)
+	f.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(1, queue.Completed)
 }
 
 // When the pool recovers a dead runner, it does not end processes of jobs whose runner it does not know yet.
 // These processes may belong to another runner, to which the starting service has not connected yet.
-func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
+func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0, 0)
-	s.leaseAll(1)
-	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
-	old.die()
+	s.enqueueJobs(0, 0)
+	s.leaseAllJobs(1)
+	first, old := newFakeRunner(t, root, "first"), newFakeRunner(t, root, "old")
+	old.simulateExit()
 	recovered := make(chan []wire.Attempt, 1)
 	first.onRecover = func(f *wire.Recover) {
 		if f.RunnerName == filepath.Base(old.dir) {
 			recovered <- f.Attempts
 		}
-		first.send(&wire.RecoverReply{RequestID: f.RequestID, SameBoot: true})
+		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID, StartedThisBoot: true})
 	}
-	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
+	runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}, 2)
 	checkEqual(t, "attempts to be ended with the dead runner",
-		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
+		receiveEvent(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
 // A runner of root can clean up after a dead runner, and continues to send other frames during that time. The
 // pool receives its RecoverReply even if many frames come before it.
-func TestRecoverReplyArrivesAfterManyFrames(t *testing.T) {
+func TestPoolReceivesRecoverReplyAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	s.leaseAll(1)
-	first, old := newRunner(t, root, "first"), newRunner(t, root, "old")
-	old.helloReply.Version, old.helloReply.Attempts = "older", []wire.Attempt{runningAttempt(lease(1))}
+	s.enqueueJobs(0)
+	s.leaseAllJobs(1)
+	first, old := newFakeRunner(t, root, "first"), newFakeRunner(t, root, "old")
+	old.helloReply.RunnerVersion, old.helloReply.UnendedAttempts = "older",
+		[]wire.Attempt{runningAttempt(firstClaimLease(1))}
 	first.onRecover = func(f *wire.Recover) {
 		for n := range int64(200) { // the pause makes the pool read each frame separately
-			first.send(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownSeq + n, Fence: 1}}})
+			first.sendFrames(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownJobSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.send(&wire.RecoverReply{RequestID: f.RequestID})
+		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID})
 	}
-	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
-	old.die()
+	runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}, 2)
+	old.simulateExit()
 	forget, _ := awaitFrame[*wire.RemoveDeadRunner](t, first, 1)
 	checkEqual(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
-	first.sync()
+	first.waitUntilFramesHandled()
 }
 
-// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlder.
+// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlderThanRunner.
 // This is true even if other jobs have got these numbers before the pool connects. The runner's jobs
 // continue.
-func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
+func TestRunnerWithUnassignedJobsEndsPool(t *testing.T) {
 	for name, connectsLate := range map[string]bool{"connects immediately": false, "connects late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
-			s.enqueue(0)
-			f := newRunner(t, root, "first")
-			f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(3))}
+			s.enqueueJobs(0)
+			f := newFakeRunner(t, root, "first")
+			f.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(3))}
 			if connectsLate {
 				f.listener.Close()
-				f.loopGroup.Wait()
+				f.acceptLoopGroup.Wait()
 			}
-			p := worker.New(s, poolConfig(runner.Location{Dir: root}), 1)
+			p := worker.New(s, poolConfig(runner.RunnersLocation{RunnersDir: root}), 1)
 			ended := make(chan error, 1)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -268,23 +271,23 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 					if !connectsLate {
 						return
 					}
-					s.enqueue(0, 0, 0)
+					s.enqueueJobs(0, 0, 0)
 					var err error
-					if f.listener, err = listen(f.dir); err != nil {
+					if f.listener, err = listenAsRunner(f.dir); err != nil {
 						t.Error(err)
 					}
-					f.loopGroup.Go(f.accept)
+					f.acceptLoopGroup.Go(f.acceptConnections)
 				})
 			}()
 			select {
 			case err := <-ended:
-				if !errors.Is(err, worker.ErrStoreOlder) || !strings.Contains(err.Error(), "job 3") {
+				if !errors.Is(err, worker.ErrStoreOlderThanRunner) || !strings.Contains(err.Error(), "job 3") {
 					t.Errorf("the pool ended: %v", err)
 				}
 			case <-time.After(eventTimeout):
 				t.Fatal("the pool has not ended")
 			}
-			checkEqual(t, "ended jobs", receivedFrames[*wire.EndAttempt](f), []*wire.EndAttempt(nil))
+			checkEqual(t, "ended jobs", framesOfType[*wire.EndAttempt](f), []*wire.EndAttempt(nil))
 		})
 	}
 }
@@ -294,12 +297,12 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	old := newRunner(t, root, "1")
-	old.helloReply.Version = "another"
-	newRunner(t, root, "2")
+	old := newFakeRunner(t, root, "1")
+	old.helloReply.RunnerVersion = "another"
+	newFakeRunner(t, root, "2")
 	runPool(t, s, root, 1)
 	awaitFrame[*wire.Shutdown](t, old, 1)
-	old.die()
+	old.simulateExit()
 	waitUntil(t, "the runner's directory is removed", func() bool {
 		_, err := os.Stat(old.dir)
 		return errors.Is(err, fs.ErrNotExist)

@@ -8,9 +8,9 @@ import "time"
 //
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
-//	message of a worker's runner       Config.StaleAfter                 ListWorkers reports the worker as stale
-//	last connection to a runner        replaceRunnerAfter                another runner gets the new jobs
-//	last connection to a runner        livenessTimeout                   requests about its jobs fail
+//	message of a worker's runner       Config.WorkerStaleAfter                 ListWorkers reports the worker as stale
+//	last connection to a runner        unreachableRunnerTimeout                another runner gets the new jobs
+//	last connection to a runner        livenessCheckTimeout                   requests about its jobs fail
 //	Start frame of a job               startDeadline and its margin      the pool takes the job back
 //	SetLeaseDeadline                   its argument                      other nodes may hold the leases
 //
@@ -29,11 +29,11 @@ func deadlineAfter(lastSignOfLife time.Time, limit time.Duration) deadline {
 // isNever reports whether the deadline never passes.
 func (d deadline) isNever() bool { return d.time.IsZero() }
 
-// passed reports whether the deadline has passed at the time now.
-func (d deadline) passed(now time.Time) bool { return !d.isNever() && !now.Before(d.time) }
+// hasPassed reports whether the deadline has passed at the time now.
+func (d deadline) hasPassed(now time.Time) bool { return !d.isNever() && !now.Before(d.time) }
 
-// earliest returns the earlier one of two deadlines. The zero deadline is later than any other.
-func (d deadline) earliest(other deadline) deadline {
+// earlierOf returns the earlier one of two deadlines. The zero deadline is later than any other.
+func (d deadline) earlierOf(other deadline) deadline {
 	if d.isNever() || !other.isNever() && other.time.Before(d.time) {
 		return other
 	}

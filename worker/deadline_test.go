@@ -21,13 +21,13 @@ func TestDeadlinePassesAtItsLimit(t *testing.T) {
 		{"beyond the limit", d, time.Hour, true},
 		{"never", deadline{}, time.Hour, false},
 	} {
-		if got := c.deadline.passed(start.Add(c.elapsed)); got != c.want {
+		if got := c.deadline.hasPassed(start.Add(c.elapsed)); got != c.want {
 			t.Errorf("%s: passed %v, want %v", c.name, got, c.want)
 		}
 	}
 	later := deadlineAfter(start, time.Minute)
 	for _, pair := range [][2]deadline{{d, later}, {later, d}, {d, {}}, {{}, d}} {
-		if got := pair[0].earliest(pair[1]); got != d {
+		if got := pair[0].earlierOf(pair[1]); got != d {
 			t.Errorf("the earliest of %v is %v, want %v", pair, got, d)
 		}
 	}

@@ -20,40 +20,41 @@ type parentJSON struct {
 
 // Limits for reading the results of dependencies.
 const (
-	depsTimeout  = time.Second // time limit of one read
-	maxDepsReads = 2           // maximum number of concurrent reads, since the results take memory until the jobs start
+	dependencyReadTimeout = time.Second // time limit of one read
+	// maximum number of concurrent reads, since the results take memory until the jobs start
+	maxConcurrentDependencyReads = 2
 )
 
-// readDeps reads the results of a claimed job's dependencies and then starts the job. It reads in the
+// readDependencyResults reads the results of a claimed job's dependencies and then starts the job. It reads in the
 // background, because a job may have ten thousand dependencies, and other jobs must not wait. During the
 // read, the job already counts as one that occupies a worker.
-func (l *loop) readDeps(j queue.Job) {
+func (l *poolLoop) readDependencyResults(j queue.Job) {
 	l.mu.Lock()
-	h := l.leases.addLocked(&j, phaseReadingDeps)
+	h := l.leases.addLeaseLocked(&j, phaseReadingDeps)
 	l.mu.Unlock()
 	l.Go(func() {
-		l.depsReads <- struct{}{}
-		defer func() { <-l.depsReads }()
-		ctx, cancel := context.WithTimeout(l.ctx, depsTimeout)
+		l.dependencyReadSlots <- struct{}{}
+		defer func() { <-l.dependencyReadSlots }()
+		ctx, cancel := context.WithTimeout(l.ctx, dependencyReadTimeout)
 		defer cancel()
-		list, err := l.store.Parents(ctx, j.Seq)
+		list, err := l.store.ParentJobs(ctx, j.Seq)
 		if err == nil {
 			j.DependencyResults, err = dependenciesJSON(&j, list)
 		}
-		l.post(func() error {
+		l.runInLoop(func() error {
 			l.mu.Lock()
 			if h.phase != phaseReadingDeps { // the job is being returned to the queue
 				l.mu.Unlock()
 				return nil
 			}
 			if err == nil {
-				l.leases.removeLocked(j.Lease(), eventDepsRead) // startAll will add the lease again
+				l.leases.removeLeaseLocked(j.Lease(), eventDepsRead) // dispatchClaimedJobs will add the lease again
 				l.mu.Unlock()
-				l.startAll([]queue.Job{j}, false)
+				l.dispatchClaimedJobs([]queue.Job{j}, false)
 				return nil
 			}
-			h.advanceLocked(eventEndDecided)
-			l.postpone([]queue.Job{j}, err)
+			h.advancePhaseLocked(eventEndDecided)
+			l.postponeJobs([]queue.Job{j}, err)
 			l.mu.Unlock()
 			l.cfg.Log.Warn("could not read the results of a job's dependencies; trying again", "job", j.ID, "error", err)
 			return nil
@@ -64,7 +65,7 @@ func (l *loop) readDeps(j queue.Job) {
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
 // results of parents that belong to the same user, except a result that would make the JSON longer than
 // queue.MaxDependencyResultBytes bytes.
-func dependenciesJSON(j *queue.Job, parents []store.Parent) ([]byte, error) {
+func dependenciesJSON(j *queue.Job, parents []store.ParentJob) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // escaped characters would take six times as many bytes
@@ -76,8 +77,8 @@ func dependenciesJSON(j *queue.Job, parents []store.Parent) ([]byte, error) {
 		if p.ExitCode >= 0 {
 			entry.ExitCode = &p.ExitCode
 		}
-		if p.UID == j.UID && p.UID >= 0 && b.Len()+len(p.Result) <= limit {
-			entry.Result = p.Result
+		if p.UID == j.UID && p.UID >= 0 && b.Len()+len(p.ResultJSON) <= limit {
+			entry.Result = p.ResultJSON
 		}
 		if i > 0 {
 			b.WriteByte(',')

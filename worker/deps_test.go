@@ -20,9 +20,10 @@ func TestDependencyResultsFitInFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	result = bytes.ReplaceAll(result, []byte("x"), []byte("<"))
-	list := make([]store.Parent, queue.MaxDependencies)
+	list := make([]store.ParentJob, queue.MaxDependencies)
 	for i := range list {
-		list[i] = store.Parent{ID: fmt.Sprintf("%0128d", i), UID: 7, State: queue.Cancelled, ExitCode: 255, Result: result}
+		list[i] = store.ParentJob{ID: fmt.Sprintf("%0128d", i), UID: 7, State: queue.Cancelled, ExitCode: 255,
+			ResultJSON: result}
 	}
 	list[0].UID = 8
 	encoded, err := dependenciesJSON(&queue.Job{UID: 7}, list)

@@ -18,53 +18,53 @@ import (
 // process. Once it has recorded an attempt, it refuses to drop the attempt. But the runner may hang before
 // it starts the process. So if a runner refuses to drop a job, the job may still start later. The drain
 // must wait until the runner sends StartReport or Result, or until the running table names the process. If
-// this does not happen in time, AwaitNoStarts returns an error, because only the end of the runner can
+// this does not happen in time, AwaitNoJobStarts returns an error, because only the end of the runner can
 // prevent the start.
 
 // SetDraining starts or ends a drain. During a drain, the pool sends no job to a runner. Jobs that were
-// sent before may still start until AwaitNoStarts has returned.
+// sent before may still start until AwaitNoJobStarts has returned.
 func (p *Pool) SetDraining(draining bool) {
 	p.mu.Lock()
 	p.draining = draining
 	p.recallForDrainLocked()
 	p.leases.notifyChangeLocked()
 	p.mu.Unlock()
-	p.wake()
+	p.wakeLoop()
 }
 
 // recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
 // drain is on.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
-		p.recallLocked(func(*lease) bool { return true })
+		p.recallJobsLocked(func(*lease) bool { return true })
 	}
 }
 
 // IsDraining reports whether a drain is on.
 func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
 
-// NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough even if a
+// NoJobStartsTimeout is the timeout that callers should pass to AwaitNoJobStarts. It is long enough even if a
 // runner does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this
 // time, its files show which attempts it may have started.
-const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
+const NoJobStartsTimeout = startDeadline + startDeadlineMargin + livenessCheckTimeout
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes with the timeout NoStartsTimeout. It is
-// longer than the timeout, because AwaitNoStarts returns only after a check of the runners. A check starts
-// every livenessInterval and takes up to livenessTimeout.
-const MaxNoStartsWait = NoStartsTimeout + livenessInterval + livenessTimeout
+// MaxNoJobStartsWait is the longest time that AwaitNoJobStarts takes with the timeout NoJobStartsTimeout. It is
+// longer than the timeout, because AwaitNoJobStarts returns only after a check of the runners. A check starts
+// every livenessCheckInterval and takes up to livenessCheckTimeout.
+const MaxNoJobStartsWait = NoJobStartsTimeout + livenessCheckInterval + livenessCheckTimeout
 
-// AwaitNoStarts waits until no job can start any more, or until the drain ends. If jobs can still start
+// AwaitNoJobStarts waits until no job can start any more, or until the drain ends. If jobs can still start
 // after the timeout or at the deadline of ctx, it returns an error with the number of these jobs. If a
 // runner does not answer, the error names the runner. If all runners answer, the error names a job whose
 // start takes long.
-func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
+func (p *Pool) AwaitNoJobStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
-	tick := time.NewTicker(livenessInterval)
+	tick := time.NewTicker(livenessCheckInterval)
 	defer tick.Stop()
 	var unresponsive error
 	for {
 		p.mu.Lock()
-		list, changed := p.leases.startableLocked(), p.leases.changeSignal
+		list, changed := p.leases.startableLeasesLocked(), p.leases.changeSignal
 		done := len(list) == 0 || !p.draining
 		p.mu.Unlock()
 		if done {
@@ -73,38 +73,39 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return stillStartingError(list, unresponsive)
+				return startableJobsError(list, unresponsive)
 			}
 			return ctx.Err()
 		case <-changed:
 		case <-tick.C:
-			if err := p.checkRunnersOf(ctx, list); ctx.Err() == nil {
+			if err := p.checkLeaseRunners(ctx, list); ctx.Err() == nil {
 				unresponsive = err
 				if !time.Now().Before(deadline) {
-					return stillStartingError(list, unresponsive)
+					return startableJobsError(list, unresponsive)
 				}
 			}
 		}
 	}
 }
 
-// stillStartingError returns the error about jobs that can still start during a drain. unresponsive is the
+// startableJobsError returns the error about jobs that can still start during a drain. unresponsive is the
 // error about a runner that does not answer, or nil if all runners answer.
-func stillStartingError(startable []*lease, unresponsive error) error {
+func startableJobsError(startableLeases []*lease, unresponsiveErr error) error {
 	jobs, more := "this job", ""
-	if len(startable) > 1 {
-		jobs, more = fmt.Sprintf("up to %d jobs", len(startable)), fmt.Sprintf(" and up to %d more", len(startable)-1)
+	if len(startableLeases) > 1 {
+		jobs, more = fmt.Sprintf("up to %d jobs", len(startableLeases)),
+			fmt.Sprintf(" and up to %d more", len(startableLeases)-1)
 	}
-	if unresponsive == nil {
+	if unresponsiveErr == nil {
 		return queue.Errorf(queue.CodeUnavailable, "draining has begun, but job %s%s may still start",
-			startable[0].job.ID, more)
+			startableLeases[0].job.ID, more)
 	}
-	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
+	return withConsequence(unresponsiveErr, "draining has begun, but "+jobs+" may still start")
 }
 
-// checkRunnersOf checks, for all leases at the same time, that their runners answer. It returns the error
+// checkLeaseRunners checks, for all leases at the same time, that their runners answer. It returns the error
 // about one runner that does not answer, or nil.
-func (p *Pool) checkRunnersOf(ctx context.Context, leaseList []*lease) error {
+func (p *Pool) checkLeaseRunners(ctx context.Context, leaseList []*lease) error {
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*lease{}
 	for _, h := range leaseList {
@@ -117,7 +118,7 @@ func (p *Pool) checkRunnersOf(ctx context.Context, leaseList []*lease) error {
 	var checks sync.WaitGroup
 	for _, h := range leaseAt {
 		checks.Go(func() {
-			if err := p.checkRunnerOf(ctx, h); err != nil {
+			if err := p.checkLeaseRunner(ctx, h); err != nil {
 				errs <- err
 			}
 		})
@@ -127,11 +128,11 @@ func (p *Pool) checkRunnersOf(ctx context.Context, leaseList []*lease) error {
 	return <-errs
 }
 
-// WaitIdle waits until no lease is left, the drain ends, or ctx ends.
-func (p *Pool) WaitIdle(ctx context.Context) error {
+// AwaitNoLeases waits until no lease is left, the drain ends, or ctx ends.
+func (p *Pool) AwaitNoLeases(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		done, changed := len(p.leases.byLease) == 0 || !p.draining, p.leases.changeSignal
+		done, changed := len(p.leases.byID) == 0 || !p.draining, p.leases.changeSignal
 		p.mu.Unlock()
 		if done {
 			return nil

@@ -12,12 +12,12 @@ import (
 // A job on Windows gets the search path and the variables of the machine and the account. It gets
 // nothing else from the service's environment. The job's own variables take precedence, in any spelling
 // of their names.
-func TestEnvironmentOnWindows(t *testing.T) {
+func TestWindowsJobGetsOnlyMachineAndAccountVariables(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	t.Setenv("TEMP", `C:\elsewhere`)
 	t.Setenv("Path", `C:\elsewhere`)
-	account := Account{User: `NT SERVICE\queuectl`, Home: `C:\Windows\ServiceProfiles\queuectl`}
-	p := &Pool{cfg: Config{Account: account, Socket: `\\.\pipe\queuectl`}}
+	account := Account{UserName: `NT SERVICE\queuectl`, HomeDir: `C:\Windows\ServiceProfiles\queuectl`}
+	p := &Pool{cfg: Config{Account: account, SocketPath: `\\.\pipe\queuectl`}}
 	env := p.jobEnvironment(&queue.Job{
 		ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}},
 	})

@@ -39,9 +39,9 @@ func waitUntil(t *testing.T, event string, condition func() bool) {
 	}
 }
 
-// receive receives a value from a channel. It returns the zero value if the channel is closed.
+// receiveEvent receives a value from a channel. It returns the zero value if the channel is closed.
 // After eventTimeout it fails the test.
-func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
+func receiveEvent[T any](t *testing.T, event string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
@@ -54,46 +54,46 @@ func receive[T any](t *testing.T, event string, c <-chan T) (v T) {
 // fakeRunner is the runner's end of a connection. It runs no commands. It records the frames that
 // it receives, and sends the frames that a test requests.
 type fakeRunner struct {
-	t         *testing.T
-	dir       string
-	lock      *os.File
-	listener  net.Listener
-	loopGroup sync.WaitGroup
+	t               *testing.T
+	dir             string
+	lockFile        *os.File
+	listener        net.Listener
+	acceptLoopGroup sync.WaitGroup
 
-	mu              sync.Mutex
-	helloReply      wire.HelloReply     // the answer to Hello
-	afterHello      []wire.Frame        // frames that are sent after the answer
-	onRecover       func(*wire.Recover) // called with each Recover; may be nil
-	onPause         func(*wire.Pause)   // called with each Pause; may be nil
-	runningCount    int64               // number of running processes that the answer to a Pause reports
-	attemptIsEnding bool                // a Pause is answered as for an attempt that is ending
-	ignoresStarts   bool                // Start is not answered with StartReport
-	ignoresHello    bool                // Hello is not answered
-	refusesHello    bool                // Hello is answered with HelloRefusal
-	unresponsive    bool                // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
-	conn            net.Conn            // connection of the newest service
-	acceptedConns   []net.Conn          // all connections, also those without a Hello
-	hasDied         bool                // die was called
-	epochs          []int64             // epoch of every Hello
-	frames          []wire.Frame        // all other frames, in order
-	arrivalTimes    []time.Time         // arrival time of each frame
-	openLeases      map[wire.Lease]bool // leases of attempts that run: not ended and not dropped
-	maxOpen         int                 // highest number of leases that were open at the same time
-	syncResultCount int64               // number of results that calls of sync() have sent
+	mu                  sync.Mutex
+	helloReply          wire.HelloReply          // the answer to Hello
+	framesAfterHello    []wire.Frame             // frames that are sent after the answer
+	onRecover           func(*wire.Recover)      // called with each Recover; may be nil
+	onPause             func(*wire.PauseAttempt) // called with each Pause; may be nil
+	runningProcessCount int64                    // number of running processes that the answer to a Pause reports
+	attemptIsEnding     bool                     // a Pause is answered as for an attempt that is ending
+	ignoresStarts       bool                     // Start is not answered with StartReport
+	ignoresHello        bool                     // Hello is not answered
+	refusesHello        bool                     // Hello is answered with HelloRefusal
+	unresponsive        bool                     // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
+	conn                net.Conn                 // connection of the newest service
+	acceptedConns       []net.Conn               // all connections, also those without a Hello
+	hasDied             bool                     // die was called
+	helloEpochs         []int64                  // epoch of every Hello
+	receivedFrames      []wire.Frame             // all other frames, in order
+	frameArrivalTimes   []time.Time              // arrival time of each frame
+	openLeases          map[wire.Lease]bool      // leases of attempts that run: not ended and not dropped
+	maxOpenLeaseCount   int                      // highest number of leases that were open at the same time
+	syncResultCount     int64                    // number of results that calls of sync() have sent
 }
 
-// uniqueName returns the name of a runner below rootDir. It is unique among all tests, because named pipes on
+// uniqueRunnerName returns the name of a runner below rootDir. It is unique among all tests, because named pipes on
 // Windows share one namespace.
-func uniqueName(rootDir, name string) string {
+func uniqueRunnerName(rootDir, name string) string {
 	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(rootDir)), name)
 }
 
-// newRunner creates the directory of a living runner below rootDir.
-func newRunner(t *testing.T, rootDir, name string) *fakeRunner {
+// newFakeRunner creates the directory of a living runner below rootDir.
+func newFakeRunner(t *testing.T, rootDir, name string) *fakeRunner {
 	t.Helper()
 	f := &fakeRunner{
-		t: t, dir: filepath.Join(rootDir, uniqueName(rootDir, name)), openLeases: map[wire.Lease]bool{},
-		helloReply: wire.HelloReply{ProtocolVersion: wire.ProtocolVersion, Version: testVersion, PID: 1},
+		t: t, dir: filepath.Join(rootDir, uniqueRunnerName(rootDir, name)), openLeases: map[wire.Lease]bool{},
+		helloReply: wire.HelloReply{ProtocolVersion: wire.ProtocolVersion, RunnerVersion: testVersion, RunnerPID: 1},
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -102,26 +102,26 @@ func newRunner(t *testing.T, rootDir, name string) *fakeRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootIDFileName), []byte(rundir.WithChecksum(boot)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootIDFileName), []byte(rundir.AppendChecksum(boot)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f.lock, err = takeLock(filepath.Join(f.dir, lockFileName)); err != nil {
+	if f.lockFile, err = createLockFile(filepath.Join(f.dir, lockFileName)); err != nil {
 		t.Fatal(err)
 	}
-	if f.listener, err = listen(f.dir); err != nil {
+	if f.listener, err = listenAsRunner(f.dir); err != nil {
 		t.Fatal(err)
 	}
-	f.loopGroup.Go(f.accept)
+	f.acceptLoopGroup.Go(f.acceptConnections)
 	t.Cleanup(func() {
-		f.die()
-		f.loopGroup.Wait()
+		f.simulateExit()
+		f.acceptLoopGroup.Wait()
 	})
 	return f
 }
 
-// die imitates the end of the runner's process: it frees the lock before it closes the connection.
-func (f *fakeRunner) die() {
-	f.lock.Close()
+// simulateExit imitates the end of the runner's process: it frees the lock before it closes the connection.
+func (f *fakeRunner) simulateExit() {
+	f.lockFile.Close()
 	f.listener.Close()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,14 +136,14 @@ func (f *fakeRunner) die() {
 func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	f.t.Helper()
 	f.mu.Lock()
-	f.helloReply.Attempts = attempts
-	before := len(f.epochs)
+	f.helloReply.UnendedAttempts = attempts
+	before := len(f.helloEpochs)
 	f.mu.Unlock()
 	f.disconnect()
 	waitUntil(f.t, "the service has connected again", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return len(f.epochs) > before
+		return len(f.helloEpochs) > before
 	})
 }
 
@@ -156,8 +156,8 @@ func (f *fakeRunner) disconnect() {
 	}
 }
 
-// accept accepts connections until the listener is closed.
-func (f *fakeRunner) accept() {
+// acceptConnections accepts connections until the listener is closed.
+func (f *fakeRunner) acceptConnections() {
 	for {
 		conn, err := f.listener.Accept()
 		if err != nil {
@@ -169,12 +169,12 @@ func (f *fakeRunner) accept() {
 			conn.Close()
 		}
 		f.mu.Unlock()
-		f.loopGroup.Go(func() { f.serve(conn) })
+		f.acceptLoopGroup.Go(func() { f.serveConnection(conn) })
 	}
 }
 
-// serve handles the frames that arrive on a connection.
-func (f *fakeRunner) serve(conn net.Conn) {
+// serveConnection handles the frames that arrive on a connection.
+func (f *fakeRunner) serveConnection(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, 1<<16)
 	var unparsed []byte
@@ -182,12 +182,12 @@ func (f *fakeRunner) serve(conn net.Conn) {
 		n, err := conn.Read(buf)
 		unparsed = append(unparsed, buf[:n]...)
 		for {
-			frame, size, parseErr := wire.Parse(unparsed)
+			frame, size, parseErr := wire.ParseFrame(unparsed)
 			if parseErr != nil {
 				break // the frame is not complete yet
 			}
 			unparsed = unparsed[size:]
-			f.handle(conn, frame)
+			f.handleFrame(conn, frame)
 		}
 		if err != nil {
 			return
@@ -195,8 +195,8 @@ func (f *fakeRunner) serve(conn net.Conn) {
 	}
 }
 
-// handle records a frame and sends the answer that a runner would send, as the fields of f require.
-func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
+// handleFrame records a frame and sends the answer that a runner would send, as the fields of f require.
+func (f *fakeRunner) handleFrame(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if hello, ok := frame.(*wire.Hello); ok {
@@ -204,69 +204,69 @@ func (f *fakeRunner) handle(conn net.Conn, frame wire.Frame) {
 			return
 		}
 		f.conn = conn
-		f.epochs = append(f.epochs, hello.Epoch)
+		f.helloEpochs = append(f.helloEpochs, hello.Epoch)
 		if f.refusesHello {
-			f.writeLocked(&wire.HelloRefusal{Epoch: hello.Epoch + 1})
+			f.writeFramesLocked(&wire.HelloRefusal{NewestEpoch: hello.Epoch + 1})
 			return
 		}
-		f.writeLocked(append([]wire.Frame{&f.helloReply}, f.afterHello...)...)
+		f.writeFramesLocked(append([]wire.Frame{&f.helloReply}, f.framesAfterHello...)...)
 		return
 	}
-	f.frames, f.arrivalTimes = append(f.frames, frame), append(f.arrivalTimes, time.Now())
+	f.receivedFrames, f.frameArrivalTimes = append(f.receivedFrames, frame), append(f.frameArrivalTimes, time.Now())
 	switch frame := frame.(type) {
 	case *wire.Start:
 		f.openLeases[frame.Lease] = true
-		f.maxOpen = max(f.maxOpen, len(f.openLeases))
+		f.maxOpenLeaseCount = max(f.maxOpenLeaseCount, len(f.openLeases))
 		if !f.ignoresStarts {
-			f.writeLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
+			f.writeFramesLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
 		}
 	case *wire.ReadOutput:
 		if !f.unresponsive {
-			f.writeLocked(&wire.ReadOutputReply{RequestID: frame.RequestID, AttemptGone: true})
+			f.writeFramesLocked(&wire.ReadOutputReply{RequestID: frame.RequestID, AttemptUnknown: true})
 		}
 	case *wire.TypeInput: // the fake terminal accepts two bytes at a time
 		if !f.unresponsive {
-			f.writeLocked(&wire.TypeInputReply{RequestID: frame.RequestID, WrittenBytes: int64(min(2, len(frame.Data)))})
+			f.writeFramesLocked(&wire.TypeInputReply{RequestID: frame.RequestID, WrittenBytes: int64(min(2, len(frame.Data)))})
 		}
-	case *wire.Pause:
+	case *wire.PauseAttempt:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
 		if !f.unresponsive {
-			f.writeLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningCount,
+			f.writeFramesLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningProcessCount,
 				NotRunning: f.attemptIsEnding})
 		}
 	case *wire.PurgeOutputs:
 		if !f.unresponsive {
-			f.writeLocked(&wire.PurgeOutputsReply{RequestID: frame.RequestID})
+			f.writeFramesLocked(&wire.PurgeOutputsReply{RequestID: frame.RequestID})
 		}
 	case *wire.Recover:
 		if f.onRecover != nil {
-			f.loopGroup.Go(func() { f.onRecover(frame) })
+			f.acceptLoopGroup.Go(func() { f.onRecover(frame) })
 		}
 	case *wire.Shutdown:
-		f.lock.Close() // the runner ends, since no attempt runs
+		f.lockFile.Close() // the runner ends, since no attempt runs
 		f.listener.Close()
 		conn.Close()
 	}
 }
 
-// send sends frames in one write, so that they arrive together.
-func (f *fakeRunner) send(frames ...wire.Frame) {
+// sendFrames sends frames in one write, so that they arrive together.
+func (f *fakeRunner) sendFrames(frames ...wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.writeLocked(frames...)
+	f.writeFramesLocked(frames...)
 }
 
-// writeLocked sends frames. The caller holds mu.
-func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
+// writeFramesLocked sends frames. The caller holds mu.
+func (f *fakeRunner) writeFramesLocked(frames ...wire.Frame) {
 	var encodedFrames []byte
 	for _, frame := range frames {
-		encodedFrames = wire.Append(encodedFrames, frame)
+		encodedFrames = wire.AppendFrame(encodedFrames, frame)
 		switch frame := frame.(type) {
 		case *wire.Result:
 			delete(f.openLeases, frame.Lease)
-		case *wire.DropReply:
+		case *wire.DropStartReply:
 			if frame.Dropped {
 				delete(f.openLeases, frame.Lease)
 			}
@@ -275,11 +275,11 @@ func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 	f.conn.Write(encodedFrames) // ignore errors: if the service is gone, the test notices the missing answer
 }
 
-// receivedFrames returns the frames of one type that a runner has received, in order.
-func receivedFrames[F wire.Frame](f *fakeRunner) (matchingFrames []F) {
+// framesOfType returns the frames of one type that a runner has received, in order.
+func framesOfType[F wire.Frame](f *fakeRunner) (matchingFrames []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, frame := range f.frames {
+	for _, frame := range f.receivedFrames {
 		if frame, ok := frame.(F); ok {
 			matchingFrames = append(matchingFrames, frame)
 		}
@@ -289,25 +289,25 @@ func receivedFrames[F wire.Frame](f *fakeRunner) (matchingFrames []F) {
 
 // awaitFrame waits until a runner has received n frames of one type, and returns the n-th and its
 // arrival time.
-func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, arrivedAt time.Time) {
+func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, frameCount int) (frame F, arrivedAt time.Time) {
 	t.Helper()
-	event := fmt.Sprintf("%d frames of type %T have arrived", n, frame)
-	waitUntil(t, event, func() bool { return len(receivedFrames[F](f)) >= n })
+	event := fmt.Sprintf("%d frames of type %T have arrived", frameCount, frame)
+	waitUntil(t, event, func() bool { return len(framesOfType[F](f)) >= frameCount })
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i, candidate := range f.frames {
+	for i, candidate := range f.receivedFrames {
 		if found, ok := candidate.(F); ok {
-			if n--; n == 0 {
-				return found, f.arrivalTimes[i]
+			if frameCount--; frameCount == 0 {
+				return found, f.frameArrivalTimes[i]
 			}
 		}
 	}
 	panic("it was there")
 }
 
-// startedJobs returns the job numbers of all Start frames, in order.
-func (f *fakeRunner) startedJobs() (seqs []int64) {
-	for _, s := range receivedFrames[*wire.Start](f) {
+// startedJobSeqs returns the job numbers of all Start frames, in order.
+func (f *fakeRunner) startedJobSeqs() (seqs []int64) {
+	for _, s := range framesOfType[*wire.Start](f) {
 		seqs = append(seqs, s.Seq)
 	}
 	return seqs
@@ -316,9 +316,9 @@ func (f *fakeRunner) startedJobs() (seqs []int64) {
 // ackedLeases returns the leases of all Ack frames, in order. It leaves out those of the results that
 // sync() sends.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
-	for _, a := range receivedFrames[*wire.Ack](f) {
+	for _, a := range framesOfType[*wire.AckResults](f) {
 		for _, l := range a.Leases {
-			if l.Seq < firstUnknownSeq {
+			if l.Seq < firstUnknownJobSeq {
 				leases = append(leases, l)
 			}
 		}
@@ -330,7 +330,7 @@ func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 func (f *fakeRunner) maxOpenLeases() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.maxOpen
+	return f.maxOpenLeaseCount
 }
 
 // ignoreStarts stops answering Start frames, like a runner whose workers are all busy.
@@ -348,22 +348,22 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.unresponsive = unresponsive
 }
 
-// firstUnknownSeq is the first of the job numbers in the results that sync() sends. No job has such a number.
-const firstUnknownSeq = 1 << 40
+// firstUnknownJobSeq is the first of the job numbers in the results that sync() sends. No job has such a number.
+const firstUnknownJobSeq = 1 << 40
 
-// sync waits until the pool has handled all earlier frames and has made the claims that follow from them.
-// It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first
-// one after it has handled all earlier frames. It acknowledges the second one after it has made its claims.
-func (f *fakeRunner) sync() {
+// waitUntilFramesHandled waits until the pool has handled all earlier frames and has made the claims that follow from
+// them. It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first one
+// after it has handled all earlier frames. It acknowledges the second one after it has made its claims.
+func (f *fakeRunner) waitUntilFramesHandled() {
 	f.t.Helper()
 	for range 2 {
 		f.mu.Lock()
 		f.syncResultCount++
-		l := wire.Lease{Seq: firstUnknownSeq + f.syncResultCount, Fence: 1}
-		f.writeLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
+		l := wire.Lease{Seq: firstUnknownJobSeq + f.syncResultCount, Fence: 1}
+		f.writeFramesLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {
-			return slices.ContainsFunc(receivedFrames[*wire.Ack](f), func(a *wire.Ack) bool {
+			return slices.ContainsFunc(framesOfType[*wire.AckResults](f), func(a *wire.AckResults) bool {
 				return slices.Contains(a.Leases, l)
 			})
 		})
@@ -372,11 +372,11 @@ func (f *fakeRunner) sync() {
 
 // runningAttempt returns the description of a lease's attempt that is running.
 func runningAttempt(l wire.Lease) wire.Attempt {
-	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAtMillis: 1_800_000_000_000}
+	return wire.Attempt{Lease: l, TableSlot: 1, PID: fakeJobPID(l.Seq), StartedAtMillis: 1_800_000_000_000}
 }
 
-// pid returns the pid that a fake runner reports for the process of a job.
-func pid(seq int64) int64 { return 1000 + seq }
+// fakeJobPID returns the pid that a fake runner reports for the process of a job.
+func fakeJobPID(jobSeq int64) int64 { return 1000 + jobSeq }
 
 // successResult returns the result of an attempt that succeeded after runTime.
 func successResult(l wire.Lease, runTime time.Duration) *wire.Result {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// takeLock creates a file and locks it, as a runner does.
-func takeLock(path string) (*os.File, error) {
+// createLockFile creates a file and locks it, as a runner does.
+func createLockFile(path string) (*os.File, error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
@@ -18,7 +18,7 @@ func takeLock(path string) (*os.File, error) {
 	return f, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }
 
-// listen creates the socket in a runner's directory.
-func listen(dir string) (net.Listener, error) {
-	return net.Listen("unix", filepath.Join(dir, "run.sock"))
+// listenAsRunner creates the socket in a runner's directory.
+func listenAsRunner(runnerDir string) (net.Listener, error) {
+	return net.Listen("unix", filepath.Join(runnerDir, "run.sock"))
 }

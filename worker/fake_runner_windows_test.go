@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// takeLock creates a file and locks it, as a runner does.
-func takeLock(path string) (*os.File, error) {
+// createLockFile creates a file and locks it, as a runner does.
+func createLockFile(path string) (*os.File, error) {
 	f, ok, err := lockfile.Acquire(path, true)
 	if err == nil && !ok {
 		err = errors.New("the lock is taken")
@@ -19,7 +19,7 @@ func takeLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// listen creates the named pipe of a runner.
-func listen(dir string) (net.Listener, error) {
-	return pipe.Listen(`\\.\pipe\queuectl-runner-`+filepath.Base(dir), pipe.OwnerOnlyDescriptor())
+// listenAsRunner creates the named pipe of a runner.
+func listenAsRunner(runnerDir string) (net.Listener, error) {
+	return pipe.Listen(`\\.\pipe\queuectl-runner-`+filepath.Base(runnerDir), pipe.OwnerOnlySecurityDescriptor())
 }

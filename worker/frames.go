@@ -22,26 +22,26 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 		argv = append(strings.Fields(j.Shell), j.Command)
 	}
 	uid, cwd := int64(-1), j.Cwd
-	if p.cfg.RunnerLocation.OwnedByRoot() {
-		uid = int64(p.cfg.Account.RunsAs(j))
+	if p.cfg.RunnerLocation.RunnersRunAsRoot() {
+		uid = int64(p.cfg.Account.JobUID(j))
 	} else if cwd == "" {
-		cwd = p.cfg.Account.Home
+		cwd = p.cfg.Account.HomeDir
 	}
 	frames = append(frames, &wire.Start{
-		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Position: queuePosition(j), UID: uid,
+		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Position: queuePosition(j), AccountUID: uid,
 		Argv: argv, Env: p.jobEnvironment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeouts: wire.Timeouts{
 			Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(),
 		},
-		OutputLimitBytes: j.OutputLimit,
-		AllowBackground:  j.AllowBackground, DeadlineMillis: p.localExpiryMillis(j),
-		BootDeadlineMillis: (runner.TimeSinceBoot() + startDeadline).Milliseconds(),
-		Memory:             j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
-		Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
-		TTY: j.TTY, Secrets: j.Secrets, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
+		OutputLimitBytes: j.OutputLimitBytes,
+		AllowBackground:  j.AllowBackground, StartDeadlineMillis: p.localExpiryMillis(j),
+		StartDeadlineBootMillis: (runner.TimeSinceBoot() + startDeadline).Milliseconds(),
+		MemoryBytes:             j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), MaxTasks: j.Tasks,
+		Nice: j.Nice, MaxOpenFiles: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
+		TTY: j.TTY, Secrets: j.SecretReferences, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
 	})
 	j.DependencyResults = nil // free the memory, because the results may be large
-	if p.leases.watcherCounts[j.Seq] > 0 {
+	if p.leases.watcherCountsByJobSeq[j.Seq] > 0 {
 		frames = append(frames, &wire.ReportImmediately{Lease: wire.Lease(j.Lease())})
 	}
 	return frames
@@ -50,19 +50,19 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 // localExpiryMillis returns when a job expires, in milliseconds on this machine's clock. The job contains
 // this time on the store's clock. 0 means never.
 func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
-	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
+	if j.ExpiresAt == 0 || p.cfg.StoreTime == nil {
 		return int64(j.ExpiresAt)
 	}
-	offset := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if offset > -clockTolerance && offset < clockTolerance { // treat both clocks as equal
+	offset := queue.UnixMillisOf(time.Now()) - p.cfg.StoreTime()
+	if offset > -storeClockTolerance && offset < storeClockTolerance { // treat both clocks as equal
 		offset = 0
 	}
 	return int64(j.ExpiresAt + offset)
 }
 
-// clockTolerance is how much the store's clock may differ from this machine's clock without effect. Such a
+// storeClockTolerance is how much the store's clock may differ from this machine's clock without effect. Such a
 // small difference may be a measurement error.
-const clockTolerance = queue.Millis(50)
+const storeClockTolerance = queue.UnixMillis(50)
 
 // jobEnvironment returns the environment variables of a job. The job inherits nothing from the service's
 // environment.
@@ -70,13 +70,13 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+32)
 	isSet := func(name string) bool {
 		for _, e := range j.Env {
-			if len(e) > len(name) && e[len(name)] == '=' && queue.SameVariable(e[:len(name)], name) {
+			if len(e) > len(name) && e[len(name)] == '=' && queue.SameVariableName(e[:len(name)], name) {
 				return true
 			}
 		}
 		return false
 	}
-	p.addDefaultEnv(isSet, func(name, value string) {
+	p.addDefaultJobEnv(isSet, func(name, value string) {
 		if value != "" && !isSet(name) {
 			env = append(env, name+"="+value)
 		}
@@ -86,15 +86,15 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 	}
 	env = append(env, j.Env...)
 	parent := ""
-	if p.cfg.Traceparent != nil {
-		parent = p.cfg.Traceparent(j)
+	if p.cfg.AttemptTraceparent != nil {
+		parent = p.cfg.AttemptTraceparent(j)
 	}
 	if parent != "" {
 		env = slices.DeleteFunc(env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
-			return queue.SameVariable(name, queue.Traceparent)
+			return queue.SameVariableName(name, queue.TraceparentVariable)
 		})
-		env = append(env, queue.Traceparent+"="+parent)
+		env = append(env, queue.TraceparentVariable+"="+parent)
 	}
 	if j.HeldUnits != "" {
 		env = append(env, p.cfg.ResourceUnitEnv(j)...)
@@ -103,25 +103,27 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		"QUEUECTL_JOB_ID="+j.ID,
 		"QUEUECTL_ATTEMPT="+strconv.Itoa(j.StartedAttempts+1),
 		"QUEUECTL_QUEUE="+j.Queue,
-		"QUEUECTL_SOCKET="+p.cfg.Socket)
+		"QUEUECTL_SOCKET="+p.cfg.SocketPath)
 }
 
-// outcomeOf converts a result of a runner to an outcome for queue.Decide.
-func outcomeOf(r *wire.Result) queue.Outcome {
-	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, HitMemoryLimit: r.AtMemoryLimit}
+// attemptOutcome converts a result of a runner to an outcome for queue.Decide.
+func attemptOutcome(r *wire.Result) queue.AttemptOutcome {
+	o := queue.AttemptOutcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error,
+		HitMemoryLimit: r.ReachedMemoryLimit}
 	switch {
-	case r.Shortage:
+	case r.ResourceShortage:
 		o.EndCause = queue.EndShortage
-	case r.HasSurvivors:
+	case r.HasStuckProcesses:
 		o.EndCause = queue.EndUnkillable
 	case r.IdleTimedOut:
 		o.EndCause = queue.EndIdleTimedOut
 	case r.TimedOut:
 		o.EndCause = queue.EndTimedOut
-	case r.Cause == int64(queue.EndKilled), r.Cause == int64(queue.EndStopped), r.Cause == int64(queue.EndOutOfMemory),
-		r.Cause == int64(queue.EndStartHung), r.Cause == int64(queue.EndCannotStart),
-		r.Cause == int64(queue.EndRunnerLost), r.Cause == int64(queue.EndInterrupted):
-		o.EndCause = queue.EndCause(r.Cause)
+	case r.EndCause == int64(queue.EndKilled), r.EndCause == int64(queue.EndStopped),
+		r.EndCause == int64(queue.EndOutOfMemory),
+		r.EndCause == int64(queue.EndStartHung), r.EndCause == int64(queue.EndCannotStart),
+		r.EndCause == int64(queue.EndRunnerLost), r.EndCause == int64(queue.EndInterrupted):
+		o.EndCause = queue.EndCause(r.EndCause)
 	case r.Signal != 0:
 		o.EndCause = queue.EndSignalled
 	default:
@@ -130,29 +132,30 @@ func outcomeOf(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlementLocked returns the settlement for a result: what the store must record about the end of the
+// resultSettlementLocked returns the settlement for a result: what the store must record about the end of the
 // attempt. h is the lease of the result, and dir is the directory of the runner that sent it.
-func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Settlement {
+func (p *Pool) resultSettlementLocked(h *lease, r *wire.Result, runnerDir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
-		Fence: r.Fence, Worker: runner.WorkerName(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
-		StartedAt: queue.Millis(r.StartedAtMillis), EndedAt: queue.Millis(r.EndedAtMillis),
-		ExitCode: r.ExitCode, Signal: int(r.Signal), CPUTime: r.CPU, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
-		Leftovers: int(r.Leftovers), DroppedBytes: r.DroppedBytes, Output: r.Output, OutputRef: r.OutputRef,
+		Fence: r.Fence, Worker: runner.WorkerName(runnerDir, r.TableSlot), Node: p.cfg.NodeName, PID: int(r.PID),
+		StartedAt: queue.UnixMillis(r.StartedAtMillis), EndedAt: queue.UnixMillis(r.EndedAtMillis),
+		ExitCode: r.ExitCode, Signal: int(r.Signal), CPUTime: r.CPUTime, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
+		LeftoverProcesses: int(r.EndedLeftoverCount), DroppedBytes: r.DroppedOutputBytes, Output: r.Output,
+		OutputFileRef: r.OutputRef,
 	}
-	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
-		a.OutputRef = "" // a runner may name only the output file of this lease
+	if a.OutputFileRef != "" && a.OutputFileRef != runner.OutputRef(r.Lease) {
+		a.OutputFileRef = "" // a runner may name only the output file of this lease
 	}
-	if a.OutputRef != "" {
-		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)
+	if a.OutputFileRef != "" {
+		a.OutputBytes = runner.OutputSize(filepath.Dir(runnerDir), a.OutputFileRef, j.OutputLimitBytes)
 	}
-	o := outcomeOf(r)
-	o.WasPaused = p.staysPausedLocked(h)
-	a.Result, a.ResultError = checkedResult(r)
-	d := queue.Decide(j, o, p.cfg.Policy())
-	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: cleanProgress(r.Progress)}
-	if d.State == queue.Completed {
-		s.Fingerprint = j.Fingerprint()
+	o := attemptOutcome(r)
+	o.WasPaused = p.mustHoldOnReturnLocked(h)
+	a.Result, a.ResultError = validateResult(r)
+	d := queue.DecideAfterAttempt(j, o, p.cfg.RetryPolicy())
+	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: sanitizedProgress(r.Progress)}
+	if d.NextState == queue.Completed {
+		s.CommandFingerprint = j.CommandFingerprint()
 	}
 	return s
 }

@@ -10,8 +10,8 @@ import (
 
 // If the system has ended an attempt for lack of memory, the outcome says that the attempt reached its memory
 // limit.
-func TestOutcomeReportsMemoryLimit(t *testing.T) {
-	got := outcomeOf(&wire.Result{Cause: int64(queue.EndOutOfMemory), Signal: 9, AtMemoryLimit: true})
+func TestOutOfMemoryOutcomeReportsMemoryLimit(t *testing.T) {
+	got := attemptOutcome(&wire.Result{EndCause: int64(queue.EndOutOfMemory), Signal: 9, ReachedMemoryLimit: true})
 	if got.EndCause != queue.EndOutOfMemory || !got.HitMemoryLimit {
 		t.Errorf("the outcome is %+v, want EndOutOfMemory with HitMemoryLimit", got)
 	}
@@ -19,23 +19,23 @@ func TestOutcomeReportsMemoryLimit(t *testing.T) {
 
 // If the leases of a node lapse (its right to run the jobs ends), its runners end their attempts. Such an
 // attempt is recorded as interrupted, not as a failure of the job.
-func TestLapsedLeaseCountsAsInterrupted(t *testing.T) {
-	interrupted := wire.Result{Cause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}
-	if got := outcomeOf(&interrupted).EndCause; got != queue.EndInterrupted {
+func TestLapsedLeaseEndsAttemptAsInterrupted(t *testing.T) {
+	interrupted := wire.Result{EndCause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}
+	if got := attemptOutcome(&interrupted).EndCause; got != queue.EndInterrupted {
 		t.Errorf("the end is %v, want %v", got, queue.EndInterrupted)
 	}
 }
 
 // The runner gets the expiry time of a job on the clock of the runner's machine, even if the store's clock
 // differs.
-func TestExpiryUsesMachineClock(t *testing.T) {
-	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
-	const hour = queue.Millis(3_600_000)
-	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}
-	if got := queue.Millis(p.localExpiryMillis(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
+func TestJobExpiryUsesRunnersMachineClock(t *testing.T) {
+	j := &queue.Job{ExpiresAt: queue.UnixMillisOf(time.Now()) + 60_000}
+	const hour = queue.UnixMillis(3_600_000)
+	p := &Pool{cfg: Config{StoreTime: func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) - hour }}}
+	if got := queue.UnixMillis(p.localExpiryMillis(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
 		t.Errorf("the machine's clock is an hour ahead, but the expiry is shifted by %v", got)
 	}
-	p.cfg.Clock = func() queue.Millis { return queue.MillisOf(time.Now()) }
+	p.cfg.StoreTime = func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) }
 	if got := p.localExpiryMillis(j); got != int64(j.ExpiresAt) {
 		t.Errorf("with equal clocks, the expiry is %d, want %d", got, j.ExpiresAt)
 	}

@@ -11,56 +11,56 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// ReturnUnstarted returns ErrAttemptStarted when the runner answers that the job has started.
+// ReturnUnstartedJob returns ErrAttemptStarted when the runner answers that the job has started.
 func TestReturnUnstartedFailsForStartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
 	answer := make(chan error, 1)
-	go func() { answer <- p.ReturnUnstarted(context.Background(), 1) }()
-	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.DropReply{Lease: lease(1)}) // it is too late to drop the job, because it runs
-	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
+	go func() { answer <- p.ReturnUnstartedJob(context.Background(), 1) }()
+	awaitFrame[*wire.DropStart](t, f, 2)
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // it is too late to drop the job, because it runs
+	if err := receiveEvent(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("ReturnUnstarted returned %v, want an error that the attempt has started", err)
 	}
 }
 
-// ReturnUnstarted returns a job to the queue and changes nothing else, even if another caller has
+// ReturnUnstartedJob returns a job to the queue and changes nothing else, even if another caller has
 // requested a change.
-func TestReturnUnstartedChangesNothing(t *testing.T) {
+func TestReturnUnstartedIgnoresPendingChange(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	answers, waits := make(chan error, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	go func() { answers <- p.ReturnUnstarted(waits, 1) }()
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	go func() { answers <- p.ReturnUnstartedJob(waits, 1) }()
 	<-waits.waitSignal
-	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
-	if err := receive(t, "an answer", answers); err != nil {
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	if err := receiveEvent(t, "an answer", answers); err != nil {
 		t.Errorf("give back: %v", err)
 	}
-	s.checkState(1, queue.Pending, "")
+	s.checkJobState(1, queue.Pending, "")
 	awaitFrame[*wire.Start](t, f, 2) // the job is claimed again
 	held := make(chan error, 1)
 	waits.waitSignal = make(chan struct{}, 9)
 	go func() {
-		_, err := p.ChangeUnstarted(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstartedJob(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
 	<-waits.waitSignal
 	waits.waitSignal = make(chan struct{}, 9)
-	go func() { answers <- p.ReturnUnstarted(waits, 1) }()
+	go func() { answers <- p.ReturnUnstartedJob(waits, 1) }()
 	<-waits.waitSignal
-	f.send(&wire.DropReply{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
-	if err := errors.Join(receive(t, "an answer", held), receive(t, "an answer", answers)); err != nil {
+	f.sendFrames(&wire.DropStartReply{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
+	if err := errors.Join(receiveEvent(t, "an answer", held), receiveEvent(t, "an answer", answers)); err != nil {
 		t.Errorf("hold and give back: %v", err)
 	}
-	s.checkState(1, queue.Held, "")
-	if err := p.ReturnUnstarted(context.Background(), 1); err != nil {
+	s.checkJobState(1, queue.Held, "")
+	if err := p.ReturnUnstartedJob(context.Background(), 1); err != nil {
 		t.Errorf("give back a job that is not leased: %v", err)
 	}
-	s.checkState(1, queue.Held, "")
+	s.checkJobState(1, queue.Held, "")
 }
 
 // If two callers change a job and the first one stops waiting, the second one does not get the result
@@ -68,33 +68,33 @@ func TestReturnUnstartedChangesNothing(t *testing.T) {
 func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
 	ctx, giveUp := context.WithCancel(context.Background())
 	first := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstarted(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
+		_, err := p.ChangeUnstartedJob(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
 		first <- err
 	}()
-	awaitFrame[*wire.Drop](t, f, 2)
+	awaitFrame[*wire.DropStart](t, f, 2)
 	second, waits := make(chan callResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	go func() {
-		done, err := p.ChangeUnstarted(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		done, err := p.ChangeUnstartedJob(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
 		second <- callResult{done, err}
 	}()
 	<-waits.waitSignal
 	refusals := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrUnavailable })
-	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
+	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrUnavailable })
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
 	<-refusals // the store has refused the report that contains the first change, so the pool will send it again
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	s.setRefuse(nil)
-	got := receive(t, "an answer", second)
-	if got.isLeased && got.err == nil && s.job(1).State != queue.Held {
-		t.Errorf("hold returned success, but the job is %v", s.job(1).State)
+	s.setExchangeRefusal(nil)
+	got := receiveEvent(t, "an answer", second)
+	if got.isLeased && got.err == nil && s.readJob(1).State != queue.Held {
+		t.Errorf("hold returned success, but the job is %v", s.readJob(1).State)
 	}
 }
 
@@ -102,22 +102,23 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	var drafts []queue.Job
 	for range 20 {
 		drafts = append(drafts, queue.Job{
-			MaxAttempts: 1, ExitCode: -1, ParentCount: 1, DependsOn: []queue.Dependency{{ID: "1", Condition: queue.ParentEnded}},
+			MaxAttempts: 1, ExitCode: -1, ParentCount: 1, DependsOn: []queue.Dependency{{ParentID: "1",
+				Condition: queue.ParentEnded}},
 			Execution: queue.Execution{Argv: []string{"true"}},
 		})
 	}
-	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	s.unblockParents, s.parentsReadBegins = make(chan struct{}), make(chan struct{}, len(drafts))
-	f.send(successResult(lease(1), longRunTime))
-	s.awaitState(1, queue.Completed)
-	<-s.parentsReadBegins // wait until the read for the first job begins
-	if n := len(s.leasedJobs()); n != 1 {
+	s.unblockParents, s.parentsReadStarted = make(chan struct{}), make(chan struct{}, len(drafts))
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	s.awaitJobState(1, queue.Completed)
+	<-s.parentsReadStarted // wait until the read for the first job begins
+	if n := len(s.leasedJobSeqs()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
 	close(s.unblockParents)

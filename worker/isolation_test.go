@@ -16,32 +16,33 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// maxSuspects is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
-const maxSuspects = 16
+// maxConcurrentSuspects is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
+const maxConcurrentSuspects = 16
 
 // startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for
 // the file waitFile in rootDir, and then reports the runner with the given name. spawnCount returns how often
 // the command was called.
-func startPoolWithSpawns(t *testing.T, workers int, name, waitFile string) (
+func startPoolWithSpawns(t *testing.T, workers int, runnerName, waitFile string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, spawnCount func() int,
 ) {
 	t.Helper()
 	t.Parallel()
 	s, rootDir = newStore(t), t.TempDir()
-	f = newRunner(t, rootDir, "1")
+	f = newFakeRunner(t, rootDir, "1")
 	callLog := filepath.Join(t.TempDir(), "tries")
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { logs.Close() })
-	if name != "" {
-		name = uniqueName(rootDir, name)
+	if runnerName != "" {
+		runnerName = uniqueRunnerName(rootDir, runnerName)
 	}
 	if waitFile != "" {
 		waitFile = filepath.Join(rootDir, waitFile)
 	}
-	p, _ = runPoolAt(t, s, runner.Location{Dir: rootDir, Log: logs, Command: starterCommand(t, name, callLog, waitFile)},
+	p, _ = runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: rootDir, RunnerLog: logs,
+		RunnerCommand: runnerStarterCommand(t, runnerName, callLog, waitFile)},
 		workers)
 	return s, f, p, rootDir, func() int { return countLines(callLog) }
 }
@@ -56,7 +57,7 @@ func (s *recordingStore) enqueueSuspects(n int) {
 			Priority: 9, MaxAttempts: 1, ExitCode: -1, NeedsIsolation: true, Execution: queue.Execution{Argv: []string{"true"}},
 		}
 	}
-	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -67,84 +68,88 @@ func (s *recordingStore) enqueueSuspects(n int) {
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
-	s.enqueue(0, 0)
+	s.enqueueJobs(0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
 	checkEqual(t, "attempted runner starts when the other jobs run", tries(), 1)
-	checkEqual(t, "started", f.startedJobs(), []int64{4, 5})
+	checkEqual(t, "started", f.startedJobSeqs(), []int64{4, 5})
 	for seq := range int64(3) {
-		s.checkState(seq+1, queue.Pending, queue.ReasonShortage)
+		s.checkJobState(seq+1, queue.Pending, queue.ReasonShortage)
 	}
 	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
-	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
+	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobSeqs(), []int64{4, 5}) })
 	checkEqual(t, "attempted runner starts in total", tries(), 2)
-	f.send(successResult(lease(4), longRunTime))
-	s.awaitState(4, queue.Completed)
+	f.sendFrames(successResult(firstClaimLease(4), longRunTime))
+	s.awaitJobState(4, queue.Completed)
 }
 
-// Suspects (jobs whose last runner died) run in separate runners, at most maxSuspects concurrently. Further
+// Suspects (jobs whose last runner died) run in separate runners, at most maxConcurrentSuspects concurrently. Further
 // suspects start when running ones end. Other jobs start before them.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const excess = 3
-	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxSuspects, "#.alone", "")
+	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxConcurrentSuspects, "#.alone", "")
 	var separate []*fakeRunner
-	for n := range maxSuspects + excess {
-		separate = append(separate, newRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
+	for n := range maxConcurrentSuspects + excess {
+		separate = append(separate, newFakeRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
 	}
 	starts := func() (seqs []int64) {
 		for _, f := range separate {
-			seqs = append(seqs, f.startedJobs()...)
+			seqs = append(seqs, f.startedJobSeqs()...)
 		}
 		return seqs
 	}
-	s.enqueueSuspects(maxSuspects + excess)
-	s.enqueue(0)
+	s.enqueueSuspects(maxConcurrentSuspects + excess)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	waitUntil(t, "the maximum number of suspects has started", func() bool { return len(starts()) == maxSuspects })
-	f.sync()
-	checkEqual(t, "attempted runner starts", tries(), maxSuspects)
-	checkEqual(t, "suspects started", len(starts()), maxSuspects)
-	checkEqual(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
+	waitUntil(t, "the maximum number of suspects has started",
+		func() bool { return len(starts()) == maxConcurrentSuspects })
+	f.waitUntilFramesHandled()
+	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspects)
+	checkEqual(t, "suspects started", len(starts()), maxConcurrentSuspects)
+	checkEqual(t, "other jobs started", f.startedJobSeqs(), []int64{maxConcurrentSuspects + excess + 1})
 	before := time.Now()
 	for n := range excess {
-		separate[n].send(successResult(lease(int64(n+1)), longRunTime))
+		separate[n].sendFrames(successResult(firstClaimLease(int64(n+1)), longRunTime))
 	}
-	waitUntil(t, "the remaining suspects have started", func() bool { return len(starts()) == maxSuspects+excess })
+	waitUntil(t, "the remaining suspects have started", func() bool {
+		return len(starts()) == maxConcurrentSuspects+
+			excess
+	})
 	if took := time.Since(before); took > 5*time.Second {
 		t.Errorf("the remaining suspects waited for %v", took)
 	}
 	got := starts()
 	slices.Sort(got)
-	if len(slices.Compact(got)) != maxSuspects+excess {
+	if len(slices.Compact(got)) != maxConcurrentSuspects+excess {
 		t.Errorf("suspects started: %v", got)
 	}
-	checkEqual(t, "attempted runner starts", tries(), maxSuspects+excess)
+	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspects+excess)
 }
 
 // If a runner reports an attempt of a job that the pool has sent to no runner, the lease is not assigned to
 // this runner, and its result is ignored.
 func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
-	separate := newRunner(t, root, "2.alone")
+	separate := newFakeRunner(t, root, "2.alone")
 	s.enqueueSuspects(1)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
-	f.reconnect(runningAttempt(lease(1)))
-	f.send(successResult(lease(1), longRunTime))
-	f.sync()
-	s.checkState(1, queue.Pending, "")
-	checkEqual(t, "acknowledged", slices.Contains(f.ackedLeases(), lease(1)), false)
+	f.reconnect(runningAttempt(firstClaimLease(1)))
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	f.waitUntilFramesHandled()
+	s.checkJobState(1, queue.Pending, "")
+	checkEqual(t, "acknowledged", slices.Contains(f.ackedLeases(), firstClaimLease(1)), false)
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitFrame[*wire.Start](t, separate, 1)
-	separate.send(successResult(lease(1), longRunTime))
-	s.awaitState(1, queue.Completed)
+	separate.sendFrames(successResult(firstClaimLease(1), longRunTime))
+	s.awaitJobState(1, queue.Completed)
 }
 
 // If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
 // runner ends.
-func TestDrainReturnsSuspects(t *testing.T) {
+func TestDrainReturnsSuspectsToQueue(t *testing.T) {
 	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
-	separate := newRunner(t, root, "2.alone")
+	separate := newFakeRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	p.SetDraining(true)
@@ -152,8 +157,8 @@ func TestDrainReturnsSuspects(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitFrame[*wire.Shutdown](t, separate, 1)
-	checkEqual(t, "leased", s.leasedJobs(), []int64(nil))
-	checkEqual(t, "started", separate.startedJobs(), []int64(nil))
-	s.checkState(1, queue.Pending, "")
+	checkEqual(t, "leased", s.leasedJobSeqs(), []int64(nil))
+	checkEqual(t, "started", separate.startedJobSeqs(), []int64(nil))
+	s.checkJobState(1, queue.Pending, "")
 	checkEqual(t, "attempted runner starts", tries(), 1)
 }

@@ -11,15 +11,15 @@ import (
 
 // lease is one lease of this service: its right to run one job. phase.go lists the phases of a lease.
 type lease struct {
-	job          queue.Job // does not change
-	claimNumber  int64     // number of this lease, counted over all claims of the pool
-	log          *slog.Logger
-	startSignal  chan struct{} // closed when the attempt is known to have started
-	storedSignal chan struct{} // closed when the end of the lease is recorded
+	job             queue.Job // does not change
+	claimNumber     int64     // number of this lease, counted over all claims of the pool
+	log             *slog.Logger
+	startedSignal   chan struct{} // closed when the attempt is known to have started
+	endStoredSignal chan struct{} // closed when the end of the lease is recorded
 
 	// The pool's mu guards all fields below.
 
-	phase         leasePhase    // advanceLocked changes it
+	phase         leasePhase    // advancePhaseLocked changes it
 	leaseLocation               // the runner that has the job; zero if no runner has it or the runner is unknown
 	sentAt        time.Time     // when the job was sent to the runner, or when it was claimed if it was not sent yet
 	lastMessageAt time.Time     // time of the runner's last message before its connection ended
@@ -30,67 +30,67 @@ type lease struct {
 	// pendingChanges lists the changes of the job that callers wait for, the oldest first. It is empty once
 	// the job has started.
 	pendingChanges []*pendingChange
-	reportedChange *pendingChange // the one of pendingChanges that the next report to the store contains; nil if none
+	changeInReport *pendingChange // the one of pendingChanges that the next report to the store contains; nil if none
 }
 
 // leaseLocation identifies the runner that has a job. conn is its connection, or nil if it is disconnected.
 // dir is its directory, or "" if the runner is not known.
 type leaseLocation struct {
-	conn *runnerConn
-	dir  string
+	runnerConn *runnerConn
+	runnerDir  string
 }
 
 // attemptInfo describes an attempt that has started.
 type attemptInfo struct {
 	workerID  string
 	pid       int
-	startedAt queue.Millis
+	startedAt queue.UnixMillis
 }
 
 // progressState is the progress of an attempt.
 type progressState struct {
-	last *queue.Progress // last reported progress; nil if none was reported
-	// recordedAt is the time of the last try to record progress. A try fails if the start of the attempt is
+	lastReported *queue.Progress // last reported progress; nil if none was reported
+	// lastRecordTriedAt is the time of the last try to record progress. A try fails if the start of the attempt is
 	// not recorded yet.
-	recordedAt time.Time
+	lastRecordTriedAt time.Time
 }
 
 // endRequest describes how the service ends an attempt.
 type endRequest struct {
-	cause     queue.EndCause
-	grace     time.Duration // grace period between SIGTERM and SIGKILL
-	endedBy   *int          // uid of the user who ended the attempt; nil if no user did
-	auditVerb string        // action that ended the attempt, such as "cancel", for the audit log
+	cause      queue.EndCause
+	killGrace  time.Duration // grace period between SIGTERM and SIGKILL
+	endedByUID *int          // uid of the user who ended the attempt; nil if no user did
+	auditVerb  string        // action that ended the attempt, such as "cancel", for the audit log
 }
 
 // pauseState says whether the job of a lease is paused.
 type pauseState struct {
-	isRecorded         bool // the store has recorded the job as paused
+	isRecordedAsPaused bool // the store has recorded the job as paused
 	exemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
 	// lock is a lock: it contains a value while a caller pauses or resumes the job. So the runner gets the
 	// changes in the order in which the store records them.
-	lock chan struct{}
+	changeLock chan struct{}
 }
 
 // newLease returns the lease of a claimed job. initial is its first phase.
-func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Logger) *lease {
+func newLease(j *queue.Job, claimNumber int64, initialPhase leasePhase, log *slog.Logger) *lease {
 	now := time.Now()
 	return &lease{
-		job: *j, claimNumber: claimNumber, log: log, startSignal: make(chan struct{}), storedSignal: make(chan struct{}),
-		phase: initial, sentAt: now, lastMessageAt: now,
-		pause: pauseState{isRecorded: j.PausedAt != 0, lock: make(chan struct{}, 1)},
+		job: *j, claimNumber: claimNumber, log: log, startedSignal: make(chan struct{}), endStoredSignal: make(chan struct{}),
+		phase: initialPhase, sentAt: now, lastMessageAt: now,
+		pause: pauseState{isRecordedAsPaused: j.PausedAt != 0, changeLock: make(chan struct{}, 1)},
 	}
 }
 
 func (l *lease) wireLease() wire.Lease { return wire.Lease(l.job.Lease()) }
 
-// advanceLocked moves the lease to the phase that follows after an event. If the event does not fit the
-// current phase, advanceLocked logs it and returns false. The caller must then ignore the event.
-func (l *lease) advanceLocked(e leaseEvent) bool {
-	next, ok := l.phase.next(e)
+// advancePhaseLocked moves the lease to the phase that follows after an event. If the event does not fit the
+// current phase, advancePhaseLocked logs it and returns false. The caller must then ignore the event.
+func (l *lease) advancePhaseLocked(event leaseEvent) bool {
+	next, ok := l.phase.phaseAfter(event)
 	if !ok {
 		l.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
-			"phase; please report this as a bug", "job", l.job.ID, "phase", l.phase.String(), "event", e.String())
+			"phase; please report this as a bug", "job", l.job.ID, "phase", l.phase.String(), "event", event.String())
 		return false
 	}
 	l.phase = next
@@ -99,10 +99,10 @@ func (l *lease) advanceLocked(e leaseEvent) bool {
 
 // hasStarted reports whether the attempt is known to have started. It remains true when the attempt
 // has ended.
-func (l *lease) hasStarted() bool { return isClosed(l.startSignal) }
+func (l *lease) hasStarted() bool { return isChannelClosed(l.startedSignal) }
 
-// isClosed reports whether a channel is closed. It is only for channels to which no values are sent.
-func isClosed(c <-chan struct{}) bool {
+// isChannelClosed reports whether a channel is closed. It is only for channels to which no values are sent.
+func isChannelClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -118,44 +118,46 @@ func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() ||
 // isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
 // is not decided.
 func (l *lease) isOrphanLocked() bool {
-	return l.conn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
+	return l.runnerConn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
 }
 
-// isOrphanInLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the
+// isOrphanOfRunnerLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the
 // directory dir. dir "" means the orphans whose runner is unknown.
-func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
+func (l *lease) isOrphanOfRunnerLocked(runnerDir string) bool {
+	return l.isOrphanLocked() && l.runnerDir == runnerDir
+}
 
-// assignToLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that
+// assignToRunnerLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that
 // these requests can be sent to this runner.
-func (l *lease) assignToLocked(conn *runnerConn) {
-	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
+func (l *lease) assignToRunnerLocked(conn *runnerConn) {
+	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.RunnerDir}, time.Now()
 }
 
 // markStartedLocked records that the attempt has started. It returns false and changes nothing if
 // an attempt cannot start in the current phase.
 func (l *lease) markStartedLocked() bool {
-	if !l.advanceLocked(eventStarted) {
+	if !l.advancePhaseLocked(eventStarted) {
 		return false
 	}
 	if !l.hasStarted() {
-		close(l.startSignal)
+		close(l.startedSignal)
 	}
 	return true
 }
 
-// recallDueLocked returns when the pool asks the runner to give the job back, if it has not started by then.
-func (l *lease) recallDueLocked() deadline { return deadlineAfter(l.sentAt, recallAfter) }
+// recallDeadlineLocked returns when the pool asks the runner to give the job back, if it has not started by then.
+func (l *lease) recallDeadlineLocked() deadline { return deadlineAfter(l.sentAt, unstartedRecallDelay) }
 
-// startDueLocked returns when the pool takes the job back from a runner that does not answer. At that time,
+// takeBackDeadlineLocked returns when the pool takes the job back from a runner that does not answer. At that time,
 // the start deadline of the job has passed, so the runner cannot start it any more.
-func (l *lease) startDueLocked() deadline {
+func (l *lease) takeBackDeadlineLocked() deadline {
 	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
 }
 
 // setEndedByLocked records in the settlement which user ended the attempt, if a user did.
 func (l *lease) setEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, l.endRequest
-	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.EndedBy, s.Verb = request.endedBy, request.auditVerb
+	if request != nil && request.endedByUID != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
+		s.EndedByUID, s.EndVerb = request.endedByUID, request.auditVerb
 	}
 }

@@ -13,14 +13,14 @@ import (
 // other nodes may run the jobs, so the runners end all jobs that still run, even if this process is dead. The
 // zero time means never. If the leases can lapse, the caller must call SetLeaseDeadline before Run, and call
 // it again with a later time before they lapse. Without a call, the leases never lapse.
-func (p *Pool) SetLeaseDeadline(until time.Time) {
+func (p *Pool) SetLeaseDeadline(leaseDeadline time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if until.IsZero() && p.leaseDeadline.isNever() {
+	if leaseDeadline.IsZero() && p.leaseDeadline.isNever() {
 		return
 	}
-	p.leaseDeadline = deadline{until}
-	for _, conn := range p.runners.clients {
+	p.leaseDeadline = deadline{leaseDeadline}
+	for _, conn := range p.runners.conns {
 		p.sendLeaseDeadlineLocked(conn)
 	}
 }
@@ -32,7 +32,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	if !p.leaseDeadline.isNever() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leaseDeadline.time))
 		// Send an absolute time in addition to the duration, because the frame may arrive late.
-		f.BootDeadlineMillis = (runner.TimeSinceBoot() + f.Duration).Milliseconds()
+		f.ExpiryBootMillis = (runner.TimeSinceBoot() + f.Duration).Milliseconds()
 	}
 	conn.Send(f)
 }
@@ -40,17 +40,17 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // endOrphanProcesses ends the processes that the runner in dir left behind, if the runner is dead and the
 // leases can lapse. Run also ends these processes when it recovers the runner, but it may have to wait for
 // the store first, until after the leases have lapsed. A living runner ends its jobs itself.
-func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
+func (p *Pool) endOrphanProcesses(ctx context.Context, runnerDir string) {
 	if lockedValue(p, &p.leaseDeadline).isNever() {
 		return
 	}
 	// Retry for a while: the lock of a dead runner may be released later than its connection.
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
-		recoverer, err := p.recovererFor(filepath.Dir(dir))
-		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
-			if recoverer != nil || !p.cfg.RunnerLocation.IsExternal() {
+		recoverer, err := p.recovererForDir(filepath.Dir(runnerDir))
+		if alive, unknown := runner.IsAlive(runnerDir); !alive && unknown == nil && err == nil {
+			if recoverer != nil || !p.cfg.RunnerLocation.HasExternalDir() {
 				// Ignore errors: Run recovers the runner again and handles the errors then.
-				p.recoverVia(ctx, recoverer, dir, nil, nil)
+				p.recoverWith(ctx, recoverer, runnerDir, nil, nil)
 			}
 			return
 		}

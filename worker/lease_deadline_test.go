@@ -13,7 +13,7 @@ import (
 // the runner must end its jobs. A pool whose leases have lapsed starts no jobs until the leases are extended.
 func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
-	f.sync()
+	f.waitUntilFramesHandled()
 	extend, _ := awaitFrame[*wire.ExtendLeases](t, f, 1)
 	checkEqual(t, "duration without a deadline", extend.Duration, time.Duration(0))
 	p.SetLeaseDeadline(time.Now().Add(time.Hour))
@@ -23,7 +23,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	}
 	f.reconnect()
 	awaitFrame[*wire.ExtendLeases](t, f, 3)
-	f.sync()
+	f.waitUntilFramesHandled()
 	p.SetLeaseDeadline(time.Now().Add(-time.Second))
 	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 4)
 	if extend.Duration <= 0 || extend.Duration > time.Millisecond { // 0 would mean that the leases never lapse
@@ -32,17 +32,17 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	p.SetLeaseDeadline(time.Time{})
 	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 5)
 	checkEqual(t, "duration after the deadline was removed", extend.Duration, time.Duration(0))
-	s.enqueue(0)
-	waitUntil(t, "the job has started", func() bool { return len(f.startedJobs()) == 1 })
+	s.enqueueJobs(0)
+	waitUntil(t, "the job has started", func() bool { return len(f.startedJobSeqs()) == 1 })
 }
 
 // If a node is lost, the attempts of its leases are recorded as interrupted, with the node's name. An attempt
 // that had started counts as one of the job's attempts; an attempt that may not have started does not count.
-func TestLostLeasesAreInterrupted(t *testing.T) {
+func TestLostNodesAttemptsAreRecordedAsInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)
-	s.setRefuse(func(r store.Report) error {
+	s.setExchangeRefusal(func(r store.LeaseReport) error {
 		if len(r.Settlements) > 0 {
 			got = append([]store.Settlement(nil), r.Settlements...)
 			seen <- struct{}{}
@@ -55,12 +55,13 @@ func TestLostLeasesAreInterrupted(t *testing.T) {
 			Execution: queue.Execution{OnLost: queue.OnLostRetry},
 		}
 	}
-	p.QueueLostLeases([]store.LostLease{{Job: job(101), Running: true, NodeName: "far"}, {Job: job(102), NodeName: "far"}})
-	receive(t, "the settlements", seen)
+	p.AddLostLeases([]store.LostLease{{Job: job(101), AttemptStarted: true, FormerNodeName: "far"},
+		{Job: job(102), FormerNodeName: "far"}})
+	receiveEvent(t, "the settlements", seen)
 	checkEqual(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
-		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.UsesAttempt != counts ||
+		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.CountsAttempt != counts ||
 			e.Attempt.Node != "far" || e.Decision.NeedsIsolation {
 			t.Errorf("lost lease %d was settled with decision %+v, attempt %+v; want an interrupted attempt on node far",
 				i, e.Decision, e.Attempt)

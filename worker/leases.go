@@ -12,45 +12,46 @@ import (
 
 // leases contains the leases of this service. The pool's mu guards all fields except log.
 type leases struct {
-	log        *slog.Logger
-	byLease    map[queue.Lease]*lease
-	claimCount int64            // number of leases ever added
-	bySeq      map[int64]*lease // the leases in byLease, by job number
-	// watcherCounts contains the number of callers that watch a job, by job number. Runners send the results
+	log             *slog.Logger
+	byID            map[queue.Lease]*lease
+	addedLeaseCount int64            // number of leases ever added
+	byJobSeq        map[int64]*lease // the leases in byID, by job number
+	// watcherCountsByJobSeq contains the number of callers that watch a job, by job number. Runners send the results
 	// of watched jobs immediately.
-	watcherCounts map[int64]int
-	changeSignal  chan struct{} // closed at the next change of the leases; notifyChangeLocked closes and replaces it
+	watcherCountsByJobSeq map[int64]int
+	// closed at the next change of the leases; notifyChangeLocked closes and replaces it
+	changeSignal chan struct{}
 }
 
 // newLeases returns an empty collection of leases.
 func newLeases(log *slog.Logger) leases {
 	return leases{
-		log: log, byLease: map[queue.Lease]*lease{}, bySeq: map[int64]*lease{},
-		watcherCounts: map[int64]int{}, changeSignal: make(chan struct{}),
+		log: log, byID: map[queue.Lease]*lease{}, byJobSeq: map[int64]*lease{},
+		watcherCountsByJobSeq: map[int64]int{}, changeSignal: make(chan struct{}),
 	}
 }
 
-// addLocked adds the lease of a claimed job. initial is its first phase.
-func (s *leases) addLocked(j *queue.Job, initial leasePhase) *lease {
-	s.claimCount++
-	h := newLease(j, s.claimCount, initial, s.log)
-	s.byLease[j.Lease()], s.bySeq[j.Seq] = h, h
+// addLeaseLocked adds the lease of a claimed job. initial is its first phase.
+func (s *leases) addLeaseLocked(j *queue.Job, initialPhase leasePhase) *lease {
+	s.addedLeaseCount++
+	h := newLease(j, s.addedLeaseCount, initialPhase, s.log)
+	s.byID[j.Lease()], s.byJobSeq[j.Seq] = h, h
 	return h
 }
 
-// removeLocked applies the last event to a lease and removes it. It wakes all callers that wait for the end
+// removeLeaseLocked applies the last event to a lease and removes it. It wakes all callers that wait for the end
 // of the lease.
-func (s *leases) removeLocked(id queue.Lease, last leaseEvent) {
-	h := s.byLease[id]
+func (s *leases) removeLeaseLocked(id queue.Lease, lastEvent leaseEvent) {
+	h := s.byID[id]
 	if h == nil {
 		return
 	}
-	h.advanceLocked(last) // even if the event does not fit, remove the lease, because the store has ended it
-	delete(s.byLease, id)
-	if s.bySeq[id.Seq] == h {
-		delete(s.bySeq, id.Seq)
+	h.advancePhaseLocked(lastEvent) // even if the event does not fit, remove the lease, because the store has ended it
+	delete(s.byID, id)
+	if s.byJobSeq[id.Seq] == h {
+		delete(s.byJobSeq, id.Seq)
 	}
-	close(h.storedSignal)
+	close(h.endStoredSignal)
 	s.notifyChangeLocked()
 }
 
@@ -60,10 +61,10 @@ func (s *leases) notifyChangeLocked() {
 	s.changeSignal = make(chan struct{})
 }
 
-// countOpenLocked returns the number of open leases. A lease is open until the pool has decided how it ends,
+// openLeaseCountLocked returns the number of open leases. A lease is open until the pool has decided how it ends,
 // or that its job returns to the queue.
-func (s *leases) countOpenLocked() (n int) {
-	for _, h := range s.byLease {
+func (s *leases) openLeaseCountLocked() (n int) {
+	for _, h := range s.byID {
 		if !h.phase.isEndDecided() {
 			n++
 		}
@@ -71,9 +72,9 @@ func (s *leases) countOpenLocked() (n int) {
 	return n
 }
 
-// selectLocked returns the leases that the callback accepts, in any order.
-func (s *leases) selectLocked(matches func(*lease) bool) (selected []*lease) {
-	for _, h := range s.byLease {
+// selectLeasesLocked returns the leases that the callback accepts, in any order.
+func (s *leases) selectLeasesLocked(matches func(*lease) bool) (selected []*lease) {
+	for _, h := range s.byID {
 		if matches(h) {
 			selected = append(selected, h)
 		}
@@ -81,9 +82,9 @@ func (s *leases) selectLocked(matches func(*lease) bool) (selected []*lease) {
 	return selected
 }
 
-// anyLocked reports whether the callback accepts any lease.
-func (s *leases) anyLocked(matches func(*lease) bool) bool {
-	for _, h := range s.byLease {
+// anyMatchesLocked reports whether the callback accepts any lease.
+func (s *leases) anyMatchesLocked(matches func(*lease) bool) bool {
+	for _, h := range s.byID {
 		if matches(h) {
 			return true
 		}
@@ -91,64 +92,64 @@ func (s *leases) anyLocked(matches func(*lease) bool) bool {
 	return false
 }
 
-// startableLocked returns the leases whose jobs may still start, because they are not known to have started
+// startableLeasesLocked returns the leases whose jobs may still start, because they are not known to have started
 // or ended. The leases are in the order of their claims.
-func (s *leases) startableLocked() []*lease {
-	list := s.selectLocked(func(h *lease) bool { return h.phase.mayStart() })
+func (s *leases) startableLeasesLocked() []*lease {
+	list := s.selectLeasesLocked(func(h *lease) bool { return h.phase.mayStart() })
 	slices.SortFunc(list, func(a, b *lease) int { return cmp.Compare(a.claimNumber, b.claimNumber) })
 	return list
 }
 
-// oldestFirstLocked returns all leases, those with the earliest sentAt first. Leases with the same sentAt
+// leasesOldestFirstLocked returns all leases, those with the earliest sentAt first. Leases with the same sentAt
 // are sorted by job number, because the clock may be too coarse to distinguish leases of one claim.
-func (s *leases) oldestFirstLocked() []*lease {
-	return slices.SortedFunc(maps.Values(s.byLease), func(a, b *lease) int {
+func (s *leases) leasesOldestFirstLocked() []*lease {
+	return slices.SortedFunc(maps.Values(s.byID), func(a, b *lease) int {
 		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 }
 
-// anyHeldByLocked reports whether a connected runner has any job of this service.
-func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
-	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
+// anyLeaseOnRunnerLocked reports whether a connected runner has any job of this service.
+func (s *leases) anyLeaseOnRunnerLocked(conn *runnerConn) bool {
+	return s.anyMatchesLocked(func(h *lease) bool { return h.runnerConn == conn })
 }
 
-// orphansOfLocked returns the attempts that may belong to the dead runner in the directory dir. knownAttempts
-// lists those that were certainly sent to this runner. attempts lists these and all attempts whose runner is
-// unknown, although another, living runner may run the latter.
-func (s *leases) orphansOfLocked(dir string) (attempts, knownAttempts []wire.Attempt) {
-	for _, h := range s.byLease {
-		isKnown := h.isOrphanInLocked(dir)
-		if !isKnown && !h.isOrphanInLocked("") {
+// orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory dir.
+// knownAttempts lists those that were certainly sent to this runner. attempts lists these and all attempts whose runner
+// is unknown, although another, living runner may run the latter.
+func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempts, knownAttempts []wire.Attempt) {
+	for _, h := range s.byID {
+		isKnown := h.isOrphanOfRunnerLocked(runnerDir)
+		if !isKnown && !h.isOrphanOfRunnerLocked("") {
 			continue
 		}
 		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.attempt.pid), StartedAtMillis: int64(h.attempt.startedAt)}
-		attempts = append(attempts, a)
+		possibleAttempts = append(possibleAttempts, a)
 		if isKnown {
 			knownAttempts = append(knownAttempts, a)
 		}
 	}
-	return attempts, knownAttempts
+	return possibleAttempts, knownAttempts
 }
 
-// anyOrphanInLocked reports whether any lease may belong to a disconnected runner with one of these
+// anyOrphanOfRunnersLocked reports whether any lease may belong to a disconnected runner with one of these
 // directories.
-func (s *leases) anyOrphanInLocked(dirs []string) bool {
-	return s.anyLocked(func(h *lease) bool {
-		return h.conn == nil && !h.phase.neverSent() && (h.dir == "" || slices.Contains(dirs, h.dir))
+func (s *leases) anyOrphanOfRunnersLocked(runnerDirs []string) bool {
+	return s.anyMatchesLocked(func(h *lease) bool {
+		return h.runnerConn == nil && !h.phase.neverSent() && (h.runnerDir == "" || slices.Contains(runnerDirs, h.runnerDir))
 	})
 }
 
-// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner and match the
+// leasesAwaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner and match the
 // callback.
-func (s *leases) awaitingRunnerLocked(matches func(*queue.Job) bool) []*lease {
-	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && matches(&h.job) })
+func (s *leases) leasesAwaitingRunnerLocked(matches func(*queue.Job) bool) []*lease {
+	return s.selectLeasesLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && matches(&h.job) })
 }
 
-// endAwaitingRunnerLocked is called if a separate runner could not be started. It decides the end of the
-// leases that awaitingRunnerLocked returns, and returns their jobs.
-func (s *leases) endAwaitingRunnerLocked(matches func(*queue.Job) bool) (jobs []queue.Job) {
-	for _, h := range s.awaitingRunnerLocked(matches) {
-		if h.advanceLocked(eventEndDecided) {
+// endLeasesAwaitingRunnerLocked is called if a separate runner could not be started. It decides the end of the
+// leases that leasesAwaitingRunnerLocked returns, and returns their jobs.
+func (s *leases) endLeasesAwaitingRunnerLocked(matches func(*queue.Job) bool) (jobs []queue.Job) {
+	for _, h := range s.leasesAwaitingRunnerLocked(matches) {
+		if h.advancePhaseLocked(eventEndDecided) {
 			jobs = append(jobs, h.job)
 		}
 	}

@@ -12,8 +12,9 @@ import (
 // The row of a job may still contain the start time, worker and pid of the previous attempt. If a lost
 // attempt is not known to have started, it is recorded without these values. If it has started, it is
 // recorded with its own values.
-func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
-	p := New(memstore.New(queue.Order{}), Config{Policy: func() queue.RetryPolicy { return queue.RetryPolicy{} }}, 1)
+func TestLostAttemptIsRecordedWithoutPreviousAttemptsValues(t *testing.T) {
+	p := New(memstore.New(queue.RankOrder{}), Config{RetryPolicy: func() queue.RetryPolicy { return queue.RetryPolicy{} }},
+		1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}
 	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
 	unknown := p.lostSettlementLocked(h, nil, queue.EndPerhapsRunnerLost, "").Attempt
@@ -26,7 +27,7 @@ func TestLostSettlementUsesOnlyItsAttempt(t *testing.T) {
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("a started attempt: %+v", started)
 	}
-	recorded := p.lostSettlementLocked(h, &wire.Attempt{Slot: 3, PID: 99, StartedAtMillis: 4000}, queue.EndRunnerLost,
+	recorded := p.lostSettlementLocked(h, &wire.Attempt{TableSlot: 3, PID: 99, StartedAtMillis: 4000}, queue.EndRunnerLost,
 		"dir/5").Attempt
 	if recorded.StartedAt != 4000 || recorded.PID != 99 || recorded.Worker == "new" {
 		t.Errorf("an attempt that its runner has recorded: %+v", recorded)

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// pauseStates returns the field Paused of the Pause frames that the runner has received for a job, in order.
-func (f *fakeRunner) pauseStates(seq int64) (states []bool) {
-	for _, p := range receivedFrames[*wire.Pause](f) {
-		if p.Seq == seq {
+// receivedPauseStates returns the field Paused of the Pause frames that the runner has received for a job, in order.
+func (f *fakeRunner) receivedPauseStates(jobSeq int64) (states []bool) {
+	for _, p := range framesOfType[*wire.PauseAttempt](f) {
+		if p.Seq == jobSeq {
 			states = append(states, p.Paused)
 		}
 	}
@@ -25,41 +25,41 @@ func (f *fakeRunner) pauseStates(seq int64) (states []bool) {
 // paused.
 func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	var recorded []bool
 	f.mu.Lock()
-	f.onPause = func(*wire.Pause) {
+	f.onPause = func(*wire.PauseAttempt) {
 		j, err := s.Get(t.Context(), "1")
 		recorded = append(recorded, err == nil && j.PausedAt != 0 && j.PausedBy == 7)
 	}
 	f.mu.Unlock()
 	for _, on := range []bool{true, false} {
-		if runs, err := p.SetPaused(t.Context(), 1, on, 7); !runs || err != nil {
+		if runs, err := p.SetJobPaused(t.Context(), 1, on, 7); !runs || err != nil {
 			t.Errorf("pause %t: %t, %v", on, runs, err)
 		}
 	}
-	checkEqual(t, "pauses sent to the runner", f.pauseStates(1), []bool{true, false})
+	checkEqual(t, "pauses sent to the runner", f.receivedPauseStates(1), []bool{true, false})
 	f.mu.Lock()
 	checkEqual(t, "recorded before the runner received them", recorded, []bool{true, false})
 	f.mu.Unlock()
-	if runs, err := p.SetPaused(t.Context(), 2, true, 7); runs || err != nil {
+	if runs, err := p.SetJobPaused(t.Context(), 2, true, 7); runs || err != nil {
 		t.Errorf("an unknown job: %t, %v", runs, err)
 	}
-	cancelAsync(p, 1)
+	cancelInBackground(p, 1)
 	awaitFrame[*wire.EndAttempt](t, f, 1)
-	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a job that is being ended: %v", err)
 	}
 }
 
-// SetPaused returns an error if some processes still run, but the job is recorded as paused.
-func TestPauseReportsRunningProcesses(t *testing.T) {
+// SetJobPaused returns an error if some processes still run, but the job is recorded as paused.
+func TestPauseReportsStillRunningProcesses(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	f.mu.Lock()
-	f.runningCount = 3
+	f.runningProcessCount = 3
 	f.mu.Unlock()
-	_, err := p.SetPaused(t.Context(), 1, true, 7)
+	_, err := p.SetJobPaused(t.Context(), 1, true, 7)
 	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
 		t.Errorf("Pause returned %v, want an error about 3 running processes", err)
 	}
@@ -71,67 +71,67 @@ func TestPauseReportsRunningProcesses(t *testing.T) {
 // An attempt that its runner is ending, for example at its timeout, is not paused.
 func TestPauseOfEndingAttemptFails(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	f.mu.Lock()
 	f.attemptIsEnding = true
 	f.mu.Unlock()
-	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
+	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)
 	}
-	if _, err := p.SetPaused(t.Context(), 1, false, 7); err != nil {
+	if _, err := p.SetJobPaused(t.Context(), 1, false, 7); err != nil {
 		t.Errorf("resume: %v", err)
 	}
-	if _, err := p.SetAllPaused(true)(t.Context()); err != nil {
+	if _, err := p.SetAllJobsPaused(true)(t.Context()); err != nil {
 		t.Errorf("pause of all jobs: %v", err)
 	}
 }
 
 // A runner that is connected again receives the recorded pause state of each of its attempts, even if it
 // received that state over an earlier connection.
-func TestReconnectedRunnerReceivesPauses(t *testing.T) {
+func TestReconnectedRunnerReceivesPauseStates(t *testing.T) {
 	s, f, p := startPool(t, 2, 0, 0)
-	s.awaitState(1, queue.Processing)
-	s.awaitState(2, queue.Processing)
-	if _, err := p.SetPaused(t.Context(), 1, true, 7); err != nil {
+	s.awaitJobState(1, queue.Processing)
+	s.awaitJobState(2, queue.Processing)
+	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
-	f.reconnect(runningAttempt(lease(1)), runningAttempt(lease(2)))
-	f.sync()
-	checkEqual(t, "pauses sent for the paused job", f.pauseStates(1), []bool{true, true})
-	checkEqual(t, "pauses sent for the other job", f.pauseStates(2), []bool{false})
+	f.reconnect(runningAttempt(firstClaimLease(1)), runningAttempt(firstClaimLease(2)))
+	f.waitUntilFramesHandled()
+	checkEqual(t, "pauses sent for the paused job", f.receivedPauseStates(1), []bool{true, true})
+	checkEqual(t, "pauses sent for the other job", f.receivedPauseStates(2), []bool{false})
 }
 
 // While all jobs are paused, jobs that have not started return to the queue, and no job starts. Resuming all
 // jobs does not resume those that are paused individually.
 func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 3, 2)
-	s.awaitState(1, queue.Processing)
-	s.awaitState(2, queue.Processing)
-	if _, err := p.SetPaused(t.Context(), 1, true, 7); err != nil {
+	s.awaitJobState(1, queue.Processing)
+	s.awaitJobState(2, queue.Processing)
+	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); err != nil {
 		t.Fatal(err)
 	}
-	ids, err := p.SetAllPaused(true)(t.Context())
+	ids, err := p.SetAllJobsPaused(true)(t.Context())
 	if err != nil || !slices.Equal(ids, []string{"2"}) {
 		t.Errorf("SetAllPaused returned %v, error %v; want job 2 only", ids, err)
 	}
-	if _, err := p.SetPaused(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
+	if _, err := p.SetJobPaused(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
 		t.Errorf("resume of one job: %v", err)
 	}
-	s.enqueue(9)
-	f.send(successResult(lease(2), longRunTime))
-	s.awaitState(2, queue.Completed)
-	f.sync()
-	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
-	if _, err := p.SetAllPaused(false)(t.Context()); err != nil {
+	s.enqueueJobs(9)
+	f.sendFrames(successResult(firstClaimLease(2), longRunTime))
+	s.awaitJobState(2, queue.Completed)
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
+	if _, err := p.SetAllJobsPaused(false)(t.Context()); err != nil {
 		t.Error(err)
 	}
-	s.awaitState(3, queue.Processing)
-	checkEqual(t, "pauses sent for job 1", f.pauseStates(1), []bool{true})
-	checkEqual(t, "pauses sent for job 2", f.pauseStates(2), []bool{true})
-	if err := p.ResumeForSignal(t.Context(), 1, 7); err != nil {
+	s.awaitJobState(3, queue.Processing)
+	checkEqual(t, "pauses sent for job 1", f.receivedPauseStates(1), []bool{true})
+	checkEqual(t, "pauses sent for job 2", f.receivedPauseStates(2), []bool{true})
+	if err := p.ResumeJobForSignal(t.Context(), 1, 7); err != nil {
 		t.Error(err)
 	}
-	checkEqual(t, "pauses sent for job 1 after the resume", f.pauseStates(1), []bool{true, false})
+	checkEqual(t, "pauses sent for job 1 after the resume", f.receivedPauseStates(1), []bool{true, false})
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
 		t.Errorf("a resumed job: %+v, %v", j, err)
 	}
@@ -142,15 +142,16 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 func TestPauseAllPausesStartingJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	if _, err := p.SetAllPaused(true)(t.Context()); err != nil {
+	if _, err := p.SetAllJobsPaused(true)(t.Context()); err != nil {
 		t.Error(err)
 	}
-	awaitFrame[*wire.Drop](t, f, 1)
-	checkEqual(t, "pauses sent to the runner", f.pauseStates(1), []bool{true})
-	f.send(&wire.DropReply{Lease: lease(1)}, &wire.StartReport{Attempt: runningAttempt(lease(1))})
-	s.awaitState(1, queue.Processing)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	checkEqual(t, "pauses sent to the runner", f.receivedPauseStates(1), []bool{true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)},
+		&wire.StartReport{Attempt: runningAttempt(firstClaimLease(1))})
+	s.awaitJobState(1, queue.Processing)
 	if w := p.ListWorkers(t.Context()); len(w) != 1 || !w[0].Paused || w[0].JobID != "1" {
 		t.Errorf("workers %+v", w)
 	}

@@ -33,9 +33,9 @@ import (
 type leasePhase uint8
 
 const (
-	// samePhase is only used in the table transitions. It means that the event fits the phase but does not
+	// phaseUnchanged is only used in the table transitions. It means that the event fits the phase but does not
 	// change it.
-	samePhase leasePhase = iota
+	phaseUnchanged leasePhase = iota
 	// The service is reading the results of the job's dependencies. No runner has the job.
 	phaseReadingDeps
 	// A separate runner is being started for the job. No runner has the job.
@@ -63,7 +63,7 @@ const (
 	phaseSettling
 	// The job's return to the queue is in session.pendingReport. This attempt does not count.
 	phaseReturning
-	// The end is stored, or readDeps has replaced the lease by a new one. The pool's leases do not contain
+	// The end is stored, or readDependencyResults has replaced the lease by a new one. The pool's leases do not contain
 	// this lease any more.
 	phaseSettled
 	// The return is stored. The pool's leases do not contain this lease any more.
@@ -107,18 +107,18 @@ const (
 
 func (e leaseEvent) String() string { return eventNames[e] }
 
-// transition says to which phase an event moves a lease that is in one of fromPhases.
-type transition struct {
+// phaseTransition says to which phase an event moves a lease that is in one of fromPhases.
+type phaseTransition struct {
 	event      leaseEvent
 	fromPhases []leasePhase
 	toPhase    leasePhase
 }
 
-// transitions lists the events that fit each phase. An event that is not listed for a phase is ignored.
-var transitions = []transition{
+// phaseTransitions lists the events that fit each phase. An event that is not listed for a phase is ignored.
+var phaseTransitions = []phaseTransition{
 	{eventDepsRead, []leasePhase{phaseReadingDeps}, phaseSettled},
 	{eventWithdrawn, []leasePhase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
-	{eventWithdrawn, []leasePhase{phaseWithdrawn}, samePhase},
+	{eventWithdrawn, []leasePhase{phaseWithdrawn}, phaseUnchanged},
 	{eventSent, []leasePhase{phaseAwaitingRunner}, phaseSent},
 
 	{eventDropSent, []leasePhase{phaseSent}, phaseDropping},
@@ -126,13 +126,13 @@ var transitions = []transition{
 	{eventDisconnected, []leasePhase{phaseDropping, phaseRecalling}, phaseSent},
 	{eventDisconnected, []leasePhase{
 		phaseSent, phaseAccepted, phaseFoundStarted, phaseRunning, phaseSettling, phaseReturning,
-	}, samePhase},
+	}, phaseUnchanged},
 
 	{eventAccepted, []leasePhase{phaseSent, phaseDropping, phaseRecalling}, phaseAccepted},
-	{eventAccepted, []leasePhase{phaseAccepted, phaseFoundStarted, phaseRunning}, samePhase},
+	{eventAccepted, []leasePhase{phaseAccepted, phaseFoundStarted, phaseRunning}, phaseUnchanged},
 	{eventFoundStarted, []leasePhase{phaseSent, phaseDropping, phaseRecalling, phaseAccepted}, phaseFoundStarted},
 	{eventStarted, []leasePhase{phaseSent, phaseDropping, phaseRecalling, phaseAccepted, phaseFoundStarted}, phaseRunning},
-	{eventStarted, []leasePhase{phaseRunning, phaseSettling, phaseReturning}, samePhase},
+	{eventStarted, []leasePhase{phaseRunning, phaseSettling, phaseReturning}, phaseUnchanged},
 
 	{eventEndDecided, []leasePhase{
 		phaseReadingDeps, phaseAwaitingRunner, phaseWithdrawn,
@@ -146,15 +146,15 @@ var transitions = []transition{
 	{eventStored, []leasePhase{phaseReturning}, phaseReturned},
 }
 
-// next returns the phase of a lease after an event, if it was in phase p before. ok is false if the event
+// phaseAfter returns the phase of a lease after an event, if it was in phase p before. ok is false if the event
 // does not fit p.
-func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
-	for _, t := range transitions {
-		if t.event == e && slices.Contains(t.fromPhases, p) {
-			return cmp.Or(t.toPhase, p), true // samePhase is 0
+func (p leasePhase) phaseAfter(event leaseEvent) (next leasePhase, ok bool) {
+	for _, t := range phaseTransitions {
+		if t.event == event && slices.Contains(t.fromPhases, p) {
+			return cmp.Or(t.toPhase, p), true // phaseUnchanged is 0
 		}
 	}
-	return samePhase, false
+	return phaseUnchanged, false
 }
 
 // phaseNames contains the name of each phase, for messages.

@@ -46,7 +46,7 @@ recorded          .         .         .         settled  returned  .       .
 
 // allPhases returns the phases that a lease can have.
 func allPhases() (list []leasePhase) {
-	for p := samePhase + 1; p < phaseCount; p++ {
+	for p := phaseUnchanged + 1; p < phaseCount; p++ {
 		list = append(list, p)
 	}
 	return list
@@ -60,8 +60,8 @@ func allEvents() (list []leaseEvent) {
 	return list
 }
 
-// hyphenate returns the name of a phase or an event in the form that phaseTable uses.
-func hyphenate(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
+// hyphenatedName returns the name of a phase or an event in the form that phaseTable uses.
+func hyphenatedName(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
 
 // readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
 // is missing.
@@ -80,32 +80,32 @@ func readPhaseTable(t *testing.T) map[string]map[string]string {
 	}
 	for _, p := range allPhases() {
 		for _, e := range allEvents() {
-			if table[hyphenate(p)][hyphenate(e)] == "" {
+			if table[hyphenatedName(p)][hyphenatedName(e)] == "" {
 				t.Fatalf("phaseTable has no cell for the phase %v and the event %q", p, e)
 			}
 		}
 	}
-	if len(table) != len(allPhases()) || len(table[hyphenate(phaseSent)]) != len(allEvents()) {
+	if len(table) != len(allPhases()) || len(table[hyphenatedName(phaseSent)]) != len(allEvents()) {
 		t.Fatalf("phaseTable has %d phases and %d events, want %d and %d",
-			len(table), len(table[hyphenate(phaseSent)]), len(allPhases()), len(allEvents()))
+			len(table), len(table[hyphenatedName(phaseSent)]), len(allPhases()), len(allEvents()))
 	}
 	return table
 }
 
 // Every event moves a lease of every phase as phaseTable says. An event that does not fit changes
 // nothing and is logged.
-func TestEveryEventInEveryPhase(t *testing.T) {
+func TestEventsMovePhasesAsTabled(t *testing.T) {
 	table := readPhaseTable(t)
 	for _, p := range allPhases() {
 		for _, e := range allEvents() {
 			var log bytes.Buffer
 			h := newLease(&queue.Job{ID: "a"}, 1, p, slog.New(slog.NewTextHandler(&log, nil)))
-			want := table[hyphenate(p)][hyphenate(e)]
+			want := table[hyphenatedName(p)][hyphenatedName(e)]
 			fits := want != "."
 			if !fits {
-				want = hyphenate(p)
+				want = hyphenatedName(p)
 			}
-			if ok := h.advanceLocked(e); ok != fits || hyphenate(h.phase) != want {
+			if ok := h.advancePhaseLocked(e); ok != fits || hyphenatedName(h.phase) != want {
 				t.Errorf("phase %v is followed by %v after %q (fits: %v); want %s (fits: %v)", p, h.phase, e, ok, want, fits)
 			}
 			if logged := strings.Contains(log.String(), "job=a"); logged == fits {
@@ -129,7 +129,7 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	}
 	var want []string
 	for _, p := range allPhases() {
-		if next := nextPhases(p); len(next) > 0 {
+		if next := nextPhaseNames(p); len(next) > 0 {
 			want = append(want, fmt.Sprintf("%-20s → %s", p, strings.Join(next, ", ")))
 		}
 	}
@@ -138,11 +138,11 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	}
 }
 
-// nextPhases returns the names of the phases that can follow a phase, in the order of the phases.
-func nextPhases(p leasePhase) (names []string) {
+// nextPhaseNames returns the names of the phases that can follow a phase, in the order of the phases.
+func nextPhaseNames(p leasePhase) (names []string) {
 	for _, q := range allPhases() {
 		for _, e := range allEvents() {
-			if next, ok := p.next(e); ok && next == q && q != p {
+			if next, ok := p.phaseAfter(e); ok && next == q && q != p {
 				names = append(names, q.String())
 				break
 			}
@@ -153,10 +153,10 @@ func nextPhases(p leasePhase) (names []string) {
 
 // No order of events loses a job or runs it twice: every lease can end, and it ends once. Once the
 // attempt may have started, the pool does not take the job back without an answer of the runner.
-func TestPhasesEndOnce(t *testing.T) {
+func TestEveryLeaseEndsOnce(t *testing.T) {
 	for _, p := range allPhases() {
-		_, canEnd := p.next(eventEndDecided)
-		_, canReturn := p.next(eventReturnDecided)
+		_, canEnd := p.phaseAfter(eventEndDecided)
+		_, canReturn := p.phaseAfter(eventReturnDecided)
 		if canEnd == p.isEndDecided() {
 			t.Errorf("an end in the phase %v is possible: %v, want %v", p, canEnd, !p.isEndDecided())
 		}
@@ -167,7 +167,7 @@ func TestPhasesEndOnce(t *testing.T) {
 			t.Errorf("the methods of phase %v contradict each other", p)
 		}
 		for _, e := range allEvents() {
-			next, ok := p.next(e)
+			next, ok := p.phaseAfter(e)
 			switch {
 			case !ok:
 			case p.mayHaveStarted() && !next.mayHaveStarted() && !next.isEndDecided():
@@ -192,7 +192,7 @@ func TestStartedLeaseStaysStarted(t *testing.T) {
 		if e == eventStarted {
 			h.markStartedLocked()
 		} else {
-			h.advanceLocked(e)
+			h.advancePhaseLocked(e)
 		}
 		if !h.hasStarted() {
 			t.Errorf("not started after %q", e)

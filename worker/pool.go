@@ -32,14 +32,14 @@ import (
 )
 
 // Prefetched jobs are those that the pool claims in addition to one for each free worker. The pool prefetches
-// at most maxPrefetch jobs, and only as many as all workers together finish within prefetchDuration. It
+// at most maxPrefetchedJobs jobs, and only as many as all workers together finish within maxPrefetchRunTime. It
 // estimates this number from the mean of recent run times. If a runner has not started a job within
-// recallAfter, the pool takes back all jobs that this runner has not started. So prefetched jobs delay a new
+// unstartedRecallDelay, the pool takes back all jobs that this runner has not started. So prefetched jobs delay a new
 // job that ranks before them only briefly.
 const (
-	prefetchDuration = 20 * time.Millisecond
-	maxPrefetch      = 64
-	recallAfter      = 50 * time.Millisecond
+	maxPrefetchRunTime   = 20 * time.Millisecond
+	maxPrefetchedJobs    = 64
+	unstartedRecallDelay = 50 * time.Millisecond
 )
 
 // These constants are limits and delays of the pool.
@@ -66,31 +66,31 @@ const (
 // Config is the configuration of a pool. The pool calls each function whenever it needs the value, so
 // changed settings take effect immediately.
 type Config struct {
-	RunnerLocation runner.Location
-	Version        string // version of the service's program
-	Node           string // name of this node
-	Socket         string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
+	RunnerLocation runner.RunnersLocation
+	ServiceVersion string // version of the service's program
+	NodeName       string // name of this node
+	SocketPath     string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
 	Account        Account
 	Log            *slog.Logger
 
-	Policy      func() queue.RetryPolicy // returns the retry policy in the settings
-	Clock       func() queue.Millis      // returns the time on the store's clock; nil means this machine's clock
+	RetryPolicy func() queue.RetryPolicy // returns the retry policy in the settings
+	StoreTime   func() queue.UnixMillis  // returns the time on the store's clock; nil means this machine's clock
 	StopTimeout func() time.Duration     // returns how long jobs may continue when the operating system ends a runner
 	OutputGrace func() time.Duration     // returns how long processes of a job may outlive its main process
 	SettleDelay func() time.Duration     // returns how long a runner gathers results before it sends them
-	// UserQuota returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
+	// UserQuotaBytes returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
 	// nil function.
-	UserQuota func() int64
-	// CheckStart returns an error if a job may not start on this node. ErrWrongNode means that another node
+	UserQuotaBytes func() int64
+	// CheckMayStart returns an error if a job may not start on this node. ErrJobNeedsOtherNode means that another node
 	// may start the job. Any other error means that a uid of the job now belongs to another account.
-	// CheckStart must not block for long.
-	CheckStart func(*queue.Job) error
+	// CheckMayStart must not block for long.
+	CheckMayStart func(*queue.Job) error
 	// ResourceUnitEnv returns environment variables that list which units of its resources the job has, such
 	// as which GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
-	// Traceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. If it
+	// AttemptTraceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. If it
 	// returns "" or is nil, the attempt gets the trace parent in the job's environment.
-	Traceparent func(*queue.Job) string
+	AttemptTraceparent func(*queue.Job) string
 	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
 	// RunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function
@@ -101,27 +101,27 @@ type Config struct {
 	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
 	// runner is alive.
 	HeartbeatInterval func() time.Duration
-	// StaleAfter returns how long the runner of a worker may send no message before ListWorkers reports the
+	// WorkerStaleAfter returns how long the runner of a worker may send no message before ListWorkers reports the
 	// worker as stale.
-	StaleAfter func() time.Duration
+	WorkerStaleAfter func() time.Duration
 }
 
-// Account is the account that jobs run as. If RunsAsJobAccount is set, a runner of root instead runs each
+// Account is the account that jobs run as. If UsesPerJobAccount is set, a runner of root instead runs each
 // job under the job's own account.
 type Account struct {
-	User, Home, Shell string
-	UID               int
-	RunsAsJobAccount  bool
+	UserName, HomeDir, ShellPath string
+	UID                          int
+	UsesPerJobAccount            bool
 }
 
-// RunsAs returns the uid that a job runs as. If RunsAsJobAccount is set, this is the uid that the job names
+// JobUID returns the uid that a job runs as. If UsesPerJobAccount is set, this is the uid that the job names
 // or, if it names none, the uid of the user who enqueued it. Otherwise it is the UID of a.
-func (a *Account) RunsAs(j *queue.Job) int {
+func (a *Account) JobUID(j *queue.Job) int {
 	switch {
-	case !a.RunsAsJobAccount:
+	case !a.UsesPerJobAccount:
 		return a.UID
-	case j.AsUID != nil:
-		return *j.AsUID
+	case j.RunAsUID != nil:
+		return *j.RunAsUID
 	}
 	return j.UID
 }
@@ -129,24 +129,24 @@ func (a *Account) RunsAs(j *queue.Job) int {
 // Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be called from
 // any goroutine while Run runs. State that only Run's goroutine uses is in the type loop.
 type Pool struct {
-	store  store.Session
-	cfg    Config
-	wakeUp chan struct{} // wakes Run after a change of the fields below
+	store        store.Session
+	cfg          Config
+	wakeUpSignal chan struct{} // wakes Run after a change of the fields below
 
 	// mu guards all fields below. Leases and runners have one lock, because a change of a lease often changes
 	// its runner too.
-	mu            sync.Mutex
-	wantedWorkers int
-	stopping      bool // Stop was called: no further job is claimed or started
-	// maxGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends
+	mu                sync.Mutex
+	wantedWorkerCount int
+	stopRequested     bool // Stop was called: no further job is claimed or started
+	// maxKillGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends
 	// it. In that case the job gets its full kill_after.
-	maxGrace          time.Duration
-	draining          bool        // a drain is on: no job is sent to a runner
-	allPaused         bool        // all jobs are paused (SetAllPaused)
-	claimsPausedUntil time.Time   // no job is claimed before this time; zero if claims are not paused
-	lastStartErr      string      // error of the last failed start that has paused claims
-	leaseDeadline     deadline    // when this pool may no longer run its jobs (SetLeaseDeadline)
-	endedCounts       endedCounts // attempts recorded as ended
+	maxKillGrace      time.Duration
+	draining          bool               // a drain is on: no job is sent to a runner
+	allJobsPaused     bool               // all jobs are paused (SetAllJobsPaused)
+	claimsPausedUntil time.Time          // no job is claimed before this time; zero if claims are not paused
+	lastStartErr      string             // error of the last failed start that has paused claims
+	leaseDeadline     deadline           // when this pool may no longer run its jobs (SetLeaseDeadline)
+	endedAttempts     endedAttemptCounts // attempts recorded as ended
 	leases            leases
 	recallCount       int // how often jobs were taken back from runners since the start of the pool (see recall.go)
 	runners           runners
@@ -154,20 +154,21 @@ type Pool struct {
 }
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
-func New(s store.Session, cfg Config, workers int) *Pool {
+func New(s store.Session, cfg Config, workerCount int) *Pool {
 	p := &Pool{
-		store: s, cfg: cfg, wantedWorkers: workers, maxGrace: runner.StopGrace(), wakeUp: make(chan struct{}, 1),
-		leases: newLeases(cfg.Log),
+		store: s, cfg: cfg, wantedWorkerCount: workerCount, maxKillGrace: runner.StopGracePeriod(),
+		wakeUpSignal: make(chan struct{}, 1),
+		leases:       newLeases(cfg.Log),
 	}
-	p.runners = runners{cfg: &p.cfg, contacts: map[string]*runnerContact{}, connectSignal: make(chan struct{})}
+	p.runners = runners{cfg: &p.cfg, contactsByDir: map[string]*runnerContact{}, connectSignal: make(chan struct{})}
 	return p
 }
 
-// wake makes Run search for work. It does not block.
-func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
+// wakeLoop makes Run search for work. It does not block.
+func (p *Pool) wakeLoop() { queue.TrySend(p.wakeUpSignal, struct{}{}) }
 
-// WantedWorkers returns the number of workers that was set with New or SetWantedWorkers; 0 after Stop.
-func (p *Pool) WantedWorkers() int { return lockedValue(p, &p.wantedWorkers) }
+// WantedWorkerCount returns the number of workers that was set with New or SetWantedWorkerCount; 0 after Stop.
+func (p *Pool) WantedWorkerCount() int { return lockedValue(p, &p.wantedWorkerCount) }
 
 // lockedValue returns the value of a field that the pool's mu guards.
 func lockedValue[T any](p *Pool, field *T) T {
@@ -176,32 +177,32 @@ func lockedValue[T any](p *Pool, field *T) T {
 	return *field
 }
 
-// SetWantedWorkers sets how many workers are wanted. Additional workers start immediately. Surplus workers
+// SetWantedWorkerCount sets how many workers are wanted. Additional workers start immediately. Surplus workers
 // end after their current jobs. After Stop was called, the number is always 0.
-func (p *Pool) SetWantedWorkers(n int) {
+func (p *Pool) SetWantedWorkerCount(n int) {
 	p.mu.Lock()
-	if p.stopping {
+	if p.stopRequested {
 		n = 0
 	}
-	fewer := n < p.wantedWorkers
-	p.wantedWorkers = min(max(n, 0), MaxWorkers)
+	fewer := n < p.wantedWorkerCount
+	p.wantedWorkerCount = min(max(n, 0), MaxWorkers)
 	if fewer {
-		p.recallFromCurrentLocked()
+		p.recallFromCurrentRunnerLocked()
 	}
 	p.mu.Unlock()
-	p.sendSetup()
-	p.wake()
+	p.sendChangedRunnerSetup()
+	p.wakeLoop()
 }
 
-// recallFromCurrentLocked takes back all jobs that wait in the current runner (the one for new jobs) or were
+// recallFromCurrentRunnerLocked takes back all jobs that wait in the current runner (the one for new jobs) or were
 // not sent yet.
-func (p *Pool) recallFromCurrentLocked() {
-	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
+func (p *Pool) recallFromCurrentRunnerLocked() {
+	p.recallJobsLocked(func(h *lease) bool { return h.phase.neverSent() || h.runnerConn.state == connCurrent })
 }
 
-// ThrottleReason returns the reason why the pool claims no jobs at the moment, or "" if claims are not
+// ClaimPauseReason returns the reason why the pool claims no jobs at the moment, or "" if claims are not
 // paused. The reason contains the error of the last failed start.
-func (p *Pool) ThrottleReason() string {
+func (p *Pool) ClaimPauseReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !time.Now().Before(p.claimsPausedUntil) {
@@ -216,17 +217,17 @@ func (p *Pool) ThrottleReason() string {
 // the timeout, it ends the surplus jobs, the youngest first, and waits until they have returned to the
 // queue. endedBy is the uid of the user who requested this, or nil. When ctx ends, WaitForScaleDown returns
 // and ends no further job. If a runner does not answer, the error names the runner.
-func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, endedBy *int) error {
+func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, requesterUID *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
 		p.mu.Lock()
-		running, changed, n := p.leases.oldestFirstLocked(), p.leases.changeSignal, p.wantedWorkers
+		running, changed, n := p.leases.leasesOldestFirstLocked(), p.leases.changeSignal, p.wantedWorkerCount
 		p.mu.Unlock()
 		if len(running) <= n {
 			return nil
 		}
 		if expired {
-			return p.requeueAll(ctx, running[n:], endedBy)
+			return p.requeueLeases(ctx, running[n:], requesterUID)
 		}
 		select {
 		case <-ctx.Done():
@@ -238,19 +239,19 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, ende
 	}
 }
 
-// requeueAll ends the jobs of leases and returns them to the queue. It waits until this is recorded, but
+// requeueLeases ends the jobs of leases and returns them to the queue. It waits until this is recorded, but
 // not for jobs of a runner that does not answer.
-func (p *Pool) requeueAll(ctx context.Context, leaseList []*lease, endedBy *int) (err error) {
+func (p *Pool) requeueLeases(ctx context.Context, leaseList []*lease, requesterUID *int) (err error) {
 	for _, h := range leaseList {
-		p.requestEnd(h, queue.EndStopped, endedBy, "worker.stop")
+		p.requestAttemptEnd(h, queue.EndStopped, requesterUID, "worker.stop")
 	}
 	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
 	for _, h := range leaseList {
-		conn := lockedValue(p, &h.conn)
+		conn := lockedValue(p, &h.runnerConn)
 		if unresponsive[conn] {
 			continue
 		}
-		if _, waitErr := p.awaitAnswer(ctx, h, nil); waitErr != nil {
+		if _, waitErr := p.awaitRunnerAnswer(ctx, h, nil); waitErr != nil {
 			err, unresponsive[conn] = waitErr, true
 		}
 	}
@@ -258,31 +259,31 @@ func (p *Pool) requeueAll(ctx context.Context, leaseList []*lease, endedBy *int)
 }
 
 // IsStopping reports whether Stop was called. From that time on, no job starts.
-func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopping) }
+func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopRequested) }
 
 // Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the
 // timeout. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the
 // remaining jobs and returns them to the queue. grace is the longest time between SIGTERM and SIGKILL.
 // Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The caller
 // must cancel the context of Run after Stop has returned.
-func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
+func (p *Pool) Stop(ctx context.Context, timeout, killGrace time.Duration) {
 	p.mu.Lock()
-	p.stopping, p.maxGrace = true, grace
+	p.stopRequested, p.maxKillGrace = true, killGrace
 	// End paused jobs now, because they would not finish.
-	paused := p.leases.selectLocked(func(h *lease) bool { return h.hasStarted() && p.isPausedLocked(h) })
+	paused := p.leases.selectLeasesLocked(func(h *lease) bool { return h.hasStarted() && p.isJobPausedLocked(h) })
 	p.mu.Unlock()
-	p.SetWantedWorkers(0)
+	p.SetWantedWorkerCount(0)
 	for _, h := range paused {
-		p.requestEnd(h, queue.EndStopped, nil, "")
+		p.requestAttemptEnd(h, queue.EndStopped, nil, "")
 	}
 	if p.WaitForScaleDown(ctx, timeout, nil) != nil {
-		p.killUnresponsiveAtStop()
-		p.WaitForScaleDown(ctx, grace, nil)
+		p.killUnresponsiveRunners()
+		p.WaitForScaleDown(ctx, killGrace, nil)
 	}
 	p.mu.Lock()
-	clients := slices.Clone(p.runners.clients)
+	clients := slices.Clone(p.runners.conns)
 	for _, conn := range clients {
-		conn.dismissed = true
+		conn.shutdownSent = true
 	}
 	p.mu.Unlock()
 	for _, conn := range clients {
@@ -291,7 +292,7 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	timeUp := time.After(2 * time.Second)
 	for _, conn := range clients {
 		select {
-		case <-conn.closed:
+		case <-conn.closedSignal:
 		case <-timeUp: // stop waiting: the runner ends by itself when its jobs have ended
 			return
 		}
@@ -300,9 +301,9 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 
 // HastenStop makes a Stop that is in progress end all running jobs immediately. grace is the longest time
 // between SIGTERM and SIGKILL.
-func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
+func (p *Pool) HastenStop(ctx context.Context, killGrace time.Duration) {
 	p.mu.Lock()
-	p.maxGrace = min(p.maxGrace, grace)
+	p.maxKillGrace = min(p.maxKillGrace, killGrace)
 	p.mu.Unlock()
 	p.WaitForScaleDown(ctx, 0, nil)
 }
@@ -314,10 +315,11 @@ type WorkerStatus struct {
 	// RestrictedToUID is the uid of the only user, apart from operators, that may see the job. See
 	// queue.Job.RestrictedToUID.
 	RestrictedToUID *int
-	PID             int          // pid of the job's main process
-	StartedAt       queue.Millis // start time of the job
-	LastHeartbeat   time.Time    // time of the last message from the worker's runner
-	Stale           bool         // the runner is disconnected, does not answer, or has sent nothing for Config.StaleAfter
+	PID             int              // pid of the job's main process
+	StartedAt       queue.UnixMillis // start time of the job
+	LastHeartbeat   time.Time        // time of the last message from the worker's runner
+	// the runner is disconnected, does not answer, or has sent nothing for Config.WorkerStaleAfter
+	Stale bool
 	// Stuck means that an ended job still occupies the worker, because its process PID survives SIGKILL.
 	Stuck   bool
 	Surplus bool // the worker will end with its job, because there are more workers than wanted
@@ -332,7 +334,7 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 	now := time.Now()
 	var workers []WorkerStatus
 	busy := map[string]bool{}
-	for _, h := range p.leases.oldestFirstLocked() {
+	for _, h := range p.leases.leasesOldestFirstLocked() {
 		if !h.hasStarted() || h.attempt.workerID == "" {
 			continue
 		}
@@ -340,38 +342,40 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 		w := WorkerStatus{
 			ID: h.attempt.workerID, JobID: h.job.ID, RestrictedToUID: h.job.RestrictedToUID(),
 			PID: h.attempt.pid, StartedAt: h.attempt.startedAt,
-			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(workers) >= p.wantedWorkers, Paused: p.isPausedLocked(h),
+			LastHeartbeat: h.lastMessageAt, Stale: true, Surplus: len(workers) >= p.wantedWorkerCount,
+			Paused: p.isJobPausedLocked(h),
 		}
-		if h.conn != nil {
-			stale := deadlineAfter(h.conn.lastMessageAt, p.cfg.StaleAfter())
-			w.LastHeartbeat, w.Stale = h.conn.lastMessageAt, h.conn.state == connUnresponsive || stale.passed(now)
+		if h.runnerConn != nil {
+			stale := deadlineAfter(h.runnerConn.lastMessageAt, p.cfg.WorkerStaleAfter())
+			w.LastHeartbeat, w.Stale = h.runnerConn.lastMessageAt, h.runnerConn.state == connUnresponsive || stale.hasPassed(now)
 		}
 		workers = append(workers, w)
 	}
-	for _, conn := range p.runners.clients {
-		for _, a := range conn.stuckAttempts[:p.stuckWorkerCountOfLocked(conn)] {
-			id := runner.WorkerName(conn.Dir, a.Slot)
+	for _, conn := range p.runners.conns {
+		for _, a := range conn.stuckAttempts[:p.runnerStuckWorkerCountLocked(conn)] {
+			id := runner.WorkerName(conn.RunnerDir, a.TableSlot)
 			busy[id] = true
 			workers = append(workers, WorkerStatus{
-				ID: id, PID: int(a.PID), StartedAt: queue.Millis(a.StartedAtMillis), LastHeartbeat: conn.lastMessageAt, Stuck: true,
+				ID: id, PID: int(a.PID), StartedAt: queue.UnixMillis(a.StartedAtMillis), LastHeartbeat: conn.lastMessageAt,
+				Stuck: true,
 			})
 		}
 	}
-	for slot := int64(1); len(workers) < p.wantedWorkers; slot++ {
-		if id := runner.SlotName(slot); !busy[id] {
-			workers = append(workers, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
+	for slot := int64(1); len(workers) < p.wantedWorkerCount; slot++ {
+		if id := runner.WorkerSlotName(slot); !busy[id] {
+			workers = append(workers, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allJobsPaused})
 		}
 	}
 	return workers
 }
 
-// BusyWorkers returns how many workers run a job or are occupied by a process that survives SIGKILL. It
+// BusyWorkerCount returns how many workers run a job or are occupied by a process that survives SIGKILL. It
 // uses the last reports of the runners.
-func (p *Pool) BusyWorkers() int {
+func (p *Pool) BusyWorkerCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.stuckWorkerCountLocked()
-	for _, h := range p.leases.byLease {
+	for _, h := range p.leases.byID {
 		if h.hasStarted() {
 			n++
 		}

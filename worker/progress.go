@@ -10,72 +10,72 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Progress is recorded at most once per progressInterval for each attempt. A report to the store contains
+// Progress is recorded at most once per attemptProgressInterval for each attempt. A report to the store contains
 // progress at most once per progressReportInterval.
 const (
-	progressInterval       = 450 * time.Millisecond
-	progressReportInterval = 200 * time.Millisecond
+	attemptProgressInterval = 450 * time.Millisecond
+	progressReportInterval  = 200 * time.Millisecond
 )
 
 // progressBatch collects the attempts whose latest progress is not recorded in the store yet. Only Run's
 // goroutine uses it.
 type progressBatch struct {
-	unrecordedLeases map[queue.Lease]*lease
-	lastReport       time.Time // time of the last report that contained progress
+	leasesWithUnrecordedProgress map[queue.Lease]*lease
+	lastReportAt                 time.Time // time of the last report that contained progress
 }
 
-// addLocked stores in a lease the progress that the runner has sent for the lease's attempt. Run records
+// addProgressLocked stores in a lease the progress that the runner has sent for the lease's attempt. Run records
 // the progress later. addLocked ignores empty progress.
-func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
-	progress := cleanProgress(p)
+func (t *progressBatch) addProgressLocked(h *lease, p wire.Progress) {
+	progress := sanitizedProgress(p)
 	if progress == nil || h.phase.isEndDecided() {
 		return
 	}
-	h.progress.last = progress
-	if t.unrecordedLeases == nil {
-		t.unrecordedLeases = map[queue.Lease]*lease{}
+	h.progress.lastReported = progress
+	if t.leasesWithUnrecordedProgress == nil {
+		t.leasesWithUnrecordedProgress = map[queue.Lease]*lease{}
 	}
-	t.unrecordedLeases[h.job.Lease()] = h
+	t.leasesWithUnrecordedProgress[h.job.Lease()] = h
 }
 
 // nextRecordTimeLocked returns when the progress of some attempt may next be recorded. It returns the zero
 // time if all progress is recorded.
 func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
-	for _, h := range t.unrecordedLeases {
-		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
+	for _, h := range t.leasesWithUnrecordedProgress {
+		if at := h.progress.lastRecordTriedAt.Add(attemptProgressInterval); next.IsZero() || at.Before(next) {
 			next = at
 		}
 	}
-	if first := t.lastReport.Add(progressReportInterval); !next.IsZero() && next.Before(first) {
+	if first := t.lastReportAt.Add(progressReportInterval); !next.IsZero() && next.Before(first) {
 		return first
 	}
 	return next
 }
 
-// moveDueLocked adds to a report for the store the progress of those attempts whose progress was not recorded
-// within the last progressInterval. It does nothing if a report has contained progress shortly before.
-func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
-	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
+// moveDueProgressLocked adds to a report for the store the progress of those attempts whose progress was not recorded
+// within the last attemptProgressInterval. It does nothing if a report has contained progress shortly before.
+func (t *progressBatch) moveDueProgressLocked(now time.Time, report *store.LeaseReport) {
+	if len(t.leasesWithUnrecordedProgress) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
 		return
 	}
-	for lease, h := range t.unrecordedLeases {
+	for lease, h := range t.leasesWithUnrecordedProgress {
 		switch {
 		case h.phase.isEndDecided():
-			delete(t.unrecordedLeases, lease) // the attempt's result contains the progress
-		case h.phase == phaseRunning && !now.Before(h.progress.recordedAt.Add(progressInterval)):
-			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress.last})
-			delete(t.unrecordedLeases, lease)
-			h.progress.recordedAt = now
+			delete(t.leasesWithUnrecordedProgress, lease) // the attempt's result contains the progress
+		case h.phase == phaseRunning && !now.Before(h.progress.lastRecordTriedAt.Add(attemptProgressInterval)):
+			report.Progress = append(report.Progress, store.AttemptProgress{Lease: lease, Progress: *h.progress.lastReported})
+			delete(t.leasesWithUnrecordedProgress, lease)
+			h.progress.lastRecordTriedAt = now
 		case h.phase != phaseRunning:
-			h.progress.recordedAt = now // the start of the attempt is not recorded yet; try again later
+			h.progress.lastRecordTriedAt = now // the start of the attempt is not recorded yet; try again later
 		}
 	}
-	t.lastReport = now
+	t.lastReportAt = now
 }
 
-// cleanProgress returns the progress of an attempt, or nil if it has reported none. It limits and cleans
+// sanitizedProgress returns the progress of an attempt, or nil if it has reported none. It limits and cleans
 // the values, because a runner of another account may send anything.
-func cleanProgress(p wire.Progress) *queue.Progress {
+func sanitizedProgress(p wire.Progress) *queue.Progress {
 	if p.ReportedAtMillis <= 0 {
 		return nil
 	}
@@ -85,27 +85,28 @@ func cleanProgress(p wire.Progress) *queue.Progress {
 	}
 	percent := int(min(max(p.Percent, 0), 100))
 	return &queue.Progress{Percent: percent, Text: strings.ToValidUTF8(text, ""),
-		ReportedAt: queue.Millis(p.ReportedAtMillis)}
+		ReportedAt: queue.UnixMillis(p.ReportedAtMillis)}
 }
 
-// replyNesting contains JSON brackets. A reply to a client nests the result of a job in as many brackets.
-// checkedResult checks a result inside them, so that the reply does not exceed the nesting limit of the
+// replyNestingBrackets contains JSON brackets. A reply to a client nests the result of a job in as many brackets.
+// validateResult checks a result inside them, so that the reply does not exceed the nesting limit of the
 // protocol.
-var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
+var replyNestingBrackets = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
-// checkedResult returns the result that an attempt has left. If the result is invalid, it returns the
+// validateResult returns the result that an attempt has left. If the result is invalid, it returns the
 // reason instead. It repeats the checks of the runner, because a runner of another account may send
 // anything.
-func checkedResult(r *wire.Result) (value []byte, invalidReason string) {
+func validateResult(r *wire.Result) (resultJSON []byte, invalidReason string) {
 	switch {
 	case r.ResultError != "":
-		return nil, queue.Clip(r.ResultError)
+		return nil, queue.ClipForMessage(r.ResultError)
 	case len(r.ResultJSON) == 0:
 		return nil, ""
 	case len(r.ResultJSON) > queue.MaxResultBytes:
 		return nil, fmt.Sprintf("the result has %d bytes, and the maximum is %d", len(r.ResultJSON), queue.MaxResultBytes)
 	}
-	if err := queue.CheckJSON([]byte(replyNesting[0] + string(r.ResultJSON) + replyNesting[1])); err != nil {
+	if err := queue.CheckJSON([]byte(replyNestingBrackets[0] + string(r.ResultJSON) +
+		replyNestingBrackets[1])); err != nil {
 		return nil, "the result is not valid JSON in UTF-8, or is nested too deeply"
 	}
 	return r.ResultJSON, ""

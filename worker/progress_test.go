@@ -14,10 +14,10 @@ import (
 func TestEmptyProgressIsIgnored(t *testing.T) {
 	var batch progressBatch
 	h := newLease(&queue.Job{}, 1, phaseRunning, slog.New(slog.DiscardHandler))
-	batch.addLocked(h, wire.Progress{ReportedAtMillis: 5, Percent: 40, Text: "half"})
-	batch.addLocked(h, wire.Progress{})
-	var r store.Report
-	batch.moveDueLocked(time.Now(), &r)
+	batch.addProgressLocked(h, wire.Progress{ReportedAtMillis: 5, Percent: 40, Text: "half"})
+	batch.addProgressLocked(h, wire.Progress{})
+	var r store.LeaseReport
+	batch.moveDueProgressLocked(time.Now(), &r)
 	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
 		t.Errorf("the report contains progress %+v, want 40 %% with the text half", r.Progress)
 	}

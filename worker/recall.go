@@ -24,7 +24,7 @@ import (
 //      jobs.
 //
 // An example: the only worker runs job 17, which takes long, and jobs 18, 19 and 20 wait in the runner.
-// After recallAfter, the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the
+// After unstartedRecallDelay, the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the
 // runner starts job 18. It answers that it has dropped 20 and 19 but not 18. Without rule 2, the runner
 // could have started job 19 before job 18. Without rule 3, the pool would have claimed job 21 at the end of
 // job 17, and job 21 would have started before job 19.
@@ -32,18 +32,18 @@ import (
 // The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
 // jobs would have to wait for these runners.
 
-// recallLocked takes back those of the jobs that matches selects and that runners have not started. If a
+// recallJobsLocked takes back those of the jobs that matches selects and that runners have not started. If a
 // claim is in progress, its jobs also return to the queue, even if matches selects no job.
-func (p *Pool) recallLocked(matches func(*lease) bool) {
+func (p *Pool) recallJobsLocked(matches func(*lease) bool) {
 	p.recallCount++
-	p.dropUnstartedLocked(matches)
+	p.dropUnstartedJobsLocked(matches)
 }
 
-// dropUnstartedLocked sends a Drop frame, which takes a job back from its runner, for each of the selected
+// dropUnstartedJobsLocked sends a Drop frame, which takes a job back from its runner, for each of the selected
 // jobs that has not started. If no runner has the job yet, no frame is needed.
-func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
-	list := p.leases.selectLocked(func(h *lease) bool {
-		isSent := h.phase == phaseSent && h.conn != nil
+func (p *Pool) dropUnstartedJobsLocked(matches func(*lease) bool) {
+	list := p.leases.selectLeasesLocked(func(h *lease) bool {
+		isSent := h.phase == phaseSent && h.runnerConn != nil
 		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && matches(h)
 	})
 	slices.SortFunc(list, func(a, b *lease) int {
@@ -52,12 +52,12 @@ func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
 		if h.phase.neverSent() {
-			h.advanceLocked(eventWithdrawn)
-			p.wake() // makes Run return the job to the queue
+			h.advancePhaseLocked(eventWithdrawn)
+			p.wakeLoop() // makes Run return the job to the queue
 			continue
 		}
-		h.advanceLocked(eventRecallSent)
-		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.wireLease()})
+		h.advancePhaseLocked(eventRecallSent)
+		drops[h.runnerConn] = append(drops[h.runnerConn], &wire.DropStart{Lease: h.wireLease()})
 	}
 	for conn, frames := range drops {
 		conn.Send(frames...)
@@ -68,22 +68,22 @@ func (p *Pool) dropUnstartedLocked(matches func(*lease) bool) {
 // position.
 func queuePosition(j *queue.Job) wire.QueuePosition {
 	return wire.QueuePosition{Rank: j.StartPosition.Rank, Seq: j.StartPosition.Seq,
-		StartsBefore: j.StartPosition.Seq != j.Seq}
+		StartsBeforeJob: j.StartPosition.Seq != j.Seq}
 }
 
 // isRecallingLocked reports whether a recall (the taking back of jobs) is in progress. This is so if the
 // runner for new jobs has not answered all Drop frames, or if Run must still return a job that no runner has
 // received.
 func (s *leases) isRecallingLocked() bool {
-	return s.anyLocked(func(h *lease) bool {
-		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent
+	return s.anyMatchesLocked(func(h *lease) bool {
+		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.runnerConn.state == connCurrent
 	})
 }
 
-// returnClaimed returns claimed jobs to the queue. The jobs must not have been sent to a runner.
-func (l *loop) returnClaimed(jobs []queue.Job) {
+// returnClaimedJobs returns claimed jobs to the queue. The jobs must not have been sent to a runner.
+func (l *poolLoop) returnClaimedJobs(jobs []queue.Job) {
 	for i := range jobs {
-		l.session.pendingReport.Releases = append(l.session.pendingReport.Releases, jobs[i].Lease())
+		l.storeSession.pendingReport.ReleasedLeases = append(l.storeSession.pendingReport.ReleasedLeases, jobs[i].Lease())
 	}
-	l.wake()
+	l.wakeLoop()
 }

@@ -15,94 +15,94 @@ import (
 )
 
 // If the connection to a runner breaks during a Cancel, the pool sends the EndAttempt frame again after it
-// has reconnected, and Cancel returns when the job has ended.
+// has reconnected, and CancelJob returns when the job has ended.
 func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	answer := cancelAsync(p, 1)
+	s.awaitJobState(1, queue.Processing)
+	answer := cancelInBackground(p, 1)
 	awaitFrame[*wire.EndAttempt](t, f, 1)
-	f.reconnect(runningAttempt(lease(1)))
-	f.sync()
-	checkUnanswered(t, answer, "while the job runs")
-	checkEqual(t, "killed again", len(receivedFrames[*wire.EndAttempt](f)), 2)
+	f.reconnect(runningAttempt(firstClaimLease(1)))
+	f.waitUntilFramesHandled()
+	checkCallStillWaits(t, answer, "while the job runs")
+	checkEqual(t, "killed again", len(framesOfType[*wire.EndAttempt](f)), 2)
 }
 
 // If a caller watches a job and the connection to the job's runner breaks, the watch continues on the next
 // connection.
-func TestWatchSurvivesReconnect(t *testing.T) {
+func TestJobEndWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	p.WatchEnd(1)
+	s.awaitJobState(1, queue.Processing)
+	p.WatchJobEnd(1)
 	awaitFrame[*wire.ReportImmediately](t, f, 1)
-	f.reconnect(runningAttempt(lease(1)))
-	f.sync()
-	checkEqual(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
+	f.reconnect(runningAttempt(firstClaimLease(1)))
+	f.waitUntilFramesHandled()
+	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportImmediately](f)), 2)
 }
 
 // A cancellation that is not recorded yet is recorded even if the connection to the runner breaks.
 func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	answer := cancelAsync(p, 1)
-	awaitFrame[*wire.Drop](t, f, 2)
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	answer := cancelInBackground(p, 1)
+	awaitFrame[*wire.DropStart](t, f, 2)
 	refusals := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.send(&wire.DropReply{Lease: lease(1), Dropped: true})
+	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
 	<-refusals
 	f.reconnect()
 	<-refusals
-	s.setRefuse(nil)
+	s.setExchangeRefusal(nil)
 	checkEqual(t, "answer", <-answer, callResult{true, nil})
-	s.checkState(1, queue.Cancelled, "")
+	s.checkJobState(1, queue.Cancelled, "")
 }
 
 // If the store has refused a result, the pool does not acknowledge it together with newly claimed jobs. The
 // runner must keep the result until it is stored.
 func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := startPool(t, 2, 0)
-	s.awaitState(1, queue.Processing)
-	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 1 })
+	s.awaitJobState(1, queue.Processing)
+	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobCount() == 1 })
 	refusals := make(chan struct{}, 100)
-	s.setRefuse(func(report store.Report) error {
+	s.setExchangeRefusal(func(report store.LeaseReport) error {
 		if len(report.Settlements) == 0 {
 			return nil
 		}
 		refusals <- struct{}{}
 		return queue.ErrNoSpace
 	})
-	f.send(successResult(lease(1), longRunTime))
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	<-refusals
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 2)
 	checkEqual(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
-	s.setRefuse(nil)
-	s.awaitState(1, queue.Completed)
-	awaitFrame[*wire.Ack](t, f, 1)
-	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1)})
+	s.setExchangeRefusal(nil)
+	s.awaitJobState(1, queue.Completed)
+	awaitFrame[*wire.AckResults](t, f, 1)
+	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(1)})
 }
 
 // If the store has no space when a runner dies, the pool continues. It records the runner's results
 // when there is space.
-func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
+func TestDeadRunnersResultsWaitForStoreSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	first := newRunner(t, root, "first")
+	s.enqueueJobs(0)
+	first := newFakeRunner(t, root, "first")
 	_, ended := runPoolThatMayFail(t, s, root, 1)
-	s.awaitState(1, queue.Processing)
-	newRunner(t, root, "second")
-	frame := wire.Append(nil, successResult(lease(1), longRunTime))
+	s.awaitJobState(1, queue.Processing)
+	newFakeRunner(t, root, "second")
+	frame := wire.AppendFrame(nil, successResult(firstClaimLease(1), longRunTime))
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), record, 0o600)
 	refusals := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	first.die()
+	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	first.simulateExit()
 	<-refusals
 	<-refusals
-	s.setRefuse(nil)
-	s.awaitState(1, queue.Completed)
+	s.setExchangeRefusal(nil)
+	s.awaitJobState(1, queue.Completed)
 	select {
 	case err := <-ended:
 		t.Errorf("the pool ended: %v", err)
@@ -114,29 +114,29 @@ func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0)
-	f := newRunner(t, root, "first")
+	s.enqueueJobs(0)
+	f := newFakeRunner(t, root, "first")
 	p := runPool(t, s, root, 1)
-	s.awaitState(1, queue.Processing)
+	s.awaitJobState(1, queue.Processing)
 	refusals := make(chan struct{}, 100)
-	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.send(successResult(lease(1), longRunTime))
+	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	<-refusals
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	stopped := make(chan struct{})
 	go func() { p.Stop(ctx, 0, 0); close(stopped) }()
 	awaitFrame[*wire.Shutdown](t, f, 1)
-	f.die()
-	receive(t, "the end of the stop", stopped)
+	f.simulateExit()
+	receiveEvent(t, "the end of the stop", stopped)
 	for range 3 {
-		receive(t, "another rejected report", refusals)
+		receiveEvent(t, "another rejected report", refusals)
 	}
 	if _, err := os.Stat(f.dir); err != nil {
 		t.Error(err)
 	}
-	s.setRefuse(nil)
-	s.awaitState(1, queue.Completed)
+	s.setExchangeRefusal(nil)
+	s.awaitJobState(1, queue.Completed)
 	waitUntil(t, "the runner's directory is removed", func() bool {
 		_, err := os.Stat(f.dir)
 		return err != nil
@@ -147,13 +147,13 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 // still has workers.
 func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	s, f, p := startPool(t, 4)
-	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobs() == 4 })
-	p.SetWantedWorkers(1)
-	f.sync()
-	s.enqueue(0, 0, 0, 0)
+	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobCount() == 4 })
+	p.SetWantedWorkerCount(1)
+	f.waitUntilFramesHandled()
+	s.enqueueJobs(0, 0, 0, 0)
 	awaitFrame[*wire.Start](t, f, 1)
-	f.sync()
-	checkEqual(t, "started", f.startedJobs(), []int64{1})
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started", f.startedJobSeqs(), []int64{1})
 }
 
 // The pool may ask a runner twice to give the same job back. If the runner answers both Drop frames, only one
@@ -161,12 +161,13 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0, 0, 0, 0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	cancelAsync(p, 1)
-	awaitFrame[*wire.Drop](t, f, 2)
-	f.send(&wire.DropReply{Lease: lease(1), Dropped: true}, &wire.DropReply{Lease: lease(1), Dropped: true})
+	s.enqueueJobs(0, 0, 0, 0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	cancelInBackground(p, 1)
+	awaitFrame[*wire.DropStart](t, f, 2)
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true},
+		&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
-	f.sync()
-	checkEqual(t, "started", fmt.Sprint(f.startedJobs()), []int64{1, 2})
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started", fmt.Sprint(f.startedJobSeqs()), []int64{1, 2})
 }

@@ -21,23 +21,24 @@ type recordingStore struct {
 	t *testing.T
 
 	mu              sync.Mutex
-	exchanges       []store.Report           // exchanges that were stored
-	awaitedJobCount int                      // number of jobs that the Await in progress wants; 0 if none is in progress
-	refuseExchange  func(store.Report) error // see setRefuse; may be nil
-	unblock         chan struct{}            // see blockSettlements; may be nil
-	exchangeBlocked bool                     // an exchange waits for unblock
+	storedExchanges []store.LeaseReport // exchanges that were stored
+	// number of jobs that the Await in progress wants; 0 if none is in progress
+	requestedJobCount int
+	refuseExchange    func(store.LeaseReport) error // see setExchangeRefusal; may be nil
+	unblockSignal     chan struct{}                 // see blockSettlements; may be nil
+	exchangeBlocked   bool                          // an exchange waits for unblock
 
-	unblockParents    chan struct{} // if not nil, reads of dependencies wait until unblockParents is closed
-	parentsReadBegins chan struct{} // receives a value when a read of dependencies begins
+	unblockParents     chan struct{} // if not nil, reads of dependencies wait until unblockParents is closed
+	parentsReadStarted chan struct{} // receives a value when a read of dependencies begins
 }
 
 // newStore returns a store that sorts jobs by priority.
 func newStore(t *testing.T) *recordingStore {
-	return newStoreWithOrder(t, queue.Order{Scheduling: queue.ByPriority})
+	return newStoreWithOrder(t, queue.RankOrder{Scheduling: queue.SchedulingByPriority})
 }
 
 // newStoreWithOrder returns a store that sorts jobs by the given order.
-func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
+func newStoreWithOrder(t *testing.T, order queue.RankOrder) *recordingStore {
 	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
 	s.SetHook(s.intercept)
 	t.Cleanup(func() { s.Close() })
@@ -46,38 +47,38 @@ func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
 
 // intercept delays, refuses and records exchanges. It also delays reads of dependencies.
 func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
-	if c.Method == "Parents" && !c.Succeeded && s.unblockParents != nil {
-		s.parentsReadBegins <- struct{}{}
+	if c.Method == "ParentJobs" && !c.HasSucceeded && s.unblockParents != nil {
+		s.parentsReadStarted <- struct{}{}
 		select {
 		case <-s.unblockParents:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	switch arg := c.Arg.(type) {
-	case store.Report:
-		if c.Succeeded {
+	switch arg := c.FirstArg.(type) {
+	case store.LeaseReport:
+		if c.HasSucceeded {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			arg.Settlements = slices.Clone(arg.Settlements) // the pool reuses the slice
-			s.exchanges = append(s.exchanges, arg)
+			s.storedExchanges = append(s.storedExchanges, arg)
 			return nil
 		}
 		return s.interceptExchange(arg)
 	case int:
-		if c.Method == "Await" {
+		if c.Method == "AwaitJobs" {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.awaitedJobCount = arg
+			s.requestedJobCount = arg
 		}
 	}
 	return nil
 }
 
 // interceptExchange may delay or refuse an exchange.
-func (s *recordingStore) interceptExchange(report store.Report) error {
+func (s *recordingStore) interceptExchange(report store.LeaseReport) error {
 	s.mu.Lock()
-	unblock, refuse := s.unblock, s.refuseExchange
+	unblock, refuse := s.unblockSignal, s.refuseExchange
 	if unblock != nil && len(report.Settlements) > 0 {
 		s.exchangeBlocked = true
 		s.mu.Unlock()
@@ -91,26 +92,26 @@ func (s *recordingStore) interceptExchange(report store.Report) error {
 	return nil
 }
 
-// Await implements store.Session.
-func (s *recordingStore) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	defer func() { // this also runs if Await returns an error
+// AwaitJobs implements store.Session.
+func (s *recordingStore) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	defer func() { // this also runs if AwaitJobs returns an error
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.awaitedJobCount = 0
+		s.requestedJobCount = 0
 	}()
-	return s.Store.Await(ctx, maxJobs)
+	return s.Store.AwaitJobs(ctx, maxJobs)
 }
 
-// awaitedJobs returns how many jobs the Await in progress wants; 0 if none is in progress.
-func (s *recordingStore) awaitedJobs() int {
+// awaitedJobCount returns how many jobs the Await in progress wants; 0 if none is in progress.
+func (s *recordingStore) awaitedJobCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.awaitedJobCount
+	return s.requestedJobCount
 }
 
-// setRefuse sets a function that is called before each exchange. If it returns an error, the exchange fails
+// setExchangeRefusal sets a function that is called before each exchange. If it returns an error, the exchange fails
 // with this error.
-func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
+func (s *recordingStore) setExchangeRefusal(refuse func(store.LeaseReport) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuseExchange = refuse
@@ -121,10 +122,10 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unblock := make(chan struct{})
-	s.unblock = unblock
+	s.unblockSignal = unblock
 	release = sync.OnceFunc(func() {
 		s.mu.Lock()
-		s.unblock = nil
+		s.unblockSignal = nil
 		s.mu.Unlock()
 		close(unblock)
 	})
@@ -132,31 +133,31 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	return release
 }
 
-// isBlocking reports whether an exchange was delayed by blockSettlements.
-func (s *recordingStore) isBlocking() bool {
+// isExchangeBlocked reports whether an exchange was delayed by blockSettlements.
+func (s *recordingStore) isExchangeBlocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.exchangeBlocked
 }
 
-// reportCounts returns how often the pool has reported to the store that a job ended, that it returned to the
+// reportedEndCounts returns how often the pool has reported to the store that a job ended, that it returned to the
 // queue, and that it was cancelled.
-func (s *recordingStore) reportCounts(seq int64) (ended, released, cancelled int) {
+func (s *recordingStore) reportedEndCounts(jobSeq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, exchange := range s.exchanges {
+	for _, exchange := range s.storedExchanges {
 		for _, e := range exchange.Settlements {
-			if e.Lease.Seq == seq {
+			if e.Lease.Seq == jobSeq {
 				ended++
 			}
 		}
-		for _, l := range exchange.Releases {
-			if l.Seq == seq {
+		for _, l := range exchange.ReleasedLeases {
+			if l.Seq == jobSeq {
 				released++
 			}
 		}
-		for _, c := range exchange.Changes {
-			if c.Lease.Seq == seq && c.Verb == queue.VerbCancel {
+		for _, c := range exchange.LeasedJobChanges {
+			if c.Lease.Seq == jobSeq && c.Verb == queue.VerbCancel {
 				cancelled++
 			}
 		}
@@ -164,14 +165,14 @@ func (s *recordingStore) reportCounts(seq int64) (ended, released, cancelled int
 	return ended, released, cancelled
 }
 
-// enqueue enqueues one job for each priority in one request. Job numbers start at 1.
-func (s *recordingStore) enqueue(priorities ...int64) {
+// enqueueJobs enqueues one job for each priority in one request. Job numbers start at 1.
+func (s *recordingStore) enqueueJobs(priorities ...int64) {
 	s.t.Helper()
-	s.enqueueFor(0, priorities...)
+	s.enqueueForUser(0, priorities...)
 }
 
-// enqueueFor enqueues jobs of a user, one for each priority.
-func (s *recordingStore) enqueueFor(uid int, priorities ...int64) {
+// enqueueForUser enqueues jobs of a user, one for each priority.
+func (s *recordingStore) enqueueForUser(uid int, priorities ...int64) {
 	s.t.Helper()
 	var drafts []queue.Job
 	for _, p := range priorities {
@@ -180,51 +181,52 @@ func (s *recordingStore) enqueueFor(uid int, priorities ...int64) {
 			Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 3 * time.Second},
 		})
 	}
-	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// job returns a job from the store.
-func (s *recordingStore) job(seq int64) queue.Job {
+// readJob returns a job from the store.
+func (s *recordingStore) readJob(jobSeq int64) queue.Job {
 	s.t.Helper()
-	j, err := s.Get(context.Background(), fmt.Sprint(seq))
+	j, err := s.Get(context.Background(), fmt.Sprint(jobSeq))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return j
 }
 
-// checkState checks the state and reason of a job.
-func (s *recordingStore) checkState(seq int64, state queue.State, reason queue.Reason) {
+// checkJobState checks the state and reason of a job.
+func (s *recordingStore) checkJobState(jobSeq int64, state queue.State, reason queue.Reason) {
 	s.t.Helper()
-	if j := s.job(seq); j.State != state || j.Reason != reason {
-		s.t.Errorf("job %d: got %s, reason %q, want %s, reason %q", seq, j.State, j.Reason, state, reason)
+	if j := s.readJob(jobSeq); j.State != state || j.Reason != reason {
+		s.t.Errorf("job %d: got %s, reason %q, want %s, reason %q", jobSeq, j.State, j.Reason, state, reason)
 	}
 }
 
-// awaitState waits until a job is in a state.
-func (s *recordingStore) awaitState(seq int64, state queue.State) {
+// awaitJobState waits until a job is in a state.
+func (s *recordingStore) awaitJobState(jobSeq int64, state queue.State) {
 	s.t.Helper()
-	waitUntil(s.t, fmt.Sprintf("job %d was %s", seq, state), func() bool { return s.job(seq).State == state })
+	waitUntil(s.t, fmt.Sprintf("job %d was %s", jobSeq, state), func() bool { return s.readJob(jobSeq).State == state })
 }
 
-// checkEndedBy checks which user ended an attempt of a job, and with which action.
-func (s *recordingStore) checkEndedBy(seq int64, uid int, verb string) {
+// checkAttemptEndedBy checks which user ended an attempt of a job, and with which action.
+func (s *recordingStore) checkAttemptEndedBy(jobSeq int64, uid int, verb string) {
 	s.t.Helper()
 	events, err := s.Events(context.Background(), 0, 100)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for _, e := range events {
-		if d := e.Detail; e.Kind == queue.EventEnded && e.JobSeq == seq && (d.UID == nil || *d.UID != uid || d.Verb != verb) {
-			s.t.Errorf("the end of job %d is %+v, want it caused by %s of uid %d", seq, d, verb, uid)
+		if d := e.Detail; e.Kind == queue.EventEnded && e.JobSeq == jobSeq &&
+			(d.CausedByUID == nil || *d.CausedByUID != uid || d.Verb != verb) {
+			s.t.Errorf("the end of job %d is %+v, want it caused by %s of uid %d", jobSeq, d, verb, uid)
 		}
 	}
 }
 
-// leasedJobs returns the numbers of the leased jobs.
-func (s *recordingStore) leasedJobs() (seqs []int64) {
+// leasedJobSeqs returns the numbers of the leased jobs.
+func (s *recordingStore) leasedJobSeqs() (seqs []int64) {
 	s.t.Helper()
 	previous, err := s.PreviousSession(context.Background())
 	if err != nil {

@@ -11,13 +11,14 @@ import (
 
 // A runner that does not answer gets no new jobs. When the runner answers again, it gets new jobs if
 // canTakeNewJobs accepts it and no other runner gets new jobs.
-func TestConnectionStates(t *testing.T) {
+func TestUnresponsiveRunnerGetsNoNewJobs(t *testing.T) {
 	const version = "1"
 	root := t.TempDir()
-	cfg := Config{Version: version, Log: slog.New(slog.DiscardHandler), RunnerLocation: runner.Location{Dir: root}}
+	cfg := Config{ServiceVersion: version, Log: slog.New(slog.DiscardHandler),
+		RunnerLocation: runner.RunnersLocation{RunnersDir: root}}
 	connect := func(name, version string, state connState) *runnerConn {
 		return newRunnerConn(&runner.Client{
-			Dir: filepath.Join(root, name), HelloReply: wire.HelloReply{Version: version},
+			RunnerDir: filepath.Join(root, name), HelloReply: wire.HelloReply{RunnerVersion: version},
 		}, state)
 	}
 	for _, c := range []struct {
@@ -34,24 +35,24 @@ func TestConnectionStates(t *testing.T) {
 	} {
 		r := runners{cfg: &cfg, connectSignal: make(chan struct{})}
 		conn := connect("first", c.runnerVersion, connCurrent)
-		r.addLocked(conn)
+		r.addConnLocked(conn)
 		r.markUnresponsiveLocked(conn)
-		if conn.state != connUnresponsive || r.currentLocked() != nil {
+		if conn.state != connUnresponsive || r.currentRunnerLocked() != nil {
 			t.Errorf("%s: the state is %d and the current runner is %v; want %d and no current runner",
-				c.name, conn.state, r.currentLocked(), connUnresponsive)
+				c.name, conn.state, r.currentRunnerLocked(), connUnresponsive)
 		}
 		if c.replaced {
-			r.addLocked(connect("second", version, connCurrent))
+			r.addConnLocked(connect("second", version, connCurrent))
 			if conn.state != connUnresponsive {
 				t.Errorf("%s: another runner changed the state to %d", c.name, conn.state)
 			}
 		}
-		r.spawning = c.spawning
+		r.spawningCurrent = c.spawning
 		if !r.markAliveLocked(conn) || conn.state != c.want {
 			t.Errorf("%s: the state is %d after an answer, want %d", c.name, conn.state, c.want)
 		}
 		next := connect("next", version, connCurrent)
-		if r.addLocked(next); conn.state != connOther || r.currentLocked() != next {
+		if r.addConnLocked(next); conn.state != connOther || r.currentRunnerLocked() != next {
 			t.Errorf("%s: the state is %d after another runner was made current, want %d", c.name, conn.state, connOther)
 		}
 	}

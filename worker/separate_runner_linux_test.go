@@ -17,10 +17,10 @@ import (
 
 // startFakeLauncher imitates the launcher, which starts a runner of root for each request on its socket. It
 // sends the fake runners to the returned channel, in the order of the requests.
-func startFakeLauncher(t *testing.T, rootDir string) (socket string, startedRunners <-chan *fakeRunner) {
+func startFakeLauncher(t *testing.T, rootDir string) (socketPath string, startedRunners <-chan *fakeRunner) {
 	t.Helper()
-	socket = filepath.Join(t.TempDir(), "spawn.sock")
-	l, err := net.Listen("unix", socket)
+	socketPath = filepath.Join(t.TempDir(), "spawn.sock")
+	l, err := net.Listen("unix", socketPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func startFakeLauncher(t *testing.T, rootDir string) (socket string, startedRunn
 				return // the test has ended
 			}
 			bufio.NewReader(c).ReadString('\n')
-			f := newRunner(t, rootDir, fmt.Sprint("own", n))
+			f := newFakeRunner(t, rootDir, fmt.Sprint("own", n))
 			fmt.Fprintln(c, "queuectl runner "+filepath.Base(f.dir))
 			c.Close()
 			out <- f
@@ -43,56 +43,56 @@ func startFakeLauncher(t *testing.T, rootDir string) (socket string, startedRunn
 		l.Close()
 		loop.Wait()
 	})
-	return socket, out
+	return socketPath, out
 }
 
-// startPoolWithHungUser runs a pool in which two programs of a user have hung at their start. So the user's
+// startPoolWithHungStartsUser runs a pool in which two programs of a user have hung at their start. So the user's
 // next jobs go to a separate runner.
-func startPoolWithHungUser(t *testing.T) (
+func startPoolWithHungStartsUser(t *testing.T) (
 	s *recordingStore, p *worker.Pool, poolErr <-chan error, startedRunners <-chan *fakeRunner,
 ) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	socket, startedRunners := startFakeLauncher(t, root)
-	f := newRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{RequestID: r.RequestID, SameBoot: true}) }
-	p, poolErr = runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
-	s.enqueue(0, 0)
+	f := newFakeRunner(t, root, "first")
+	f.onRecover = func(r *wire.Recover) { f.sendFrames(&wire.RecoverReply{RequestID: r.RequestID, StartedThisBoot: true}) }
+	p, poolErr = runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: socket}, 4)
+	s.enqueueJobs(0, 0)
 	for n := range 2 {
 		start, _ := awaitFrame[*wire.Start](t, f, n+1)
 		hung := successResult(start.Lease, longRunTime)
-		hung.ExitCode, hung.Cause = 126, int64(queue.EndStartHung)
-		f.send(hung)
-		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).StartedAttempts == 1 })
+		hung.ExitCode, hung.EndCause = 126, int64(queue.EndStartHung)
+		f.sendFrames(hung)
+		waitUntil(t, "the attempt is recorded", func() bool { return s.readJob(start.Seq).StartedAttempts == 1 })
 	}
 	return s, p, poolErr, startedRunners
 }
 
 // A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it. If
 // it has died, its jobs are lost or return to the queue, as with any runner.
-func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
-	s, p, ended, started := startPoolWithHungUser(t)
-	s.enqueue(0)
-	ownRunner := receive(t, "the user's separate runner", started)
+func TestUsersFailedSeparateRunnerIsReplaced(t *testing.T) {
+	s, p, ended, started := startPoolWithHungStartsUser(t)
+	s.enqueueJobs(0)
+	ownRunner := receiveEvent(t, "the user's separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
-	ownRunner.die()
-	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.job(3).StartedAttempts == 1 })
-	checkEqual(t, "reason of that job", s.job(3).Reason, queue.ReasonLost)
+	ownRunner.simulateExit()
+	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.readJob(3).StartedAttempts == 1 })
+	checkEqual(t, "reason of that job", s.readJob(3).Reason, queue.ReasonLost)
 
-	s.enqueue(0)
-	ownRunner = receive(t, "a new separate runner", started)
+	s.enqueueJobs(0)
+	ownRunner = receiveEvent(t, "a new separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
-	s.awaitState(4, queue.Processing)
+	s.awaitJobState(4, queue.Processing)
 	ownRunner.setUnresponsive(true)
-	if got := receive(t, "an answer", cancelAsync(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
+	if got := receiveEvent(t, "an answer", cancelInBackground(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
 		t.Errorf("cancel of a job of an unresponsive runner: %+v", got)
 	}
-	s.enqueue(0)
-	third := receive(t, "a third separate runner", started)
+	s.enqueueJobs(0)
+	third := receiveEvent(t, "a third separate runner", started)
 	start, _ := awaitFrame[*wire.Start](t, third, 1)
-	third.send(successResult(start.Lease, longRunTime))
-	s.awaitState(start.Seq, queue.Completed)
+	third.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(start.Seq, queue.Completed)
 	select {
 	case err := <-ended:
 		t.Errorf("the pool ended: %v", err)
@@ -103,16 +103,16 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 // If jobs wait too long in a user's separate runner, the pool takes them back. It keeps the jobs that it is
 // claiming at that time, because these jobs run in another runner and need not wait for those of the user.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
-	s, _, _, started := startPoolWithHungUser(t)
-	s.enqueue(0)
-	ownRunner := receive(t, "the user's separate runner", started)
+	s, _, _, started := startPoolWithHungStartsUser(t)
+	s.enqueueJobs(0)
+	ownRunner := receiveEvent(t, "the user's separate runner", started)
 	awaitFrame[*wire.Start](t, ownRunner, 1)
 	ownRunner.ignoreStarts()
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, ownRunner, 2)
-	waitUntil(t, "a claim waits", func() bool { return s.awaitedJobs() > 0 })
-	awaitFrame[*wire.Drop](t, ownRunner, 1)
-	s.enqueue(0)
+	waitUntil(t, "a claim waits", func() bool { return s.awaitedJobCount() > 0 })
+	awaitFrame[*wire.DropStart](t, ownRunner, 1)
+	s.enqueueJobs(0)
 	start, _ := awaitFrame[*wire.Start](t, ownRunner, 3)
-	checkEqual(t, "the next job that was sent", start.Lease, lease(5))
+	checkEqual(t, "the next job that was sent", start.Lease, firstClaimLease(5))
 }

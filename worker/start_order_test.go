@@ -11,73 +11,73 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// dispatcher makes a fake runner start and drop attempts as the frames that it receives request. It starts
+// fakeDispatcher makes a fake runner start and drop attempts as the frames that it receives request. It starts
 // attempts on a number of workers in the order in which they were sent, and records the order of starts. It
 // takes one frame at a time, like the runner, so that a worker can finish between any two frames.
-type dispatcher struct {
-	f               *fakeRunner
-	workerCount     int
-	processedFrames int // number of frames processed
-	droppedCount    int
-	waitingLeases   []wire.Lease
-	startTimes      map[wire.Lease]time.Time // start times of the running attempts
-	startedSeqs     []int64                  // job numbers in the order of their starts
+type fakeDispatcher struct {
+	runner              *fakeRunner
+	workerCount         int
+	processedFrameCount int // number of frames processed
+	droppedLeaseCount   int
+	waitingLeases       []wire.Lease
+	startTimes          map[wire.Lease]time.Time // start times of the running attempts
+	startedJobSeqs      []int64                  // job numbers in the order of their starts
 }
 
-// step handles the next frame and reports whether there was one.
-func (d *dispatcher) step() bool {
-	d.f.mu.Lock()
-	defer d.f.mu.Unlock()
-	if d.processedFrames == len(d.f.frames) {
+// handleNextFrame handles the next frame and reports whether there was one.
+func (d *fakeDispatcher) handleNextFrame() bool {
+	d.runner.mu.Lock()
+	defer d.runner.mu.Unlock()
+	if d.processedFrameCount == len(d.runner.receivedFrames) {
 		return false
 	}
-	frame := d.f.frames[d.processedFrames]
-	d.processedFrames++
+	frame := d.runner.receivedFrames[d.processedFrameCount]
+	d.processedFrameCount++
 	switch frame := frame.(type) {
 	case *wire.Start:
 		d.waitingLeases = append(d.waitingLeases, frame.Lease)
-		d.startWaitingLocked()
-	case *wire.Drop:
+		d.startWaitingAttemptsLocked()
+	case *wire.DropStart:
 		at := slices.Index(d.waitingLeases, frame.Lease)
 		if at >= 0 {
 			d.waitingLeases = slices.Delete(d.waitingLeases, at, at+1)
-			d.droppedCount++
+			d.droppedLeaseCount++
 		}
-		d.f.writeLocked(&wire.DropReply{Lease: frame.Lease, Dropped: at >= 0})
+		d.runner.writeFramesLocked(&wire.DropStartReply{Lease: frame.Lease, Dropped: at >= 0})
 	}
 	return true
 }
 
-// startWaitingLocked starts attempts on the free workers. The caller holds the runner's mu.
-func (d *dispatcher) startWaitingLocked() {
+// startWaitingAttemptsLocked starts attempts on the free workers. The caller holds the runner's mu.
+func (d *fakeDispatcher) startWaitingAttemptsLocked() {
 	for len(d.waitingLeases) > 0 && len(d.startTimes) < d.workerCount {
 		l := d.waitingLeases[0]
 		d.waitingLeases = d.waitingLeases[1:]
 		d.startTimes[l] = time.Now()
-		d.startedSeqs = append(d.startedSeqs, l.Seq)
+		d.startedJobSeqs = append(d.startedJobSeqs, l.Seq)
 	}
 }
 
-// finish ends the running attempts that the callback accepts. Each reports a run time of one millisecond.
-func (d *dispatcher) finish(isSelected func(l wire.Lease, startedAt time.Time) bool) {
-	d.f.mu.Lock()
-	defer d.f.mu.Unlock()
+// finishAttempts ends the running attempts that the callback accepts. Each reports a run time of one millisecond.
+func (d *fakeDispatcher) finishAttempts(isSelected func(l wire.Lease, startedAt time.Time) bool) {
+	d.runner.mu.Lock()
+	defer d.runner.mu.Unlock()
 	for l, since := range d.startTimes {
 		if isSelected(l, since) {
-			d.f.writeLocked(successResult(l, time.Millisecond))
+			d.runner.writeFramesLocked(successResult(l, time.Millisecond))
 			delete(d.startTimes, l)
-			d.startWaitingLocked()
+			d.startWaitingAttemptsLocked()
 		}
 	}
 }
 
 // Jobs start in the order of the queue, although the pool sends some of them to the runner in advance, and
 // takes some back because earlier jobs take longer than expected.
-func TestStartsFollowQueueOrder(t *testing.T) {
+func TestJobStartsFollowQueueOrder(t *testing.T) {
 	const jobs = 120
-	for _, order := range []queue.Order{
-		{Scheduling: queue.ByArrival},
-		{Scheduling: queue.ByAging, AgingInterval: time.Minute},
+	for _, order := range []queue.RankOrder{
+		{Scheduling: queue.SchedulingByArrival},
+		{Scheduling: queue.SchedulingByAging, AgingInterval: time.Minute},
 	} {
 		for _, workers := range []int{1, 8} {
 			t.Run(fmt.Sprintf("%s, %d workers", order.Scheduling, workers), func(t *testing.T) {
@@ -89,66 +89,66 @@ func TestStartsFollowQueueOrder(t *testing.T) {
 				for i := range want {
 					want[i], priorities[i] = int64(i+1), rng.Int64N(3)
 				}
-				if order.Scheduling == queue.ByAging {
+				if order.Scheduling == queue.SchedulingByAging {
 					slices.SortStableFunc(want, func(a, b int64) int { return int(priorities[b-1] - priorities[a-1]) })
 				}
-				s.enqueue(priorities...)
-				checkEqual(t, "started", dispatchOrder(t, workload{s, root, workers, jobs, rng}), want)
+				s.enqueueJobs(priorities...)
+				checkEqual(t, "started", jobStartOrder(t, jobWorkload{s, root, workers, jobs, rng}), want)
 			})
 		}
 	}
 }
 
-// workload describes a set of jobs that a pool runs.
-type workload struct {
-	s           *recordingStore
+// jobWorkload describes a set of jobs that a pool runs.
+type jobWorkload struct {
+	store       *recordingStore
 	rootDir     string
 	workerCount int
 	jobCount    int
 	rng         *rand.Rand
 }
 
-// dispatchOrder runs all jobs and returns the order in which they started. Some jobs run longer
+// jobStartOrder runs all jobs and returns the order in which they started. Some jobs run longer
 // than expected.
-func dispatchOrder(t *testing.T, load workload) []int64 {
+func jobStartOrder(t *testing.T, load jobWorkload) []int64 {
 	t.Helper()
-	f := newRunner(t, load.rootDir, "first")
+	f := newFakeRunner(t, load.rootDir, "first")
 	f.ignoreStarts()
-	d := &dispatcher{f: f, workerCount: load.workerCount, startTimes: map[wire.Lease]time.Time{}}
-	runPool(t, load.s, load.rootDir, load.workerCount)
+	d := &fakeDispatcher{runner: f, workerCount: load.workerCount, startTimes: map[wire.Lease]time.Time{}}
+	runPool(t, load.store, load.rootDir, load.workerCount)
 	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workerCount > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
-		if load.rng.IntN(3) == 0 || !d.step() {
-			d.finish(func(l wire.Lease, since time.Time) bool {
+		if load.rng.IntN(3) == 0 || !d.handleNextFrame() {
+			d.finishAttempts(func(l wire.Lease, since time.Time) bool {
 				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
 			})
 		}
-		return len(d.startedSeqs) == load.jobCount && len(d.startTimes) == 0
+		return len(d.startedJobSeqs) == load.jobCount && len(d.startTimes) == 0
 	})
-	if d.droppedCount == 0 {
+	if d.droppedLeaseCount == 0 {
 		t.Error("no job was recalled")
 	}
-	return d.startedSeqs
+	return d.startedJobSeqs
 }
 
 // Users are served round robin, although the pool sends jobs to the runner in advance and takes some of them
 // back.
-func TestStartsAlternateBetweenUsers(t *testing.T) {
+func TestJobStartsAlternateBetweenUsers(t *testing.T) {
 	for _, workers := range []int{1, 8} {
 		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
 			t.Parallel()
 			s, root := newStore(t), t.TempDir()
 			const many, few = 90, 30
-			s.enqueueFor(1, make([]int64, many)...)
-			s.enqueueFor(2, make([]int64, few)...)
+			s.enqueueForUser(1, make([]int64, many)...)
+			s.enqueueForUser(2, make([]int64, few)...)
 			var want []int64
 			for i := range int64(many) {
 				if want = append(want, i+1); i < few {
 					want = append(want, many+i+1)
 				}
 			}
-			load := workload{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
-			checkEqual(t, "started", dispatchOrder(t, load), want)
+			load := jobWorkload{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
+			checkEqual(t, "started", jobStartOrder(t, load), want)
 		})
 	}
 }
@@ -159,26 +159,26 @@ func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRu
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(make([]int64, 2)...)
-	f := newRunner(t, root, "first")
+	s.enqueueJobs(make([]int64, 2)...)
+	f := newFakeRunner(t, root, "first")
 	runPool(t, s, root, 1)
 	awaitFrame[*wire.Start](t, f, 1)
-	f.send(successResult(lease(1), time.Millisecond))
+	f.sendFrames(successResult(firstClaimLease(1), time.Millisecond))
 	awaitFrame[*wire.Start](t, f, 2) // job 2 keeps running
-	s.awaitState(2, queue.Processing)
+	s.awaitJobState(2, queue.Processing)
 	f.ignoreStarts()
-	s.enqueue(make([]int64, jobCount-2)...)
+	s.enqueueJobs(make([]int64, jobCount-2)...)
 	awaitFrame[*wire.Start](t, f, jobCount)
-	awaitFrame[*wire.Drop](t, f, jobCount-2)
+	awaitFrame[*wire.DropStart](t, f, jobCount-2)
 	return s, f
 }
 
 // If the pool takes jobs back from a runner, it begins with the job that would start last. If the runner
 // starts a job during that time, this job is the first of those that are left.
-func TestRecallGoesFromLastToFirst(t *testing.T) {
+func TestRecallTakesBackLastJobFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
-	for _, d := range receivedFrames[*wire.Drop](f) {
+	for _, d := range framesOfType[*wire.DropStart](f) {
 		seqs = append(seqs, d.Seq)
 	}
 	checkEqual(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
@@ -189,65 +189,66 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 // pool claims all these jobs again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
-	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, successResult(lease(2), time.Millisecond))
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(8), Dropped: true},
+		successResult(firstClaimLease(2), time.Millisecond))
 	// These jobs have started. Their run times are short enough that the pool prefetches more jobs.
 	for seq := int64(3); seq <= 6; seq++ {
-		f.send(&wire.DropReply{Lease: lease(seq)}, successResult(lease(seq), time.Millisecond))
-		s.awaitState(seq, queue.Completed)
+		f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(seq)}, successResult(firstClaimLease(seq), time.Millisecond))
+		s.awaitJobState(seq, queue.Completed)
 	}
-	f.sync()
-	checkEqual(t, "started while job 7 is being recalled", f.startedJobs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
-	f.send(&wire.DropReply{Lease: lease(7), Dropped: true})
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started while job 7 is being recalled", f.startedJobSeqs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(7), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 10)
-	checkEqual(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
+	checkEqual(t, "started after the recall", f.startedJobSeqs()[8:], []int64{7, 8})
 }
 
 // If a claim waits for jobs while the pool takes other jobs back from a runner, the claim may return a job
 // that ranks after those. The pool returns this job to the queue.
-func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
+func TestJobsClaimedBeforeRecallAreReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
-	f.send(successResult(lease(1), time.Millisecond))
-	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
+	f.sendFrames(successResult(firstClaimLease(1), time.Millisecond))
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobCount() > 1 })
 	f.ignoreStarts()
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 2)
-	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
-	p.SetWantedWorkers(2)
-	p.SetWantedWorkers(1) // scaling down takes the waiting jobs back from the runner
-	awaitFrame[*wire.Drop](t, f, 1)
-	s.enqueue(0)
-	f.sync()
-	checkEqual(t, "started", f.startedJobs(), []int64{1, 2})
-	f.send(&wire.DropReply{Lease: lease(2), Dropped: true})
+	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobCount() > 1 })
+	p.SetWantedWorkerCount(2)
+	p.SetWantedWorkerCount(1) // scaling down takes the waiting jobs back from the runner
+	awaitFrame[*wire.DropStart](t, f, 1)
+	s.enqueueJobs(0)
+	f.waitUntilFramesHandled()
+	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), Dropped: true})
 	awaitFrame[*wire.Start](t, f, 3)
-	checkEqual(t, "first job started after the recall", f.startedJobs()[2], 2)
+	checkEqual(t, "first job started after the recall", f.startedJobSeqs()[2], 2)
 }
 
 // The pool claims no jobs until the runner has answered its request to give a job back. If the runner reports
 // the job's start first, the pool claims jobs again from then on.
-func TestStartEndsRecall(t *testing.T) {
+func TestJobStartEndsItsRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
-	s.enqueue(0)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 1)
-	p.SetWantedWorkers(0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.StartReport{Attempt: runningAttempt(lease(1))})
-	s.awaitState(1, queue.Processing)
-	p.SetWantedWorkers(2)
-	s.enqueue(0)
+	p.SetWantedWorkerCount(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	f.sendFrames(&wire.StartReport{Attempt: runningAttempt(firstClaimLease(1))})
+	s.awaitJobState(1, queue.Processing)
+	p.SetWantedWorkerCount(2)
+	s.enqueueJobs(0)
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
 // A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent to the
 // runner later stay there, and jobs that are claimed in the meantime are not returned to the queue.
-func TestHungStartRecallsNoOtherJob(t *testing.T) {
+func TestHungJobStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()
-	s.enqueue(0)
-	awaitFrame[*wire.Drop](t, f, 1)
-	f.send(&wire.DropReply{Lease: lease(1)}) // too late to drop: the job's start is in progress
+	s.enqueueJobs(0)
+	awaitFrame[*wire.DropStart](t, f, 1)
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // too late to drop: the job's start is in progress
 	since := time.Now()
 	waitUntil(t, "the start hangs for longer than jobs may wait in a runner", func() bool {
 		return time.Since(since) > 100*time.Millisecond
@@ -257,14 +258,14 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	f.mu.Unlock()
 	const jobs = 20
 	for seq := int64(2); seq <= jobs; seq++ {
-		s.enqueue(0)
+		s.enqueueJobs(0)
 		awaitFrame[*wire.Start](t, f, int(seq))
-		f.sync()
-		f.send(successResult(receivedFrames[*wire.Start](f)[seq-1].Lease, longRunTime))
-		s.awaitState(seq, queue.Completed)
+		f.waitUntilFramesHandled()
+		f.sendFrames(successResult(framesOfType[*wire.Start](f)[seq-1].Lease, longRunTime))
+		s.awaitJobState(seq, queue.Completed)
 	}
-	dropped, reclaimed := len(receivedFrames[*wire.Drop](f))-1, 0
-	for _, start := range receivedFrames[*wire.Start](f) {
+	dropped, reclaimed := len(framesOfType[*wire.DropStart](f))-1, 0
+	for _, start := range framesOfType[*wire.Start](f) {
 		if start.Fence > 1 {
 			reclaimed++
 		}

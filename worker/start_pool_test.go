@@ -21,7 +21,7 @@ import (
 )
 
 // runPool runs a pool until the test ends, with its runners in rootDir. It returns when the pool is ready.
-func runPool(t *testing.T, s store.Session, rootDir string, workers int) *worker.Pool {
+func runPool(t *testing.T, s store.Session, rootDir string, workerCount int) *worker.Pool {
 	t.Helper()
 	var poolErr <-chan error
 	t.Cleanup(func() { // this cleanup runs after the one that ends the pool
@@ -33,12 +33,12 @@ func runPool(t *testing.T, s store.Session, rootDir string, workers int) *worker
 		}
 	})
 	var p *worker.Pool
-	p, poolErr = runPoolThatMayFail(t, s, rootDir, workers)
+	p, poolErr = runPoolThatMayFail(t, s, rootDir, workerCount)
 	return p
 }
 
 // runPoolThatMayFail is like runPool, for a pool that may end with an error. The channel receives the error.
-func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workers int) (*worker.Pool, <-chan error) {
+func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workerCount int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -46,37 +46,38 @@ func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workers i
 	}
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
-	command := starterCommand(t, uniqueName(rootDir, "second"), "", "")
-	return runPoolAt(t, s, runner.Location{Dir: rootDir, Command: command, Log: logs}, workers)
+	command := runnerStarterCommand(t, uniqueRunnerName(rootDir, "second"), "", "")
+	return runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: rootDir, RunnerCommand: command, RunnerLog: logs},
+		workerCount)
 }
 
-// starterWord is the first argument with which the test binary acts as a starter of runners.
-const starterWord = "start-a-runner"
+// runnerStarterArg is the first argument with which the test binary acts as a starter of runners.
+const runnerStarterArg = "start-a-runner"
 
-// starterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
+// runnerStarterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
 // until another file (waitFile) exists. It then prints the runner's name, with # replaced by the number of the
 // call. If a file name is empty, the command skips the step with this file. If the runner's name is empty, the
 // command fails.
-func starterCommand(t *testing.T, name, callLog, waitFile string) []string {
+func runnerStarterCommand(t *testing.T, runnerName, callLog, waitFile string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{self, starterWord, name, callLog, waitFile}
+	return []string{self, runnerStarterArg, runnerName, callLog, waitFile}
 }
 
-// TestMain runs the starter command if starterWord is the first argument.
+// TestMain runs the starter command if runnerStarterArg is the first argument.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 4 && os.Args[1] == starterWord {
-		startRunner(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // reached only if startRunner got no name to print
+	if len(os.Args) > 4 && os.Args[1] == runnerStarterArg {
+		runRunnerStarter(os.Args[2], os.Args[3], os.Args[4])
+		os.Exit(1) // reached only if runRunnerStarter got no name to print
 	}
 	os.Exit(m.Run())
 }
 
-// startRunner does the work of the command that starterCommand returns.
-func startRunner(name, callLog, waitFile string) {
+// runRunnerStarter does the work of the command that runnerStarterCommand returns.
+func runRunnerStarter(runnerName, callLog, waitFile string) {
 	calls := 0
 	if callLog != "" {
 		f, err := os.OpenFile(callLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -93,8 +94,8 @@ func startRunner(name, callLog, waitFile string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if name != "" {
-		runner.ReportReady(strings.Replace(name, "#", strconv.Itoa(calls), 1))
+	if runnerName != "" {
+		runner.ReportReady(strings.Replace(runnerName, "#", strconv.Itoa(calls), 1))
 	}
 }
 
@@ -105,49 +106,50 @@ func countLines(path string) int {
 }
 
 // poolConfig returns the configuration of a pool that uses the runners at a location.
-func poolConfig(location runner.Location) worker.Config {
+func poolConfig(location runner.RunnersLocation) worker.Config {
 	return worker.Config{
-		Version: testVersion, Node: "here",
+		ServiceVersion: testVersion, NodeName: "here",
 		RunnerLocation:    location,
-		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
+		Account:           worker.Account{UserName: "u", HomeDir: "/", ShellPath: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
-		CheckStart:        checkStart,
+		CheckMayStart:     checkMayStart,
 		HungRunnerAdvice:  func(int64) string { return "end it" },
-		Policy:            func() queue.RetryPolicy { return queue.RetryPolicy{Base: 2, Max: time.Hour} },
+		RetryPolicy:       func() queue.RetryPolicy { return queue.RetryPolicy{BaseSeconds: 2, MaxDelay: time.Hour} },
 		StopTimeout:       func() time.Duration { return 0 },
 		OutputGrace:       func() time.Duration { return time.Second },
 		SettleDelay:       func() time.Duration { return 0 },
 		HeartbeatInterval: func() time.Duration { return time.Hour },
-		StaleAfter:        func() time.Duration { return time.Hour },
+		WorkerStaleAfter:  func() time.Duration { return time.Hour },
 	}
 }
 
-// misfitHandler is a log handler that fails the test if the pool logs an event that does not fit the phase of
+// unexpectedEventHandler is a log handler that fails the test if the pool logs an event that does not fit the phase of
 // its lease.
-type misfitHandler struct {
+type unexpectedEventHandler struct {
 	slog.Handler
 	t *testing.T
 }
 
 // Enabled implements slog.Handler.
-func (h misfitHandler) Enabled(_ context.Context, level slog.Level) bool {
+func (h unexpectedEventHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level == slog.LevelError
 }
 
 // Handle implements slog.Handler.
-func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
+func (h unexpectedEventHandler) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "does not fit the phase") {
 		r.Attrs(func(a slog.Attr) bool { h.t.Error(r.Message, a); return true })
 	}
 	return nil
 }
 
-// runPoolAt is like runPoolThatMayFail, but takes the location of the runners.
-func runPoolAt(t *testing.T, s store.Session, location runner.Location, workers int) (*worker.Pool, <-chan error) {
+// runPoolAtLocation is like runPoolThatMayFail, but takes the location of the runners.
+func runPoolAtLocation(t *testing.T, s store.Session, location runner.RunnersLocation, workerCount int) (*worker.Pool,
+	<-chan error) {
 	t.Helper()
 	cfg := poolConfig(location)
-	cfg.Log = slog.New(misfitHandler{slog.DiscardHandler, t})
-	p := worker.New(s, cfg, workers)
+	cfg.Log = slog.New(unexpectedEventHandler{slog.DiscardHandler, t})
+	p := worker.New(s, cfg, workerCount)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	var loop sync.WaitGroup
@@ -166,19 +168,19 @@ func runPoolAt(t *testing.T, s store.Session, location runner.Location, workers 
 	return p, ended
 }
 
-// Jobs with firstDisownedUID or a higher uid may not start. Jobs with otherNodesUID may start only on other
+// Jobs with firstForbiddenUID or a higher uid may not start. Jobs with otherNodeOnlyUID may start only on other
 // nodes.
 const (
-	firstDisownedUID = 60_000
-	otherNodesUID    = 59_999
+	firstForbiddenUID = 60_000
+	otherNodeOnlyUID  = 59_999
 )
 
-// checkStart implements Config.CheckStart.
-func checkStart(j *queue.Job) error {
-	if j.UID == otherNodesUID {
-		return fmt.Errorf("%w: no account", worker.ErrWrongNode)
+// checkMayStart implements Config.CheckMayStart.
+func checkMayStart(j *queue.Job) error {
+	if j.UID == otherNodeOnlyUID {
+		return fmt.Errorf("%w: no account", worker.ErrJobNeedsOtherNode)
 	}
-	if j.UID >= firstDisownedUID {
+	if j.UID >= firstForbiddenUID {
 		return errors.New("another account's")
 	}
 	return nil

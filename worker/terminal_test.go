@@ -9,26 +9,26 @@ import (
 
 // typeInputResult is the result of TypeInput.
 type typeInputResult struct {
-	takenBytes int
-	ok         bool
-	err        error
+	takenByteCount int
+	ok             bool
+	err            error
 }
 
 // TypeInput and Resize send a frame to the runner only if their caller names the running attempt. For other
 // attempts they do nothing.
-func TestTypeInputReachesOneAttempt(t *testing.T) {
+func TestTerminalInputReachesOnlyNamedAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	s.awaitState(1, queue.Processing)
-	if j, ok := p.AwaitStart(t.Context(), 1); !ok || j.Seq != 1 || j.StartedAttempts != 0 {
+	s.awaitJobState(1, queue.Processing)
+	if j, ok := p.AwaitJobStart(t.Context(), 1); !ok || j.Seq != 1 || j.StartedAttempts != 0 {
 		t.Errorf("Started returned %+v, %v; want the first attempt of job 1", j, ok)
 	}
-	if _, ok := p.AwaitStart(t.Context(), 2); ok {
+	if _, ok := p.AwaitJobStart(t.Context(), 2); ok {
 		t.Error("a job that does not exist has started")
 	}
 	typeAndResize := func(seq int64, attempt int) (got typeInputResult, resized bool) {
-		answer, ok, err := p.TypeInput(t.Context(), seq, attempt, []byte("abc"))
+		answer, ok, err := p.TypeTerminalInput(t.Context(), seq, attempt, []byte("abc"))
 		got = typeInputResult{int(answer.WrittenBytes), ok, err}
-		return got, p.Resize(seq, attempt, 24, 80)
+		return got, p.ResizeTerminal(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {
 		if got, resized := typeAndResize(int64(other[0]), other[1]); got != (typeInputResult{}) || resized {
@@ -40,6 +40,6 @@ func TestTypeInputReachesOneAttempt(t *testing.T) {
 	checkEqual(t, "resized", resized, true)
 	data, _ := awaitFrame[*wire.TypeInput](t, f, 1)
 	checkEqual(t, "input that the runner received", string(data.Data), "abc")
-	size, _ := awaitFrame[*wire.Resize](t, f, 1)
-	checkEqual(t, "size", *size, wire.Resize{Lease: lease(1), Rows: 24, Cols: 80})
+	size, _ := awaitFrame[*wire.ResizeTerminal](t, f, 1)
+	checkEqual(t, "size", *size, wire.ResizeTerminal{Lease: firstClaimLease(1), Rows: 24, Cols: 80})
 }

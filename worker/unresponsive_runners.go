@@ -19,8 +19,8 @@ import (
 // it answers again, its jobs continue normally.
 
 const (
-	livenessTimeout  = 2 * time.Second // time limit for the answer to a liveness check
-	livenessInterval = time.Second     // time between two liveness checks while a caller waits
+	livenessCheckTimeout  = 2 * time.Second // time limit for the answer to a liveness check
+	livenessCheckInterval = time.Second     // time between two liveness checks while a caller waits
 	// startDeadlineMargin is how long after the start deadline of a job the pool checks whether an
 	// unresponsive runner has started the job.
 	startDeadlineMargin = time.Second
@@ -29,52 +29,52 @@ const (
 // needsLivenessCheckLocked reports whether the pool must check that a runner is alive when the runner has
 // sent no message for a while. This is true for runners that have jobs or are unresponsive. See
 // docs/decisions/0055.
-func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
-	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
+func (l *poolLoop) needsLivenessCheckLocked(conn *runnerConn) bool {
+	return !conn.checkingLiveness && (conn.state == connUnresponsive || l.leases.anyLeaseOnRunnerLocked(conn))
 }
 
 // startLivenessChecks starts the liveness checks that are due.
-func (l *loop) startLivenessChecks() {
+func (l *poolLoop) startLivenessChecks() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	for _, conn := range l.runners.clients {
-		if !l.needsLivenessCheckLocked(conn) || !conn.checkDueLocked(l.cfg.HeartbeatInterval()).passed(now) {
+	for _, conn := range l.runners.conns {
+		if !l.needsLivenessCheckLocked(conn) || !conn.livenessCheckDueLocked(l.cfg.HeartbeatInterval()).hasPassed(now) {
 			continue
 		}
-		conn.checking = true
+		conn.checkingLiveness = true
 		l.Go(func() {
 			l.checkAlive(l.ctx, conn)
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			conn.checking = false
-			l.wake()
+			conn.checkingLiveness = false
+			l.wakeLoop()
 		})
 	}
 }
 
-// checkAlive checks that a runner answers. If the runner does not answer within livenessTimeout, checkAlive
+// checkAlive checks that a runner answers. If the runner does not answer within livenessCheckTimeout, checkAlive
 // marks it as unresponsive and returns false. If ctx ends first, checkAlive returns true.
 func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
-	timeoutCtx, cancel := context.WithTimeout(ctx, livenessTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, livenessCheckTimeout)
 	defer cancel()
-	if p.ping(timeoutCtx, conn) || ctx.Err() != nil {
+	if p.pingRunner(timeoutCtx, conn) || ctx.Err() != nil {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.runners.markUnresponsiveLocked(conn)
-	p.wake()
+	p.wakeLoop()
 	return false
 }
 
-// returnExpired handles leases whose start deadlines have passed, and whose runner, at the given location, is
+// returnExpiredLeases handles leases whose start deadlines have passed, and whose runner, at the given location, is
 // unresponsive or disconnected. It returns the jobs that have not started to the queue. This is safe, because
-// the runner refuses to start a job after its start deadline. returnExpired keeps the leases of jobs that the
+// the runner refuses to start a job after its start deadline. returnExpiredLeases keeps the leases of jobs that the
 // runner may have started, because the runner may still send their results.
-func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
-	leases := make([]wire.Lease, len(expired))
-	for i, h := range expired {
+func (l *poolLoop) returnExpiredLeases(location leaseLocation, expiredLeases []*lease) {
+	leases := make([]wire.Lease, len(expiredLeases))
+	for i, h := range expiredLeases {
 		leases[i] = h.wireLease()
 	}
 	dirs, ok := l.possibleRunnerDirs(location)
@@ -86,18 +86,18 @@ func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, h := range expired {
+	for i, h := range expiredLeases {
 		hasProcess, found := started[leases[i]]
 		switch {
-		case !h.phase.mayStart() || h.conn != location.conn: // the lease has changed in the meantime
+		case !h.phase.mayStart() || h.runnerConn != location.runnerConn: // the lease has changed in the meantime
 		case hasProcess:
-			h.advanceLocked(eventFoundStarted)
+			h.advancePhaseLocked(eventFoundStarted)
 			l.leases.notifyChangeLocked()
 		case !found && h.phase != phaseAccepted && ok:
-			l.returnToQueueLocked(h)
+			l.returnJobToQueueLocked(h)
 		default: // the runner's files cannot be read or do not name the process yet; check again later
 			if found {
-				h.advanceLocked(eventAccepted)
+				h.advancePhaseLocked(eventAccepted)
 			}
 			h.sentAt = time.Now().Add(-startDeadline)
 		}
@@ -107,31 +107,32 @@ func (l *loop) returnExpired(location leaseLocation, expired []*lease) {
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
 // location. complete is true if no other runner can have started these jobs, dirs is not empty, and no runner
 // in dirs was found dead.
-func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, complete bool) {
-	if location.conn != nil {
-		return []string{location.dir}, true
+func (l *poolLoop) possibleRunnerDirs(location leaseLocation) (dirs []string, isComplete bool) {
+	if location.runnerConn != nil {
+		return []string{location.runnerDir}, true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	complete = location.dir != "" || !l.recovery.dirMissing && !l.recovery.storeMoved && len(l.recovery.uncertainDirs) == 0
-	for dir, c := range l.runners.contacts {
-		if dir == location.dir || location.dir == "" && c.origin == contactFound {
+	isComplete = location.runnerDir != "" || !l.recovery.recordedDirMissing && !l.recovery.storeCopiedOrRestored &&
+		len(l.recovery.uncertainRunnerDirs) == 0
+	for dir, c := range l.runners.contactsByDir {
+		if dir == location.runnerDir || location.runnerDir == "" && c.origin == contactFoundAtStart {
 			dirs = append(dirs, dir)
-			complete = complete && !c.dead
+			isComplete = isComplete && !c.foundDead
 		}
 	}
-	return dirs, complete && len(dirs) > 0
+	return dirs, isComplete && len(dirs) > 0
 }
 
-// awaitAnswer waits for a value from the channel or for the end of the lease. answered is false if the
-// lease ended first. If the runner of the lease does not answer liveness checks, awaitAnswer returns an
+// awaitRunnerAnswer waits for a value from the channel or for the end of the lease. answered is false if the
+// lease ended first. If the runner of the lease does not answer liveness checks, awaitRunnerAnswer returns an
 // error that names the runner.
-func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {
+func (p *Pool) awaitRunnerAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
 		case err := <-answer:
 			return true, err
-		case <-h.storedSignal:
+		case <-h.endStoredSignal:
 			select {
 			case err := <-answer:
 				return true, err
@@ -140,22 +141,22 @@ func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (
 			}
 		case <-ctx.Done():
 			return false, ctx.Err()
-		case <-time.After(livenessInterval):
-			if err := p.checkRunnerOf(ctx, h); err != nil {
+		case <-time.After(livenessCheckInterval):
+			if err := p.checkLeaseRunner(ctx, h); err != nil {
 				return false, err
 			}
 		}
 	}
 }
 
-// checkRunnerOf returns an error if the runner of a lease does not answer a liveness check.
-func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
+// checkLeaseRunner returns an error if the runner of a lease does not answer a liveness check.
+func (p *Pool) checkLeaseRunner(ctx context.Context, h *lease) error {
 	p.mu.Lock()
-	conn, dir := h.conn, h.dir
+	conn, dir := h.runnerConn, h.runnerDir
 	now, unreachable := time.Now(), false
-	for _, c := range p.runners.contacts {
-		if conn == nil && (c.dir == dir || dir == "" && c.origin.existedAtStart()) {
-			unreachable, dir = c.unreachableDeadline(livenessTimeout).passed(now), c.dir
+	for _, c := range p.runners.contactsByDir {
+		if conn == nil && (c.runnerDir == dir || dir == "" && c.origin.existedAtStart()) {
+			unreachable, dir = c.unreachableDeadline(livenessCheckTimeout).hasPassed(now), c.runnerDir
 		}
 	}
 	p.mu.Unlock()
@@ -163,69 +164,69 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 		if !unreachable {
 			return nil
 		}
-		return p.unresponsiveError(runner.PIDOf(dir), h)
+		return p.unresponsiveError(runner.LivingRunnerPID(dir), h)
 	}
 	if p.checkAlive(ctx, conn) {
 		return ctx.Err()
 	}
-	if isClosed(conn.closed) {
+	if isChannelClosed(conn.closedSignal) {
 		return nil // no error, because the pool will connect to the runner again or recover it
 	}
-	return p.unresponsiveError(conn.HelloReply.PID, h)
+	return p.unresponsiveError(conn.HelloReply.RunnerPID, h)
 }
 
 // unresponsiveError returns the error for a request about a lease whose runner does not answer.
-func (p *Pool) unresponsiveError(pid int64, h *lease) error {
+func (p *Pool) unresponsiveError(runnerPID int64, h *lease) error {
 	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s",
-		RunnerText(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
+		RunnerDescription(runnerPID), h.job.ID, p.cfg.HungRunnerAdvice(runnerPID))
 }
 
-// RunnerText returns the name of a runner for messages, such as "the runner with pid 123". pid is 0 if the
+// RunnerDescription returns the name of a runner for messages, such as "the runner with pid 123". pid is 0 if the
 // pid is unknown, because the service has never been connected to the runner.
-func RunnerText(pid int64) string {
+func RunnerDescription(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"
 	}
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// UnresponsiveRunners returns the pids of the runners that are known not to answer. An unknown pid is 0.
-func (p *Pool) UnresponsiveRunners() (pids []int64) {
+// UnresponsiveRunnerPIDs returns the pids of the runners that are known not to answer. An unknown pid is 0.
+func (p *Pool) UnresponsiveRunnerPIDs() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, conn := range p.runners.clients {
+	for _, conn := range p.runners.conns {
 		if conn.state == connUnresponsive {
-			pids = append(pids, conn.HelloReply.PID)
+			pids = append(pids, conn.HelloReply.RunnerPID)
 		}
 	}
-	for _, dir := range p.runners.unreachableForLocked(livenessTimeout) {
-		pids = append(pids, runner.PIDOf(dir))
+	for _, dir := range p.runners.unreachableRunnerDirsLocked(livenessCheckTimeout) {
+		pids = append(pids, runner.LivingRunnerPID(dir))
 	}
 	return pids
 }
 
-// RunnerError returns the reason why no runner for new jobs could be started: a runner.LauncherError, or
+// RunnerSpawnError returns the reason why no runner for new jobs could be started: a runner.LauncherError, or
 // the error of the last try. It returns nil if such a runner exists or the first try is still in progress.
-func (p *Pool) RunnerError() error {
+func (p *Pool) RunnerSpawnError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.runners.currentLocked() != nil {
+	if p.runners.currentRunnerLocked() != nil {
 		return nil
 	}
-	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.spawnErr)
+	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.lastSpawnErr)
 }
 
-// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then decides how
+// killUnresponsiveRunners kills the runners that do not answer, with all their jobs. The pool then decides how
 // these jobs ended, as for any dead runner.
-func (p *Pool) killUnresponsiveAtStop() {
+func (p *Pool) killUnresponsiveRunners() {
 	p.mu.Lock()
 	var dirs []string
-	for _, conn := range p.runners.clients {
+	for _, conn := range p.runners.conns {
 		if conn.state == connUnresponsive {
-			dirs = append(dirs, conn.Dir)
+			dirs = append(dirs, conn.RunnerDir)
 		}
 	}
-	dirs = append(dirs, p.runners.unreachableForLocked(0)...)
+	dirs = append(dirs, p.runners.unreachableRunnerDirsLocked(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)

@@ -14,13 +14,13 @@ import (
 // Frames from a runner about a job of another runner are ignored, and a Result frame among them is not
 // acknowledged. So a runner that was left when the service ran jobs as another account cannot end the present
 // jobs.
-func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
+func TestFramesAboutOtherRunnersJobsAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
-	s.enqueue(0, 0)
-	s.leaseAll(1, 2)
-	holder, other := newRunner(t, root, "one"), newRunner(t, root, "two")
-	holder.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
-	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(2))}
+	s.enqueueJobs(0, 0)
+	s.leaseAllJobs(1, 2)
+	holder, other := newFakeRunner(t, root, "one"), newFakeRunner(t, root, "two")
+	holder.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
+	other.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(2))}
 	runPool(t, s, root, 2)
 	for _, f := range []*fakeRunner{holder, other} {
 		waitUntil(t, "the pool has connected to the runner", func() bool {
@@ -29,20 +29,20 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 			return f.conn != nil
 		})
 	}
-	holder.sync()
-	start := runningAttempt(lease(1))
+	holder.waitUntilFramesHandled()
+	start := runningAttempt(firstClaimLease(1))
 	forged := successResult(start.Lease, longRunTime)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
-	other.send(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
-		&wire.DropReply{Lease: start.Lease, Dropped: true})
-	other.sync()
+	other.sendFrames(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
+		&wire.DropStartReply{Lease: start.Lease, Dropped: true})
+	other.waitUntilFramesHandled()
 	checkEqual(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
-	s.checkState(1, queue.Processing, "")
-	checkEqual(t, "pid of the job", s.job(1).PID, pid(1))
+	s.checkJobState(1, queue.Processing, "")
+	checkEqual(t, "pid of the job", s.readJob(1).PID, fakeJobPID(1))
 	genuine := successResult(start.Lease, longRunTime)
 	genuine.Output = []byte("own")
-	holder.send(genuine)
-	s.awaitState(1, queue.Completed)
+	holder.sendFrames(genuine)
+	s.awaitJobState(1, queue.Completed)
 	a, err := s.Attempt(context.Background(), 1, 1)
 	checkEqual(t, "recorded", fmt.Sprintf("%d %s %v", a.ExitCode, a.Output, err), "0 own <nil>")
 }
@@ -50,20 +50,20 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 // A result may name the output file of its lease only; another name is ignored.
 func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
-	f := newRunner(t, root, "first")
-	s.enqueue(0, 0)
+	f := newFakeRunner(t, root, "first")
+	s.enqueueJobs(0, 0)
 	runPool(t, s, root, 2)
 	awaitFrame[*wire.Start](t, f, 2)
 	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
-		r := successResult(lease(seq), longRunTime)
+		r := successResult(firstClaimLease(seq), longRunTime)
 		r.OutputRef = ref
-		f.send(r)
-		s.awaitState(seq, queue.Completed)
+		f.sendFrames(r)
+		s.awaitJobState(seq, queue.Completed)
 	}
 	for seq, want := range map[int64]string{1: "", 2: "2-1"} {
 		a, err := s.Attempt(context.Background(), seq, 1)
-		if err != nil || a.OutputRef != want {
-			t.Errorf("job %d: got output %q, %v, want %q", seq, a.OutputRef, err, want)
+		if err != nil || a.OutputFileRef != want {
+			t.Errorf("job %d: got output %q, %v, want %q", seq, a.OutputFileRef, err, want)
 		}
 	}
 }
@@ -74,19 +74,19 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	for i := range 12 {
-		f := newRunner(t, root, fmt.Sprint("mute", i))
+		f := newFakeRunner(t, root, fmt.Sprint("mute", i))
 		f.mu.Lock()
 		f.ignoresHello = true
 		f.mu.Unlock()
 	}
-	f := newRunner(t, root, "second")
-	s.enqueue(0)
+	f := newFakeRunner(t, root, "second")
+	s.enqueueJobs(0)
 	p := runPool(t, s, root, 1)
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
-	f.send(successResult(start.Lease, longRunTime))
-	s.awaitState(1, queue.Completed)
+	f.sendFrames(successResult(start.Lease, longRunTime))
+	s.awaitJobState(1, queue.Completed)
 	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
-		responsive, unresponsive := p.CheckRunners(time.Second)
+		responsive, unresponsive := p.CheckRunnersAlive(time.Second)
 		return len(responsive) == 1 && len(unresponsive) == 12
 	})
 }

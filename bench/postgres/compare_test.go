@@ -20,7 +20,7 @@ import (
 // program is a queue to measure: the command that runs a node, and the command that fills the queue. A node is
 // a process that takes jobs from the queue.
 type program struct {
-	name        string
+	queueName   string
 	nodeCommand []string // nil means this test program, with roleVariable set to name
 	fillCommand []string
 }
@@ -29,35 +29,36 @@ var testProgram, _ = os.Executable()
 
 // programs lists the queues to measure.
 var programs = []program{
-	{name: "queuectl"},
-	{name: "river"},
-	{name: "graphile-worker", nodeCommand: []string{"node", "graphile.mjs"},
+	{queueName: "queuectl"},
+	{queueName: "river"},
+	{queueName: "graphile-worker", nodeCommand: []string{"node", "graphile.mjs"},
 		fillCommand: []string{"node", "graphile.mjs", "fill"}},
-	{name: "pg-boss", nodeCommand: []string{"node", "boss.mjs"}, fillCommand: []string{"node", "boss.mjs", "fill"}},
+	{queueName: "pg-boss", nodeCommand: []string{"node", "boss.mjs"}, fillCommand: []string{"node", "boss.mjs", "fill"}},
 }
 
 // buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue. The
 // last parameter is the name of the node or the number of jobs to enqueue.
-func (p program) buildCommand(fillsQueue bool, url, name string) *exec.Cmd {
-	argv, role := p.nodeCommand, p.name
+func (p program) buildCommand(fillsQueue bool, url, nodeNameOrJobCount string) *exec.Cmd {
+	argv, role := p.nodeCommand, p.queueName
 	if fillsQueue {
-		argv, role = p.fillCommand, p.name+"-fill"
+		argv, role = p.fillCommand, p.queueName+"-fill"
 	}
 	if argv == nil {
 		argv = []string{testProgram}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
-		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, claimSizeVariable+"="+strconv.Itoa(jobsPerClaim))
+		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+nodeNameOrJobCount, claimSizeVariable+"="+
+			strconv.Itoa(jobsPerClaim))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
 // startNode starts a node and waits until the node is ready.
-func (p program) startNode(t *testing.T, url, name string) (
+func (p program) startNode(t *testing.T, url, nodeName string) (
 	cmd *exec.Cmd, stdin io.WriteCloser, outputLines *bufio.Scanner) {
 	t.Helper()
-	cmd = p.buildCommand(false, url, name)
+	cmd = p.buildCommand(false, url, nodeName)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -71,19 +72,19 @@ func (p program) startNode(t *testing.T, url, name string) (
 	}
 	if outputLines = bufio.NewScanner(out); !outputLines.Scan() || outputLines.Text() != "ready" {
 		cmd.Process.Kill()
-		t.Fatalf("%s printed %q, want ready", p.name, outputLines.Text())
+		t.Fatalf("%s printed %q, want ready", p.queueName, outputLines.Text())
 	}
 	return cmd, stdin, outputLines
 }
 
 // runAllJobs lets a number of nodes run all jobs of a queue and returns how long that took.
-func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Duration {
+func (p program) runAllJobs(t *testing.T, url string, nodeCount, jobCount int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
-	done, last := make([]int, nodes), time.Time{}
+	done, last := make([]int, nodeCount), time.Time{}
 	ended := make(chan struct{})
 	var nodeInputs []io.Writer
-	for i := range nodes {
+	for i := range nodeCount {
 		cmd, in, lines := p.startNode(t, url, strconv.Itoa(i))
 		defer cmd.Wait()
 		defer cmd.Process.Kill()
@@ -92,7 +93,7 @@ func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Dura
 			for lines.Scan() {
 				n, err := strconv.Atoi(lines.Text())
 				if err != nil {
-					t.Errorf("%s printed %q, want a number", p.name, lines.Text())
+					t.Errorf("%s printed %q, want a number", p.queueName, lines.Text())
 					continue
 				}
 				mu.Lock()
@@ -101,7 +102,7 @@ func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Dura
 				for _, d := range done {
 					sum += d
 				}
-				if sum >= jobs && last.IsZero() {
+				if sum >= jobCount && last.IsZero() {
 					last = time.Now()
 					close(ended)
 				}
@@ -116,28 +117,28 @@ func (p program) runAllJobs(t *testing.T, url string, nodes, jobs int) time.Dura
 	select {
 	case <-ended:
 	case <-time.After(5 * time.Minute):
-		t.Fatalf("%s has ended %v of %d jobs in 5 minutes", p.name, done, jobs)
+		t.Fatalf("%s has ended %v of %d jobs in 5 minutes", p.queueName, done, jobCount)
 	}
 	return last.Sub(began)
 }
 
-// TestCompareWithOthers measures how fast one, two and four nodes empty each queue. All queues use the same
+// TestDrainSpeedOfEachQueue measures how fast one, two and four nodes empty each queue. All queues use the same
 // PostgreSQL server, one after another. The server stores every commit durably.
-func TestCompareWithOthers(t *testing.T) {
+func TestDrainSpeedOfEachQueue(t *testing.T) {
 	jobs, rounds := numberFromEnv("QUEUECTL_BENCH_JOBS", 60_000), numberFromEnv("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
-	defer server.Remove()
+	defer server.StopAndRemove()
 	only := os.Getenv("QUEUECTL_BENCH_ONLY")
 	rates := map[string][]float64{}
-	admin := server.Create(t)
+	admin := server.CreateDatabase(t)
 	for round := range rounds {
 		for _, nodes := range nodeCounts() {
 			for i := range programs {
 				p := programs[(i+round)%len(programs)] // each round begins with a different queue
-				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+				if only != "" && !slices.Contains(strings.Split(only, ","), p.queueName) {
 					continue
 				}
-				url := server.Create(t)
+				url := server.CreateDatabase(t)
 				fillQueue(t, p, url, jobs)
 				pgserver.Query(t, url, "VACUUM ANALYZE")
 				pgserver.Query(t, url, "CHECKPOINT")
@@ -145,7 +146,7 @@ func TestCompareWithOthers(t *testing.T) {
 				name := pgserver.Query(t, url, "SELECT current_database()")
 				// Drop the database, because the server might vacuum it during the next measurement.
 				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
-				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+				key := fmt.Sprintf("%-16s %d nodes", p.queueName, nodes)
 				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
 				t.Logf("%s: %.0f jobs/s", key, float64(jobs)/took.Seconds())
 			}
@@ -153,7 +154,7 @@ func TestCompareWithOthers(t *testing.T) {
 	}
 	for _, nodes := range nodeCounts() {
 		for _, p := range programs {
-			key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+			key := fmt.Sprintf("%-16s %d nodes", p.queueName, nodes)
 			if list := rates[key]; list != nil {
 				slices.Sort(list)
 				t.Logf("%s: median %.0f jobs/s, %.0f to %.0f", key, list[len(list)/2], list[0], list[len(list)-1])
@@ -164,8 +165,8 @@ func TestCompareWithOthers(t *testing.T) {
 
 // numberFromEnv returns the number in an environment variable, or defaultValue if the variable contains
 // no number.
-func numberFromEnv(name string, defaultValue int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+func numberFromEnv(variableName string, defaultValue int) int {
+	if n, err := strconv.Atoi(os.Getenv(variableName)); err == nil {
 		return n
 	}
 	return defaultValue
@@ -180,21 +181,22 @@ func nodeCounts() (counts []int) {
 	return counts
 }
 
-// TestDepth measures how fast a node claims and ends 20,000 jobs while 1,000, 100,000 and 1,000,000 jobs wait.
-// It does so in steps of 1,000 jobs and refills the queue after each step. The first step is not measured.
-func TestDepth(t *testing.T) {
+// TestDrainSpeedWithManyWaitingJobs measures how fast a node claims and ends 20,000 jobs while 1,000, 100,000 and
+// 1,000,000 jobs wait. It does so in steps of 1,000 jobs and refills the queue after each step. The first step is not
+// measured.
+func TestDrainSpeedWithManyWaitingJobs(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
-	defer server.Remove()
+	defer server.StopAndRemove()
 	ours := programs[0]
 	best := 0.0
 	depth := numberFromEnv("QUEUECTL_BENCH_DEPTH", 1_000_000)
 	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
-		url := server.Create(t)
+		url := server.CreateDatabase(t)
 		fillQueue(t, ours, url, 1000)
 		if rows > 1000 {
 			multiplyJobRows(t, url, rows)
 		}
-		drain := startRepeatNode(t, url)
+		drain := startNodeForRepeatedRuns(t, url)
 		took, jobs := time.Duration(0), numberFromEnv("QUEUECTL_BENCH_DRAINED", 20_000)
 		for n := -1000; n < jobs; n += 1000 {
 			one := drain(1000)
@@ -210,11 +212,11 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// startRepeatNode starts a node. The returned function makes the node end a number of jobs and returns how long
-// that took. The number 0 stops the node.
-func startRepeatNode(t *testing.T, url string) func(jobs int) time.Duration {
+// startNodeForRepeatedRuns starts a node. The returned function makes the node end a number of jobs and returns how
+// long that took. The number 0 stops the node.
+func startNodeForRepeatedRuns(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
-	cmd, in, lines := program{name: "queuectl-again"}.startNode(t, url, "")
+	cmd, in, lines := program{queueName: "queuectl-again"}.startNode(t, url, "")
 	t.Cleanup(func() { cmd.Process.Kill() })
 	return func(jobs int) time.Duration {
 		t.Helper()
@@ -241,7 +243,7 @@ func startRepeatNode(t *testing.T, url string) func(jobs int) time.Duration {
 func fillQueue(t *testing.T, p program, url string, jobs int) {
 	t.Helper()
 	if out, err := p.buildCommand(true, url, strconv.Itoa(jobs)).Output(); err != nil {
-		t.Fatalf("%s: %v\n%s", p.name, err, out)
+		t.Fatalf("%s: %v\n%s", p.queueName, err, out)
 	}
 }
 
@@ -263,11 +265,11 @@ func multiplyJobRows(t *testing.T, url string, totalRows int) {
 	pgserver.Query(t, url, "CHECKPOINT")
 }
 
-// TestWakeUp measures how soon a waiting node claims a job that another node enqueues.
-func TestWakeUp(t *testing.T) {
+// TestLatencyUntilIdleNodeClaimsJob measures how soon a waiting node claims a job that another node enqueues.
+func TestLatencyUntilIdleNodeClaimsJob(t *testing.T) {
 	server := pgserver.New(t)
-	defer server.Remove()
-	url := server.Create(t)
+	defer server.StopAndRemove()
+	url := server.CreateDatabase(t)
 	a, err := openStore(t.Context(), url, "a")
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +284,7 @@ func TestWakeUp(t *testing.T) {
 	for range numberFromEnv("QUEUECTL_BENCH_WAKEUPS", 200) {
 		begun := make(chan time.Time, 1)
 		go func() {
-			if jobs, err := b.Await(t.Context(), 1); err != nil || len(jobs) != 1 {
+			if jobs, err := b.AwaitJobs(t.Context(), 1); err != nil || len(jobs) != 1 {
 				t.Error(len(jobs), err)
 			}
 			begun <- time.Now()

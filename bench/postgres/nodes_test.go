@@ -32,7 +32,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	role := roles[os.Getenv(roleVariable)]
+	role := processRoles[os.Getenv(roleVariable)]
 	if role == nil {
 		os.Exit(m.Run())
 	}
@@ -42,22 +42,22 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles maps each value of roleVariable to the function that a process with this value runs. A node prints
+// processRoles maps each value of roleVariable to the function that a process with this value runs. A node prints
 // "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs it has completed, as
 // stored in the database.
-var roles = map[string]func(ctx context.Context, url string) error{
+var processRoles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
 	"river": riverNode, "river-fill": fillRiver,
 }
 
-// awaitStart prints "ready" and waits for a line on standard input.
-func awaitStart() {
+// waitForStartLine prints "ready" and waits for a line on standard input.
+func waitForStartLine() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// printProgress prints the number of ended jobs whenever the number has changed. It does not return.
-func printProgress(endedJobs *atomic.Int64) {
+// printEndedJobCount prints the number of ended jobs whenever the number has changed. It does not return.
+func printEndedJobCount(endedJobs *atomic.Int64) {
 	printed := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
 		if n := endedJobs.Load(); n != printed {
@@ -79,13 +79,14 @@ func jobCountFromEnv() int {
 var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
 
 // openStore opens the queue as a node with the given name.
-func openStore(ctx context.Context, url, name string) (*postgres.Store, error) {
-	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
+func openStore(ctx context.Context, url, nodeName string) (*postgres.Store, error) {
+	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: nodeName, StateDirID: nodeName,
+		LeaseDuration: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
-	return s, s.SetNode(ctx, store.Node{Name: name})
+	return s, s.SetThisNode(ctx, store.Node{Name: nodeName})
 }
 
 func fillQueuectl(ctx context.Context, url string) error {
@@ -111,7 +112,8 @@ func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
 			MaxAttempts: 3}
 	}
-	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingPerUser: 1 << 30})
+	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: drafts, UID: 1000, MaxPendingJobs: 1 << 30,
+		MaxPendingJobsPerUser: 1 << 30})
 	return err
 }
 
@@ -122,10 +124,10 @@ func queuectlNode(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	awaitStart()
+	waitForStartLine()
 	var endedJobs atomic.Int64
-	go printProgress(&endedJobs)
-	return endJobs(ctx, s, &endedJobs, math.MaxInt)
+	go printEndedJobCount(&endedJobs)
+	return claimAndEndJobs(ctx, s, &endedJobs, math.MaxInt)
 }
 
 // queuectlRepeatNode is a node that reads numbers, one per line. For each number, it ends that many jobs and prints
@@ -142,7 +144,7 @@ func queuectlRepeatNode(ctx context.Context, url string) error {
 			return err
 		}
 		began := time.Now()
-		if err := endJobs(ctx, s, new(atomic.Int64), n); err != nil {
+		if err := claimAndEndJobs(ctx, s, new(atomic.Int64), n); err != nil {
 			return err
 		}
 		fmt.Println(time.Since(began).Microseconds())
@@ -150,12 +152,12 @@ func queuectlRepeatNode(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// endJobs claims jobs and ends them. It counts them in endedJobs and returns when endedJobs is targetCount.
-func endJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
-	report, left := store.Report{}, targetCount
+// claimAndEndJobs claims jobs and ends them. It counts them in endedJobs and returns when endedJobs is targetCount.
+func claimAndEndJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
+	report, left := store.LeaseReport{}, targetCount
 	for {
 		report.WantedJobs = min(jobsPerClaim, left)
-		grant, err := s.Exchange(ctx, report)
+		grant, err := s.ReportAndClaim(ctx, report)
 		if err != nil {
 			return err
 		}
@@ -163,21 +165,21 @@ func endJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, ta
 			return nil
 		}
 		report.Settlements = nil
-		if len(grant.Jobs) == 0 && left > 0 {
-			jobs, err := s.Await(ctx, min(jobsPerClaim, left))
+		if len(grant.ClaimedJobs) == 0 && left > 0 {
+			jobs, err := s.AwaitJobs(ctx, min(jobsPerClaim, left))
 			if err != nil {
 				return err
 			}
-			grant.Jobs = jobs
+			grant.ClaimedJobs = jobs
 		}
-		left -= len(grant.Jobs)
+		left -= len(grant.ClaimedJobs)
 		now := s.Now()
-		for i := range grant.Jobs {
-			j := &grant.Jobs[i]
+		for i := range grant.ClaimedJobs {
+			j := &grant.ClaimedJobs[i]
 			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711,
-					CPUTime: time.Millisecond, PeakRSSBytes: 1 << 20, Counted: true},
-				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}})
+					CPUTime: time.Millisecond, PeakRSSBytes: 1 << 20, CountsTowardMaxAttempts: true},
+				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsAttempt: true}})
 		}
 	}
 }
@@ -246,8 +248,8 @@ func riverNode(ctx context.Context, url string) error {
 			endedJobs.Add(1)
 		}
 	}()
-	awaitStart()
-	go printProgress(&endedJobs)
+	waitForStartLine()
+	go printEndedJobCount(&endedJobs)
 	if err := c.Start(ctx); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// stopCtx returns a context that ends when the runner receives SIGTERM.
-func stopCtx(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
+// contextUntilStopSignal returns a context that ends when the runner receives SIGTERM.
+func contextUntilStopSignal(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }

@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenLog redirects log and standard error to the file at path each time the process receives SIGHUP. The
+// reopenLogOnSIGHUP redirects log and standard error to the file at path each time the process receives SIGHUP. The
 // service sends SIGHUP after log rotation has moved the old file and a new file exists. If path is "",
-// reopenLog changes nothing.
-func reopenLog(log *os.File, path string) {
+// reopenLogOnSIGHUP changes nothing.
+func reopenLogOnSIGHUP(log *os.File, path string) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
 	for range hangups {

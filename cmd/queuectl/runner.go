@@ -24,8 +24,8 @@ import (
 
 // runnerFlags holds the flags of the command `queuectl runner`.
 type runnerFlags struct {
-	isolated, readsRequest, cgroupDelegated, stopAll, isWatchdog bool
-	policyFile, serviceUnit, launcherAccount, logFile, tmpdir    string
+	isIsolated, readRequestFromStdin, cgroupDelegated, stopAllRunners, isWatchdog bool
+	policyFile, serviceUnit, launcherAccount, logFile, tmpdir                     string
 }
 
 // runnerVerb returns the command `queuectl runner`, which the service starts as a separate process. Users do
@@ -36,10 +36,10 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := logs.RunnerLogger(a.Stderr)
+			log := logs.NewRunnerLogger(a.Stderr)
 			switch {
-			case r.stopAll:
-				return stopRunners(r.serviceUnit)
+			case r.stopAllRunners:
+				return stopRootRunners(r.serviceUnit)
 			case a.Dir == "":
 				return fault.Usagef("runner: only the service starts this command; start the service with: queuectl serve")
 			case r.launcherAccount != "":
@@ -50,16 +50,17 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return launcher.RunWatchdog(a.Dir)
 			}
-			return r.run(cmd.Context(), a, log)
+			return r.runRunner(cmd.Context(), a, log)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&r.isolated, "alone", false, "run a single job, then exit")
-	f.BoolVar(&r.readsRequest, "accepted", false, "read one request of the service from standard input, a socket, and "+
-		"start the runner that it asks for")
+	f.BoolVar(&r.isIsolated, "alone", false, "run a single job, then exit")
+	f.BoolVar(&r.readRequestFromStdin, "accepted", false,
+		"read one request of the service from standard input, a socket, and "+
+			"start the runner that it asks for")
 	f.BoolVar(&r.cgroupDelegated, "delegated", false,
 		"create control groups for jobs below the control group of this process")
-	f.StringVar(&r.policyFile, "policy", config.RunnerPolicy,
+	f.StringVar(&r.policyFile, "policy", config.RootRunnerPolicyFile,
 		"run only jobs of accounts that the policy `FILE` allows; with --policy '', run only jobs of this account")
 	f.StringVar(&r.serviceUnit, "unit", "", "exit once systemd has stopped the service `UNIT`")
 	f.StringVar(&r.launcherAccount, "launcher", "", "start a runner for each connection from the service; "+
@@ -68,26 +69,27 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.StringVar(&r.logFile, "log", "", "reopen the log `FILE` on SIGHUP")
 	f.BoolVar(&r.isWatchdog, "watchdog", false, "watch the runner in the directory given with --dir: kill programs that "+
 		"hang while they start, and jobs that outlive the runner")
-	f.BoolVar(&r.stopAll, "stop", false, "stop all runners if systemd is stopping the service given with --unit")
+	f.BoolVar(&r.stopAllRunners, "stop", false, "stop all runners if systemd is stopping the service given with --unit")
 	return cmd
 }
 
-// run prepares this process to be a runner, and executes jobs until the runner is stopped.
-func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) error {
-	if err := process.Prepare(); err != nil {
+// runRunner prepares this process to be a runner, and executes jobs until the runner is stopped.
+func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logger) error {
+	if err := process.PrepareToRunCommands(); err != nil {
 		return err
 	}
-	// Do not end on Ctrl-C in a terminal or on SIGHUP. On Linux, SIGHUP makes reopenLog reopen the log.
+	// Do not end on Ctrl-C in a terminal or on SIGHUP. On Linux, SIGHUP makes reopenLogOnSIGHUP reopen the log.
 	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{os.Interrupt}, cli.ReloadSignals...)...)
-	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
-	ctx, end := stopCtx(ctx, log)
+	go reopenLogOnSIGHUP(a.Stderr, r.logFile) // this goroutine ends with this process
+	ctx, end := contextUntilStopSignal(ctx, log)
 	defer end()
-	own := launcher.RunnerSettings{RunnersDir: a.Dir, Tmpdir: r.tmpdir, Isolated: r.isolated, ServiceUID: os.Geteuid()}
+	own := launcher.RunnerSettings{RunnersDir: a.Dir, JobTmpdir: r.tmpdir, ForIsolatedJob: r.isIsolated,
+		ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
 	// refuse reports a failed start to the service that requested this runner. It does nothing if the service
 	// started the runner itself, without a request to the launcher or to systemd.
 	refuse := func(error) {}
-	if r.readsRequest {
+	if r.readRequestFromStdin {
 		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")
 		if err != nil {
 			return err
@@ -106,12 +108,12 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	}
 	self, err := os.Executable()
 	if err == nil {
-		err = process.CheckLimits()
+		err = process.CheckAddressSpaceLimit()
 	}
 	if err == nil {
 		o.Version, o.Log, o.WatchdogCommand = cli.Version, log, []string{self, "runner", "--watchdog"}
 		if r.serviceUnit != "" {
-			o.IsUnwanted, o.OnEnding = systemd.Unit(r.serviceUnit).IsInactive, systemd.ExtendStopTimeout
+			o.IsServiceStopped, o.ExtendStopTimeout = systemd.Unit(r.serviceUnit).IsInactive, systemd.ExtendStopTimeout
 		}
 		err = daemon.Serve(ctx, o)
 	}
@@ -129,28 +131,28 @@ func warnNoCgroups(log *slog.Logger, cause error) {
 	}
 }
 
-// stopQueryTimeout bounds how long stopRunners waits for systemd to say whether the service's unit is being
+// stopQueryTimeout bounds how long stopRootRunners waits for systemd to say whether the service's unit is being
 // stopped.
 const stopQueryTimeout = 10 * time.Second
 
-// runnersStopTimeout bounds how long stopRunners waits until the runners have ended.
+// runnersStopTimeout bounds how long stopRootRunners waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
 
-// stopRunners stops the runners that run as root, unless systemd is going to restart the service. systemd calls
+// stopRootRunners stops the runners that run as root, unless systemd is going to restart the service. systemd calls
 // `queuectl runner --stop` each time the service has ended, even after a crash.
-func stopRunners(unit string) error {
-	if unit == "" {
+func stopRootRunners(serviceUnit string) error {
+	if serviceUnit == "" {
 		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
-	if systemd.Unit(unit).IsStopping(stopQueryTimeout) {
-		systemd.StopAll("queuectl-runner@*.service", runnersStopTimeout)
+	if systemd.Unit(serviceUnit).IsStopping(stopQueryTimeout) {
+		systemd.StopUnits("queuectl-runner@*.service", runnersStopTimeout)
 	}
 	return nil
 }
 
 // runLauncher starts runners as root on a machine without systemd, until ctx ends. serviceAccount has the form
 // UID:GID.
-func runLauncher(ctx context.Context, dir, serviceAccount, policyFile string, log *slog.Logger) error {
+func runLauncher(ctx context.Context, runnerDir, serviceAccount, policyFile string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(serviceAccount, ":")
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
@@ -163,5 +165,5 @@ func runLauncher(ctx context.Context, dir, serviceAccount, policyFile string, lo
 	}
 	// Ignore signals, because the launcher exits after its service has ended.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-	return launcher.RunLauncher(ctx, []string{self, "runner"}, dir, policyFile, u, g, log)
+	return launcher.RunLauncher(ctx, []string{self, "runner"}, runnerDir, policyFile, u, g, log)
 }

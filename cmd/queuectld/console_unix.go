@@ -13,7 +13,7 @@ import (
 // detachConsole does nothing, because only Windows creates a console for a process.
 func detachConsole() {}
 
-// stopContext returns a context that ends when the service receives a stop signal.
-func stopContext(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {
+// contextUntilStopSignal returns a context that ends when the service receives a stop signal.
+func contextUntilStopSignal(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, cli.StopSignals...)
 }

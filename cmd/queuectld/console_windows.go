@@ -22,9 +22,9 @@ func detachConsole() {
 	}
 }
 
-// stopContext returns a context that ends on Ctrl-C or when the user's session ends.
-func stopContext(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
-	ctx, end, err := session.Notify(ctx, session.ServiceLevel)
+// contextUntilStopSignal returns a context that ends on Ctrl-C or when the user's session ends.
+func contextUntilStopSignal(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
+	ctx, end, err := session.NotifyContext(ctx, session.ServiceShutdownLevel)
 	if err != nil {
 		fmt.Fprintf(log, "queuectl: cannot detect when you log off (%v); jobs that run when you log off may end as lost\n",
 			err)

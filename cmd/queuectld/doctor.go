@@ -36,18 +36,18 @@ for consistency, using a copy of the database.`,
 }
 
 // printDiagnosis prints the result of `queuectl doctor`. It sets the exit code to 1 if a check fails.
-func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
-	found, err := a.requestDiagnosis(ctx, verify)
+func (a *app) printDiagnosis(ctx context.Context, verifyDatabase bool) error {
+	found, err := a.requestDiagnosis(ctx, verifyDatabase)
 	a.ShowProgress("")
 	if err != nil {
 		return err
 	}
-	if found.Level == "failure" {
+	if found.WorstLevel == "failure" {
 		a.ExitCode = 1
 	}
 	switch {
 	case a.JSONL:
-		return term.PrintList(&a.Output, found.Findings)
+		return term.PrintJSONList(&a.Output, found.Findings)
 	case a.JSON:
 		return a.PrintJSON(found)
 	}
@@ -55,7 +55,7 @@ func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
 		if a.Quiet && f.Level == "ok" {
 			continue
 		}
-		if err := a.PrintFinding(&f); err != nil {
+		if err := a.PrintDoctorFinding(&f); err != nil {
 			return err
 		}
 	}
@@ -64,10 +64,10 @@ func (a *app) printDiagnosis(ctx context.Context, verify bool) error {
 
 // requestDiagnosis requests a diagnosis from the service. If the service does not run, requestDiagnosis itself
 // examines the files in the service's directory.
-func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
+func (a *app) requestDiagnosis(ctx context.Context, verifyDatabase bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
-		p, failed := a.Paths()
+		p, failed := a.ServicePaths()
 		if failed != nil {
 			return control.Diagnosis{}, err
 		}
@@ -80,17 +80,19 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 			// Suggest `queuectl enqueue`, because this command starts the user's own service.
 			startCommand = "queuectl enqueue true"
 		}
-		return service.Examine(p, t.StartCommand, startCommand, verify)
+		return service.ExamineStoppedService(p, t.StartCommand, startCommand, verifyDatabase)
 	}
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer c.Close()
 	began := time.Now()
-	found, err := c.Doctor(ctx, control.Doctor{Verify: verify}, func(p control.Progress) error {
-		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Suffix: "copying", InBytes: true})
-		return nil
-	})
+	found, err := c.RunDoctor(ctx, control.DoctorParams{VerifyDatabase: verifyDatabase},
+		func(p control.DoctorProgress) error {
+			a.DrawProgressBar(term.ProgressBar{Current: p.CheckedBytes, Total: p.TotalBytes, StartedAt: began, Suffix: "copying",
+				ValuesAreBytes: true})
+			return nil
+		})
 	if err != nil {
 		return found, err
 	}
@@ -108,8 +110,8 @@ func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosi
 	add := func(check, level, message, advice string) {
 		diagnosis.Findings = append(diagnosis.Findings, control.Finding{Check: check, Level: level,
 			Message: message, Advice: advice})
-		if level == "failure" || diagnosis.Level == "ok" {
-			diagnosis.Level = level
+		if level == "failure" || diagnosis.WorstLevel == "ok" {
+			diagnosis.WorstLevel = level
 		}
 	}
 	if st.Version != cli.Version {
@@ -122,7 +124,7 @@ func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosi
 			"install the same version of both programs, then restart the service")
 	}
 	if t, err := a.ChooseTarget(); err == nil && t.IsUserService && osservice.EndsAtLogout() {
-		add("session", "warning", connect.EndsAtLogoutText, connect.KeepRunningAdvice)
+		add("session", "warning", connect.EndsAtLogoutText, connect.KeepServiceRunningAdvice)
 	}
 	return diagnosis, nil
 }

@@ -36,12 +36,12 @@ type eventHandler struct {
 
 // eventLog is the shared state of all handlers that WithAttrs and WithGroup derive from one handler.
 type eventLog struct {
-	mu            sync.Mutex
-	writeEvent    func(eventType uint16, text string) error // writes an event; called while mu is held
-	lineBuffer    bytes.Buffer                              // scratch space for an event; guarded by mu
-	reportedCount int                                       // events reported in the current window; guarded by mu
-	omittedCount  int                                       // events omitted in the current window; guarded by mu
-	windowEnd     time.Time                                 // end of the current window; guarded by mu
+	mu              sync.Mutex
+	writeEvent      func(eventType uint16, text string) error // writes an event; called while mu is held
+	lineBuffer      bytes.Buffer                              // scratch space for an event; guarded by mu
+	eventsInWindow  int                                       // events reported in the current window; guarded by mu
+	omittedInWindow int                                       // events omitted in the current window; guarded by mu
+	windowEnd       time.Time                                 // end of the current window; guarded by mu
 }
 
 // openEventLog returns a handler for the event log. The handler opens the log at its first event, because at
@@ -50,7 +50,7 @@ func openEventLog() *eventHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {
 		if log == nil {
-			if log, err = eventlog.Open(install.Name); err != nil {
+			if log, err = eventlog.Open(install.ServiceName); err != nil {
 				return fmt.Errorf("cannot open the event log: %w", err)
 			}
 		}
@@ -67,7 +67,7 @@ func openEventLog() *eventHandler {
 // newEventHandler returns a handler that passes each event to a function.
 func newEventHandler(writeEvent func(kind uint16, text string) error) *eventHandler {
 	shared := &eventLog{writeEvent: writeEvent}
-	return &eventHandler{formatter: logs.NewUntimed(&shared.lineBuffer, slog.LevelWarn), log: shared}
+	return &eventHandler{formatter: logs.NewUntimedHandler(&shared.lineBuffer, slog.LevelWarn), log: shared}
 }
 
 // Enabled reports whether records of this level are written to the event log.
@@ -87,7 +87,7 @@ func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		kind = windows.EVENTLOG_ERROR_TYPE
 	}
-	return e.log.reportLimited(kind, strings.TrimSuffix(e.log.lineBuffer.String(), "\n"))
+	return e.log.reportWithinLimit(kind, strings.TrimSuffix(e.log.lineBuffer.String(), "\n"))
 }
 
 // WithAttrs returns a handler that adds these attributes to each record.
@@ -102,60 +102,60 @@ func (e *eventHandler) WithGroup(name string) slog.Handler {
 
 // reportStart writes an event: the service has started.
 func (e *eventHandler) reportStart() {
-	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
+	e.reportWithoutLimit(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
 // reportEnd writes an event: the service has ended. The event contains err if err is not nil.
 func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
-		e.reportNow(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
-			fault.ExitCode(err), fault.Message(err)))
+		e.reportWithoutLimit(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
+			fault.ExitCode(err), fault.UserMessage(err)))
 		return
 	}
-	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
+	e.reportWithoutLimit(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
 }
 
-// reportNow writes an event even if maxEventsPerWindow is reached.
-func (e *eventHandler) reportNow(kind uint16, text string) {
+// reportWithoutLimit writes an event even if maxEventsPerWindow is reached.
+func (e *eventHandler) reportWithoutLimit(eventType uint16, eventText string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Write the number of omitted events now, because the process may end before the timer of reportLimited
+	// Write the number of omitted events now, because the process may end before the timer of reportWithinLimit
 	// does it.
-	e.log.reportOmitted()
-	e.log.writeEvent(kind, fitEvent(text))
+	e.log.reportOmittedCount()
+	e.log.writeEvent(eventType, truncateEventText(eventText))
 }
 
-// reportLimited writes an event, or counts it as omitted if maxEventsPerWindow is reached. The caller holds mu.
-func (l *eventLog) reportLimited(kind uint16, text string) error {
+// reportWithinLimit writes an event, or counts it as omitted if maxEventsPerWindow is reached. The caller holds mu.
+func (l *eventLog) reportWithinLimit(eventType uint16, eventText string) error {
 	if now := time.Now(); now.After(l.windowEnd) {
-		l.reportOmitted()
-		l.reportedCount, l.windowEnd = 0, now.Add(eventWindow)
+		l.reportOmittedCount()
+		l.eventsInWindow, l.windowEnd = 0, now.Add(eventWindow)
 	}
-	if l.reportedCount == maxEventsPerWindow {
-		if l.omittedCount++; l.omittedCount == 1 {
+	if l.eventsInWindow == maxEventsPerWindow {
+		if l.omittedInWindow++; l.omittedInWindow == 1 {
 			time.AfterFunc(time.Until(l.windowEnd), func() {
 				l.mu.Lock()
 				defer l.mu.Unlock()
-				l.reportOmitted()
+				l.reportOmittedCount()
 			})
 		}
 		return nil
 	}
-	l.reportedCount++
-	return l.writeEvent(kind, fitEvent(text))
+	l.eventsInWindow++
+	return l.writeEvent(eventType, truncateEventText(eventText))
 }
 
-// reportOmitted writes an event with the number of omitted events, if there are any. The caller holds mu.
-func (l *eventLog) reportOmitted() {
-	if l.omittedCount > 0 {
+// reportOmittedCount writes an event with the number of omitted events, if there are any. The caller holds mu.
+func (l *eventLog) reportOmittedCount() {
+	if l.omittedInWindow > 0 {
 		l.writeEvent(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; "+
-			"see the service's log", l.omittedCount))
+			"see the service's log", l.omittedInWindow))
 	}
-	l.omittedCount = 0
+	l.omittedInWindow = 0
 }
 
-// fitEvent shortens a text to the maximum size of an event, and replaces NUL characters.
-func fitEvent(text string) string {
+// truncateEventText shortens a text to the maximum size of an event, and replaces NUL characters.
+func truncateEventText(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
 	if len(text) <= maxEventBytes {
 		return text

@@ -58,8 +58,8 @@ var verbs = []cli.Verb{
 }
 
 // eachTOMLJob calls handleJob with each job in a TOML file.
-func eachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line int) error) error {
-	return input.EachTOMLJob(tomlfile.ParseTables, fileName, in, handleJob)
+func eachTOMLJob(fileName string, tomlFile io.Reader, handleJob func(raw []byte, line int) error) error {
+	return input.EachTOMLJob(tomlfile.ParseTables, fileName, tomlFile, handleJob)
 }
 
 // withApp adapts a function that takes an *app to Verb.Build, which takes a *cli.App.
@@ -72,11 +72,13 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookArg {
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivate, RunPrivate: private.Run, OpenOffline: openOffline,
+	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivateRun, RunPrivate: private.Run,
+		OpenOffline:  openOfflineClient,
 		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadZone: zone.FromTZ})
 }
 
-// openOffline returns a client that reads the queue's files directly. It is for use while no service runs.
-func openOffline(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
-	return service.OpenOffline(ctx, service.Options{Paths: config.PathsIn(dir), Version: cli.Version, LogFile: c.Stderr})
+// openOfflineClient returns a client that reads the queue's files directly. It is for use while no service runs.
+func openOfflineClient(ctx context.Context, c *cli.App, stateDir string) (*control.Client, error) {
+	return service.OpenOffline(ctx, service.Options{Paths: config.PathsInDir(stateDir), Version: cli.Version,
+		LogFile: c.Stderr})
 }

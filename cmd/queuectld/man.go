@@ -26,12 +26,12 @@ func manVerb(a *app) *cobra.Command {
 			root := a.Root(nil) // nil selects all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
-				return a.Println(strings.TrimSpace(commandManual(root)))
+				return a.Println(strings.TrimSpace(markdownManual(root)))
 			}
 			if err := cli.ExactArgs(1, "a directory")(cmd, args); err != nil {
 				return err
 			}
-			date, err := pageDate(time.Now())
+			date, err := manPageDate(time.Now())
 			if err != nil {
 				return err
 			}
@@ -45,9 +45,9 @@ func manVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// commandManual returns the manual of a command and its subcommands in Markdown.
+// markdownManual returns the manual of a command and its subcommands in Markdown.
 // See docs/decisions/0092.
-func commandManual(cmd *cobra.Command) string {
+func markdownManual(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {
 		paragraphs := strings.Split(help.LongDescription(cmd), "\n\n")
@@ -80,7 +80,7 @@ func commandManual(cmd *cobra.Command) string {
 	}
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
-			b.WriteString(commandManual(sub))
+			b.WriteString(markdownManual(sub))
 		}
 	}
 	return b.String()
@@ -120,7 +120,7 @@ func describeFlag(f *pflag.Flag) (syntax, description string) {
 // slower.
 func writeManPages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(renderManPage(cmd, name, date)), 0o644); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -134,24 +134,24 @@ func writeManPages(cmd *cobra.Command, dir, date string) error {
 	return nil
 }
 
-// pageDate returns the date that the manual pages show. A reproducible build sets SOURCE_DATE_EPOCH to the
+// manPageDate returns the date that the manual pages show. A reproducible build sets SOURCE_DATE_EPOCH to the
 // seconds since 1970, as defined by reproducible-builds.org. Otherwise the date is today's.
-func pageDate(now time.Time) (string, error) {
+func manPageDate(now time.Time) (string, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return "", queue.Invalid("SOURCE_DATE_EPOCH", "%q is not a number of seconds since 1970", text)
+			return "", queue.InvalidField("SOURCE_DATE_EPOCH", "%q is not a number of seconds since 1970", text)
 		}
 		now = time.Unix(seconds, 0)
 	}
 	return now.UTC().Format(time.DateOnly), nil
 }
 
-// manPage returns the manual page of a command in the format of man(7).
-func manPage(cmd *cobra.Command, name, date string) string {
+// renderManPage returns the manual page of a command in the format of man(7).
+func renderManPage(cmd *cobra.Command, pageName, date string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
-	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escapeRoff(name), escapeRoff(cmd.Short))
+	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(pageName), date, cli.Version)
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escapeRoff(pageName), escapeRoff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escapeRoff(cmd.UseLine()))
 	if long := help.LongDescription(cmd); long != cmd.Short {
 		intro, rest, _ := strings.Cut(long, "\n\n")
@@ -178,7 +178,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(sub.Name()), escapeRoff(sub.Short))
-			seeAlso = append(seeAlso, name+"-"+sub.Name())
+			seeAlso = append(seeAlso, pageName+"-"+sub.Name())
 		}
 	}
 	if !cmd.HasParent() {

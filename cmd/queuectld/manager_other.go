@@ -9,11 +9,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// addServiceFlag adds no flag. Only Windows starts `queuectl serve` with the flag --service.
-func addServiceFlag(*pflag.FlagSet, *bool) {}
+// addServiceManagerFlag adds no flag. Only Windows starts `queuectl serve` with the flag --service.
+func addServiceManagerFlag(*pflag.FlagSet, *bool) {}
 
 // runByServiceManager calls serve directly. Only Windows has a service manager that the service must report to.
-func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
+func runByServiceManager(ctx context.Context, serve func(context.Context, *serviceManager) error) error {
 	return serve(ctx, nil)
 }
 

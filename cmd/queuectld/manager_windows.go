@@ -19,19 +19,19 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// addServiceFlag adds the flag --service. The service manager starts `queuectl serve` with this flag.
+// addServiceManagerFlag adds the flag --service. The service manager starts `queuectl serve` with this flag.
 // See docs/decisions/0091.
-func addServiceFlag(f *pflag.FlagSet, underServiceManager *bool) {
+func addServiceManagerFlag(f *pflag.FlagSet, underServiceManager *bool) {
 	f.BoolVar(underServiceManager, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true
 }
 
 // runByServiceManager runs the service under the service manager.
-func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
-	err := svc.Run(install.Name, &serviceHandler{ctx: ctx, serve: serve, eventLogger: openEventLog()})
+func runByServiceManager(ctx context.Context, serve func(context.Context, *serviceManager) error) error {
+	err := svc.Run(install.ServiceName, &serviceHandler{ctx: ctx, serve: serve, eventLogger: openEventLog()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
 		return fault.Usagef("only the service manager can run serve --service; start the service with: %s; or run it in the "+
-			"foreground with: queuectl serve", connect.StartSystemCommand)
+			"foreground with: queuectl serve", connect.StartSystemServiceCommand)
 	}
 	return err
 }
@@ -39,23 +39,23 @@ func runByServiceManager(ctx context.Context, serve func(context.Context, *manag
 // serviceHandler implements svc.Handler: it runs the service and answers the requests of the service manager.
 type serviceHandler struct {
 	ctx         context.Context
-	serve       func(context.Context, *manager) error
+	serve       func(context.Context, *serviceManager) error
 	eventLogger *eventHandler
 }
 
 // The service manager assumes that a starting or stopping service hangs unless the service reports progress
-// within waitHint. A starting service reports progress every checkpointInterval. A stopping service reports
+// within progressWaitHint. A starting service reports progress every startProgressInterval. A stopping service reports
 // progress at each call of ExtendStopTimeout.
 const (
-	checkpointInterval = 3 * time.Second
-	waitHint           = 40 * time.Second
+	startProgressInterval = 3 * time.Second
+	progressWaitHint      = 40 * time.Second
 )
 
-// stopControls are the requests that a service accepts while it starts. acceptedControls are the requests that
-// it accepts while it runs.
+// controlsDuringStart are the requests that a service accepts while it starts. controlsWhileRunning are the requests
+// that it accepts while it runs.
 const (
-	stopControls     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
-	acceptedControls = stopControls | svc.AcceptParamChange
+	controlsDuringStart  = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
+	controlsWhileRunning = controlsDuringStart | svc.AcceptParamChange
 )
 
 // Execute runs the service until the service manager stops it or the service ends by itself. It reports each
@@ -69,18 +69,18 @@ func (h *serviceHandler) Execute(
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
 	go func() { // this goroutine ends before Execute returns
-		ended <- h.serve(ctx, &manager{
-			Manager: service.Manager{
+		ended <- h.serve(ctx, &serviceManager{
+			ServiceManager: service.ServiceManager{
 				OnListening:       func() { queue.TrySend(listening, struct{}{}) },
 				ExtendStopTimeout: func() { queue.TrySend(extendStop, struct{}{}) },
 				LogHandler:        h.eventLogger,
 			},
-			reloadRequests: reload,
+			reloadSignals: reload,
 		})
 	}()
 	status := statusReporter{statuses: states}
 	status.reportState(svc.StartPending)
-	starts := time.NewTicker(checkpointInterval)
+	starts := time.NewTicker(startProgressInterval)
 	defer starts.Stop()
 	for {
 		select {
@@ -128,12 +128,12 @@ type statusReporter struct {
 // reportState reports a state to the service manager. If it has already reported this state, the report says
 // that the start or stop makes progress.
 func (r *statusReporter) reportState(state svc.State) {
-	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(waitHint.Milliseconds())}
+	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(progressWaitHint.Milliseconds())}
 	switch state {
 	case svc.StartPending:
-		next.Accepts = stopControls
+		next.Accepts = controlsDuringStart
 	case svc.Running:
-		next = svc.Status{State: state, Accepts: acceptedControls}
+		next = svc.Status{State: state, Accepts: controlsWhileRunning}
 	}
 	if state == r.lastStatus.State {
 		next.CheckPoint = r.lastStatus.CheckPoint + 1

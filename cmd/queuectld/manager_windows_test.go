@@ -26,16 +26,16 @@ import (
 // fakeServiceManager simulates the service manager of Windows with a fake clock. It sends requests to the
 // service and records the states that the service reports.
 type fakeServiceManager struct {
-	requests        chan svc.ChangeRequest
-	statuses        []svc.Status
-	events          []string
-	serviceSpecific bool   // first result of Execute
-	exitCode        uint32 // second result of Execute
+	requests                  chan svc.ChangeRequest
+	statuses                  []svc.Status
+	events                    []string
+	exitCodeIsServiceSpecific bool   // first result of Execute
+	exitCode                  uint32 // second result of Execute
 }
 
-// runHandler runs a service under the fake service manager until the service ends. sendRequests plays the role
-// of the manager.
-func runHandler(t *testing.T, runService func(context.Context, *manager) error,
+// runUnderFakeServiceManager runs a service under the fake service manager until the service ends. sendRequests plays
+// the role of the manager.
+func runUnderFakeServiceManager(t *testing.T, runService func(context.Context, *serviceManager) error,
 	sendRequests func(*fakeServiceManager)) *fakeServiceManager {
 	s := &fakeServiceManager{requests: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func runHandler(t *testing.T, runService func(context.Context, *manager) error,
 				return nil
 			})}
 		go func() {
-			s.serviceSpecific, s.exitCode = m.Execute(nil, requests, statuses)
+			s.exitCodeIsServiceSpecific, s.exitCode = m.Execute(nil, requests, statuses)
 			close(statuses)
 		}()
 		go func() {
@@ -72,15 +72,15 @@ func (s *fakeServiceManager) lastStatus() svc.Status { return s.statuses[len(s.s
 
 // A service reports progress while it starts and while it stops. It reports that it runs when clients can
 // connect to its pipe. It answers when the service manager asks for its state.
-func TestManagedService(t *testing.T) {
+func TestServiceReportsStateToServiceManager(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
-		s := runHandler(t, func(ctx context.Context, m *manager) error {
+		s := runUnderFakeServiceManager(t, func(ctx context.Context, m *serviceManager) error {
 			time.Sleep(10 * time.Second) // the service takes this long to start
 			m.OnListening()
 			for {
 				select {
-				case <-m.reloadRequests:
+				case <-m.reloadSignals:
 					reloads++
 					continue
 				case <-ctx.Done():
@@ -98,7 +98,7 @@ func TestManagedService(t *testing.T) {
 					now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
 					t.Errorf("while the service starts, the state is %+v", now)
 				}
-				time.Sleep(checkpointInterval)
+				time.Sleep(startProgressInterval)
 				synctest.Wait()
 			}
 			want := svc.Status{State: svc.Running,
@@ -128,8 +128,8 @@ func TestManagedService(t *testing.T) {
 				t.Errorf("the answer to a query while the service stops is %+v", now)
 			}
 		})
-		if s.serviceSpecific || s.exitCode != 0 {
-			t.Errorf("the service ended with a specific code: %v, code %d; want 0", s.serviceSpecific, s.exitCode)
+		if s.exitCodeIsServiceSpecific || s.exitCode != 0 {
+			t.Errorf("the service ended with a specific code: %v, code %d; want 0", s.exitCodeIsServiceSpecific, s.exitCode)
 		}
 		if want := []string{"queuectl " + cli.Version + " started", "queuectl stopped"}; !slices.Equal(s.events, want) {
 			t.Errorf("the event log contains %q, want %q", s.events, want)
@@ -138,8 +138,8 @@ func TestManagedService(t *testing.T) {
 }
 
 // A service that the service manager stops during its start ends, and is never reported as running.
-func TestManagedServiceStopsWhileItStarts(t *testing.T) {
-	s := runHandler(t, func(ctx context.Context, m *manager) error {
+func TestServiceStoppedDuringStartNeverReportsRunning(t *testing.T) {
+	s := runUnderFakeServiceManager(t, func(ctx context.Context, m *serviceManager) error {
 		<-ctx.Done()
 		m.OnListening() // the service begins to listen although the stop was requested
 		time.Sleep(time.Second)
@@ -148,8 +148,8 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.send(svc.Stop)
 	})
-	if now := s.lastStatus(); now.State != svc.StopPending || s.serviceSpecific || s.exitCode != 0 {
-		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.serviceSpecific, s.exitCode)
+	if now := s.lastStatus(); now.State != svc.StopPending || s.exitCodeIsServiceSpecific || s.exitCode != 0 {
+		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.exitCodeIsServiceSpecific, s.exitCode)
 	}
 	if want := []string{"queuectl stopped"}; !slices.Equal(s.events, want) {
 		t.Errorf("the event log contains %q, want %q", s.events, want)
@@ -158,31 +158,32 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 
 // A service that fails reports its exit code to the service manager. A service that a client stops through its
 // pipe reports to the service manager that it is stopping.
-func TestManagedServiceEnds(t *testing.T) {
+func TestServiceReportsItsEndToServiceManager(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code uint32
 	}{{&service.ExitError{Code: 74, Err: errors.New("disk")}, 74},
 		{&service.ExitError{Code: 78, Err: errors.New("settings")}, 78}, {fault.Usagef("no"), 2}, {errors.New("any"), 1}} {
-		s := runHandler(t, func(context.Context, *manager) error { return c.err }, func(*fakeServiceManager) {})
-		if !s.serviceSpecific || s.exitCode != c.code {
-			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.serviceSpecific, s.exitCode, c.code)
+		s := runUnderFakeServiceManager(t, func(context.Context, *serviceManager) error { return c.err },
+			func(*fakeServiceManager) {})
+		if !s.exitCodeIsServiceSpecific || s.exitCode != c.code {
+			t.Errorf("error %v: specific code: %v, code %d, want %d", c.err, s.exitCodeIsServiceSpecific, s.exitCode, c.code)
 		}
 		if len(s.events) != 1 || !strings.Contains(s.events[0], c.err.Error()) ||
 			!strings.Contains(s.events[0], fmt.Sprint(c.code)) {
 			t.Errorf("error %v: the event log contains %q", c.err, s.events)
 		}
 	}
-	s := runHandler(t, func(_ context.Context, m *manager) error {
+	s := runUnderFakeServiceManager(t, func(_ context.Context, m *serviceManager) error {
 		m.OnListening()
 		time.Sleep(time.Minute)
 		m.ExtendStopTimeout()
 		time.Sleep(time.Minute)
 		return nil
 	}, func(*fakeServiceManager) {})
-	if now := s.lastStatus(); now.State != svc.StopPending || s.serviceSpecific || s.exitCode != 0 {
+	if now := s.lastStatus(); now.State != svc.StopPending || s.exitCodeIsServiceSpecific || s.exitCode != 0 {
 		t.Errorf("after a stop through the pipe, the state is %+v, specific code: %v, code %d", now,
-			s.serviceSpecific, s.exitCode)
+			s.exitCodeIsServiceSpecific, s.exitCode)
 	}
 }
 
@@ -193,12 +194,12 @@ func (panickyService) Done() <-chan struct{} { panic("on purpose") }
 
 // A service that crashes under the service manager writes the crash report to its log, because it has no other
 // output.
-func TestCrashIsInTheLog(t *testing.T) {
+func TestServiceCrashReportIsInTheLog(t *testing.T) {
 	const crashVariable = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(crashVariable); dir != "" {
 		(&app{new(cli.App)}).serve(panickyService{t.Context()},
-			service.Options{Paths: config.PathsIn(dir), RunnerCommand: []string{filepath.Join(dir, "none.exe")}},
-			&manager{Manager: service.Manager{LogHandler: slog.DiscardHandler}})
+			service.Options{Paths: config.PathsInDir(dir), RunnerCommand: []string{filepath.Join(dir, "none.exe")}},
+			&serviceManager{ServiceManager: service.ServiceManager{LogHandler: slog.DiscardHandler}})
 		return
 	}
 	dir := filepath.Join(t.TempDir(), "state")
@@ -207,15 +208,15 @@ func TestCrashIsInTheLog(t *testing.T) {
 	if err := cmd.Run(); err == nil {
 		t.Error("the service has not crashed")
 	}
-	raw, err := os.ReadFile(filepath.Join(dir, config.ServiceLogName))
+	raw, err := os.ReadFile(filepath.Join(dir, config.WindowsServiceLogName))
 	if err != nil || !strings.Contains(string(raw), "panic: on purpose") || !strings.Contains(string(raw), "goroutine ") {
 		t.Errorf("the log contains %s, error %v; want the panic and a stack trace", raw, err)
 	}
 }
 
 // If a user calls `queuectl serve --service`, the error names the command that starts the service.
-func TestServiceByHand(t *testing.T) {
-	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
+func TestServeServiceFlagErrorNamesStartCommand(t *testing.T) {
+	err := runByServiceManager(t.Context(), func(context.Context, *serviceManager) error {
 		t.Error("the service is running")
 		return nil
 	})
@@ -226,7 +227,7 @@ func TestServiceByHand(t *testing.T) {
 
 // The event log gets warnings and errors, but at most maxEventsPerWindow in a minute. After that minute, it
 // gets the number of the events that were omitted.
-func TestEventsAreBounded(t *testing.T) {
+func TestEventLogEntriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		e := newEventHandler(func(kind uint16, text string) error {

@@ -13,7 +13,7 @@ import (
 )
 
 func mcpVerb(a *app) *cobra.Command {
-	var o mcp.Options
+	var o mcp.ServerOptions
 	cmd := &cobra.Command{
 		Use: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)",
 		Args: cli.ExactArgs(0, "no arguments"),
@@ -27,13 +27,13 @@ can also enqueue, cancel and retry jobs. The server has your rights, never more.
 			if err != nil {
 				return err
 			}
-			o.Version = cli.Version
-			o.AddContext = func(s *queue.Spec) error { return input.CompleteAndCheck(s, false) }
-			o.Explain = func(err error) error { return t.ConnectError(err) }
+			o.ServerVersion = cli.Version
+			o.AddCallerContext = func(s *queue.Spec) error { return input.CompleteAndCheckSpec(s, false) }
+			o.ExplainError = func(err error) error { return t.ExplainConnectError(err) }
 			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Stdout)
 		},
 	}
 	cmd.Flags().BoolVar(&o.AllowChanges, "write", false, "offer tools that enqueue, cancel and retry jobs")
-	cmd.Flags().BoolVar(&o.AllUsers, "all-users", false, "include the jobs of other users, if your rights allow it")
+	cmd.Flags().BoolVar(&o.IncludeAllUsers, "all-users", false, "include the jobs of other users, if your rights allow it")
 	return cmd
 }

@@ -25,22 +25,22 @@ func metricsVerb(a *app) *cobra.Command {
 		Use: "metrics", Short: "Print metrics in the Prometheus format", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
-				return writeTextfile(cmd.Context(), a, file)
+				return writeMetricsFile(cmd.Context(), a, file)
 			}
 			a.MissingQueueIsEmpty = true
-			c, err := a.ReadClient(cmd.Context())
+			c, err := a.ReadOnlyClient(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			if a.Structured() {
-				list, err := metrics.Families(cmd.Context(), c)
+			if a.WantsJSON() {
+				list, err := metrics.ReadMetricFamilies(cmd.Context(), c)
 				if err != nil {
 					return err
 				}
-				return term.PrintList(&a.Output, list)
+				return term.PrintJSONList(&a.Output, list)
 			}
-			return metrics.WriteText(cmd.Context(), c, a.Stdout)
+			return metrics.WriteMetricsText(cmd.Context(), c, a.Stdout)
 		},
 	}
 	cmd.Flags().Var(input.NonEmptyValue(&file), "textfile",
@@ -49,14 +49,14 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces a file with the current metrics. If the service does not answer, the new file reports
+// writeMetricsFile replaces a file with the current metrics. If the service does not answer, the new file reports
 // the service as unhealthy, because the old file could report a stopped service as healthy.
-func writeTextfile(ctx context.Context, a *app, file string) error {
+func writeMetricsFile(ctx context.Context, a *app, path string) error {
 	text, err := gatherMetrics(ctx, a)
 	if err != nil {
-		text = []byte(metrics.UnhealthyText)
+		text = []byte(metrics.ServiceDownMetricsText)
 	}
-	return errors.Join(err, replaceFile(file, text))
+	return errors.Join(err, replaceFileAtomically(path, text))
 }
 
 // gatherMetrics returns the metrics as text.
@@ -67,22 +67,23 @@ func gatherMetrics(ctx context.Context, a *app) ([]byte, error) {
 	}
 	defer c.Close()
 	var text bytes.Buffer
-	err = metrics.WriteText(ctx, c, &text)
+	err = metrics.WriteMetricsText(ctx, c, &text)
 	return text.Bytes(), err
 }
 
-// replaceFile replaces a file in one step, so that a reader sees either the old or the new text. All users may
-// read the file.
-func replaceFile(file string, text []byte) error {
+// replaceFileAtomically replaces a file in one step, so that a reader sees either the old or the new text. All users
+// may read the file.
+func replaceFileAtomically(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target // replace the target of a symbolic link, and keep the link itself
 	}
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
-		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)
+		return queue.InvalidField("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile",
+			file)
 	}
 	err := atomicfile.Write(file, text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
+		return queue.InvalidField("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
 			queue.QuoteShellWord(filepath.Dir(file)))
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ been copied and verified. The old database is then marked, so that no service
 opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			files.RestrictUmask()
-			places, err := a.Paths()
+			places, err := a.ServicePaths()
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return fault.Usagef("--to: cannot be combined with --to-file; use one of them")
 			}
 			if targetFile != "" {
-				if targetStore, err = config.ReadStoreFile("--to-file", targetFile); err != nil {
+				if targetStore, err = config.ReadStoreURLFile("--to-file", targetFile); err != nil {
 					return err
 				}
 			}
@@ -45,20 +45,21 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 					"example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			progress := func(table string, rows int64) { a.ShowProgress(`table %q: %d rows`, table, rows) }
-			done, err := service.Migrate(cmd.Context(), service.Options{Paths: places, Version: cli.Version, LogFile: a.Stderr},
+			done, err := service.MigrateQueue(cmd.Context(), service.Options{Paths: places, Version: cli.Version,
+				LogFile: a.Stderr},
 				sourceStore, targetStore, progress)
 			a.ShowProgress("")
 			if err != nil {
 				return err
 			}
-			if a.Structured() {
+			if a.WantsJSON() {
 				return a.PrintJSON(done)
 			}
-			if done.AlreadyDone {
+			if done.AlreadyMoved {
 				a.PrintInfo("the queue was already moved to %s", done.Target)
 				return nil
 			}
-			a.PrintInfo("%s moved from %s to %s", present.JobsText(int(done.Jobs)), done.Source, done.Target)
+			a.PrintInfo("%s moved from %s to %s", present.JobCountText(int(done.JobCount)), done.Source, done.Target)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.Target, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivate runs the service for one `queuectl run --private`, in the same process. It calls onReady when the
+// servePrivateRun runs the service for one `queuectl run --private`, in the same process. It calls onReady when the
 // service accepts requests.
-func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
+func servePrivateRun(ctx context.Context, c *cli.App, onReady func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
@@ -21,12 +21,12 @@ func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 	// Never remove old ended jobs, because the next `queuectl run` of the same job list would run their
 	// commands again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
-		o.Flags[key] = "never"
+		o.FlagSettings[key] = "never"
 	}
-	o.Flags["retention_max_jobs"] = "0"
+	o.FlagSettings["retention_max_jobs"] = "0"
 	// Use SQLite even if the machine's settings name another store.
-	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none"
-	log, err := logs.Open(filepath.Join(o.Paths.StateDir, config.LogName))
+	o.FlagSettings["store"], o.FlagSettings["store_file"] = config.StoreSQLite, "none"
+	log, err := logs.OpenServiceLog(filepath.Join(o.Paths.StateDir, config.LogFileName))
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func servePrivate(ctx context.Context, c *cli.App, onReady func()) error {
 	o.OnDiskFull = func(err error) {
 		fmt.Fprintf(c.Stderr, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}
-	o.OnConcurrencyLimit = newProcsTuner().raiseProcs
+	o.OnConcurrencyLimit = newGOMAXPROCSTuner().raiseProcs
 	tuneGC()
 	o.OnReady = onReady
 	return service.Run(ctx, o, nil)

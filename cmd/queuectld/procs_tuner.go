@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// singleProcessorDelay is how long requests must not overlap before GOMAXPROCS returns to 1.
-const singleProcessorDelay = time.Second
+// delayBeforeSingleProc is how long requests must not overlap before GOMAXPROCS returns to 1.
+const delayBeforeSingleProc = time.Second
 
-// procsTuner adapts GOMAXPROCS to the number of concurrent requests.
+// gomaxprocsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
 // With more than one processor, each goroutine that is woken also wakes a thread that searches for more work.
 // That costs 5 % of the processor time while the service runs many short jobs. With only one processor, no
-// goroutine can prepare the next commit while a thread waits for the disk. So procsTuner uses more than one
+// goroutine can prepare the next commit while a thread waits for the disk. So gomaxprocsTuner uses more than one
 // processor only while requests overlap.
-type procsTuner struct {
+type gomaxprocsTuner struct {
 	setProcs           func(n int) // sets GOMAXPROCS
 	maxProcs           int         // value of GOMAXPROCS while requests overlap
 	requestsOverlapped atomic.Bool // requests have overlapped since the last call of lowerProcsIfIdle
@@ -27,16 +27,16 @@ type procsTuner struct {
 	procsRaised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
 }
 
-// newProcsTuner returns a procsTuner, and sets GOMAXPROCS to 1.
-func newProcsTuner() *procsTuner {
-	p := &procsTuner{setProcs: func(n int) { runtime.GOMAXPROCS(n) }, maxProcs: min(max(2, runtime.NumCPU()), 4)}
+// newGOMAXPROCSTuner returns a gomaxprocsTuner, and sets GOMAXPROCS to 1.
+func newGOMAXPROCSTuner() *gomaxprocsTuner {
+	p := &gomaxprocsTuner{setProcs: func(n int) { runtime.GOMAXPROCS(n) }, maxProcs: min(max(2, runtime.NumCPU()), 4)}
 	p.setProcs(1)
 	return p
 }
 
 // raiseProcs sets GOMAXPROCS to maxProcs. The service calls this method when requests overlap. After
-// singleProcessorDelay without a call, GOMAXPROCS returns to 1.
-func (p *procsTuner) raiseProcs() {
+// delayBeforeSingleProc without a call, GOMAXPROCS returns to 1.
+func (p *gomaxprocsTuner) raiseProcs() {
 	if p.requestsOverlapped.Swap(true) {
 		return
 	}
@@ -45,47 +45,47 @@ func (p *procsTuner) raiseProcs() {
 	if !p.procsRaised {
 		p.procsRaised = true
 		p.setProcs(p.maxProcs)
-		time.AfterFunc(singleProcessorDelay, p.lowerProcsIfIdle)
+		time.AfterFunc(delayBeforeSingleProc, p.lowerProcsIfIdle)
 	}
 }
 
 // lowerProcsIfIdle sets GOMAXPROCS to 1. If requests have overlapped since the last run of lowerProcsIfIdle, it
-// instead runs again after singleProcessorDelay.
-func (p *procsTuner) lowerProcsIfIdle() {
+// instead runs again after delayBeforeSingleProc.
+func (p *gomaxprocsTuner) lowerProcsIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.requestsOverlapped.Swap(false) {
-		time.AfterFunc(singleProcessorDelay, p.lowerProcsIfIdle)
+		time.AfterFunc(delayBeforeSingleProc, p.lowerProcsIfIdle)
 		return
 	}
 	p.procsRaised = false
 	p.setProcs(1)
 }
 
-// The memory limit of the garbage collector is the live memory plus heapHeadroom, but at least heapLimit. Both
-// constants are in bytes.
+// The memory limit of the garbage collector is the live memory plus gcHeadroomBytes, but at least
+// minGCMemoryLimitBytes. Both constants are in bytes.
 const (
-	heapLimit    = 64 << 20
-	heapHeadroom = heapLimit / 2
+	minGCMemoryLimitBytes = 64 << 20
+	gcHeadroomBytes       = minGCMemoryLimitBytes / 2
 )
 
 // tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with Go's default
 // setting, short jobs would cause a collection each second. A memory limit keeps the heap small when requests
-// are large or many browsers are connected. adjustMemoryLimit keeps the limit above the size of the live heap,
+// are large or many browsers are connected. adjustGCMemoryLimit keeps the limit above the size of the live heap,
 // because the collector would run continuously at a limit that is too low.
 // See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)
-	adjustMemoryLimit(new(gcSentinel))
+	adjustGCMemoryLimit(new(gcSentinel))
 }
 
 // gcSentinel is an object whose finalizer runs after each garbage collection. It has 16 bytes, because Go may
 // never run the finalizer of a smaller object.
 type gcSentinel [16]byte
 
-// adjustMemoryLimit sets the memory limit for the current size of the live heap. As the finalizer of c, it runs
+// adjustGCMemoryLimit sets the memory limit for the current size of the live heap. As the finalizer of c, it runs
 // again after the next garbage collection.
-func adjustMemoryLimit(c *gcSentinel) {
+func adjustGCMemoryLimit(c *gcSentinel) {
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
@@ -93,6 +93,6 @@ func adjustMemoryLimit(c *gcSentinel) {
 	metrics.Read(samples[:])
 	n := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
 	nonHeap := n(1) - n(2) - n(3) - n(4)
-	debug.SetMemoryLimit(max(heapLimit, n(0)+nonHeap+heapHeadroom))
-	runtime.SetFinalizer(c, adjustMemoryLimit)
+	debug.SetMemoryLimit(max(minGCMemoryLimitBytes, n(0)+nonHeap+gcHeadroomBytes))
+	runtime.SetFinalizer(c, adjustGCMemoryLimit)
 }

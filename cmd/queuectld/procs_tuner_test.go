@@ -10,13 +10,13 @@ import (
 )
 
 // GOMAXPROCS is high while requests overlap. It falls to 1 when no requests have overlapped for
-// singleProcessorDelay.
-func TestTunerFollowsConcurrentRequests(t *testing.T) {
+// delayBeforeSingleProc.
+func TestGOMAXPROCSFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
 		begun := time.Now()
 		note := func(n int) { set = append(set, fmt.Sprintf("%v: %d", time.Since(begun), n)) }
-		p := &procsTuner{maxProcs: 4, setProcs: note}
+		p := &gomaxprocsTuner{maxProcs: 4, setProcs: note}
 		for range 25 {
 			p.raiseProcs()
 			time.Sleep(100 * time.Millisecond)
@@ -33,7 +33,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 }
 
 // The memory limit follows the size of the live heap: it is always above that size, but not much.
-func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
+func TestGCMemoryLimitFollowsLiveHeap(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)
@@ -50,8 +50,8 @@ func TestMemoryLimitFollowsLiveHeap(t *testing.T) {
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, low>>20, high>>20)
 	}
-	liveHeap := make([]byte, 4*heapLimit)
-	checkLimit(int64(len(liveHeap))+heapHeadroom, int64(len(liveHeap))+2*heapLimit)
+	liveHeap := make([]byte, 4*minGCMemoryLimitBytes)
+	checkLimit(int64(len(liveHeap))+gcHeadroomBytes, int64(len(liveHeap))+2*minGCMemoryLimitBytes)
 	runtime.KeepAlive(liveHeap)
-	checkLimit(heapLimit, heapLimit)
+	checkLimit(minGCMemoryLimitBytes, minGCMemoryLimitBytes)
 }

@@ -43,7 +43,7 @@ func serviceVerb(a *app) *cobra.Command {
 		case stopsRunners && keepJobs:
 			return fault.Usagef("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
 		case stopsRunners:
-			return a.stopRunners(runnerDir)
+			return a.stopLeftoverRunners(runnerDir)
 		case runnerDir != "":
 			return fault.Usagef("--runner-dir: works only with --runners; use both")
 		}
@@ -61,7 +61,7 @@ func serviceVerb(a *app) *cobra.Command {
 		verb("uninstall", "Stop the service and uninstall it",
 			func(context.Context) error { return a.serviceUninstall(ownService) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
-			return a.startOrRestart(ctx, ownService, "started", a.startUnregistered, (*install.Service).Start)
+			return a.startOrRestart(ctx, ownService, "started", a.startWithoutServiceManager, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
@@ -74,24 +74,25 @@ func serviceVerb(a *app) *cobra.Command {
 }
 
 // serviceRestart restarts a service. The service may be registered with the service manager or not.
-func (a *app) serviceRestart(ctx context.Context, ownService bool) error {
-	return a.startOrRestart(ctx, ownService, "restarted", a.restartUnregistered, func(r *install.Service) error {
-		c := control.NewClient(r.Paths.Socket)
-		defer c.Close()
-		// Before a running service is stopped, check that it could start again. If no service answers, skip the
-		// check: a failed start then makes nothing worse.
-		if c.Connect(ctx) == nil {
-			if err := checkRestart(ctx, c, r.Paths.SettingsFile, nil); err != nil {
-				return err
+func (a *app) serviceRestart(ctx context.Context, useUserService bool) error {
+	return a.startOrRestart(ctx, useUserService, "restarted", a.restartWithoutServiceManager,
+		func(r *install.Service) error {
+			c := control.NewClient(r.ServicePaths.SocketPath)
+			defer c.Close()
+			// Before a running service is stopped, check that it could start again. If no service answers, skip the
+			// check: a failed start then makes nothing worse.
+			if c.Connect(ctx) == nil {
+				if err := checkServiceCanRestart(ctx, c, r.ServicePaths.SettingsFile, nil); err != nil {
+					return err
+				}
 			}
-		}
-		return r.Restart()
-	})
+			return r.Restart()
+		})
 }
 
-// restartUnregistered restarts a service without a service manager, in the background. If the service does not
-// run, restartUnregistered starts it.
-func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
+// restartWithoutServiceManager restarts a service without a service manager, in the background. If the service does not
+// run, restartWithoutServiceManager starts it.
+func (a *app) restartWithoutServiceManager(ctx context.Context, t connect.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
 	var err error
@@ -103,16 +104,16 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 			return err
 		}
 	}
-	return a.startUnregistered(ctx, t)
+	return a.startWithoutServiceManager(ctx, t)
 }
 
 // ownOrSystemService returns the user's own service if ownService is true, else the system's service. The
 // service need not be registered with a service manager.
-func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
-	o := install.Options{User: ownService, Paths: config.SystemPaths()}
+func (a *app) ownOrSystemService(useUserService bool) (*install.Service, error) {
+	o := install.Options{IsUserService: useUserService, ServicePaths: config.SystemPaths()}
 	var err error
-	if ownService {
-		if o.Paths, err = config.UserPaths(); err != nil {
+	if useUserService {
+		if o.ServicePaths, err = config.UserPaths(); err != nil {
 			return nil, err
 		}
 	}
@@ -122,30 +123,30 @@ func (a *app) ownOrSystemService(ownService bool) (*install.Service, error) {
 	if o.Program, err = connect.DaemonPath(); err != nil {
 		return nil, err
 	}
-	if o.Client, err = connect.ClientPath(); err != nil {
+	if o.ClientPath, err = connect.ClientPath(); err != nil {
 		return nil, err
 	}
-	o.Direct = a.directControl(o.Paths)
+	o.DirectControl = a.controlWithoutServiceManager(o.ServicePaths)
 	return install.New(o)
 }
 
-// directControl returns functions that start, stop and query the service with these paths through its socket
-// and its process, without a service manager.
-func (a *app) directControl(paths config.Paths) install.DirectControl {
+// controlWithoutServiceManager returns functions that start, stop and query the service with these paths through its
+// socket and its process, without a service manager.
+func (a *app) controlWithoutServiceManager(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
 		Start: func() error {
-			_, err := a.startIfStopped(ctx, connect.Target{Socket: paths.Socket, IsUserService: true})
+			_, err := a.startIfStopped(ctx, connect.Target{Socket: paths.SocketPath, IsUserService: true})
 			return err
 		},
 		Stop: func(keepJobs bool) error {
-			c := control.NewClient(paths.Socket)
+			c := control.NewClient(paths.SocketPath)
 			defer c.Close()
 			_, err := a.stopAndWait(ctx, c, keepJobs)
 			return err
 		},
 		IsAnswering: func() bool {
-			c := control.NewClient(paths.Socket)
+			c := control.NewClient(paths.SocketPath)
 			defer c.Close()
 			return c.Connect(ctx) == nil
 		},
@@ -155,8 +156,8 @@ func (a *app) directControl(paths config.Paths) install.DirectControl {
 // registeredService returns the service that a command acts on, if that service is registered with the service
 // manager. Otherwise it returns nil, and the command uses the service's socket instead. With --user, a missing
 // registration is an error.
-func (a *app) registeredService(ownService bool) (*install.Service, error) {
-	if ownService {
+func (a *app) registeredService(useUserService bool) (*install.Service, error) {
+	if useUserService {
 		r, err := a.ownOrSystemService(true)
 		if err == nil && !r.IsRegistered() {
 			err = r.NotRegisteredError()
@@ -164,7 +165,7 @@ func (a *app) registeredService(ownService bool) (*install.Service, error) {
 		return r, err
 	}
 	t, err := a.ChooseTarget()
-	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().Socket {
+	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().SocketPath {
 		return nil, err
 	}
 	r, err := a.ownOrSystemService(t.IsUserService)
@@ -176,38 +177,38 @@ func (a *app) registeredService(ownService bool) (*install.Service, error) {
 
 // serviceInstall registers the service with the service manager. If the user's own service runs in the
 // background, serviceInstall first stops it, and the registered service takes over its jobs.
-func (a *app) serviceInstall(ownService bool) error {
-	if ownService {
+func (a *app) serviceInstall(useUserService bool) error {
+	if useUserService {
 		p, err := config.UserPaths()
-		if err = cmp.Or(err, p.CheckOwner()); err != nil {
+		if err = cmp.Or(err, p.CheckHomeOwner()); err != nil {
 			return err
 		}
 	}
-	r, err := a.ownOrSystemService(ownService)
+	r, err := a.ownOrSystemService(useUserService)
 	if err != nil {
 		return err
 	}
-	if ownService && !r.IsRegistered() && r.Direct.IsAnswering() {
-		if err := r.Direct.Stop(true); err != nil {
+	if useUserService && !r.IsRegistered() && r.DirectControl.IsAnswering() {
+		if err := r.DirectControl.Stop(true); err != nil {
 			return err
 		}
 	}
 	if err := r.Install(); err != nil {
 		return err
 	}
-	if a.Structured() {
-		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Paths.Socket})
+	if a.WantsJSON() {
+		return a.PrintJSON(map[string]any{"registered": true, "socket": r.ServicePaths.SocketPath})
 	}
-	a.PrintInfo("the service is registered and running; its socket is %s", r.Paths.Socket)
-	if ownService && osservice.EndsAtLogout() {
-		a.PrintInfo("the service stops when you log out; %s", connect.KeepRunningAdvice)
+	a.PrintInfo("the service is registered and running; its socket is %s", r.ServicePaths.SocketPath)
+	if useUserService && osservice.EndsAtLogout() {
+		a.PrintInfo("the service stops when you log out; %s", connect.KeepServiceRunningAdvice)
 	}
 	return nil
 }
 
 // serviceUninstall implements `queuectl service uninstall`.
-func (a *app) serviceUninstall(ownService bool) error {
-	r, err := a.ownOrSystemService(ownService)
+func (a *app) serviceUninstall(useUserService bool) error {
+	r, err := a.ownOrSystemService(useUserService)
 	if err != nil {
 		return err
 	}
@@ -215,36 +216,36 @@ func (a *app) serviceUninstall(ownService bool) error {
 	switch {
 	case err != nil:
 		return err
-	case a.Structured():
+	case a.WantsJSON():
 		return a.PrintJSON(map[string]any{"registered": r.IsRegistered(), "was": wasRegistered})
 	case r.IsRegistered():
 		a.PrintInfo("from now on, the service from the installed package is used; you can delete the programs that you " +
 			"installed before the package, usually in /usr/local/bin")
 	case wasRegistered:
-		a.PrintInfo("the service is no longer registered; the queue is kept in %s", r.Paths.StateDir)
+		a.PrintInfo("the service is no longer registered; the queue is kept in %s", r.ServicePaths.StateDir)
 	default:
 		a.PrintInfo("no service was registered")
 	}
 	return nil
 }
 
-// checkRestart returns an error if a running service could not start again with its settings file and the given
-// environment. It also makes the service reload and validate the file. If the caller may not read the file or
-// may not reload the service, checkRestart skips that part of the check.
-func checkRestart(ctx context.Context, c *control.Client, settingsPath string, environ []string) error {
+// checkServiceCanRestart returns an error if a running service could not start again with its settings file and the
+// given environment. It also makes the service reload and validate the file. If the caller may not read the file or may
+// not reload the service, checkServiceCanRestart skips that part of the check.
+func checkServiceCanRestart(ctx context.Context, c *control.Client, settingsPath string, environment []string) error {
 	file, err := tomlfile.Read(settingsPath, false)
 	if errors.Is(err, fs.ErrPermission) {
 		file, err = config.Layer{Origin: config.FromFile}, nil
 	}
 	var env config.Layer
 	if err == nil {
-		env, err = config.ReadEnv(environ)
+		env, err = config.ReadEnv(environment)
 	}
 	if err == nil {
 		_, err = config.Merge(file, env)
 	}
 	if err == nil {
-		if _, err = c.Reload(ctx, control.NoParams{}); !errors.Is(err, queue.ErrInvalid) {
+		if _, err = c.ReloadSettingsFile(ctx, control.NoParams{}); !errors.Is(err, queue.ErrInvalid) {
 			return nil
 		}
 	}
@@ -257,7 +258,7 @@ func checkRestart(ctx context.Context, c *control.Client, settingsPath string, e
 func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
-		err = checkRestart(ctx, c, st.SettingsFile, os.Environ())
+		err = checkServiceCanRestart(ctx, c, st.SettingsFile, os.Environ())
 	}
 	if err != nil {
 		return nil, err
@@ -267,16 +268,16 @@ func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]
 	if _, err := os.Stat(st.SettingsFile); err == nil {
 		serveArgs = append(serveArgs, "--config", st.SettingsFile)
 	}
-	v, err := c.ConfigGet(ctx, control.ConfigKeyParams{Key: "workers"})
+	v, err := c.ConfigGet(ctx, control.SettingNameParams{SettingName: "workers"})
 	if err == nil && v.Origin == string(config.FromFlag) {
 		serveArgs = append(serveArgs, "--workers", v.Value)
 	}
 	return serveArgs, nil
 }
 
-// startUnregistered starts a service in the background, without a service manager, unless the service already
+// startWithoutServiceManager starts a service in the background, without a service manager, unless the service already
 // runs.
-func (a *app) startUnregistered(ctx context.Context, t connect.Target) error {
+func (a *app) startWithoutServiceManager(ctx context.Context, t connect.Target) error {
 	started, err := a.startIfStopped(ctx, t)
 	if err != nil {
 		return err
@@ -295,18 +296,18 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	defer c.Close()
 	err = c.Connect(ctx)
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		return true, a.StartAndWait(ctx, c, t)
+		return true, a.StartServiceAndWait(ctx, c, t)
 	}
 	return false, err
 }
 
 // startOrRestart calls onRegistered with the service that is registered with a service manager. If none is, and
 // the client's target is a service that can start in the background, it calls onUnregistered with this target.
-// Otherwise it calls onRegistered with the system's service. doneWord is "started" or "restarted", for the
+// Otherwise it calls onRegistered with the system's service. pastParticiple is "started" or "restarted", for the
 // printed message.
-func (a *app) startOrRestart(ctx context.Context, ownService bool, doneWord string,
+func (a *app) startOrRestart(ctx context.Context, useUserService bool, pastParticiple string,
 	onUnregistered func(context.Context, connect.Target) error, onRegistered func(*install.Service) error) error {
-	r, err := a.registeredService(ownService)
+	r, err := a.registeredService(useUserService)
 	if r == nil && err == nil {
 		if t, err := a.ChooseTarget(); err == nil && t.CanStart() {
 			return onUnregistered(ctx, t)
@@ -319,36 +320,36 @@ func (a *app) startOrRestart(ctx context.Context, ownService bool, doneWord stri
 	if err := onRegistered(r); err != nil {
 		return err
 	}
-	return a.PrintResult(map[string]any{doneWord: true}, "service %s", doneWord)
+	return a.PrintResult(map[string]any{pastParticiple: true}, "service %s", pastParticiple)
 }
 
 // serviceStop implements `queuectl service stop`.
-func (a *app) serviceStop(ctx context.Context, ownService, keepJobs bool) error {
-	r, err := a.registeredService(ownService)
+func (a *app) serviceStop(ctx context.Context, useUserService, keepJobsRunning bool) error {
+	r, err := a.registeredService(useUserService)
 	switch {
 	case err != nil:
 		return err
 	case r == nil:
-		return a.stopThroughSocket(ctx, keepJobs)
+		return a.stopThroughSocket(ctx, keepJobsRunning)
 	}
 	running := r.IsRunning()
 	if running {
-		defer a.warnIfSlow(ctx, r.Paths.Socket, keepJobs)()
+		defer a.warnIfSlow(ctx, r.ServicePaths.SocketPath, keepJobsRunning)()
 	}
-	if err := r.Stop(keepJobs); err != nil {
+	if err := r.Stop(keepJobsRunning); err != nil {
 		return err
 	}
-	if running && !keepJobs {
-		if err := awaitRunnersEnd(ctx, r.Paths, ""); err != nil {
+	if running && !keepJobsRunning {
+		if err := awaitRunnersEnd(ctx, r.ServicePaths, ""); err != nil {
 			return err
 		}
 	}
 	return a.PrintResult(map[string]any{"stopped": running}, "service stopped")
 }
 
-// stopRunners stops the runners that a service has left behind.
-func (a *app) stopRunners(runnerDir string) error {
-	places, err := a.Paths()
+// stopLeftoverRunners stops the runners that a service has left behind.
+func (a *app) stopLeftoverRunners(runnerDir string) error {
+	places, err := a.ServicePaths()
 	if err != nil {
 		return err
 	}
@@ -366,8 +367,8 @@ func (a *app) stopRunners(runnerDir string) error {
 
 // serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks the
 // service manager first, because a connection to the socket would start a stopped service.
-func (a *app) serviceStatus(ctx context.Context, ownService bool) error {
-	r, err := a.registeredService(ownService)
+func (a *app) serviceStatus(ctx context.Context, useUserService bool) error {
+	r, err := a.registeredService(useUserService)
 	var c *control.Client
 	switch {
 	case err != nil:
@@ -377,8 +378,9 @@ func (a *app) serviceStatus(ctx context.Context, ownService bool) error {
 		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s",
 			r.StartCommand())
 	default:
-		c = control.NewClient(r.Paths.Socket)
-		err = connect.Target{Socket: r.Paths.Socket, StartCommand: r.StartCommand()}.ConnectError(c.Connect(ctx))
+		c = control.NewClient(r.ServicePaths.SocketPath)
+		err = connect.Target{Socket: r.ServicePaths.SocketPath,
+			StartCommand: r.StartCommand()}.ExplainConnectError(c.Connect(ctx))
 	}
 	if err != nil {
 		return err
@@ -388,16 +390,16 @@ func (a *app) serviceStatus(ctx context.Context, ownService bool) error {
 	if err != nil {
 		return err
 	}
-	if a.Structured() {
+	if a.WantsJSON() {
 		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version,
-			"started_at": st.StartedAt, "service": st.Service, "socket": st.Socket})
+			"started_at": st.StartedAt, "service": st.ServiceKind, "socket": st.SocketPath})
 	}
 	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " +
-		present.DescribeService(st.Service, st.Socket))
+		present.DescribeService(st.ServiceKind, st.SocketPath))
 }
 
 // stopThroughSocket stops the service through its socket.
-func (a *app) stopThroughSocket(ctx context.Context, keepJobs bool) error {
+func (a *app) stopThroughSocket(ctx context.Context, keepJobsRunning bool) error {
 	t, err := a.ChooseTarget()
 	if err != nil {
 		return err
@@ -408,16 +410,16 @@ func (a *app) stopThroughSocket(ctx context.Context, keepJobs bool) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		return a.PrintResult(map[string]any{"stopped": false}, "no service is running")
 	}
-	if err := t.ConnectError(err); err != nil {
+	if err := t.ExplainConnectError(err); err != nil {
 		return err
 	}
-	stopped := a.warnIfSlow(ctx, t.Socket, keepJobs)
-	got, err := a.stopAndWait(ctx, c, keepJobs)
+	stopped := a.warnIfSlow(ctx, t.Socket, keepJobsRunning)
+	got, err := a.stopAndWait(ctx, c, keepJobsRunning)
 	stopped()
 	if err != nil {
 		return err
 	}
-	return a.PrintResult(got, "service with pid %d stopped", got.PID)
+	return a.PrintResult(got, "service with pid %d stopped", got.ServicePID)
 }
 
 // slowStopAfter is the time after which warnIfSlow prints a message during a stop.
@@ -426,15 +428,15 @@ const slowStopAfter = time.Second
 // warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
 // only on a terminal. It queries the service before the stop, because a later connection could start the
 // service again through its socket unit. The caller calls the returned function when the service has stopped.
-func (a *app) warnIfSlow(ctx context.Context, socket string, keepJobs bool) (stopWarning func() bool) {
+func (a *app) warnIfSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (stopWarning func() bool) {
 	text := "waiting for the service to stop"
-	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobs {
+	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobsRunning {
 		statusCtx, cancel := context.WithTimeout(ctx, slowStopAfter)
 		defer cancel()
-		c := control.NewClient(socket)
+		c := control.NewClient(socketPath)
 		defer c.Close()
 		if st, err := c.Status(statusCtx, control.NoParams{}); err == nil && st.Workers.Busy > 0 {
-			text = "waiting for " + present.JobsText(st.Workers.Busy) +
+			text = "waiting for " + present.JobCountText(st.Workers.Busy) +
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
@@ -444,20 +446,21 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keepJobs bool) (sto
 // stopAndWait stops a service and waits until it has released the lock of its state directory, so that another
 // service can start. Unless keepJobs is true, it also waits for the service's runners. It returns an error if
 // they do not end.
-func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobs bool) (control.ServiceStopResult, error) {
-	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keepJobs})
+func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobsRunning bool) (control.ServiceStopResult,
+	error) {
+	got, err := c.ServiceStop(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
 	if err != nil {
 		return got, err
 	}
-	for service.IsStateDirInUse(got.Dir) {
+	for service.IsStateDirInUse(got.StateDir) {
 		if err := sleepBetweenPolls(ctx); err != nil {
 			return got, err
 		}
 	}
-	if keepJobs {
+	if keepJobsRunning {
 		return got, nil
 	}
-	return got, awaitRunnersEnd(ctx, config.PathsIn(got.Dir), got.RunnerDir)
+	return got, awaitRunnersEnd(ctx, config.PathsInDir(got.StateDir), got.RunnerDir)
 }
 
 // sleepBetweenPolls waits a few milliseconds before the caller checks again whether the service has stopped.
@@ -478,7 +481,7 @@ const runnersEndTimeout = 5 * time.Second
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are
 // still alive after runnersEndTimeout, for example because the service crashed while it stopped them.
 func awaitRunnersEnd(ctx context.Context, paths config.Paths, runnerDir string) error {
-	for end := time.Now().Add(runnersEndTimeout); service.HasLiveRunners(paths, runnerDir); {
+	for end := time.Now().Add(runnersEndTimeout); service.HasLivingRunners(paths, runnerDir); {
 		if time.Now().After(end) {
 			command := "queuectl --dir " + queue.QuoteShellWord(paths.StateDir) + " service stop --runners"
 			if runnerDir != "" {

@@ -19,7 +19,7 @@ func restoreVerb(a *app) *cobra.Command {
 		Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			files.RestrictUmask()
-			places, err := a.Paths()
+			places, err := a.ServicePaths()
 			if err != nil {
 				return err
 			}
@@ -29,17 +29,18 @@ func restoreVerb(a *app) *cobra.Command {
 			}
 			file.Close() // the file was opened only to check that it can be read
 			began := time.Now()
-			done, err := service.Restore(places, args[0], func(done, total int64) {
-				a.DrawBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying", InBytes: true})
+			done, err := service.RestoreBackup(places, args[0], func(done, total int64) {
+				a.DrawProgressBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying",
+					ValuesAreBytes: true})
 			})
 			a.ShowProgress("")
 			if err != nil {
 				return err
 			}
-			if a.Structured() {
+			if a.WantsJSON() {
 				return a.PrintJSON(done)
 			}
-			a.PrintInfo("%s restored to %s", present.JobsText(int(done.Jobs)), places.StateDir)
+			a.PrintInfo("%s restored to %s", present.JobCountText(int(done.RestoredJobs)), places.StateDir)
 			if done.PreviousFilesDir != "" {
 				fmt.Fprintf(a.Stderr, "queuectl: the previous queue is kept in %s\n", done.PreviousFilesDir)
 			}

@@ -36,25 +36,26 @@ func serveVerb(a *app) *cobra.Command {
 			inherit := func() {}
 			// A background service must not inherit the resource limits of the client that started it.
 			if inBackground {
-				inherit = cleanstart.Reset
+				inherit = cleanstart.ResetAttributes
 			}
 			if err := tune.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
 			files.RestrictUmask()
-			serve := func(ctx context.Context, m *manager) error {
+			serve := func(ctx context.Context, m *serviceManager) error {
 				o, err := a.serveOptions(workers, settingsFile)
 				if err != nil {
-					return &service.ExitError{Code: service.ExitConfig, Err: err}
+					return &service.ExitError{Code: service.ExitCodeConfig, Err: err}
 				}
-				o.KeepJobs, o.StartedOnDemand, o.SystemdUnit, o.ExternalRunners =
+				o.KeepJobsOnStop, o.StartedOnDemand, o.SystemdUnit, o.ExternalRunners =
 					keepJobs, inBackground, systemd.Unit(systemdUnit), externalRunners
-				o.OnConcurrencyLimit = newProcsTuner().raiseProcs
-				started := osservice.Process{Kind: o.Paths.ServiceKind(), Background: inBackground, Unit: systemdUnit,
-					ParentPID: os.Getppid()}
-				o.BootAdvice = func() string { return osservice.BootAdvice(started) }
+				o.OnConcurrencyLimit = newGOMAXPROCSTuner().raiseProcs
+				started := osservice.ServiceProcess{ServiceKind: o.Paths.ServiceKind(), StartedOnDemand: inBackground,
+					SystemdUnit: systemdUnit,
+					ParentPID:   os.Getppid()}
+				o.StartAtBootAdvice = func() string { return osservice.BootAdvice(started) }
 				if inBackground {
-					o.InheritedRestrictions = cleanstart.InheritedAttributes()
+					o.InheritedRestrictions = cleanstart.DescribeInheritedAttributes()
 				}
 				tuneGC()
 				return a.serve(ctx, o, m)
@@ -73,29 +74,29 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(input.NonEmptyValue(&systemdUnit), "unit",
 		"with --keep-jobs: keep jobs when systemd restarts the unit `NAME`, but not "+
 			"when it stops the unit")
-	f.Var(input.NonEmptyValue(&externalRunners.SpawnSocket), "runner-socket",
+	f.Var(input.NonEmptyValue(&externalRunners.SpawnSocketPath), "runner-socket",
 		"let the program that listens on the socket `FILE` start the runners, which run jobs; runners start as root "+
 			"unless --runner-own is given")
-	f.BoolVar(&externalRunners.SpawnsOwnAccount, "runner-own", false,
+	f.BoolVar(&externalRunners.SpawnsAsServiceAccount, "runner-own", false,
 		"with --runner-socket: start the runners with the account of the service instead of root")
-	externalRunners.Dir, externalRunners.PolicyFile = config.RunnerDir, config.RunnerPolicy
-	f.Var(input.NonEmptyValue(&externalRunners.Dir), "runner-dir",
-		"`DIR` for the data of the runners that run as root (default: "+config.RunnerDir+")")
+	externalRunners.RunnersDir, externalRunners.PolicyFile = config.RootRunnerDir, config.RootRunnerPolicyFile
+	f.Var(input.NonEmptyValue(&externalRunners.RunnersDir), "runner-dir",
+		"`DIR` for the data of the runners that run as root (default: "+config.RootRunnerDir+")")
 	f.Var(input.NonEmptyValue(&externalRunners.PolicyFile), "runner-policy",
-		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RunnerPolicy+")")
+		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RootRunnerPolicyFile+")")
 	for _, name := range []string{"runner-dir", "runner-policy"} {
 		f.Lookup(name).DefValue = "" // the usage already contains the default
 	}
 	f.BoolVar(&inBackground, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
-	addServiceFlag(f, &underServiceManager)
+	addServiceManagerFlag(f, &underServiceManager)
 	return cmd
 }
 
 // serveOptions returns the options of the service. The paths are those in the directory --dir or, without
 // --dir, the user's default paths.
-func (a *app) serveOptions(workers, settingsFile string) (service.Options, error) {
-	o := service.Options{Version: cli.Version, Flags: map[string]string{}, LogFile: a.Stderr,
+func (a *app) serveOptions(workerCountText, settingsFile string) (service.Options, error) {
+	o := service.Options{Version: cli.Version, FlagSettings: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
 	var err error
 	if a.Dir != "" {
@@ -103,25 +104,25 @@ func (a *app) serveOptions(workers, settingsFile string) (service.Options, error
 		if err != nil {
 			return o, err
 		}
-		o.Paths = config.PathsIn(dir)
+		o.Paths = config.PathsInDir(dir)
 	} else if o.Paths, err = config.UserPaths(); err != nil {
 		return o, err
-	} else if err = o.Paths.CheckOwner(); err != nil {
+	} else if err = o.Paths.CheckHomeOwner(); err != nil {
 		return o, err
 	}
 	if a.Socket != "" {
-		if o.Paths.Socket, err = connect.NewSocketPath("--socket", a.Socket); err != nil {
+		if o.Paths.SocketPath, err = connect.NewSocketPath("--socket", a.Socket); err != nil {
 			return o, err
 		}
 	}
 	if settingsFile != "" {
-		if err := files.CheckReadable("--config", settingsFile); err != nil {
+		if err := files.CheckIsFile("--config", settingsFile); err != nil {
 			return o, err
 		}
 		o.Paths.SettingsFile, o.RequireSettingsFile = settingsFile, true
 	}
-	if workers != "" {
-		o.Flags["workers"] = workers
+	if workerCountText != "" {
+		o.FlagSettings["workers"] = workerCountText
 	}
 	client, err := connect.ClientPath()
 	if err != nil {
@@ -133,24 +134,24 @@ func (a *app) serveOptions(workers, settingsFile string) (service.Options, error
 	return o, err
 }
 
-// manager connects serve to the service manager that has started this process. To stop the service, the service
+// serviceManager connects serve to the service manager that has started this process. To stop the service, the service
 // manager cancels the context of serve.
-type manager struct {
-	service.Manager
-	reloadRequests <-chan os.Signal
+type serviceManager struct {
+	service.ServiceManager
+	reloadSignals <-chan os.Signal
 }
 
 // memoryTrimDelay is the time between the start of the service and its first attempt to release unused memory.
 const memoryTrimDelay = time.Second
 
 // serve runs the service until the service manager m stops it. If m is nil, signals stop it.
-func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
-	name := config.LogName
+func (a *app) serve(ctx context.Context, o service.Options, m *serviceManager) error {
+	name := config.LogFileName
 	if m != nil {
-		name = config.ServiceLogName
+		name = config.WindowsServiceLogName
 	}
 	if o.StartedOnDemand || m != nil {
-		log, err := logs.Open(filepath.Join(o.Paths.StateDir, name))
+		log, err := logs.OpenServiceLog(filepath.Join(o.Paths.StateDir, name))
 		if err != nil {
 			return err
 		}
@@ -170,19 +171,19 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	var memoryTrimmer tune.MemoryTrimmer
 	o.OnIdleCheck = memoryTrimmer.TrimIfIdle
 	o.OnReady = func() {
-		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Paths.Socket)
-		memoryTrimmer.Start()
+		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Paths.SocketPath)
+		memoryTrimmer.BeginIdleCheck()
 		time.AfterFunc(memoryTrimDelay, memoryTrimmer.TrimIfIdle)
 	}
 	if m != nil {
-		o.Manager = &m.Manager
-		err := service.Run(ctx, o, m.reloadRequests)
+		o.ServiceManager = &m.ServiceManager
+		err := service.Run(ctx, o, m.reloadSignals)
 		if err != nil {
-			fmt.Fprintf(a.Stderr, "queuectl: %s\n", fault.Message(err))
+			fmt.Fprintf(a.Stderr, "queuectl: %s\n", fault.UserMessage(err))
 		}
 		return err
 	}
-	ctx, stop := stopContext(ctx, a.Stderr)
+	ctx, stop := contextUntilStopSignal(ctx, a.Stderr)
 	defer stop()
 	hup := make(chan os.Signal, 1)
 	if len(cli.ReloadSignals) > 0 {

@@ -26,7 +26,7 @@ waiting jobs and their reasons, failed jobs, queues and schedules. It offers
 only the keys that your rights allow. top needs a terminal of at least 40x10
 characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if a.Structured() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Stdout) || os.Getenv("TERM") == "dumb" {
+			if a.WantsJSON() || !term.IsTerminal(os.Stdin) || !term.IsTerminal(a.Stdout) || os.Getenv("TERM") == "dumb" {
 				return fault.Usagef(
 					"top needs a terminal that can move the cursor; to watch the queue without one, use: queuectl " +
 						"status --watch; for output to a program, use: queuectl list --json")
@@ -41,22 +41,22 @@ characters; without one, use: queuectl status --watch`,
 					c := control.NewClient(t.Socket)
 					return top.Client{API: c, Closer: c}
 				},
-				Edit:    a.editFromTop,
-				Explain: func(err error) error { return t.ConnectError(err) },
-				Host:    host, Stdin: os.Stdin, Stdout: a.Stdout,
+				EditJob:     a.editJobFromTop,
+				AddNextStep: func(err error) error { return t.ExplainConnectError(err) },
+				HostName:    host, Stdin: os.Stdin, Stdout: a.Stdout,
 			})
 		},
 	}
 }
 
-// editFromTop lets the user edit a job. It returns an error if the service rejected the changes and
+// editJobFromTop lets the user edit a job. It returns an error if the service rejected the changes and
 // the user did not correct them.
-func (a *app) editFromTop(ctx context.Context, id string) error {
-	err := admin.EditJob(ctx, a.App, id)
+func (a *app) editJobFromTop(ctx context.Context, jobID string) error {
+	err := admin.EditJob(ctx, a.App, jobID)
 	if err == nil && a.ExitCode != 0 {
 		a.ExitCode = 0
 		return fmt.Errorf("job %s: your changes were not applied, for the reason shown after you closed the editor; "+
-			"edit the job again with: queuectl edit %[1]s", id)
+			"edit the job again with: queuectl edit %[1]s", jobID)
 	}
 	return err
 }

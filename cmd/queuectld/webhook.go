@@ -25,15 +25,15 @@ const webhookArg = "webhook"
 // These constants bound the time of one POST request, the part of the response that is printed, and the size of
 // the file with the secret.
 const (
-	postTimeout        = 30 * time.Second
-	maxAnswerBytes     = 4 << 10 // bytes
-	maxSecretFileBytes = 4 << 10 // bytes
+	postTimeout             = 30 * time.Second
+	maxPrintedResponseBytes = 4 << 10 // bytes
+	maxSecretFileBytes      = 4 << 10 // bytes
 )
 
 // postWebhook reads a payload from in and posts it once to the URL in the environment. It prints the response
 // to out and errors to errOut. The returned exit code is 0 if the receiver accepted the webhook.
-func postWebhook(ctx context.Context, in io.Reader, out, errOut io.Writer, getenv func(string) string) int {
-	status, err := post(ctx, in, out, getenv)
+func postWebhook(ctx context.Context, payloadReader io.Reader, out, errOut io.Writer, getenv func(string) string) int {
+	status, err := postPayload(ctx, payloadReader, out, getenv)
 	if err != nil {
 		fmt.Fprintf(errOut, "queuectl: cannot post the webhook: %v\n", err)
 		return 1
@@ -44,7 +44,7 @@ func postWebhook(ctx context.Context, in io.Reader, out, errOut io.Writer, geten
 	case status == http.StatusGone:
 		fmt.Fprintln(errOut, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook "+
 			"from the setting webhooks; its name is this job's label \"webhook\"")
-		return hooks.WebhookGoneExitCode
+		return hooks.WebhookReceiverGoneExitCode
 	case status >= 300 && status < 400:
 		fmt.Fprintln(errOut, "queuectl: the receiver redirects to another address, and webhooks do not follow "+
 			"redirects; change the webhook's url in the setting webhooks; its name is this job's label \"webhook\"")
@@ -52,25 +52,26 @@ func postWebhook(ctx context.Context, in io.Reader, out, errOut io.Writer, geten
 	return 1
 }
 
-// post posts the payload once, in the format of Standard Webhooks, version 1
+// postPayload posts the payload once, in the format of Standard Webhooks, version 1
 // (https://github.com/standard-webhooks/standard-webhooks). It returns the status of the response.
-func post(ctx context.Context, in io.Reader, out io.Writer, getenv func(string) string) (status int, err error) {
-	payload, err := io.ReadAll(io.LimitReader(in, queue.MaxStdinBytes))
+func postPayload(ctx context.Context, payloadReader io.Reader, out io.Writer,
+	getenv func(string) string) (httpStatus int, err error) {
+	payload, err := io.ReadAll(io.LimitReader(payloadReader, queue.MaxStdinBytes))
 	if err != nil {
 		return 0, err
 	}
-	signer, err := readSigner(getenv(hooks.WebhookSecretVariable))
+	signer, err := readWebhookSigner(getenv(hooks.WebhookSecretFileEnvName))
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, getenv(hooks.WebhookURLVariable),
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, getenv(hooks.WebhookURLEnvName),
 		bytes.NewReader(payload))
 	if err != nil {
-		return 0, stripURL(err)
+		return 0, removeURLFromError(err)
 	}
-	id, now := getenv(hooks.WebhookIDVariable), time.Now()
+	id, now := getenv(hooks.WebhookIDEnvName), time.Now()
 	signature, err := signer.Sign(id, now, payload)
 	if err != nil {
 		return 0, err
@@ -84,17 +85,17 @@ func post(ctx context.Context, in io.Reader, out io.Writer, getenv func(string) 
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
 	if err != nil {
-		return 0, stripURL(err)
+		return 0, removeURLFromError(err)
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
 	// Ignore errors, because the response is printed only as information for the user.
-	io.Copy(out, io.LimitReader(answer.Body, maxAnswerBytes))
+	io.Copy(out, io.LimitReader(answer.Body, maxPrintedResponseBytes))
 	return answer.StatusCode, nil
 }
 
-// stripURL removes the URL from an error, because the URL may contain a secret.
-func stripURL(err error) error {
+// removeURLFromError removes the URL from an error, because the URL may contain a secret.
+func removeURLFromError(err error) error {
 	var urlErr *url.Error
 	if errors.As(err, &urlErr) {
 		return urlErr.Err
@@ -102,10 +103,10 @@ func stripURL(err error) error {
 	return err
 }
 
-// readSigner returns a signer that uses the secret in a file. The secret has the format of Standard Webhooks:
+// readWebhookSigner returns a signer that uses the secret in a file. The secret has the format of Standard Webhooks:
 // whsec_ followed by base64.
-func readSigner(path string) (*standardwebhooks.Webhook, error) {
-	file, err := os.Open(path)
+func readWebhookSigner(secretFile string) (*standardwebhooks.Webhook, error) {
+	file, err := os.Open(secretFile)
 	if err != nil {
 		return nil, err
 	}
@@ -116,16 +117,16 @@ func readSigner(path string) (*standardwebhooks.Webhook, error) {
 	}
 	secret := strings.TrimSpace(string(text))
 	if len(text) > maxSecretFileBytes {
-		return nil, fmt.Errorf("the secret file %s is larger than %d bytes", path, maxSecretFileBytes)
+		return nil, fmt.Errorf("the secret file %s is larger than %d bytes", secretFile, maxSecretFileBytes)
 	}
 	if secret == "" {
 		return nil, fmt.Errorf("the secret file %s is empty; it must contain whsec_ followed by at least 24 bytes in base64",
-			path)
+			secretFile)
 	}
 	signer, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		return nil, fmt.Errorf("the secret file %s has no valid secret; it must contain whsec_ followed by at "+
-			"least 24 bytes in base64", path)
+			"least 24 bytes in base64", secretFile)
 	}
 	return signer, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // postWebhook posts exactly its input, with a valid signature. The exit code says whether the receiver accepted
 // the webhook.
-func TestWebhookIsPosted(t *testing.T) {
+func TestPostWebhookSendsSignedPayload(t *testing.T) {
 	const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 	signer, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
@@ -42,11 +42,11 @@ func TestWebhookIsPosted(t *testing.T) {
 		}
 		w.Header().Set("Location", "/elsewhere")
 		w.WriteHeader(status)
-		io.WriteString(w, strings.Repeat("x", 2*maxAnswerBytes))
+		io.WriteString(w, strings.Repeat("x", 2*maxPrintedResponseBytes))
 	}))
 	defer server.Close()
-	env := map[string]string{hooks.WebhookURLVariable: server.URL + "/a?token=s3cret", hooks.WebhookSecretVariable: file,
-		hooks.WebhookIDVariable: "7.8.dead"}
+	env := map[string]string{hooks.WebhookURLEnvName: server.URL + "/a?token=s3cret", hooks.WebhookSecretFileEnvName: file,
+		hooks.WebhookIDEnvName: "7.8.dead"}
 	post := func() (code int, out, errs string) {
 		var o, e bytes.Buffer
 		code = postWebhook(t.Context(), strings.NewReader(`{"type":"job.dead"}`), &o, &e,
@@ -57,10 +57,11 @@ func TestWebhookIsPosted(t *testing.T) {
 		status, code int
 		says         string
 	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "do not follow redirects"},
-		{410, hooks.WebhookGoneExitCode, "no longer accepts this webhook"}} {
+		{410, hooks.WebhookReceiverGoneExitCode, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
-		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswerBytes ||
+		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) ||
+			len(out) > 2*maxPrintedResponseBytes ||
 			!strings.Contains(errs, c.says) {
 			t.Errorf("response %d: exit code %d after %d requests, output %.80q, errors %q", c.status, code, got, out, errs)
 		}
@@ -77,7 +78,7 @@ func TestWebhookIsPosted(t *testing.T) {
 			t.Errorf("secret %q: exit code %d, errors %q", text, code, errs)
 		}
 	}
-	env[hooks.WebhookSecretVariable] = file + ".none"
+	env[hooks.WebhookSecretFileEnvName] = file + ".none"
 	if code, _, errs := post(); code != 1 || !strings.Contains(errs, "secret.none") {
 		t.Errorf("without a secret file: exit code %d, errors %q", code, errs)
 	}

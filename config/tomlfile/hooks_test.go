@@ -11,7 +11,7 @@ import (
 )
 
 // The tables of hooks and webhooks in a settings file have the same meaning as the text form of these settings.
-func TestHooksAreRead(t *testing.T) {
+func TestParseAcceptsHookTables(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
 [hooks]
 on_dead = "mail -s dead ops"
@@ -33,16 +33,17 @@ secret_file = "/s"
 	}
 	want := map[string]config.Webhook{
 		"ops": {URL: "https://example.org/x?y=1", SecretFile: "/etc/queuectl/ops", Events: queue.HookDead | queue.HookFailed,
-			Queues: []string{"bulk"}},
+			OnlyQueues: []string{"bulk"}},
 		"all": {URL: "http://127.0.0.1:9/", SecretFile: "/s", Events: queue.HookEnded},
 	}
 	if got := c.WebhooksByName(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	ops, all := want["ops"], want["all"]
-	if !ops.Matches(queue.HookDead, "bulk") || ops.Matches(queue.HookDead, "default") || ops.Matches(queue.HookEnded,
-		"bulk") ||
-		!all.Matches(queue.HookEnded, "any") {
+	if !ops.WantsEvent(queue.HookDead, "bulk") || ops.WantsEvent(queue.HookDead, "default") ||
+		ops.WantsEvent(queue.HookEnded,
+			"bulk") ||
+		!all.WantsEvent(queue.HookEnded, "any") {
 		t.Error("a webhook wants other moments than it names")
 	}
 	again, err := config.Merge(config.Layer{Values: map[string]string{"webhooks": c.Webhooks}})
@@ -55,7 +56,7 @@ secret_file = "/s"
 	}
 }
 
-func TestWebhooksAreRefused(t *testing.T) {
+func TestParseRejectsInvalidWebhooks(t *testing.T) {
 	for text, want := range map[string]string{
 		`x`: "; write JSON like",
 		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is not a valid webhook name",
@@ -68,11 +69,11 @@ func TestWebhooksAreRefused(t *testing.T) {
 		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues must be a list",
 		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not a webhook field",
 	} {
-		k, _, err := config.FindKey("webhooks", text)
+		k, _, err := config.FindSetting("webhooks", text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := k.Check(text); err == nil || !strings.Contains(err.Error(), want) {
+		if err := k.CheckValue(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)
 		}
 	}

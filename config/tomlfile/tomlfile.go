@@ -19,17 +19,17 @@ import (
 
 // Read reads a settings file. If the file does not exist, Read returns no settings, or an error if required is
 // true. Errors about the content contain the line number.
-func Read(path string, required bool) (config.Layer, error) {
+func Read(path string, mustExist bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
-	if err != nil && (required || !errors.Is(err, os.ErrNotExist)) {
+	if err != nil && (mustExist || !errors.Is(err, os.ErrNotExist)) {
 		return config.Layer{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
 	return Parse(path, raw)
 }
 
 // ParseTables parses TOML text. It does not check whether the keys are settings. Error messages contain path.
-func ParseTables(path string, raw []byte) (tables map[string]any, err error) {
-	err = toml.Unmarshal(raw, &tables)
+func ParseTables(path string, tomlText []byte) (tables map[string]any, err error) {
+	err = toml.Unmarshal(tomlText, &tables)
 	var parseErr toml.ParseError
 	switch {
 	case errors.As(err, &parseErr):
@@ -81,20 +81,20 @@ func containsWord(text, word string) bool {
 const maxFileBytes = 1 << 20
 
 // Parse parses the text of a settings file. Error messages contain path.
-func Parse(path string, raw []byte) (config.Layer, error) {
+func Parse(path string, tomlText []byte) (config.Layer, error) {
 	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
-	if len(raw) > maxFileBytes {
+	if len(tomlText) > maxFileBytes {
 		return l, queue.Errorf(queue.CodeInvalid, "%s: the settings file is larger than the maximum of %s",
 			path, queue.FormatSize(maxFileBytes))
 	}
-	file, err := ParseTables(path, raw)
+	file, err := ParseTables(path, tomlText)
 	if err != nil {
 		return l, err
 	}
 	var faults []error
 	report := func(err error, keyPath ...string) {
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOf(raw, keyPath...), err))
+			faults = append(faults, fmt.Errorf("%s:%d: %w", path, lineOfKey(tomlText, keyPath...), err))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(file)) {
@@ -105,7 +105,7 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 			}
 			continue
 		}
-		if !is || !slices.Contains(config.SettingsTables, name) {
+		if !is || !slices.Contains(config.SettingsTableNames, name) {
 			report(l.Set(name, file[name]), name)
 			continue
 		}
@@ -125,24 +125,24 @@ type valueRejecter struct{}
 
 func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
 
-// lineOf returns the line number of a key. keyPath contains the names of the enclosing tables and of the key.
-// If the line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
-func lineOf(raw []byte, keyPath ...string) int {
+// lineOfKey returns the line number of a key. keyPath contains the names of the enclosing tables and of the key.
+// If the line is unknown, lineOfKey returns the line of the innermost table whose line is known, or else 1.
+func lineOfKey(tomlText []byte, keyPath ...string) int {
 	line := 1
 	var table map[string]toml.Primitive
-	meta, _ := toml.Decode(string(raw), &table) // ignore the error, since raw is valid
+	meta, _ := toml.Decode(string(tomlText), &table) // ignore the error, since raw is valid
 	for _, name := range keyPath {
 		value := table[name]
-		line, table = max(line, firstLine(&meta, value)), nil
+		line, table = max(line, firstLineOfValue(&meta, value)), nil
 		meta.PrimitiveDecode(value, &table) // for the last key of the path, this call fails unless the key is a table
 	}
 	return line
 }
 
-// firstLine returns the line number of a value's key. A table that exists only through keys such as table.key
-// has no line; for such a table, firstLine returns the first line of its content. It returns 0 if no line is
+// firstLineOfValue returns the line number of a value's key. A table that exists only through keys such as table.key
+// has no line; for such a table, firstLineOfValue returns the first line of its content. It returns 0 if no line is
 // known.
-func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
+func firstLineOfValue(meta *toml.MetaData, value toml.Primitive) (line int) {
 	var parseErr toml.ParseError
 	if errors.As(meta.PrimitiveDecode(value, valueRejecter{}), &parseErr) && parseErr.Position.Line > 0 {
 		return parseErr.Position.Line
@@ -150,7 +150,7 @@ func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
 	var table map[string]toml.Primitive
 	meta.PrimitiveDecode(value, &table)
 	for _, child := range table {
-		if n := firstLine(meta, child); n > 0 && (line == 0 || n < line) {
+		if n := firstLineOfValue(meta, child); n > 0 && (line == 0 || n < line) {
 			line = n
 		}
 	}

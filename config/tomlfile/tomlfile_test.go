@@ -15,7 +15,7 @@ import (
 )
 
 // Each error about the content of a settings file contains the name of the file and the line number.
-func TestFileFaultsNameTheirLine(t *testing.T) {
+func TestSettingsFileErrorsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"workers = 2\nworkrs = 3\n":                "f:2: workrs: ",
 		"workers = 2\nwork = 3\n":                  "f:2: work: ",
@@ -65,7 +65,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 }
 
 // The example settings file lists every setting, with its default.
-func TestExampleIsTheDefaults(t *testing.T) {
+func TestExampleSettingsFileEqualsDefaults(t *testing.T) {
 	l, err := tomlfile.Read("../../queuectl.toml.example", true)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 
 // In a settings file, the values in the table "access" may be lists of names. In other origins they are text.
 // The default groups have rights only if run_as is not "service".
-func TestAccessIsLists(t *testing.T) {
+func TestAccessTableAcceptsNameLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+
 		"\"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
 	if err != nil {
@@ -110,7 +110,7 @@ func TestAccessIsLists(t *testing.T) {
 		{shared, "admin", []string{"@queuectl-admin"}},
 		{own, "submit", nil}, {own, "admin", nil},
 	} {
-		if got := c.of.AccessNames(c.right); !slices.Equal(got, c.want) {
+		if got := c.of.AccountsWithRight(c.right); !slices.Equal(got, c.want) {
 			t.Errorf("%s by %s: got %q, want %q", c.right, c.of.RunAs, got, c.want)
 		}
 	}
@@ -120,13 +120,13 @@ func TestAccessIsLists(t *testing.T) {
 	if mode, group := own.SocketPermissions(); mode != 0o600 || group != "" {
 		t.Errorf("the socket of a user's own service: %o %q", mode, group)
 	}
-	if shared.FixedUser() != "jobs" || given.FixedUser() != "" || own.FixedUser() != "" {
+	if shared.FixedJobUser() != "jobs" || given.FixedJobUser() != "" || own.FixedJobUser() != "" {
 		t.Error("FixedUser does not return the configured user")
 	}
 }
 
 // A missing settings file has the same effect as an empty one, unless the file is required.
-func TestMissingFile(t *testing.T) {
+func TestMissingSettingsFileEqualsEmptyFile(t *testing.T) {
 	if l, err := tomlfile.Read(t.TempDir()+"/none", false); err != nil || len(l.Values) != 0 {
 		t.Errorf("got %v, %v", l, err)
 	}

@@ -14,41 +14,43 @@ import (
 
 // These are the bounds of the Conns in these tests.
 const (
-	maxUserRequests = 256
-	maxConnRequests = 64
-	maxUserLists    = 4
-	maxUserStreams  = 64
-	maxUserBytes    = 8 << 20
-	freeConnBytes   = 16 << 10
-	maxRoomWait     = 5 * time.Second
+	maxUserRequests     = 256
+	maxConnRequests     = 64
+	maxUserListRequests = 4
+	maxUserStreams      = 64
+	maxUserBytes        = 8 << 20
+	freeBytesPerConn    = 16 << 10
+	maxRequestWait      = 5 * time.Second
 )
 
-func newConns() *Conns {
-	return NewConns(ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserLists,
-		Streams: maxUserStreams, MaxBytes: maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}, func() {})
+func newTestConnLimiter() *ConnLimiter {
+	return NewConnLimiter(ConnBounds{MaxUserRequests: maxUserRequests, MaxConnRequests: maxConnRequests,
+		MaxUserListRequests: maxUserListRequests,
+		MaxUserStreams:      maxUserStreams, MaxUserBytes: maxUserBytes, FreeBytesPerConn: freeBytesPerConn,
+		MaxRequestWait: maxRequestWait}, func() {})
 }
 
-// wantNoConns checks that nothing is in use and no request waits.
-func wantNoConns(t *testing.T, s *Conns) {
+// wantConnLimiterIdle checks that nothing is in use and no request waits.
+func wantConnLimiterIdle(t *testing.T, s *ConnLimiter) {
 	t.Helper()
-	for _, l := range []*Limiter{s.requestLimiter, s.connRequestLimiter, s.byteLimiter, s.growingLineLimiter} {
-		wantIdle(t, l)
+	for _, l := range []*Limiter{s.requestLimiter, s.connRequestLimiter, s.byteLimiter, s.incompleteLineLimiter} {
+		wantLimiterIdle(t, l)
 	}
 }
 
-// wantTimeout checks that a call fails after exactly maxRoomWait, with an error that contains wantText.
-func wantTimeout(t *testing.T, description string, request func() error, wantText string) {
+// wantTimeout checks that a call fails after exactly maxRequestWait, with an error that contains wantErrorText.
+func wantTimeout(t *testing.T, description string, request func() error, wantErrorText string) {
 	t.Helper()
 	began := time.Now()
 	err := request()
-	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRoomWait ||
-		!strings.Contains(err.Error(), wantText) {
-		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", description, took, err, maxRoomWait, wantText)
+	if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxRequestWait ||
+		!strings.Contains(err.Error(), wantErrorText) {
+		t.Errorf("%s: after %v: %v, want %v and unavailable: …%s…", description, took, err, maxRequestWait, wantErrorText)
 	}
 }
 
-// wantImmediate checks that a call succeeds immediately.
-func wantImmediate(t *testing.T, description string, request func() error) {
+// wantImmediateSuccess checks that a call succeeds immediately.
+func wantImmediateSuccess(t *testing.T, description string, request func() error) {
 	t.Helper()
 	began := time.Now()
 	if err := request(); err != nil || time.Since(began) > 0 {
@@ -58,24 +60,24 @@ func wantImmediate(t *testing.T, description string, request func() error) {
 
 // A connection may have 64 requests in progress, and a user 256. Further requests wait and fail after 5 s.
 // Requests of other users are not delayed.
-func TestRequestsAreBounded(t *testing.T) {
+func TestRequestsPerUserAndConnAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newConns()
+		s := newTestConnLimiter()
 		begin := func(c *Conn) func() error { return func() error { return c.BeginRequest(t.Context()) } }
 		var conns []*Conn
 		for range maxUserRequests / maxConnRequests {
-			c := s.Connect(1, notHungUp)
+			c := s.NewConn(1, notHungUp)
 			conns = append(conns, c)
 			for range maxConnRequests {
-				wantImmediate(t, "a request", begin(c))
+				wantImmediateSuccess(t, "a request", begin(c))
 			}
 			if len(conns) == 1 {
 				wantTimeout(t, "one more request of the connection", begin(c), "64 per connection")
 			}
 		}
-		spare, other := s.Connect(1, notHungUp), s.Connect(2, notHungUp)
+		spare, other := s.NewConn(1, notHungUp), s.NewConn(2, notHungUp)
 		wantTimeout(t, "one more request of the user", begin(spare), "256 per user")
-		wantImmediate(t, "a request of another user", begin(other))
+		wantImmediateSuccess(t, "a request of another user", begin(other))
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			began := time.Now()
@@ -92,17 +94,17 @@ func TestRequestsAreBounded(t *testing.T) {
 		if err := spare.BeginRequest(ctx); err == nil || time.Since(began) != time.Second {
 			t.Errorf("a request whose client disconnects: after %v: %v", time.Since(began), err)
 		}
-		closeAll(append(conns, spare, other)...)
-		wantNoConns(t, s)
+		endRequestsAndClose(append(conns, spare, other)...)
+		wantConnLimiterIdle(t, s)
 	})
 }
 
 // A user may have 64 streams; one more is refused immediately. A user may have 4 requests that list or change
 // many jobs; one more waits.
-func TestStreamsAndListsAreBounded(t *testing.T) {
+func TestStreamsAndListRequestsPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newConns()
-		a, b, other := s.Connect(1, notHungUp), s.Connect(1, notHungUp), s.Connect(2, notHungUp)
+		s := newTestConnLimiter()
+		a, b, other := s.NewConn(1, notHungUp), s.NewConn(1, notHungUp), s.NewConn(2, notHungUp)
 		var ends []func()
 		for i := range maxUserStreams {
 			end, err := []*Conn{a, b}[i%2].OpenStream()
@@ -126,67 +128,67 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		ends = nil
 		list := func(c *Conn) func() error {
 			return func() error {
-				end, err := c.BeginList(t.Context())
+				end, err := c.BeginListRequest(t.Context())
 				ends = append(ends, end)
 				return err
 			}
 		}
-		for range maxUserLists {
-			wantImmediate(t, "a list", list(a))
+		for range maxUserListRequests {
+			wantImmediateSuccess(t, "a list", list(a))
 		}
 		wantTimeout(t, "one more list", list(b), "4 of your requests that list")
-		wantImmediate(t, "a list of another user", list(other))
+		wantImmediateSuccess(t, "a list of another user", list(other))
 		ends[0]()
-		wantImmediate(t, "after a list was answered", list(b))
+		wantImmediateSuccess(t, "after a list was answered", list(b))
 	})
 }
 
-// The bytes of all connections of a user together are limited, except the first freeConnBytes of each
+// The bytes of all connections of a user together are limited, except the first freeBytesPerConn of each
 // connection. A line of the maximum length fits if the user has nothing else in progress. Only one incomplete
 // line at a time may take more than its free bytes.
-func TestBytesAreBounded(t *testing.T) {
+func TestRequestBytesPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newConns()
+		s := newTestConnLimiter()
 		room := func(c *Conn, n int64) func() error {
-			return func() error { return c.AwaitLineBytes(t.Context(), n, false) }
+			return func() error { return c.AcquireLineBytes(t.Context(), n, false) }
 		}
 		var conns []*Conn
 		for range 256 {
-			c := s.Connect(1, notHungUp)
+			c := s.NewConn(1, notHungUp)
 			conns = append(conns, c)
-			wantImmediate(t, "as many bytes as are free", room(c, freeConnBytes))
+			wantImmediateSuccess(t, "as many bytes as are free", room(c, freeBytesPerConn))
 		}
-		first, second, other := conns[0], conns[1], s.Connect(2, notHungUp)
-		wantImmediate(t, "the first line that grows", room(first, 1))
+		first, second, other := conns[0], conns[1], s.NewConn(2, notHungUp)
+		wantImmediateSuccess(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
-		wantImmediate(t, "a line of another user", room(other, maxUserBytes))
-		wantImmediate(t, "a whole line of another connection", func() error {
-			return second.AwaitLineBytes(t.Context(), 1, true)
+		wantImmediateSuccess(t, "a line of another user", room(other, maxUserBytes))
+		wantImmediateSuccess(t, "a whole line of another connection", func() error {
+			return second.AcquireLineBytes(t.Context(), 1, true)
 		})
-		second.AddBytes(-1)
-		wantImmediate(t, "the first line, up to the maximum length", room(first, maxUserBytes-1))
+		second.ForceAddBytes(-1)
+		wantImmediateSuccess(t, "the first line, up to the maximum length", room(first, maxUserBytes-1))
 		if got := s.byteLimiter.InUse(1, 0); got != maxUserBytes {
 			t.Errorf("%d bytes are counted, want %d", got, maxUserBytes)
 		}
 		wantTimeout(t, "the first line, one byte longer", room(first, 1), "8388608 bytes")
-		first.EndLine()
+		first.EndRequestLine()
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
-		first.AddBytes(-maxUserBytes)
-		wantImmediate(t, "a second line after the first request was answered", room(second, maxUserBytes))
-		second.AddBytes(maxUserBytes) // answers count even if there is no room
-		second.EndLine()
+		first.ForceAddBytes(-maxUserBytes)
+		wantImmediateSuccess(t, "a second line after the first request was answered", room(second, maxUserBytes))
+		second.ForceAddBytes(maxUserBytes) // answers count even if there is no room
+		second.EndRequestLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
-		wantImmediate(t, "a line within the free bytes of another connection", func() error {
-			c := s.Connect(1, notHungUp)
+		wantImmediateSuccess(t, "a line within the free bytes of another connection", func() error {
+			c := s.NewConn(1, notHungUp)
 			defer c.Close()
-			return c.AwaitLineBytes(t.Context(), freeConnBytes, false)
+			return c.AcquireLineBytes(t.Context(), freeBytesPerConn, false)
 		})
 		second.Close()
-		wantImmediate(t, "after the second connection was closed", room(first, maxUserBytes))
+		wantImmediateSuccess(t, "after the second connection was closed", room(first, maxUserBytes))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := third.AwaitLineBytes(t.Context(), 1, false); err != nil {
+			if err := third.AcquireLineBytes(t.Context(), 1, false); err != nil {
 				t.Errorf("a line that waits while its connection ends: %v", err)
 			}
 		})
@@ -197,7 +199,7 @@ func TestBytesAreBounded(t *testing.T) {
 		for _, c := range conns[2:] {
 			c.Close()
 		}
-		wantNoConns(t, s)
+		wantConnLimiterIdle(t, s)
 	})
 }
 

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// roomHangUpInterval is the time between two checks whether clients whose connections wait for room have hung
+// hangUpCheckInterval is the time between two checks whether clients whose connections wait for room have hung
 // up.
-const roomHangUpInterval = 500 * time.Millisecond
+const hangUpCheckInterval = 500 * time.Millisecond
 
 // hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
 // from a waiting connection, so it does not see the end of the connection.
 type hangUpWatch struct {
 	mu             sync.Mutex
-	conns          map[*Conn]bool // guarded by mu
+	waitingConns   map[*Conn]bool // guarded by mu
 	checkScheduled bool           // checkHangUps is running, or a timer will call it; guarded by mu
 }
 
@@ -24,25 +24,25 @@ type hangUpWatch struct {
 func (w *hangUpWatch) add(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.conns == nil {
-		w.conns = map[*Conn]bool{}
+	if w.waitingConns == nil {
+		w.waitingConns = map[*Conn]bool{}
 	}
-	w.conns[c] = true
-	w.scheduleLocked()
+	w.waitingConns[c] = true
+	w.scheduleCheckLocked()
 }
 
 // remove stops watching a connection.
 func (w *hangUpWatch) remove(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.conns, c)
+	delete(w.waitingConns, c)
 }
 
-// scheduleLocked schedules a call of checkHangUps. If a call is already scheduled or running, it does nothing.
-func (w *hangUpWatch) scheduleLocked() {
+// scheduleCheckLocked schedules a call of checkHangUps. If a call is already scheduled or running, it does nothing.
+func (w *hangUpWatch) scheduleCheckLocked() {
 	if !w.checkScheduled {
 		w.checkScheduled = true
-		time.AfterFunc(roomHangUpInterval, w.checkHangUps)
+		time.AfterFunc(hangUpCheckInterval, w.checkHangUps)
 	}
 }
 
@@ -50,7 +50,7 @@ func (w *hangUpWatch) scheduleLocked() {
 // their requests in a row would delay other users, so checkHangUps lets other goroutines run after each.
 func (w *hangUpWatch) checkHangUps() {
 	w.mu.Lock()
-	waiting := slices.Collect(maps.Keys(w.conns))
+	waiting := slices.Collect(maps.Keys(w.waitingConns))
 	w.mu.Unlock()
 	for _, c := range waiting {
 		if c.cancelIfHungUp() {
@@ -59,7 +59,7 @@ func (w *hangUpWatch) checkHangUps() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.checkScheduled = false; len(w.conns) > 0 {
-		w.scheduleLocked()
+	if w.checkScheduled = false; len(w.waitingConns) > 0 {
+		w.scheduleCheckLocked()
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// useAllRequests opens connections of a user, and begins as many requests as the user may have.
-func useAllRequests(t *testing.T, s *Conns, uid int) (conns []*Conn) {
+// beginMaxUserRequests opens connections of a user, and begins as many requests as the user may have.
+func beginMaxUserRequests(t *testing.T, s *ConnLimiter, uid int) (conns []*Conn) {
 	t.Helper()
 	for range maxUserRequests / maxConnRequests {
-		c := s.Connect(uid, notHungUp)
+		c := s.NewConn(uid, notHungUp)
 		conns = append(conns, c)
 		for range maxConnRequests {
 			if err := c.BeginRequest(t.Context()); err != nil {
@@ -24,10 +24,10 @@ func useAllRequests(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 	return conns
 }
 
-// closeAll ends the requests of connections and closes them.
-func closeAll(conns ...*Conn) {
+// endRequestsAndClose ends the requests of connections and closes them.
+func endRequestsAndClose(conns ...*Conn) {
 	for _, c := range conns {
-		for range c.conns.connRequestLimiter.InUse(c.number, 0) {
+		for range c.connLimiter.connRequestLimiter.InUse(c.uniqueNumber, 0) {
 			c.EndRequest(true, 0)
 		}
 		c.Close()
@@ -35,17 +35,17 @@ func closeAll(conns ...*Conn) {
 }
 
 // When a request ends, exactly one waiting request gets its room: the one that has waited longest.
-func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
+func TestFreedRequestSlotGoesToLongestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newConns()
-		busy := useAllRequests(t, s, 1)
+		s := newTestConnLimiter()
+		busy := beginMaxUserRequests(t, s, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		var got []int
 		var all sync.WaitGroup
 		var waiting []*Conn
 		for i := range 50 {
-			c := s.Connect(1, notHungUp)
+			c := s.NewConn(1, notHungUp)
 			waiting = append(waiting, c)
 			all.Go(func() {
 				if c.BeginRequest(ctx) == nil {
@@ -68,20 +68,20 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 		}
 		cancel()
 		all.Wait()
-		closeAll(append(busy, waiting...)...)
-		wantNoConns(t, s)
+		endRequestsAndClose(append(busy, waiting...)...)
+		wantConnLimiterIdle(t, s)
 	})
 }
 
 // If a client hangs up while its connection waits for room, its request ends within two times
-// roomHangUpInterval, even if the connection began to wait while others were being checked.
-func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
+// hangUpCheckInterval, even if the connection began to wait while others were being checked.
+func TestRequestsOfHungUpClientsStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newConns()
-		busy := useAllRequests(t, s, 1)
+		s := newTestConnLimiter()
+		busy := beginMaxUserRequests(t, s, 1)
 		waits := func(onLook func()) *Conn {
 			ctx, cancel := context.WithCancel(t.Context())
-			c := s.Connect(1, func() bool {
+			c := s.NewConn(1, func() bool {
 				if onLook != nil {
 					onLook()
 				}
@@ -90,7 +90,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 			})
 			go func() { // this goroutine ends when its client has hung up
 				began := time.Now()
-				if err := c.BeginRequest(ctx); err == nil || time.Since(began) > 2*roomHangUpInterval {
+				if err := c.BeginRequest(ctx); err == nil || time.Since(began) > 2*hangUpCheckInterval {
 					t.Errorf("the request of a disconnected client ended after %v, %v", time.Since(began), err)
 				}
 			}()
@@ -99,11 +99,11 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 		var second *Conn
 		first := waits(func() {
 			second = waits(nil)
-			time.Sleep(roomHangUpInterval / 10) // wait until the second request waits for room
+			time.Sleep(hangUpCheckInterval / 10) // wait until the second request waits for room
 		})
-		time.Sleep(3 * roomHangUpInterval)
+		time.Sleep(3 * hangUpCheckInterval)
 		synctest.Wait()
-		closeAll(append(busy, first, second)...)
-		wantNoConns(t, s)
+		endRequestsAndClose(append(busy, first, second)...)
+		wantConnLimiterIdle(t, s)
 	})
 }

@@ -21,63 +21,63 @@ import (
 //
 // A Limiter must be created by NewLimiter. Its methods are safe for concurrent use.
 type Limiter struct {
-	bounds    []Bound
-	allBounds []int // indexes of all bounds in the field bounds
+	bounds          []Bound
+	allBoundIndexes []int // indexes of all bounds in the field bounds
 
 	mu           sync.Mutex
-	totalInUse   []int64       // amount that all users have in use, by bound; guarded by mu, like the fields below
-	users        map[int]*user // by uid; only users that have something in use or wait
-	waitingUsers []*user       // users with waiting requests; the first one is served next
-	// lastArrival is the arrival number of the newest request that had to wait.
-	lastArrival int64
+	totalInUse   []int64            // amount that all users have in use, by bound; guarded by mu, like the fields below
+	users        map[int]*userState // by uid; only users that have something in use or wait
+	waitingUsers []*userState       // users with waiting requests; the first one is served next
+	// lastArrivalNumber is the arrival number of the newest request that had to wait.
+	lastArrivalNumber int64
 }
 
 // Bound is a limit on an amount in use.
 type Bound struct {
-	Max    int64
-	Shared bool // Max is for all users together; otherwise it is for each user
+	MaxAmount        int64
+	SharedByAllUsers bool // Max is for all users together; otherwise it is for each user
 }
 
 // Request asks for an amount of room. The zero Request asks for an amount of 1 within all bounds, for user 0.
 type Request struct {
-	User   int   // uid, or the number of another object that takes the place of a user
-	Bounds []int // indexes of the bounds that the amount counts towards; nil means all bounds
-	// Kind is a number below maxKinds. Each user has a queue for each kind. A waiting request delays only later
+	UserID       int   // uid, or the number of another object that takes the place of a user
+	BoundIndexes []int // indexes of the bounds that the amount counts towards; nil means all bounds
+	// Kind is a number below maxRequestKinds. Each user has a queue for each kind. A waiting request delays only later
 	// requests in the same queue.
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
-	// Condition must also be true before the request gets room; nil means no condition. The caller must call
-	// Dispatch when the result of Condition may have changed. Condition must not use the Limiter.
-	Condition func() bool
+	// GrantCondition must also be true before the request gets room; nil means no condition. The caller must call
+	// Dispatch when the result of GrantCondition may have changed. GrantCondition must not use the Limiter.
+	GrantCondition func() bool
 }
 
 // ErrDeadline means that a request did not get room before its deadline.
 var ErrDeadline = errors.New("no room before the deadline")
 
-// maxKinds is the number of values that Request.Kind can have.
-const maxKinds = 8
+// maxRequestKinds is the number of values that Request.Kind can have.
+const maxRequestKinds = 8
 
-// user holds the amounts that a user has in use, and the user's waiting requests.
-type user struct {
-	id           int
-	inUse        []int64     // amount in use, by bound
-	waitingCount int         // number of requests in queues
-	queues       [][]*waiter // waiting requests, by kind; nil until a request has to wait
+// userState holds the amounts that a user has in use, and the user's waiting requests.
+type userState struct {
+	id            int
+	inUseByBound  []int64     // amount in use, by bound
+	waitingCount  int         // number of requests in queues
+	waitersByKind [][]*waiter // waiting requests, by kind; nil until a request has to wait
 }
 
 // waiter is a request that waits for room.
 type waiter struct {
 	Request
-	arrival   int64  // number of the request, in the order of arrival
-	onGranted func() // called when the request has got its room, while Limiter.mu is held
+	arrivalNumber int64  // number of the request, in the order of arrival
+	onGranted     func() // called when the request has got its room, while Limiter.mu is held
 }
 
 // NewLimiter returns a Limiter with the given bounds.
 func NewLimiter(bounds ...Bound) *Limiter {
-	l := &Limiter{bounds: bounds, totalInUse: make([]int64, len(bounds)), users: map[int]*user{}}
+	l := &Limiter{bounds: bounds, totalInUse: make([]int64, len(bounds)), users: map[int]*userState{}}
 	for i := range bounds {
-		l.allBounds = append(l.allBounds, i)
+		l.allBoundIndexes = append(l.allBoundIndexes, i)
 	}
 	return l
 }
@@ -86,8 +86,8 @@ func NewLimiter(bounds ...Bound) *Limiter {
 // gets no room, Acquire returns ErrDeadline or the error of ctx.
 func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	l.mu.Lock()
-	u := l.userLocked(r.User)
-	if l.tryTakeLocked(u, &r) {
+	u := l.ensureUserLocked(r.UserID)
+	if l.tryAcquireLocked(u, &r) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -119,9 +119,9 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 func (l *Limiter) TryAcquire(r Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.userLocked(r.User)
-	defer l.forgetIfIdleLocked(u)
-	return l.tryTakeLocked(u, &r)
+	u := l.ensureUserLocked(r.UserID)
+	defer l.forgetIdleUserLocked(u)
+	return l.tryAcquireLocked(u, &r)
 }
 
 // AcquireAsync is like Acquire, but returns immediately. It calls onAcquired when the request has got its room,
@@ -129,8 +129,8 @@ func (l *Limiter) TryAcquire(r Request) bool {
 func (l *Limiter) AcquireAsync(ctx context.Context, r Request, onAcquired func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.userLocked(r.User)
-	if l.tryTakeLocked(u, &r) {
+	u := l.ensureUserLocked(r.UserID)
+	if l.tryAcquireLocked(u, &r) {
 		onAcquired()
 		return
 	}
@@ -146,20 +146,20 @@ func (l *Limiter) AcquireAsync(ctx context.Context, r Request, onAcquired func()
 // Release frees the room that a request has got.
 func (l *Limiter) Release(r Request) {
 	r.Amount = -cmp.Or(r.Amount, 1)
-	l.ForceAdd(r)
+	l.ForceAcquire(r)
 }
 
-// ForceAdd adds the amount of a request to what is in use, even if the sum exceeds a bound. A negative amount
+// ForceAcquire adds the amount of a request to what is in use, even if the sum exceeds a bound. A negative amount
 // frees room.
-func (l *Limiter) ForceAdd(r Request) {
+func (l *Limiter) ForceAcquire(r Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.userLocked(r.User)
+	u := l.ensureUserLocked(r.UserID)
 	l.addInUseLocked(u, &r)
 	if r.Amount < 0 {
-		l.dispatchFreedLocked(u, &r)
+		l.dispatchAfterReleaseLocked(u, &r)
 	}
-	l.forgetIfIdleLocked(u)
+	l.forgetIdleUserLocked(u)
 }
 
 // InUse returns how much of the bound with the given index a user has in use.
@@ -167,7 +167,7 @@ func (l *Limiter) InUse(userID, boundIndex int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if u := l.users[userID]; u != nil {
-		return u.inUse[boundIndex]
+		return u.inUseByBound[boundIndex]
 	}
 	return 0
 }
@@ -182,24 +182,24 @@ func (l *Limiter) WaitingCount(userID int) int {
 	return 0
 }
 
-// Dispatch gives room to waiting requests whose Condition is now true.
-func (l *Limiter) Dispatch() {
+// DispatchWaiting gives room to waiting requests whose Condition is now true.
+func (l *Limiter) DispatchWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.dispatchLocked()
+	l.dispatchWaitingLocked()
 }
 
-// dispatchFreedLocked gives room to waiting requests, after the request r of the user u has freed room.
-func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
-	if slices.ContainsFunc(l.boundIndexes(r), func(b int) bool { return l.bounds[b].Shared }) {
-		l.dispatchLocked()
+// dispatchAfterReleaseLocked gives room to waiting requests, after the request r of the user u has freed room.
+func (l *Limiter) dispatchAfterReleaseLocked(u *userState, r *Request) {
+	if slices.ContainsFunc(l.boundIndexes(r), func(b int) bool { return l.bounds[b].SharedByAllUsers }) {
+		l.dispatchWaitingLocked()
 	} else if u.waitingCount > 0 {
-		l.grantAllLocked(u) // only u can use the freed room
+		l.grantAllFittingLocked(u) // only u can use the freed room
 	}
 }
 
-// dispatchLocked gives the free room to the waiting users round robin.
-func (l *Limiter) dispatchLocked() {
+// dispatchWaitingLocked gives the free room to the waiting users round robin.
+func (l *Limiter) dispatchWaitingLocked() {
 	for i := 0; i < len(l.waitingUsers); {
 		u := l.waitingUsers[i]
 		if !l.grantOldestLocked(u) {
@@ -215,10 +215,11 @@ func (l *Limiter) dispatchLocked() {
 
 // grantOldestLocked gives room to the oldest waiting request of the user that fits. It returns false if none
 // fits.
-func (l *Limiter) grantOldestLocked(u *user) bool {
+func (l *Limiter) grantOldestLocked(u *userState) bool {
 	var oldestWaiter *waiter
-	for _, q := range u.queues {
-		if len(q) > 0 && (oldestWaiter == nil || q[0].arrival < oldestWaiter.arrival) && l.hasRoomLocked(u, &q[0].Request) {
+	for _, q := range u.waitersByKind {
+		if len(q) > 0 && (oldestWaiter == nil || q[0].arrivalNumber < oldestWaiter.arrivalNumber) &&
+			l.fitsBoundsLocked(u, &q[0].Request) {
 			oldestWaiter = q[0]
 		}
 	}
@@ -231,65 +232,65 @@ func (l *Limiter) grantOldestLocked(u *user) bool {
 	return true
 }
 
-// tryTakeLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
+// tryAcquireLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
 // earlier request of the same user and kind waits.
-func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
-	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
+func (l *Limiter) tryAcquireLocked(u *userState, r *Request) bool {
+	if r.Kind < len(u.waitersByKind) && len(u.waitersByKind[r.Kind]) > 0 || !l.fitsBoundsLocked(u, r) {
 		return false
 	}
 	l.addInUseLocked(u, r)
 	return true
 }
 
-// hasRoomLocked reports whether a request fits within its bounds now.
-func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
+// fitsBoundsLocked reports whether a request fits within its bounds now.
+func (l *Limiter) fitsBoundsLocked(u *userState, r *Request) bool {
 	for _, b := range l.boundIndexes(r) {
-		inUse := u.inUse[b]
-		if l.bounds[b].Shared {
+		inUse := u.inUseByBound[b]
+		if l.bounds[b].SharedByAllUsers {
 			inUse = l.totalInUse[b]
 		}
-		if inUse+cmp.Or(r.Amount, 1) > l.bounds[b].Max {
+		if inUse+cmp.Or(r.Amount, 1) > l.bounds[b].MaxAmount {
 			return false
 		}
 	}
-	return r.Condition == nil || r.Condition()
+	return r.GrantCondition == nil || r.GrantCondition()
 }
 
 // addInUseLocked adds the amount of a request to the amounts in use.
-func (l *Limiter) addInUseLocked(u *user, r *Request) {
+func (l *Limiter) addInUseLocked(u *userState, r *Request) {
 	for _, b := range l.boundIndexes(r) {
-		u.inUse[b] += cmp.Or(r.Amount, 1)
+		u.inUseByBound[b] += cmp.Or(r.Amount, 1)
 		l.totalInUse[b] += cmp.Or(r.Amount, 1)
 	}
 }
 
 func (l *Limiter) boundIndexes(r *Request) []int {
-	if r.Bounds == nil {
-		return l.allBounds
+	if r.BoundIndexes == nil {
+		return l.allBoundIndexes
 	}
-	return r.Bounds
+	return r.BoundIndexes
 }
 
 // enqueueLocked adds a request to the queue of its user and kind.
-func (l *Limiter) enqueueLocked(u *user, w *waiter) {
+func (l *Limiter) enqueueLocked(u *userState, w *waiter) {
 	if u.waitingCount == 0 {
 		l.waitingUsers = append(l.waitingUsers, u)
 	}
-	if u.queues == nil {
-		u.queues = make([][]*waiter, maxKinds)
+	if u.waitersByKind == nil {
+		u.waitersByKind = make([][]*waiter, maxRequestKinds)
 	}
 	u.waitingCount++
-	l.lastArrival++
-	w.arrival = l.lastArrival
-	u.queues[w.Kind] = append(u.queues[w.Kind], w)
+	l.lastArrivalNumber++
+	w.arrivalNumber = l.lastArrivalNumber
+	u.waitersByKind[w.Kind] = append(u.waitersByKind[w.Kind], w)
 }
 
 // removeLocked removes a request from its queue. It returns false if the request was not in the queue.
-func (l *Limiter) removeLocked(u *user, w *waiter) bool {
-	if u.queues == nil {
+func (l *Limiter) removeLocked(u *userState, w *waiter) bool {
+	if u.waitersByKind == nil {
 		return false
 	}
-	q := &u.queues[w.Kind]
+	q := &u.waitersByKind[w.Kind]
 	at := slices.Index(*q, w)
 	if at < 0 {
 		return false
@@ -299,13 +300,13 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 	return true
 }
 
-// grantAllLocked gives room to every waiting request of the user that fits. It removes the user from
+// grantAllFittingLocked gives room to every waiting request of the user that fits. It removes the user from
 // waitingUsers if no request remains.
-func (l *Limiter) grantAllLocked(u *user) {
+func (l *Limiter) grantAllFittingLocked(u *userState) {
 	for l.grantOldestLocked(u) {
 	}
 	if u.waitingCount == 0 {
-		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *user) bool { return o == u })
+		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *userState) bool { return o == u })
 	}
 }
 
@@ -313,28 +314,28 @@ func (l *Limiter) grantAllLocked(u *user) {
 func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.users[w.User]
+	u := l.users[w.UserID]
 	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	l.grantAllLocked(u) // the request may have delayed later requests in its queue
-	l.forgetIfIdleLocked(u)
+	l.grantAllFittingLocked(u) // the request may have delayed later requests in its queue
+	l.forgetIdleUserLocked(u)
 	return true
 }
 
-// userLocked returns the user with an id. It adds the user to the map if necessary.
-func (l *Limiter) userLocked(userID int) *user {
+// ensureUserLocked returns the user with an id. It adds the user to the map if necessary.
+func (l *Limiter) ensureUserLocked(userID int) *userState {
 	u := l.users[userID]
 	if u == nil {
-		u = &user{id: userID, inUse: make([]int64, len(l.bounds))}
+		u = &userState{id: userID, inUseByBound: make([]int64, len(l.bounds))}
 		l.users[userID] = u
 	}
 	return u
 }
 
-// forgetIfIdleLocked removes a user from the map if the user has nothing in use and no waiting requests.
-func (l *Limiter) forgetIfIdleLocked(u *user) {
-	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
+// forgetIdleUserLocked removes a user from the map if the user has nothing in use and no waiting requests.
+func (l *Limiter) forgetIdleUserLocked(u *userState) {
+	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUseByBound, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.id)
 	}
 }

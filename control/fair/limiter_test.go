@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// wantIdle checks that nothing is in use and no request waits.
-func wantIdle(t *testing.T, l *Limiter) {
+// wantLimiterIdle checks that nothing is in use and no request waits.
+func wantLimiterIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if len(l.users) > 0 || len(l.waitingUsers) > 0 || slices.Max(l.totalInUse) != 0 || slices.Min(l.totalInUse) != 0 {
 		t.Errorf("%d users are still counted, %d of them waiting, and %v is in use", len(l.users), len(l.waitingUsers),
@@ -22,31 +22,32 @@ func wantIdle(t *testing.T, l *Limiter) {
 	}
 }
 
-// grants records the names of requests in the order in which they got room.
-type grants struct {
-	mu    sync.Mutex
-	names []string // guarded by mu
+// grantRecorder records the names of requests in the order in which they got room.
+type grantRecorder struct {
+	mu           sync.Mutex
+	requestNames []string // guarded by mu
 }
 
-func (g *grants) add(name string) {
+func (g *grantRecorder) add(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.names = append(g.names, name)
+	g.requestNames = append(g.requestNames, name)
 }
 
-func (g *grants) String() string {
+func (g *grantRecorder) String() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return strings.Join(g.names, " ")
+	return strings.Join(g.requestNames, " ")
 }
 
-// queueUp starts the named requests one after another. The digit in a name is the user. Each request frees its
-// room a second after it got it.
-func queueUp(t *testing.T, l *Limiter, granted *grants, wg *sync.WaitGroup, requests map[string]Request,
-	names ...string) {
-	for _, name := range names {
+// startRequestsInOrder starts the named requests one after another. The digit in a name is the user. Each request frees
+// its room a second after it got it.
+func startRequestsInOrder(t *testing.T, l *Limiter, granted *grantRecorder, wg *sync.WaitGroup,
+	requestByName map[string]Request,
+	requestNames ...string) {
+	for _, name := range requestNames {
 		wg.Go(func() {
-			r := requests[name]
+			r := requestByName[name]
 			if err := l.Acquire(t.Context(), r); err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
@@ -59,65 +60,67 @@ func queueUp(t *testing.T, l *Limiter, granted *grants, wg *sync.WaitGroup, requ
 	}
 }
 
-// requestsFor returns a request for each of the given names. The digit in a name is the user.
-func requestsFor(names ...string) map[string]Request {
+// requestsByName returns a request for each of the given names. The digit in a name is the user.
+func requestsByName(requestNames ...string) map[string]Request {
 	requests := map[string]Request{}
-	for _, name := range names {
-		requests[name] = Request{User: int(name[0] - '0')}
+	for _, name := range requestNames {
+		requests[name] = Request{UserID: int(name[0] - '0')}
 	}
 	return requests
 }
 
 // Waiting users are served round robin. The requests of one user are served in the order of their arrival.
-func TestUsersTakeTurns(t *testing.T) {
+func TestWaitingUsersAreServedRoundRobin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 1, Shared: true})
-		var got grants
+		l := NewLimiter(Bound{MaxAmount: 1, SharedByAllUsers: true})
+		var got grantRecorder
 		var wait sync.WaitGroup
 		names := []string{"1a", "1b", "1c", "1d", "2a", "2b", "3a"}
-		queueUp(t, l, &got, &wait, requestsFor(names...), names...)
+		startRequestsInOrder(t, l, &got, &wait, requestsByName(names...), names...)
 		wait.Wait()
 		if want := "1a 1b 2a 3a 1c 2b 1d"; got.String() != want {
 			t.Errorf("users were served in the order %v, want %v", &got, want)
 		}
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
 // A bound that is not shared applies to each user separately. A request that reaches the bound exactly gets its
 // room, and one that exceeds it does not.
-func TestBoundsOfUsersAreSeparate(t *testing.T) {
+func TestUnsharedBoundAppliesPerUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 3})
+		l := NewLimiter(Bound{MaxAmount: 3})
 		for _, c := range []struct {
 			user   int
 			amount int64
 			want   bool
 		}{{1, 2, true}, {1, 2, false}, {1, 1, true}, {1, 1, false}, {2, 4, false}, {2, 3, true}, {2, 0, false}} {
-			if got := l.TryAcquire(Request{User: c.user, Amount: c.amount}); got != c.want {
+			if got := l.TryAcquire(Request{UserID: c.user, Amount: c.amount}); got != c.want {
 				t.Errorf("user %d gets room for %d: %t, want %t", c.user, c.amount, got, c.want)
 			}
 		}
 		if n := l.InUse(1, 0); n != 3 {
 			t.Errorf("user 1 uses %d, want 3", n)
 		}
-		l.Release(Request{User: 1, Amount: 3})
-		l.Release(Request{User: 2, Amount: 3})
-		wantIdle(t, l)
+		l.Release(Request{UserID: 1, Amount: 3})
+		l.Release(Request{UserID: 2, Amount: 3})
+		wantLimiterIdle(t, l)
 	})
 }
 
 // A request gets room only if it fits within all its bounds. While it waits, it takes no room at all, and does
 // not delay requests of another kind.
-func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
+func TestRequestMustFitAllItsBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 3, Shared: true}, Bound{Max: 2, Shared: true}, Bound{Max: 1})
-		list := func(user int) Request { return Request{User: user, Bounds: []int{total, lists, ownLists}} }
-		read := func(user int) Request { return Request{User: user, Bounds: []int{total}, Kind: 1} }
-		var got grants
+		l := NewLimiter(Bound{MaxAmount: 3, SharedByAllUsers: true}, Bound{MaxAmount: 2, SharedByAllUsers: true},
+			Bound{MaxAmount: 1})
+		list := func(user int) Request { return Request{UserID: user, BoundIndexes: []int{total, lists, ownLists}} }
+		read := func(user int) Request { return Request{UserID: user, BoundIndexes: []int{total}, Kind: 1} }
+		var got grantRecorder
 		var wait sync.WaitGroup
-		queueUp(t, l, &got, &wait, map[string]Request{"1 list": list(1), "1 list again": list(1), "1 read": read(1),
+		startRequestsInOrder(t, l, &got, &wait, map[string]Request{"1 list": list(1), "1 list again": list(1),
+			"1 read": read(1),
 			"2 list": list(2), "3 list": list(3), "3 read": read(3)},
 			"1 list", "1 list again", "1 read", "2 list", "3 list", "3 read")
 		if want := "1 list 1 read 2 list"; got.String() != want {
@@ -125,18 +128,18 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got, want := len(got.names), 6; got != want {
+		if got, want := len(got.requestNames), 6; got != want {
 			t.Errorf("%d requests got room after the first ended, want %d", got, want)
 		}
 		wait.Wait()
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
 // A request stops waiting at its deadline or when its context ends, whichever comes first.
-func TestWaitingEnds(t *testing.T) {
+func TestRequestStopsWaitingAtDeadlineOrCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 1})
+		l := NewLimiter(Bound{MaxAmount: 1})
 		if err := l.Acquire(t.Context(), Request{}); err != nil {
 			t.Fatal(err)
 		}
@@ -165,14 +168,14 @@ func TestWaitingEnds(t *testing.T) {
 			t.Errorf("%d requests still wait", n)
 		}
 		l.Release(Request{})
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
 // A request may stop waiting at the moment at which it gets room. Then the room is freed again.
-func TestNoRoomIsLost(t *testing.T) {
+func TestCancelledRequestReleasesGrantedAmount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 2})
+		l := NewLimiter(Bound{MaxAmount: 2})
 		var wait sync.WaitGroup
 		for range 100 {
 			wait.Go(func() {
@@ -184,29 +187,29 @@ func TestNoRoomIsLost(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
-// A request whose Condition is false waits until Dispatch is called. It delays no request of another kind or
+// A request whose Condition is false waits until DispatchWaiting is called. It delays no request of another kind or
 // user.
-func TestConditionDelaysOnlyItsKind(t *testing.T) {
+func TestFalseConditionDelaysOnlySameKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 1, Shared: true})
+		l := NewLimiter(Bound{MaxAmount: 1, SharedByAllUsers: true})
 		var ready atomic.Bool
-		var got grants
+		var got grantRecorder
 		var wait sync.WaitGroup
-		requests := requestsFor("1b", "2a")
-		requests["1a"] = Request{User: 1, Kind: 1, Condition: ready.Load}
-		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
+		requests := requestsByName("1b", "2a")
+		requests["1a"] = Request{UserID: 1, Kind: 1, GrantCondition: ready.Load}
+		startRequestsInOrder(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
 		ready.Store(true)
-		l.Dispatch()
+		l.DispatchWaiting()
 		wait.Wait()
 		if want := "1b 2a 1a"; got.String() != want {
 			t.Errorf("served in the order %v, want %v", &got, want)
 		}
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
@@ -214,7 +217,7 @@ func TestConditionDelaysOnlyItsKind(t *testing.T) {
 // earlier request stops waiting, the later one gets its room.
 func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 10})
+		l := NewLimiter(Bound{MaxAmount: 10})
 		if !l.TryAcquire(Request{Amount: 6}) {
 			t.Fatal("no room for 6 of 10")
 		}
@@ -232,54 +235,54 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 		}
 		wait.Wait()
 		l.Release(Request{Amount: 10})
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
 // If several requests of one user fit, the oldest is served first, whatever their kinds are.
-func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
+func TestRequestKindsAreServedByArrivalOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 1})
-		var got grants
+		l := NewLimiter(Bound{MaxAmount: 1})
+		var got grantRecorder
 		var wait sync.WaitGroup
 		requests := map[string]Request{"first": {}, "a": {Kind: 1}, "b": {Kind: 0}, "c": {Kind: 2}, "d": {Kind: 1}}
-		queueUp(t, l, &got, &wait, requests, "first", "a", "b", "c", "d")
+		startRequestsInOrder(t, l, &got, &wait, requests, "first", "a", "b", "c", "d")
 		wait.Wait()
 		if want := "first a b c d"; got.String() != want {
 			t.Errorf("served in the order %v, want %v", &got, want)
 		}
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }
 
-// ForceAdd may exceed a bound. Then requests wait until they fit again.
-func TestForceAddExceedsBounds(t *testing.T) {
+// ForceAcquire may exceed a bound. Then requests wait until they fit again.
+func TestForceAcquireExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 10})
-		l.ForceAdd(Request{User: 1, Amount: 25})
+		l := NewLimiter(Bound{MaxAmount: 10})
+		l.ForceAcquire(Request{UserID: 1, Amount: 25})
 		var wait sync.WaitGroup
 		began := time.Now()
 		wait.Go(func() {
-			if err := l.Acquire(t.Context(), Request{User: 1, Amount: 5}); err != nil || time.Since(began) != 2*time.Second {
+			if err := l.Acquire(t.Context(), Request{UserID: 1, Amount: 5}); err != nil || time.Since(began) != 2*time.Second {
 				t.Errorf("got room after %v, %v, want 2s", time.Since(began), err)
 			}
 		})
 		for _, freed := range []int64{19, 1} {
 			time.Sleep(time.Second)
-			l.ForceAdd(Request{User: 1, Amount: -freed})
+			l.ForceAcquire(Request{UserID: 1, Amount: -freed})
 		}
 		wait.Wait()
-		l.Release(Request{User: 1, Amount: 10})
-		wantIdle(t, l)
+		l.Release(Request{UserID: 1, Amount: 10})
+		wantLimiterIdle(t, l)
 	})
 }
 
 // AcquireAsync calls its function when there is room. It needs no goroutine to wait. If the context ends
 // before, the function is not called.
-func TestStartWaitsWithoutAGoroutine(t *testing.T) {
+func TestAcquireAsyncNeedsNoWaitingGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLimiter(Bound{Max: 1})
-		var got grants
+		l := NewLimiter(Bound{MaxAmount: 1})
+		var got grantRecorder
 		contexts := map[string]context.CancelFunc{}
 		for i := range 4 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -299,6 +302,6 @@ func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 		if want := "0 2 3"; got.String() != want {
 			t.Errorf("started: %v, want %v", &got, want)
 		}
-		wantIdle(t, l)
+		wantLimiterIdle(t, l)
 	})
 }

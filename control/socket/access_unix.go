@@ -15,12 +15,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LogHint says where the user finds the log of the system service.
-const LogHint = "journalctl -u queuectl"
+// ServiceLogHint says where the user finds the log of the system service.
+const ServiceLogHint = "journalctl -u queuectl"
 
-// AccessError returns the error for a user without permission to connect to a socket. It explains which
+// AccessDeniedError returns the error for a user without permission to connect to a socket. It explains which
 // permission is missing and how to get access.
-func AccessError(path string) error {
+func AccessDeniedError(path string) error {
 	// closed is the path that the user may not use. need is the permission that the group of this path lacks.
 	closed, need := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
@@ -29,7 +29,7 @@ func AccessError(path string) error {
 		closed, need = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)
 	}
-	var accountNames accounts.Directory
+	var accountNames accounts.Resolver
 	you := accountNames.UserName(os.Geteuid())
 	var fileStat *syscall.Stat_t
 	if err == nil {

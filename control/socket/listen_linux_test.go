@@ -16,17 +16,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
+func tempSocketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
-// ownerOnly returns permissions that admit only the owner of the socket and root.
-func ownerOnly() Perms { return Perms{Mode: 0o600, GID: -1} }
+// ownerOnlyPerms returns permissions that admit only the owner of the socket and root.
+func ownerOnlyPerms() Perms { return Perms{Mode: 0o600, GID: -1} }
 
 // Listen replaces a socket that a crashed service has left behind. If a service answers on the socket, or if
 // another kind of file is at the path, or if the path is too long, Listen returns an error and changes nothing.
-func TestListenReplacesOnlyDeadSockets(t *testing.T) {
+func TestListenReplacesOnlySocketsWithoutServer(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	dead, err := Listen(path, ownerOnly())
+	dead, err := Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,27 +34,27 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}
-	live, err := Listen(path, ownerOnly())
+	live, err := Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatalf("a dead socket: %v", err)
 	}
 	defer live.Close()
-	if second, err := Listen(path, ownerOnly()); err == nil || !strings.Contains(err.Error(), "already") {
+	if second, err := Listen(path, ownerOnlyPerms()); err == nil || !strings.Contains(err.Error(), "already") {
 		t.Errorf("a live socket: got %v, %v, want refused", second, err)
 	}
 	file := filepath.Join(dir, "f")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(file, ownerOnly()); err == nil {
+	if _, err := Listen(file, ownerOnlyPerms()); err == nil {
 		t.Error("a file was replaced by a socket")
 	}
 	if raw, err := os.ReadFile(file); err != nil || string(raw) != "x" {
 		t.Errorf("the file: %q, %v", raw, err)
 	}
 	deep := t.TempDir()
-	longest := filepath.Join(deep, strings.Repeat("x", MaxPath-len(deep)-1))
-	l, err := Listen(longest, ownerOnly())
+	longest := filepath.Join(deep, strings.Repeat("x", MaxPathLength-len(deep)-1))
+	l, err := Listen(longest, ownerOnlyPerms())
 	if err != nil {
 		t.Fatalf("the longest path: %v", err)
 	}
@@ -64,7 +64,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 		c.Close()
 	}
 	l.Close()
-	if _, err := Listen("/"+strings.Repeat("x", MaxPath), ownerOnly()); !errors.Is(err, queue.ErrInvalid) ||
+	if _, err := Listen("/"+strings.Repeat("x", MaxPathLength), ownerOnlyPerms()); !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "107") {
 		t.Errorf("a long path: got %v, want invalid and the limit", err)
 	}
@@ -76,7 +76,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 
 // From the moment at which a socket can be reached, its mode is 0600, whatever the umask is. So other users can
 // never connect.
-func TestSocketIsNeverOpenToOthers(t *testing.T) {
+func TestNewSocketNeverAdmitsOtherUsers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -107,7 +107,7 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 		}
 	})
 	for range 200 {
-		l, err := Listen(path, ownerOnly())
+		l, err := Listen(path, ownerOnlyPerms())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,9 +123,9 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 // Listen removes temporary directories that killed processes have left behind. It does not remove other files
 // with similar names.
 func TestListenRemovesStaleDirectories(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	dir := filepath.Dir(path)
-	old := time.Now().Add(-2 * staleSocketAge)
+	old := time.Now().Add(-2 * staleTempDirAge)
 	makeDir := func(name string, at time.Time, file string) {
 		t.Helper()
 		err := os.Mkdir(filepath.Join(dir, name), 0o700)
@@ -151,7 +151,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ".s6"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen(path, ownerOnly())
+	l, err := Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,9 +170,9 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 }
 
 // Connections that wait to be accepted are not lost when the socket is created again.
-func TestRebindLosesNoConnection(t *testing.T) {
-	path := tempSocket(t)
-	s, err := Listen(path, ownerOnly())
+func TestRecreatedSocketKeepsWaitingConnections(t *testing.T) {
+	path := tempSocketPath(t)
+	s, err := Listen(path, ownerOnlyPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestRebindLosesNoConnection(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if bound, err := s.rebind(); !bound || err != nil {
+	if bound, err := s.recreateIfRemoved(); !bound || err != nil {
 		t.Fatal(bound, err)
 	}
 	last, err := net.Dial("unix", path)

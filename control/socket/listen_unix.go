@@ -22,43 +22,43 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOfMayBlock says whether PeerOf may have to wait until the client sends something.
-const PeerOfMayBlock = false
+// PeerLookupMayBlock says whether PeerOf may have to wait until the client sends something.
+const PeerLookupMayBlock = false
 
-// MaxPath is the kernel's limit for the path of a socket, in bytes.
-const MaxPath = sockpath.MaxBytes
+// MaxPathLength is the kernel's limit for the path of a socket, in bytes.
+const MaxPathLength = sockpath.MaxPathBytes
 
 // CheckPath returns an error if the path is too long for a socket.
 func CheckPath(path string) error {
-	if len(path) > MaxPath {
-		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
-			"shorter --dir or --socket", path, len(path), MaxPath)
+	if len(path) > MaxPathLength {
+		return queue.InvalidField("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
+			"shorter --dir or --socket", path, len(path), MaxPathLength)
 	}
 	return nil
 }
 
 // Dial connects to a control socket. For a socket that does not exist, the error matches fs.ErrNotExist. For a
 // socket that this user may not use, it matches fs.ErrPermission. If too many clients are connecting, the error is
-// ErrOverloaded.
+// ErrServiceOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := sockpath.Dial(ctx, path)
 	if errors.Is(err, sockpath.ErrBacklogFull) {
-		return nil, ErrOverloaded
+		return nil, ErrServiceOverloaded
 	}
 	return c, err
 }
 
-// Bind creates a control socket like Listen. The result is a plain listener: if the socket's file is removed,
-// it does not create the socket again.
-func Bind(path string, perms Perms) (*net.UnixListener, error) {
-	l, _, err := bind(path, perms)
+// BindUnixListener creates a control socket like Listen. The result is a plain listener: if the socket's file is
+// removed, it does not create the socket again.
+func BindUnixListener(path string, perms Perms) (*net.UnixListener, error) {
+	l, _, err := bindWithFileInfo(path, perms)
 	return l, err
 }
 
-// WrapInherited returns a Listener for a control socket that another process, such as systemd, has created.
-// Only that process can create the socket again. WrapInherited does not call listen(2) to set the backlog,
+// WrapInheritedListener returns a Listener for a control socket that another process, such as systemd, has created.
+// Only that process can create the socket again. WrapInheritedListener does not call listen(2) to set the backlog,
 // because clients see the identity of the last process that called listen(2).
-func WrapInherited(l *net.UnixListener) *Listener {
+func WrapInheritedListener(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
 
@@ -79,16 +79,16 @@ func setBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", listenErr)
 }
 
-// Listener is the control socket on which a service listens. WatchFile creates the socket again if its file is
-// removed or replaced. The methods are safe for concurrent use.
+// Listener is the control socket on which a service listens. RecreateWhenRemoved creates the socket again if its file
+// is removed or replaced. The methods are safe for concurrent use.
 type Listener struct {
 	path  string
 	perms Perms
 
-	mu       sync.Mutex
-	listener *net.UnixListener // guarded by mu
-	fileInfo os.FileInfo       // identity of listener's file; nil if the socket is inherited; guarded by mu
-	closed   bool              // guarded by mu
+	mu             sync.Mutex
+	listener       *net.UnixListener // guarded by mu
+	socketFileInfo os.FileInfo       // identity of listener's file; nil if the socket is inherited; guarded by mu
+	closed         bool              // guarded by mu
 
 	// oldListener is the previous listener while connections may still wait on it, otherwise nil; guarded by
 	// mu.
@@ -107,19 +107,19 @@ type Perms struct {
 // none answers, the socket is left over from a crash, and Listen replaces it. The new socket has a temporary
 // name until its group and mode are set, so no other user can connect before.
 func Listen(path string, perms Perms) (*Listener, error) {
-	on, file, err := bind(path, perms)
+	on, file, err := bindWithFileInfo(path, perms)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{path: path, perms: perms, listener: on, fileInfo: file}, nil
+	return &Listener{path: path, perms: perms, listener: on, socketFileInfo: file}, nil
 }
 
-// bind creates a control socket like Listen. It also returns the identity of the socket's file.
-func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
+// bindWithFileInfo creates a control socket like Listen. It also returns the identity of the socket's file.
+func bindWithFileInfo(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, nil, err
 	}
-	c, err := sockpath.DialWithin(path, time.Second)
+	c, err := sockpath.DialTimeout(path, time.Second)
 	if err == nil {
 		c.Close()
 	}
@@ -129,7 +129,7 @@ func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
 		return nil, nil, fmt.Errorf("cannot listen on %s: this file exists and is not a socket; move it away", path)
 	}
-	removeStaleDirs(filepath.Dir(path))
+	removeStaleTempDirs(filepath.Dir(path))
 	temp, err := os.MkdirTemp(filepath.Dir(path), tempDirPrefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s: %w", path, err)
@@ -168,15 +168,15 @@ func bind(path string, perms Perms) (*net.UnixListener, os.FileInfo, error) {
 }
 
 // A new socket is created in a temporary directory next to its final path. The name of the directory is
-// tempDirPrefix followed by digits. If the directory is older than staleSocketAge, the process that created it
+// tempDirPrefix followed by digits. If the directory is older than staleTempDirAge, the process that created it
 // was killed.
 const (
-	tempDirPrefix  = ".s"
-	staleSocketAge = time.Minute
+	tempDirPrefix   = ".s"
+	staleTempDirAge = time.Minute
 )
 
-// removeStaleDirs removes temporary directories that killed processes have left behind.
-func removeStaleDirs(dir string) {
+// removeStaleTempDirs removes temporary directories that killed processes have left behind.
+func removeStaleTempDirs(dir string) {
 	list, _ := os.ReadDir(dir) // ignore the error, because the directories only waste space
 	for _, e := range list {
 		digits, hidden := strings.CutPrefix(e.Name(), tempDirPrefix)
@@ -185,7 +185,7 @@ func removeStaleDirs(dir string) {
 		}
 		temp := filepath.Join(dir, e.Name())
 		info, err := os.Lstat(temp)
-		if err != nil || time.Since(info.ModTime()) < staleSocketAge ||
+		if err != nil || time.Since(info.ModTime()) < staleTempDirAge ||
 			info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 			continue
 		}
@@ -212,11 +212,11 @@ func (s *Listener) currentListener() *net.UnixListener {
 	return s.listener
 }
 
-// Accept returns the next connection. After WatchFile has created the socket again, Accept first returns the
+// Accept returns the next connection. After RecreateWhenRemoved has created the socket again, Accept first returns the
 // connections that were made to the old socket.
 func (s *Listener) Accept() (net.Conn, error) {
 	for {
-		if c := s.acceptOld(); c != nil {
+		if c := s.acceptFromOldListener(); c != nil {
 			return c, nil
 		}
 		on := s.currentListener()
@@ -227,16 +227,16 @@ func (s *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// The old listener is closed when no connection has arrived for oldListenerPause, and after maxOldListenerAge
+// The old listener is closed when no connection has arrived for oldListenerIdleTimeout, and after maxOldListenerAge
 // at the latest. The second limit is for a socket whose file was moved: clients may continue to connect at the
 // new path.
 const (
-	oldListenerPause  = 50 * time.Millisecond
-	maxOldListenerAge = time.Second
+	oldListenerIdleTimeout = 50 * time.Millisecond
+	maxOldListenerAge      = time.Second
 )
 
-// acceptOld returns a connection that was made to the old socket, or nil if no such connection waits.
-func (s *Listener) acceptOld() net.Conn {
+// acceptFromOldListener returns a connection that was made to the old socket, or nil if no such connection waits.
+func (s *Listener) acceptFromOldListener() net.Conn {
 	s.mu.Lock()
 	old, since := s.oldListener, s.replacedAt
 	s.mu.Unlock()
@@ -244,7 +244,7 @@ func (s *Listener) acceptOld() net.Conn {
 		return nil
 	}
 	if time.Since(since) < maxOldListenerAge {
-		old.SetDeadline(time.Now().Add(oldListenerPause))
+		old.SetDeadline(time.Now().Add(oldListenerIdleTimeout))
 		if c, err := old.Accept(); err == nil {
 			return c
 		}
@@ -258,7 +258,7 @@ func (s *Listener) acceptOld() net.Conn {
 	return nil
 }
 
-// Close closes the socket, so that WatchFile no longer creates it again. The socket's file remains.
+// Close closes the socket, so that RecreateWhenRemoved no longer creates it again. The socket's file remains.
 func (s *Listener) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *Listener) Close() error {
 
 // Remove closes the socket and removes its file, unless the file was replaced by another one.
 func (s *Listener) Remove() error {
-	own := s.ownsFile()
+	own := s.ownsSocketFile()
 	err := s.Close()
 	if own {
 		err = errors.Join(err, os.Remove(s.path))
@@ -285,27 +285,27 @@ func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
-// minWatchPause is the time between two attempts of WatchFile to create the socket. After each failure to
-// create the socket or to watch its directory, the time doubles, up to maxWatchPause.
+// minRecreateDelay is the time between two attempts of RecreateWhenRemoved to create the socket. After each failure to
+// create the socket or to watch its directory, the time doubles, up to maxRecreateDelay.
 const (
-	minWatchPause = time.Second
-	maxWatchPause = 30 * time.Second
+	minRecreateDelay = time.Second
+	maxRecreateDelay = 30 * time.Second
 )
 
-// WatchFile creates the socket again whenever its file is removed or replaced, until ctx ends. Existing
-// connections are not affected. WatchFile replaces neither a file of another kind nor a socket on which another
-// service answers.
-func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
-	if s.fileInfo == nil {
+// RecreateWhenRemoved creates the socket again whenever its file is removed or replaced, until ctx ends. Existing
+// connections are not affected. RecreateWhenRemoved replaces neither a file of another kind nor a socket on which
+// another service answers.
+func (s *Listener) RecreateWhenRemoved(ctx context.Context, log *slog.Logger) {
+	if s.socketFileInfo == nil {
 		return // another process has created the socket and must watch it
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
-	for wait := minWatchPause; ; {
-		watched := dir.WaitForChange(ctx, parent, []string{name}, s.ownsFile)
+	for wait := minRecreateDelay; ; {
+		watched := dir.WaitForChange(ctx, parent, []string{name}, s.ownsSocketFile)
 		if ctx.Err() != nil {
 			return
 		}
-		bound, err := s.rebind()
+		bound, err := s.recreateIfRemoved()
 		switch {
 		case err != nil:
 			log.Warn("the control socket is missing and cannot be created; trying again", "error", err, "in", wait)
@@ -317,28 +317,28 @@ func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 			return
 		case <-time.After(wait):
 		}
-		if wait = min(2*wait, maxWatchPause); err == nil && watched == nil {
-			wait = minWatchPause
+		if wait = min(2*wait, maxRecreateDelay); err == nil && watched == nil {
+			wait = minRecreateDelay
 		}
 	}
 }
 
-// ownsFile reports whether the file at the path is still the file of this socket. It compares inode numbers,
+// ownsSocketFile reports whether the file at the path is still the file of this socket. It compares inode numbers,
 // which is reliable because the kernel does not reuse the inode number of an open socket.
-func (s *Listener) ownsFile() bool {
+func (s *Listener) ownsSocketFile() bool {
 	s.mu.Lock()
-	own := s.fileInfo
+	own := s.socketFileInfo
 	s.mu.Unlock()
 	info, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(info, own)
 }
 
-// rebind creates the socket again if its file is gone. It returns false if the file still exists.
-func (s *Listener) rebind() (didBind bool, err error) {
-	if s.ownsFile() {
+// recreateIfRemoved creates the socket again if its file is gone. It returns false if the file still exists.
+func (s *Listener) recreateIfRemoved() (recreated bool, err error) {
+	if s.ownsSocketFile() {
 		return false, nil
 	}
-	on, file, err := bind(s.path, s.perms)
+	on, file, err := bindWithFileInfo(s.path, s.perms)
 	if err != nil {
 		return false, err
 	}
@@ -351,6 +351,6 @@ func (s *Listener) rebind() (didBind bool, err error) {
 		s.oldListener.Close()
 	}
 	s.oldListener, s.replacedAt = s.listener, time.Now()
-	s.listener, s.fileInfo = on, file
+	s.listener, s.socketFileInfo = on, file
 	return true, s.oldListener.SetDeadline(time.Now()) // the deadline wakes Accept, which then uses the new listener
 }

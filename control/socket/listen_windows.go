@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOfMayBlock says whether PeerOf may have to wait until the client sends something.
-const PeerOfMayBlock = true
+// PeerLookupMayBlock says whether PeerOf may have to wait until the client sends something.
+const PeerLookupMayBlock = true
 
-// MaxPath is the limit of Windows for the name of a pipe, in characters.
-const MaxPath = 256
+// MaxPathLength is the limit of Windows for the name of a pipe, in characters.
+const MaxPathLength = 256
 
 // pipePrefix is the prefix of all pipe names.
 const pipePrefix = `\\.\pipe\`
@@ -25,11 +25,12 @@ func CheckPath(path string) error {
 	name, ok := cutPipePrefix(path)
 	switch {
 	case !ok || name == "" || strings.ContainsAny(name, "\\\x00"):
-		return queue.Invalid("socket", "%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
+		return queue.InvalidField("socket",
+			"%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
 			path, pipePrefix)
-	case len(path) > MaxPath:
-		return queue.Invalid("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter name",
-			path, len(path), MaxPath)
+	case len(path) > MaxPathLength:
+		return queue.InvalidField("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter name",
+			path, len(path), MaxPathLength)
 	}
 	return nil
 }
@@ -44,11 +45,12 @@ func cutPipePrefix(path string) (name string, ok bool) {
 }
 
 // Dial connects to a control pipe. For a pipe that does not exist, the error matches fs.ErrNotExist. For a pipe that
-// this user may not use, it matches fs.ErrPermission. If too many clients are connecting, the error is ErrOverloaded.
+// this user may not use, it matches fs.ErrPermission. If too many clients are connecting, the error is
+// ErrServiceOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := pipe.Dial(ctx, path)
-	if errors.Is(err, pipe.ErrBusy) {
-		return nil, ErrOverloaded
+	if errors.Is(err, pipe.ErrServerBusy) {
+		return nil, ErrServiceOverloaded
 	}
 	return c, err
 }
@@ -75,5 +77,5 @@ func Listen(path string, perms Perms) (*Listener, error) {
 // SetPermissions changes which accounts may connect. Existing connections are not affected.
 func (s *Listener) SetPermissions(perms Perms) error { return s.Listener.SetPermissions(perms.SDDL) }
 
-// WatchFile does nothing, because a pipe cannot be removed while it is served.
-func (s *Listener) WatchFile(context.Context, *slog.Logger) {}
+// RecreateWhenRemoved does nothing, because a pipe cannot be removed while it is served.
+func (s *Listener) RecreateWhenRemoved(context.Context, *slog.Logger) {}

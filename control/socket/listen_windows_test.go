@@ -13,10 +13,10 @@ import (
 )
 
 // CheckPath rejects a name that a pipe on this machine cannot have.
-func TestPipeNames(t *testing.T) {
+func TestInvalidPipeNamesAreRejected(t *testing.T) {
 	for name, want := range map[string]bool{
-		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)): true,
-		pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)+1): false, pipePrefix: false, `C:\x.sock`: false,
+		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipePrefix + strings.Repeat("x", MaxPathLength-len(pipePrefix)): true,
+		pipePrefix + strings.Repeat("x", MaxPathLength-len(pipePrefix)+1): false, pipePrefix: false, `C:\x.sock`: false,
 		`\\server\pipe\queuectl`: false,
 		`\\.\pipe\a\b`:           false, "": false, `\\.\pipe\..\PhysicalDrive0`: false, `queuectl`: false,
 	} {
@@ -24,7 +24,7 @@ func TestPipeNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if l, err := Listen(`C:\x.sock`, Perms{SDDL: pipe.OwnerOnlyDescriptor()}); !errors.Is(err, queue.ErrInvalid) {
+	if l, err := Listen(`C:\x.sock`, Perms{SDDL: pipe.OwnerOnlySecurityDescriptor()}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, %v", l, err)
 	}
 }
@@ -32,7 +32,7 @@ func TestPipeNames(t *testing.T) {
 // The client trusts a pipe only if its owner is the client's user, the system, the group of administrators or
 // the service queuectl. An administrator who creates a pipe without elevation is its owner personally, not as
 // part of the group.
-func TestTrustedServers(t *testing.T) {
+func TestOnlyTrustedPipeOwnersAreAccepted(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
 		self: true, "S-1-5-18": true, "S-1-5-32-544": true,
@@ -45,7 +45,7 @@ func TestTrustedServers(t *testing.T) {
 		if err := errors.Join(err1, err2); err != nil {
 			t.Fatal(err)
 		}
-		if got := isTrustedOwner(o, s, s); got != want {
+		if got := isTrustedServerOwner(o, s, s); got != want {
 			t.Errorf("%s: trusted %v", owner, got)
 		}
 	}
@@ -57,7 +57,7 @@ func TestTrustedServers(t *testing.T) {
 
 // The error for a user without access to the pipe says how to get access: through the group if it exists,
 // otherwise through an administrator.
-func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
+func TestAccessDeniedErrorExplainsHowToGetAccess(t *testing.T) {
 	for _, c := range []struct {
 		path  string
 		group bool
@@ -67,13 +67,13 @@ func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 		{`\\.\pipe\queuectl`, false, "[access]"},
 		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {
-		got := noAccessText(c.path, `CORP\alice`, c.group)
+		got := accessDeniedText(c.path, `CORP\alice`, c.group)
 		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) ||
 			!strings.Contains(got, `CORP\alice cannot use`) {
 			t.Errorf("%+v: %s", c, got)
 		}
 	}
-	if err := AccessError(pipePrefix + "x"); !errors.Is(err, queue.ErrDenied) {
+	if err := AccessDeniedError(pipePrefix + "x"); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("got %v", err)
 	}
 }

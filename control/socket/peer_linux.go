@@ -29,34 +29,35 @@ func PeerOf(c net.Conn) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("cannot determine which account is at the other end of the socket: %w", err)
 	}
-	if cred.Uid == overflowID && !isIDMapped("uid_map", overflowID) {
+	if cred.Uid == kernelOverflowID && !isIDMapped("uid_map", kernelOverflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied,
 			"service and client cannot identify each other in different user namespaces (containers); run both in the same one")
 	}
 	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
-	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !isIDMapped("gid_map", overflowID) {
-		p.Groups = slices.DeleteFunc(groups, func(g int) bool { return g == overflowID })
-		if p.GID == overflowID {
-			p.GID = noGroup
+	if (p.GID == kernelOverflowID || slices.Contains(groups, kernelOverflowID)) &&
+		!isIDMapped("gid_map", kernelOverflowID) {
+		p.Groups = slices.DeleteFunc(groups, func(g int) bool { return g == kernelOverflowID })
+		if p.GID == kernelOverflowID {
+			p.GID = noGroupID
 		}
 	}
 	return p, nil
 }
 
-// noGroup is the gid for a group that this user namespace does not map. No group has this number.
-const noGroup = -1
+// noGroupID is the gid for a group that this user namespace does not map. No group has this number.
+const noGroupID = -1
 
-// peerGroups begins with a buffer for initialGroups group ids. maxGroups is the maximum number of groups of a
+// peerGroups begins with a buffer for initialGroupCapacity group ids. maxGroups is the maximum number of groups of a
 // process.
 const (
-	initialGroups = 32
-	maxGroups     = 1 << 16
+	initialGroupCapacity = 32
+	maxGroups            = 1 << 16
 )
 
 // peerGroups returns the supplementary groups that the peer had when the connection was made. Kernels before
 // 4.13 do not record them; on these, it returns none.
 func peerGroups(fd int) ([]int, error) {
-	list := make([]uint32, initialGroups)
+	list := make([]uint32, initialGroupCapacity)
 	for {
 		size := uint32(4 * len(list))
 		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
@@ -79,14 +80,14 @@ func peerGroups(fd int) ([]int, error) {
 	}
 }
 
-// overflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. If the
-// namespace maps overflowID itself, it is an ordinary account.
-const overflowID = 65534
+// kernelOverflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. If the
+// namespace maps kernelOverflowID itself, it is an ordinary account.
+const kernelOverflowID = 65534
 
-// isIDMapped reports whether the user namespace of this process maps a uid or gid. mapFile is uid_map or
+// isIDMapped reports whether the user namespace of this process maps a uid or gid. idMapFile is uid_map or
 // gid_map; see user_namespaces(7).
-func isIDMapped(mapFile string, id int64) bool {
-	raw, err := os.ReadFile("/proc/self/" + mapFile)
+func isIDMapped(idMapFile string, id int64) bool {
+	raw, err := os.ReadFile("/proc/self/" + idMapFile)
 	if err != nil {
 		return false
 	}
@@ -100,9 +101,9 @@ func isIDMapped(mapFile string, id int64) bool {
 	return false
 }
 
-// CallerMayRead says whether the goroutine that waits for an answer may read from the connection itself. If it
+// WaiterMayReadConn says whether the goroutine that waits for an answer may read from the connection itself. If it
 // may, no goroutine reads between requests, and IsClosedByPeer must detect the end of the connection.
-const CallerMayRead = true
+const WaiterMayReadConn = true
 
 // IsClosedByPeer reports whether the other end has closed the connection in both directions.
 func IsClosedByPeer(c net.Conn) bool {

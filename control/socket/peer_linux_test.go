@@ -15,12 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherUID is a uid that no process of the tests has.
-const otherUID = 61234
+// unusedTestUID is a uid that no process of the tests has.
+const unusedTestUID = 61234
 
-// setUser changes the user and the groups of the calling thread only. The goroutine must be locked to the
+// setThreadCredentials changes the user and the groups of the calling thread only. The goroutine must be locked to the
 // thread, and the thread must not be used for anything else afterwards.
-func setUser(uid, gid int, groups []uint32) error {
+func setThreadCredentials(uid, gid int, groups []uint32) error {
 	none := uint32(0)
 	list := unsafe.Pointer(&none)
 	if len(groups) > 0 {
@@ -41,7 +41,7 @@ func setUser(uid, gid int, groups []uint32) error {
 
 // PeerOf returns the user, the group and all supplementary groups that the client had when it connected, even
 // if they have changed since then. If the test does not run as root, it can only test its own user.
-func TestPeerIsTheConnectingProcess(t *testing.T) {
+func TestPeerOfReportsConnectingProcess(t *testing.T) {
 	dir, err := os.MkdirTemp("", "open") // other users must be able to enter this directory; see Chmod below
 	if err != nil {
 		t.Fatal(err)
@@ -66,12 +66,13 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 	}
 	cases := []Peer{{UID: os.Geteuid(), GID: os.Getegid(), Groups: own}}
 	if os.Geteuid() == 0 {
-		many := make([]int, 3*initialGroups)
+		many := make([]int, 3*initialGroupCapacity)
 		for i := range many {
 			many[i] = 70000 + i
 		}
-		cases = append(cases, Peer{UID: otherUID, GID: otherUID + 1, Groups: []int{}},
-			Peer{UID: otherUID, GID: otherUID, Groups: []int{5, otherUID + 2}}, Peer{UID: otherUID, GID: 7, Groups: many})
+		cases = append(cases, Peer{UID: unusedTestUID, GID: unusedTestUID + 1, Groups: []int{}},
+			Peer{UID: unusedTestUID, GID: unusedTestUID, Groups: []int{5, unusedTestUID + 2}},
+			Peer{UID: unusedTestUID, GID: 7, Groups: many})
 	}
 	for i, want := range cases {
 		var dialed net.Conn
@@ -84,7 +85,7 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 				for k, g := range want.Groups {
 					groups[k] = uint32(g)
 				}
-				err = setUser(want.UID, want.GID, groups)
+				err = setThreadCredentials(want.UID, want.GID, groups)
 			}
 			if err == nil {
 				dialed, err = net.Dial("unix", path)
@@ -114,8 +115,8 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 
 // IsClosedByPeer does not report a connected client as gone when this process receives signals. The Go runtime
 // sends many signals to its own process.
-func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
+func TestIsClosedByPeerIgnoresSignals(t *testing.T) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocketPath(t), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,29 +9,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// noGroup is the gid of every peer, because Windows processes have no primary group. No group has this number.
-const noGroup = -1
+// noGroupID is the gid of every peer, because Windows processes have no primary group. No group has this number.
+const noGroupID = -1
 
 // PeerOf returns the identity of the process at the other end of a pipe. Unless the client connected with
 // SECURITY_SQOS_PRESENT, Windows identifies it only after the server has read from the pipe. PeerOf then waits
 // for the client's first bytes, at most until the read deadline of c.
 func PeerOf(c net.Conn) (Peer, error) {
-	id, err := pipe.ClientOf(c)
-	if errors.Is(err, pipe.ErrSandboxed) {
-		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrSandboxed)
+	id, err := pipe.IdentifyClient(c)
+	if errors.Is(err, pipe.ErrClientSandboxed) {
+		err = queue.Errorf(queue.CodeDenied, "%s", pipe.ErrClientSandboxed)
 	}
 	if err != nil {
 		return Peer{}, err
 	}
-	p := Peer{UID: accounts.IDOfSID(id.User), GID: noGroup, PID: id.PID}
-	for _, g := range id.Groups {
+	p := Peer{UID: accounts.IDOfSID(id.User), GID: noGroupID, PID: id.PID}
+	for _, g := range id.EnabledGroups {
 		p.Groups = append(p.Groups, accounts.IDOfSID(g))
 	}
 	return p, nil
 }
 
-// CallerMayRead says whether the goroutine that waits for an answer may read from the connection itself.
-const CallerMayRead = false
+// WaiterMayReadConn says whether the goroutine that waits for an answer may read from the connection itself.
+const WaiterMayReadConn = false
 
 // IsClosedByPeer reports whether the client at the other end has closed the pipe.
 func IsClosedByPeer(c net.Conn) bool { return pipe.IsClosedByPeer(c) }

@@ -12,7 +12,7 @@ func TestClientSendsNothingToUnknownServer(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
 	defer there.Close()
-	if err := CheckServer(here, "s"); err == nil {
+	if err := CheckServerTrusted(here, "s"); err == nil {
 		t.Error("a connection without a peer user is trusted")
 	}
 }

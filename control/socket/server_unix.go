@@ -14,10 +14,10 @@ import (
 // IsRoot reports whether a user is root, who can do everything on this machine.
 func IsRoot(uid int, _ []int) bool { return uid == 0 }
 
-// CheckServer returns an error if the server runs as a user that the client does not trust. It trusts the
-// client's own user, root and ServiceAccount. Requests contain commands and environment variables, which may be
+// CheckServerTrusted returns an error if the server runs as a user that the client does not trust. It trusts the
+// client's own user, root and ServiceAccountName. Requests contain commands and environment variables, which may be
 // secret and must not be sent to other users.
-func CheckServer(nc net.Conn, path string) error {
+func CheckServerTrusted(nc net.Conn, path string) error {
 	peer, err := PeerOf(nc)
 	if err != nil {
 		return err
@@ -29,9 +29,9 @@ func CheckServer(nc net.Conn, path string) error {
 		"account are trusted, so nothing was sent; check --socket", path, peer.UID)
 }
 
-// isServiceAccount reports whether a uid is that of ServiceAccount. It looks only in the local account files,
+// isServiceAccount reports whether a uid is that of ServiceAccountName. It looks only in the local account files,
 // where the installation package has created the account.
 func isServiceAccount(uid int) bool {
-	u, err := user.Lookup(ServiceAccount)
+	u, err := user.Lookup(ServiceAccountName)
 	return err == nil && u.Uid == strconv.Itoa(uid)
 }

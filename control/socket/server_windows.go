@@ -23,30 +23,31 @@ func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
 
-// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts the
-// client's own user, the system, the administrators and ServiceAccount. Requests contain commands and
+// CheckServerTrusted returns an error if the pipe belongs to a user that the client does not trust. It trusts the
+// client's own user, the system, the administrators and ServiceAccountName. Requests contain commands and
 // environment variables, which may be secret and must not be sent to other users.
-func CheckServer(nc net.Conn, path string) error {
-	server, err := pipe.ServerOf(nc)
-	own, err1 := pipe.DefaultOwner()
+func CheckServerTrusted(nc net.Conn, path string) error {
+	server, err := pipe.IdentifyServer(nc)
+	own, err1 := pipe.DefaultObjectOwner()
 	self, err2 := pipe.SelfIdentity()
 	if err := errors.Join(err, err1, err2); err != nil {
 		return fmt.Errorf("cannot check which account runs the service on %s (%w), so nothing was sent; see: queuectl "+
 			"service status", path, err)
 	}
-	if isTrustedOwner(server.User, self.User, own) {
+	if isTrustedServerOwner(server.User, self.User, own) {
 		return nil
 	}
-	name := new(accounts.Directory).UserName(accounts.IDOfSID(server.User))
+	name := new(accounts.Resolver).UserName(accounts.IDOfSID(server.User))
 	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, but only the system, administrators, the service "+
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedOwner reports whether the client may send requests to a pipe with this owner. clientSID is the user
+// isTrustedServerOwner reports whether the client may send requests to a pipe with this owner. clientSID is the user
 // of the client. ownerOfNewObjects is the owner of objects that the client creates: the group of administrators
 // if the client is elevated, otherwise the user.
-func isTrustedOwner(owner, clientSID, ownerOfNewObjects *windows.SID) bool {
-	return owner.Equals(clientSID) || owner.Equals(ownerOfNewObjects) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
-		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
-		owner.String() == accounts.ServiceSID(ServiceAccount)
+func isTrustedServerOwner(pipeOwner, clientSID, ownerOfNewObjects *windows.SID) bool {
+	return pipeOwner.Equals(clientSID) || pipeOwner.Equals(ownerOfNewObjects) ||
+		pipeOwner.IsWellKnown(windows.WinLocalSystemSid) ||
+		pipeOwner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
+		pipeOwner.String() == accounts.ServiceSID(ServiceAccountName)
 }

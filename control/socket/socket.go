@@ -6,11 +6,11 @@ package socket
 
 import "github.com/queuectl/queuectl/queue"
 
-// ServiceAccount is the account that runs the service if an installation package has installed it.
-const ServiceAccount = "queuectl"
+// ServiceAccountName is the account that runs the service if an installation package has installed it.
+const ServiceAccountName = "queuectl"
 
-// ErrOverloaded means that a service is running, but did not accept the connection in time.
-var ErrOverloaded = &queue.Error{Code: queue.CodeUnavailable,
+// ErrServiceOverloaded means that a service is running, but did not accept the connection in time.
+var ErrServiceOverloaded = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "the service is overloaded: too many clients are connecting; try again later"}
 
 // Peer is the process at the other end of a connection, as the kernel reports it.

@@ -35,13 +35,13 @@ func ServiceSID(name string) string {
 	return sid
 }
 
-// WriteRights are the access rights that let an account change a file, a directory or their content.
-const WriteRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
-	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
+// WriteAccessRights are the access rights that let an account change a file, a directory or their content.
+const WriteAccessRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ |
+	windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// ReplaceRights are the access rights on a directory that let an account move away and replace the
+// ReplaceAccessRights are the access rights on a directory that let an account move away and replace the
 // directory or its content. They do not include the right to create files in the directory.
-const ReplaceRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER |
+const ReplaceAccessRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER |
 	windows.GENERIC_ALL
 
 // ReadSecurityDescriptor returns the access list and the owner of a file or a directory.
@@ -54,8 +54,8 @@ func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// Owner returns the owner of an object. trusted reports whether isTrustedAccount accepts the owner.
-func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
+// DescriptorOwner returns the owner of an object. trusted reports whether isTrustedAccount accepts the owner.
+func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
 	}
@@ -72,16 +72,16 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 //
 // sd is the security descriptor of the directory. displayName names the directory in the error. advice says
 // what the user can do instead of changing the directory.
-func CheckDirAccess(path, displayName, advice string, sd *windows.SECURITY_DESCRIPTOR) error {
-	owner, trusted, err := Owner(sd)
+func CheckDirAccess(path, displayName, alternativeAdvice string, sd *windows.SECURITY_DESCRIPTOR) error {
+	owner, trusted, err := DescriptorOwner(sd)
 	if err != nil {
-		return fmt.Errorf("cannot determine the owner of %s (%w); %s", displayName, err, advice)
+		return fmt.Errorf("cannot determine the owner of %s (%w); %s", displayName, err, alternativeAdvice)
 	}
 	if !trusted {
 		return fmt.Errorf(`%s belongs to %s; %s, or run in an elevated prompt: icacls "%s" /setowner *S-1-5-32-544`,
-			displayName, AccountName(owner), advice, path)
+			displayName, AccountName(owner), alternativeAdvice, path)
 	}
-	others, err := OtherAccountsWithRights(sd, WriteRights, 0)
+	others, err := UntrustedAccountsWithRights(sd, WriteAccessRights, 0)
 	if err == nil && len(others) > 0 {
 		err = fmt.Errorf(`%s can be changed by other users (%s); run: icacls "%s" /inheritance:r /grant:r `+
 			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, displayName,
@@ -98,13 +98,13 @@ func isTrustedAccount(sid, ownSID *windows.SID) bool {
 		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
 
-// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on
+// UntrustedAccountsWithRights returns the accounts that have at least one of the rights on an object, or on
 // objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
 //
-// It ignores entries of the access list that have one of ignoredFlags. For example, with INHERIT_ONLY_ACE it
+// It ignores entries of the access list that have one of ignoredACEFlags. For example, with INHERIT_ONLY_ACE it
 // ignores the entries that apply only to objects that are created in this object.
-func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
-	ignoredFlags uint8) (accountNames []string, err error) {
+func UntrustedAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
+	ignoredACEFlags uint8) (accountNames []string, err error) {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
 	list, _, listErr := sd.DACL()
@@ -119,21 +119,21 @@ func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACC
 		if err := windows.GetAce(list, i, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&ignoredFlags != 0 ||
+		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&ignoredACEFlags != 0 ||
 			entry.Mask&rights == 0 {
 			continue
 		}
 		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
-		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerSID(sid) {
+		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerPlaceholderSID(sid) {
 			accountNames = append(accountNames, AccountName(sid))
 		}
 	}
 	return accountNames, nil
 }
 
-// isOwnerSID reports whether sid is CREATOR OWNER or OWNER RIGHTS. In an access list, these two well-known
+// isOwnerPlaceholderSID reports whether sid is CREATOR OWNER or OWNER RIGHTS. In an access list, these two well-known
 // SIDs mean the owner of the object, or of an object created in it.
-func isOwnerSID(sid *windows.SID) bool {
+func isOwnerPlaceholderSID(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 

@@ -15,21 +15,21 @@ import (
 	"syscall"
 )
 
-// Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them
+// Resolver looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them
 // again when they change. For accounts that are not in these files, it runs the program getent(1), because
 // queuectl does not link libc. It caches each result of getent for a minute, also the result that an account
 // does not exist.
 //
 // The zero value is ready for use. The methods may be called concurrently. See docs/decisions/0077.
-type Directory struct {
+type Resolver struct {
 	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. By default,
 	// lookups in these sources fail immediately for a minute after one has timed out, so that a caller that
 	// only displays names is delayed only once.
 	AlwaysQueryRemote bool
-	// LookupFunc replaces getent if it is not nil.
-	LookupFunc func(database, key string) (line string, err error)
+	// GetentFunc replaces getent if it is not nil.
+	GetentFunc func(database, key string) (line string, err error)
 
-	otherSourcesCache lookupCache[string] // output lines of getent; "" for an account that does not exist
+	remoteLookupCache lookupCache[string] // output lines of getent; "" for an account that does not exist
 
 	parsedFiles atomic.Pointer[accountFiles] // nil until the files have been read
 
@@ -50,19 +50,19 @@ const (
 )
 
 // UserByUID returns the account with a uid.
-func (d *Directory) UserByUID(uid uint32) (Account, error) {
-	files, err := d.loadFiles()
+func (d *Resolver) UserByUID(uid uint32) (Account, error) {
+	files, err := d.loadAccountFiles()
 	if err != nil {
 		return Account{}, err
 	}
 	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.UID == uid }); i >= 0 {
 		return files.users[i], nil
 	}
-	line, err := d.queryOtherSources("passwd", strconv.FormatUint(uint64(uid), 10))
+	line, err := d.queryRemoteSources("passwd", strconv.FormatUint(uint64(uid), 10))
 	if err != nil {
 		return Account{}, err
 	}
-	a, ok := parseUser(line)
+	a, ok := parsePasswdLine(line)
 	if !ok || a.UID != uid {
 		return Account{}, NoAccountError(fmt.Sprintf("uid %d has no account on this machine", uid))
 	}
@@ -70,19 +70,19 @@ func (d *Directory) UserByUID(uid uint32) (Account, error) {
 }
 
 // UserByName returns the account with a name.
-func (d *Directory) UserByName(name string) (Account, error) {
-	files, err := d.loadFiles()
+func (d *Resolver) UserByName(name string) (Account, error) {
+	files, err := d.loadAccountFiles()
 	if err != nil {
 		return Account{}, err
 	}
 	if i := slices.IndexFunc(files.users, func(a Account) bool { return a.Name == name }); i >= 0 {
 		return files.users[i], nil
 	}
-	line, err := d.lookupByName("passwd", name)
+	line, err := d.lookupRemoteByName("passwd", name)
 	if err != nil {
 		return Account{}, err
 	}
-	a, ok := parseUser(line)
+	a, ok := parsePasswdLine(line)
 	if !ok {
 		return Account{}, NoAccountError(fmt.Sprintf("there is no account %q", name))
 	}
@@ -90,11 +90,11 @@ func (d *Directory) UserByName(name string) (Account, error) {
 }
 
 // WithGroups returns the account with its groups filled in.
-func (d *Directory) WithGroups(a Account) (Account, error) {
+func (d *Resolver) WithGroups(a Account) (Account, error) {
 	if a.Groups != nil {
 		return a, nil
 	}
-	line, err := d.queryOtherSources("initgroups", a.Name)
+	line, err := d.queryRemoteSources("initgroups", a.Name)
 	if err != nil {
 		return a, err
 	}
@@ -108,49 +108,49 @@ func (d *Directory) WithGroups(a Account) (Account, error) {
 	return a, nil
 }
 
-// Group returns the gid of a group.
-func (d *Directory) Group(name string) (uint32, bool) {
-	files, err := d.loadFiles()
+// GroupIDByName returns the gid of a group.
+func (d *Resolver) GroupIDByName(name string) (uint32, bool) {
+	files, err := d.loadAccountFiles()
 	if err != nil {
 		return 0, false
 	}
 	if gid, ok := files.gidsByName[name]; ok {
 		return gid, true
 	}
-	line, _ := d.lookupByName("group", name)
-	_, gid, ok := parseGroup(line)
+	line, _ := d.lookupRemoteByName("group", name)
+	_, gid, ok := parseGroupLine(line)
 	return gid, ok
 }
 
 // groupNameByGID returns the name of the group with a gid.
-func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
-	files, err := d.loadFiles()
+func (d *Resolver) groupNameByGID(gid uint32) (string, bool) {
+	files, err := d.loadAccountFiles()
 	if err != nil {
 		return "", false
 	}
 	if name, ok := files.groupNames[gid]; ok {
 		return name, true
 	}
-	line, _ := d.queryOtherSources("group", strconv.FormatUint(uint64(gid), 10))
-	name, is, ok := parseGroup(line)
+	line, _ := d.queryRemoteSources("group", strconv.FormatUint(uint64(gid), 10))
+	name, is, ok := parseGroupLine(line)
 	return name, ok && is == gid
 }
 
-// lookupByName queries the sources outside the files for a name. getent looks up a number instead of a name
-// if the name consists only of digits, signs and spaces. For such a name, lookupByName returns "".
-func (d *Directory) lookupByName(database, name string) (string, error) {
+// lookupRemoteByName queries the sources outside the files for a name. getent looks up a number instead of a name
+// if the name consists only of digits, signs and spaces. For such a name, lookupRemoteByName returns "".
+func (d *Resolver) lookupRemoteByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
 	}
-	return d.queryOtherSources(database, name)
+	return d.queryRemoteSources(database, name)
 }
 
-// queryOtherSources queries the sources outside the files for one entry. It returns the output line of getent,
+// queryRemoteSources queries the sources outside the files for one entry. It returns the output line of getent,
 // or "" if the entry does not exist.
-func (d *Directory) queryOtherSources(database, key string) (string, error) {
-	return d.otherSourcesCache.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
-		if d.LookupFunc != nil {
-			return d.LookupFunc(database, key)
+func (d *Resolver) queryRemoteSources(database, key string) (string, error) {
+	return d.remoteLookupCache.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
+		if d.GetentFunc != nil {
+			return d.GetentFunc(database, key)
 		}
 		return getent(database, key)
 	})
@@ -173,10 +173,10 @@ func FileStampOf(path string) (FileStamp, error) {
 	return FileStamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, nil
 }
 
-// loadFiles returns the content of the files, and reads them again if they have changed. While the files are
+// loadAccountFiles returns the content of the files, and reads them again if they have changed. While the files are
 // unchanged, it takes no lock, because every request on the socket looks up accounts.
-func (d *Directory) loadFiles() (*accountFiles, error) {
-	stamps, err := stampFiles()
+func (d *Resolver) loadAccountFiles() (*accountFiles, error) {
+	stamps, err := readFileStamps()
 	if err != nil {
 		return nil, err
 	}
@@ -195,27 +195,27 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 			return nil, err
 		}
 	}
-	l := parseFiles(string(passwd), string(group))
+	l := parseAccountFiles(string(passwd), string(group))
 	l.fileStamps = stamps
 	d.parsedFiles.Store(l)
-	d.otherSourcesCache.clear()
+	d.remoteLookupCache.clear()
 	return l, nil
 }
 
-// stampFiles returns the current stamps of passwdFile and groupFile.
-func stampFiles() ([2]FileStamp, error) {
+// readFileStamps returns the current stamps of passwdFile and groupFile.
+func readFileStamps() ([2]FileStamp, error) {
 	passwd, err1 := FileStampOf(passwdFile)
 	group, err2 := FileStampOf(groupFile)
 	return [2]FileStamp{passwd, group}, errors.Join(err1, err2)
 }
 
-// parseFiles parses the content of passwd(5) and group(5). If several lines have the same number or name, it
+// parseAccountFiles parses the content of passwd(5) and group(5). If several lines have the same number or name, it
 // uses the first one, like getpwuid(3).
-func parseFiles(passwd, group string) *accountFiles {
+func parseAccountFiles(passwdText, groupText string) *accountFiles {
 	l := &accountFiles{gidsByName: map[string]uint32{}, groupNames: map[uint32]string{}}
 	members := map[string][]uint32{}
-	for line := range strings.Lines(group) {
-		name, gid, ok := parseGroup(line)
+	for line := range strings.Lines(groupText) {
+		name, gid, ok := parseGroupLine(line)
 		f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if !ok || len(f) < 4 {
 			continue
@@ -230,8 +230,8 @@ func parseFiles(passwd, group string) *accountFiles {
 			members[member] = append(members[member], gid)
 		}
 	}
-	for line := range strings.Lines(passwd) {
-		a, ok := parseUser(line)
+	for line := range strings.Lines(passwdText) {
+		a, ok := parsePasswdLine(line)
 		if !ok {
 			continue
 		}
@@ -246,8 +246,8 @@ func parseFiles(passwd, group string) *accountFiles {
 	return l
 }
 
-// parseUser parses a line of passwd(5).
-func parseUser(line string) (a Account, ok bool) {
+// parsePasswdLine parses a line of passwd(5).
+func parsePasswdLine(line string) (a Account, ok bool) {
 	f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 	if len(f) != 7 || f[0] == "" {
 		return a, false
@@ -260,8 +260,8 @@ func parseUser(line string) (a Account, ok bool) {
 	return a, err1 == nil && err2 == nil
 }
 
-// parseGroup parses a line of group(5), without its members.
-func parseGroup(line string) (name string, gid uint32, ok bool) {
+// parseGroupLine parses a line of group(5), without its members.
+func parseGroupLine(line string) (name string, gid uint32, ok bool) {
 	f := strings.Split(line, ":")
 	if len(f) < 3 {
 		return "", 0, false

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// If several groups have the same name or number, parseFiles uses the first one. It lists each group of a user
+// If several groups have the same name or number, parseAccountFiles uses the first one. It lists each group of a user
 // once, and ignores damaged lines.
-func TestFilesAreRead(t *testing.T) {
-	l := parseFiles(
+func TestParseAccountFilesUsesFirstDuplicate(t *testing.T) {
+	l := parseAccountFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\n"+
 			"bad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
 		"root:x:0:\nqueuectl:x:50:alice,www-data\nalice:x:1000:alice\ndisk:x:6:bob,alice\n"+
@@ -36,8 +36,8 @@ func TestFilesAreRead(t *testing.T) {
 }
 
 // While the files are unchanged, a lookup does not wait for another goroutine that is reading the files.
-func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
-	d := new(Directory)
+func TestUnchangedAccountFilesAreReadWithoutWaiting(t *testing.T) {
+	d := new(Resolver)
 	if _, err := d.UserByUID(0); err != nil {
 		t.Fatal(err)
 	}
@@ -58,29 +58,29 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// fakeSources replaces the sources outside the files, such as LDAP. It records the lookups.
-type fakeSources struct {
-	mu      sync.Mutex
-	answers map[string]string // lines of getent, by database and key, such as "passwd dora"
-	lookups []string
-	fails   bool          // whether every lookup returns errLookupTimeout
-	delay   time.Duration // how long every lookup takes
+// fakeRemoteSources replaces the sources outside the files, such as LDAP. It records the lookups.
+type fakeRemoteSources struct {
+	mu              sync.Mutex
+	linesByQuery    map[string]string // lines of getent, by database and key, such as "passwd dora"
+	recordedQueries []string
+	fails           bool          // whether every lookup returns errLookupTimeout
+	delay           time.Duration // how long every lookup takes
 }
 
-func (e *fakeSources) lookup(database, key string) (string, error) {
+func (e *fakeRemoteSources) lookup(database, key string) (string, error) {
 	time.Sleep(e.delay)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.lookups = append(e.lookups, database+" "+key)
+	e.recordedQueries = append(e.recordedQueries, database+" "+key)
 	if e.fails {
 		return "", errLookupTimeout
 	}
-	return e.answers[database+" "+key], nil
+	return e.linesByQuery[database+" "+key], nil
 }
 
-// newFakeSources returns sources that know the user dora and the group staff@dir.
-func newFakeSources() *fakeSources {
-	return &fakeSources{answers: map[string]string{
+// newFakeRemoteSources returns sources that know the user dora and the group staff@dir.
+func newFakeRemoteSources() *fakeRemoteSources {
+	return &fakeRemoteSources{linesByQuery: map[string]string{
 		"passwd dora":     "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"passwd 61400":    "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora",
@@ -92,9 +92,9 @@ func newFakeSources() *fakeSources {
 // Directory finds accounts that are not in the files but in another source, such as LDAP. It finds them by
 // name and by number, with all groups. It does not query the other sources for accounts that are in the
 // files.
-func TestDirectoryFindsRemoteAccounts(t *testing.T) {
-	e := newFakeSources()
-	d := &Directory{LookupFunc: e.lookup}
+func TestResolverFindsRemoteAccounts(t *testing.T) {
+	e := newFakeRemoteSources()
+	d := &Resolver{GetentFunc: e.lookup}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
 		"by name":   func() (Account, error) { return d.UserByName("dora") },
@@ -116,18 +116,19 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 	if _, err := d.UserByUID(61402); err == nil {
 		t.Error("an answer of another number counts")
 	}
-	e.lookups = nil
-	if root, err := d.UserByUID(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil || len(e.lookups) != 0 {
-		t.Errorf("root: %+v, %v, asked for %q", root, err, e.lookups)
+	e.recordedQueries = nil
+	if root, err := d.UserByUID(0); err != nil || d.UserName(0) != root.Name || root.Groups == nil ||
+		len(e.recordedQueries) != 0 {
+		t.Errorf("root: %+v, %v, asked for %q", root, err, e.recordedQueries)
 	}
 }
 
 // A lookup by name finds no account if the name is a number, with or without a sign. Without this rule,
 // getent would look up the account with that number.
-func TestNumberIsNotAName(t *testing.T) {
-	e := &fakeSources{answers: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
+func TestLookupByNameRejectsNumbers(t *testing.T) {
+	e := &fakeRemoteSources{linesByQuery: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
-	d := &Directory{LookupFunc: e.lookup}
+	d := &Resolver{GetentFunc: e.lookup}
 	if id, ok := d.UserID("1001"); !ok || id != 1001 {
 		t.Errorf("got %d, %v", id, ok)
 	}
@@ -138,18 +139,18 @@ func TestNumberIsNotAName(t *testing.T) {
 			t.Errorf("%q is the user %d, %v, and the group %d, %v", word, uid, ok, gid, is)
 		}
 	}
-	if len(e.lookups) != 0 {
-		t.Errorf("asked for %q", e.lookups)
+	if len(e.recordedQueries) != 0 {
+		t.Errorf("asked for %q", e.recordedQueries)
 	}
 }
 
 // A result is cached for a minute, even the result that an account does not exist. Concurrent callers share
 // one lookup.
-func TestAnswersAreCachedForAMinute(t *testing.T) {
+func TestRemoteLookupsAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newFakeSources()
+		e := newFakeRemoteSources()
 		e.delay = time.Second
-		d := &Directory{LookupFunc: e.lookup}
+		d := &Resolver{GetentFunc: e.lookup}
 		for range 2 {
 			var all sync.WaitGroup
 			for range 5 {
@@ -158,40 +159,40 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 			}
 			all.Wait()
 		}
-		if len(e.lookups) != 2 {
-			t.Errorf("asked for %q", e.lookups)
+		if len(e.recordedQueries) != 2 {
+			t.Errorf("asked for %q", e.recordedQueries)
 		}
-		time.Sleep(lookupCacheTime)
-		if d.UserName(61400); len(e.lookups) != 3 {
-			t.Errorf("after a minute asked for %q", e.lookups)
+		time.Sleep(lookupCacheTTL)
+		if d.UserName(61400); len(e.recordedQueries) != 3 {
+			t.Errorf("after a minute asked for %q", e.recordedQueries)
 		}
 	})
 }
 
 // After a lookup in the other sources has timed out, further lookups fail immediately for a minute. With
 // AlwaysQueryRemote, each lookup still queries the sources.
-func TestLookupsFailFastWithoutAnswer(t *testing.T) {
+func TestLookupsFailFastAfterTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newFakeSources()
-		d, patient := &Directory{LookupFunc: e.lookup}, &Directory{LookupFunc: e.lookup, AlwaysQueryRemote: true}
+		e := newFakeRemoteSources()
+		d, patient := &Resolver{GetentFunc: e.lookup}, &Resolver{GetentFunc: e.lookup, AlwaysQueryRemote: true}
 		d.UserName(61400)
-		e.lookups, e.fails = nil, true
+		e.recordedQueries, e.fails = nil, true
 		for uid := 61420; uid < 61520; uid++ {
 			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errLookupTimeout) {
 				t.Fatalf("got %v", err)
 			}
 		}
-		if got := d.UserName(61400); got != "dora" || len(e.lookups) != 1 {
-			t.Errorf("it is known as %s; asked for %q", got, e.lookups)
+		if got := d.UserName(61400); got != "dora" || len(e.recordedQueries) != 1 {
+			t.Errorf("it is known as %s; asked for %q", got, e.recordedQueries)
 		}
 		patient.UserName(61420)
-		if patient.UserName(61421); len(e.lookups) != 3 {
-			t.Errorf("with AlwaysQueryRemote: asked for %q", e.lookups)
+		if patient.UserName(61421); len(e.recordedQueries) != 3 {
+			t.Errorf("with AlwaysQueryRemote: asked for %q", e.recordedQueries)
 		}
-		time.Sleep(lookupCacheTime)
+		time.Sleep(lookupCacheTTL)
 		e.fails = false
-		if got := d.UserName(61400); got != "dora" || len(e.lookups) != 4 {
-			t.Errorf("after the directory answers again: %s, %q", got, e.lookups)
+		if got := d.UserName(61400); got != "dora" || len(e.recordedQueries) != 4 {
+			t.Errorf("after the directory answers again: %s, %q", got, e.recordedQueries)
 		}
 	})
 }
@@ -199,7 +200,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 // The real getent finds accounts that are in the files, and reports that others are missing.
 func TestGetentFindsAccounts(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
-		skip.Missing(t, "getent", "needs getent; the other tests of internal/accounts replace it")
+		skip.MissingRequirement(t, "getent", "needs getent; the other tests of internal/accounts replace it")
 	}
 	for key, want := range map[string]string{"0": "root:", "root": "root:", "no.such.user": "", "-h": "", "a\x00b": ""} {
 		if line, err := getent("passwd", key); err != nil || !strings.HasPrefix(line, want) || want == "" && line != "" {

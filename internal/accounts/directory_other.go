@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// Directory looks up the system's users and groups with the system's library. The zero value is
+// Resolver looks up the system's users and groups with the system's library. The zero value is
 // ready for use. The methods may be called concurrently.
-type Directory struct {
+type Resolver struct {
 	AlwaysQueryRemote bool // no effect here, because the library decides which sources it queries
 }
 
 // DropCache has no effect, because this Directory caches nothing.
-func (d *Directory) DropCache() {}
+func (d *Resolver) DropCache() {}
 
 // UserByUID returns the account with a uid. UserByName returns the account with a name.
-func (d *Directory) UserByUID(uid uint32) (Account, error) {
+func (d *Resolver) UserByUID(uid uint32) (Account, error) {
 	return toAccount(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
 }
 
-func (d *Directory) UserByName(name string) (Account, error) { return toAccount(user.Lookup(name)) }
+func (d *Resolver) UserByName(name string) (Account, error) { return toAccount(user.Lookup(name)) }
 
 // toAccount converts a result of package os/user. It leaves Shell empty, because that package does not report
 // the shell.
@@ -38,7 +38,7 @@ func toAccount(u *user.User, err error) (Account, error) {
 }
 
 // WithGroups returns the account with its groups filled in.
-func (d *Directory) WithGroups(a Account) (Account, error) {
+func (d *Resolver) WithGroups(a Account) (Account, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
 	if err != nil {
 		return a, err
@@ -52,8 +52,8 @@ func (d *Directory) WithGroups(a Account) (Account, error) {
 	return a, err
 }
 
-// Group returns the gid of a group.
-func (d *Directory) Group(name string) (uint32, bool) {
+// GroupIDByName returns the gid of a group.
+func (d *Resolver) GroupIDByName(name string) (uint32, bool) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
 		return 0, false
@@ -63,7 +63,7 @@ func (d *Directory) Group(name string) (uint32, bool) {
 }
 
 // groupNameByGID returns the name of the group with a gid.
-func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
+func (d *Resolver) groupNameByGID(gid uint32) (string, bool) {
 	g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
 	if err != nil {
 		return "", false

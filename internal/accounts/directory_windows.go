@@ -11,45 +11,45 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Directory looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number that
+// Resolver looks up the system's users and groups by name, by DOMAIN\NAME, by SID, or by the number that
 // IDOfSID assigns. It caches the results of domain queries for a minute. The zero value is ready for use. The
 // methods may be called concurrently.
-type Directory struct {
+type Resolver struct {
 	// AlwaysQueryRemote makes every lookup query the domain. By default, lookups in the domain fail
 	// immediately for a minute after one has timed out, so that a caller that only displays names is delayed
 	// only once.
 	AlwaysQueryRemote bool
-	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
+	// LookupAccountFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.
-	LookupFunc func(nameOrSID string) (Entry, error)
+	LookupAccountFunc func(nameOrSID string) (WindowsAccount, error)
 
-	otherSourcesCache lookupCache[Entry]
+	remoteLookupCache lookupCache[WindowsAccount]
 }
 
-// Entry is an account as Windows describes it.
-type Entry struct {
-	SID  *windows.SID
-	Name string // includes the domain, unless that is this machine
-	Use  uint32 // kind of the account, such as windows.SidTypeUser
+// WindowsAccount is an account as Windows describes it.
+type WindowsAccount struct {
+	SID           *windows.SID
+	QualifiedName string // includes the domain, unless that is this machine
+	SIDType       uint32 // kind of the account, such as windows.SidTypeUser
 }
 
 // UserID returns the number of a user, by name, SID or number. It returns a number unchanged,
 // without checking that the user exists.
-func (d *Directory) UserID(nameOrID string) (int, bool) {
+func (d *Resolver) UserID(nameOrID string) (int, bool) {
 	// Windows reports SYSTEM and the accounts of services as well-known groups, not as users.
 	return d.lookupID(nameOrID, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
 // GroupID returns the number of a group, by name, SID or number.
-func (d *Directory) GroupID(nameOrID string) (int, bool) {
+func (d *Resolver) GroupID(nameOrID string) (int, bool) {
 	return d.lookupID(nameOrID, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
 // lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one of the
 // given ones.
-func (d *Directory) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
+func (d *Resolver) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
 	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
-		return int(n), n < endOfIDs
+		return int(n), n < maxIDExclusive
 	}
 	if len(nameOrID) > 4 && strings.EqualFold(nameOrID[:4], "S-1-") {
 		sid, err := windows.StringToSid(nameOrID)
@@ -58,39 +58,39 @@ func (d *Directory) lookupID(nameOrID string, accountKinds ...uint32) (id int, o
 		}
 		return IDOfSID(sid), true
 	}
-	e, err := d.lookupEntry(nameOrID, func() (Entry, error) {
+	e, err := d.lookupWindowsAccount(nameOrID, func() (WindowsAccount, error) {
 		sid, _, use, err := windows.LookupSID("", nameOrID)
-		return Entry{SID: sid, Use: use}, err
+		return WindowsAccount{SID: sid, SIDType: use}, err
 	})
-	if err != nil || e.SID == nil || !slices.Contains(accountKinds, e.Use) {
+	if err != nil || e.SID == nil || !slices.Contains(accountKinds, e.SIDType) {
 		return 0, false
 	}
 	return IDOfSID(e.SID), true
 }
 
 // UserName returns the name of a user, or the number if there is no name.
-func (d *Directory) UserName(id int) string { return d.lookupName(id) }
+func (d *Resolver) UserName(id int) string { return d.lookupName(id) }
 
 // GroupName returns the name of a group, or the number if there is no name.
-func (d *Directory) GroupName(id int) string { return d.lookupName(id) }
+func (d *Resolver) GroupName(id int) string { return d.lookupName(id) }
 
 // lookupName returns the name of an account, or the number if there is no name.
-func (d *Directory) lookupName(id int) string {
+func (d *Resolver) lookupName(id int) string {
 	sid, known := SIDOfID(id)
 	if !known {
 		return strconv.Itoa(id)
 	}
-	e, err := d.lookupEntry(sid.String(), func() (Entry, error) {
+	e, err := d.lookupWindowsAccount(sid.String(), func() (WindowsAccount, error) {
 		name, domain, use, err := sid.LookupAccount("")
-		if local := firstBuiltinID <= id && id < firstDigestID; domain != "" && !local {
+		if local := firstBuiltinGroupID <= id && id < firstDigestID; domain != "" && !local {
 			name = domain + `\` + name
 		}
-		return Entry{SID: sid, Name: name, Use: use}, err
+		return WindowsAccount{SID: sid, QualifiedName: name, SIDType: use}, err
 	})
 	if err != nil || e.SID == nil {
 		return strconv.Itoa(id)
 	}
-	return e.Name
+	return e.QualifiedName
 }
 
 // noAccountErrors are the errors of Windows which mean that an account does not exist or cannot exist.
@@ -99,15 +99,16 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up the account with the given name or SID by calling query, which asks Windows. Windows
-// may query a domain, which can take any time, so lookupEntry waits at most lookupTimeout.
-func (d *Directory) lookupEntry(nameOrSID string, query func() (Entry, error)) (Entry, error) {
-	return d.otherSourcesCache.get(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (Entry, error) {
-		if d.LookupFunc != nil {
-			return d.LookupFunc(nameOrSID)
+// lookupWindowsAccount looks up the account with the given name or SID by calling query, which asks Windows. Windows
+// may query a domain, which can take any time, so lookupWindowsAccount waits at most lookupTimeout.
+func (d *Resolver) lookupWindowsAccount(nameOrSID string, query func() (WindowsAccount, error)) (WindowsAccount,
+	error) {
+	return d.remoteLookupCache.get(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (WindowsAccount, error) {
+		if d.LookupAccountFunc != nil {
+			return d.LookupAccountFunc(nameOrSID)
 		}
 		type answer struct {
-			Entry
+			WindowsAccount
 			error
 		}
 		answered := make(chan answer, 1)
@@ -120,11 +121,11 @@ func (d *Directory) lookupEntry(nameOrSID string, query func() (Entry, error)) (
 		select {
 		case a := <-answered:
 			if slices.ContainsFunc(noAccountErrors, func(noAccount error) bool { return errors.Is(a.error, noAccount) }) {
-				return Entry{}, nil
+				return WindowsAccount{}, nil
 			}
-			return a.Entry, a.error
+			return a.WindowsAccount, a.error
 		case <-time.After(lookupTimeout):
-			return Entry{}, errLookupTimeout
+			return WindowsAccount{}, errLookupTimeout
 		}
 	})
 }

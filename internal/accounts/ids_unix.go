@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// CurrentUser returns the effective uid of this process.
-func CurrentUser() int { return os.Geteuid() }
+// CurrentUserID returns the effective uid of this process.
+func CurrentUserID() int { return os.Geteuid() }
 
 // UserID returns the number of a user, by name or number. It returns a number unchanged, without
 // checking that the user exists.
-func (d *Directory) UserID(nameOrID string) (int, bool) {
+func (d *Resolver) UserID(nameOrID string) (int, bool) {
 	if id, ok := parseID(nameOrID); ok {
 		return id, true
 	}
@@ -21,11 +21,11 @@ func (d *Directory) UserID(nameOrID string) (int, bool) {
 }
 
 // GroupID returns the number of a group, by name or number.
-func (d *Directory) GroupID(nameOrID string) (int, bool) {
+func (d *Resolver) GroupID(nameOrID string) (int, bool) {
 	if id, ok := parseID(nameOrID); ok {
 		return id, true
 	}
-	gid, ok := d.Group(nameOrID)
+	gid, ok := d.GroupIDByName(nameOrID)
 	return int(gid), ok
 }
 
@@ -36,7 +36,7 @@ func parseID(idText string) (int, bool) {
 }
 
 // UserName returns the name of a user, or the number if there is no name.
-func (d *Directory) UserName(uid int) string {
+func (d *Resolver) UserName(uid int) string {
 	if uid >= 0 {
 		if a, err := d.UserByUID(uint32(uid)); err == nil {
 			return a.Name
@@ -46,7 +46,7 @@ func (d *Directory) UserName(uid int) string {
 }
 
 // GroupName returns the name of a group, or the number if there is no name.
-func (d *Directory) GroupName(gid int) string {
+func (d *Resolver) GroupName(gid int) string {
 	if gid >= 0 {
 		if name, ok := d.groupNameByGID(uint32(gid)); ok {
 			return name

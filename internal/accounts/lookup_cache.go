@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// lookupCacheTime is how long an answer is cached, and how long lookups fail immediately after a
+	// lookupCacheTTL is how long an answer is cached, and how long lookups fail immediately after a
 	// timeout.
-	lookupCacheTime  = time.Minute
+	lookupCacheTTL   = time.Minute
 	lookupTimeout    = 5 * time.Second // how long a lookup waits for an answer
 	maxCachedLookups = 10_000          // highest number of cached answers
 )
@@ -31,13 +31,13 @@ func (lookupTimeoutError) Error() string {
 // lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
 // ready for use. The methods may be called concurrently.
 type lookupCache[T any] struct {
-	mu          sync.Mutex
-	lookups     map[string]*lookup[T] // lookups by name; guarded by mu
-	lastTimeout time.Time             // time of the last errLookupTimeout; guarded by mu
+	mu            sync.Mutex
+	lookupsByName map[string]*cachedLookup[T] // lookups by name; guarded by mu
+	lastTimeout   time.Time                   // time of the last errLookupTimeout; guarded by mu
 }
 
-// lookup is the finished or running query for one name.
-type lookup[T any] struct {
+// cachedLookup is the finished or running query for one name.
+type cachedLookup[T any] struct {
 	done  chan struct{} // closed once entry and err are set
 	entry T
 	err   error
@@ -52,28 +52,28 @@ type lookup[T any] struct {
 // unless alwaysQuery is set. get does not cache other errors.
 func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
 	o.mu.Lock()
-	f, known := o.lookups[name]
-	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTime) {
+	f, known := o.lookupsByName[name]
+	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTTL) {
 		o.mu.Unlock()
 		<-f.done
 		return f.entry, f.err
 	}
-	if !alwaysQuery && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTime {
+	if !alwaysQuery && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTTL {
 		o.mu.Unlock()
 		return *new(T), errLookupTimeout
 	}
-	if o.lookups == nil || len(o.lookups) >= maxCachedLookups {
-		o.lookups = map[string]*lookup[T]{}
+	if o.lookupsByName == nil || len(o.lookupsByName) >= maxCachedLookups {
+		o.lookupsByName = map[string]*cachedLookup[T]{}
 	}
-	f = &lookup[T]{done: make(chan struct{})}
-	o.lookups[name] = f
+	f = &cachedLookup[T]{done: make(chan struct{})}
+	o.lookupsByName[name] = f
 	o.mu.Unlock()
 	f.entry, f.err = query()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f.finishedAt = time.Now()
 	if f.err != nil {
-		delete(o.lookups, name)
+		delete(o.lookupsByName, name)
 	}
 	if errors.Is(f.err, errLookupTimeout) {
 		o.lastTimeout = f.finishedAt
@@ -86,8 +86,8 @@ func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, err
 func (o *lookupCache[T]) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lookups = nil
+	o.lookupsByName = nil
 }
 
 // DropCache drops the cached answers, so that the next lookups query the sources again.
-func (d *Directory) DropCache() { d.otherSourcesCache.clear() }
+func (d *Resolver) DropCache() { d.remoteLookupCache.clear() }

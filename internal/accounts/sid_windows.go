@@ -16,10 +16,10 @@ import (
 // identify all other accounts at 2^52. All integers are below 2^53, so JSON can represent them exactly.
 // See docs/decisions/0088.
 const (
-	firstBuiltinID = 512
-	firstLocalID   = 0x30000
-	firstDigestID  = 1 << 52
-	endOfIDs       = 1 << 53
+	firstBuiltinGroupID = 512
+	firstLocalAccountID = 0x30000
+	firstDigestID       = 1 << 52
+	maxIDExclusive      = 1 << 53
 )
 
 // IDOfSID returns the number that identifies a user or a group:
@@ -37,17 +37,18 @@ func IDOfSID(sid *windows.SID) int {
 		switch {
 		case n == 1 && first == windows.SECURITY_LOCAL_SYSTEM_RID:
 			return 0
-		case n == 1 && 0 < last && last < firstBuiltinID:
+		case n == 1 && 0 < last && last < firstBuiltinGroupID:
 			return last
-		case n == 2 && first == windows.SECURITY_BUILTIN_DOMAIN_RID && firstBuiltinID <= last && last < firstLocalID:
+		case n == 2 && first == windows.SECURITY_BUILTIN_DOMAIN_RID && firstBuiltinGroupID <= last &&
+			last < firstLocalAccountID:
 			return last
-		case isLocal(sid):
-			return firstLocalID + last
+		case isLocalAccount(sid):
+			return firstLocalAccountID + last
 		}
 	}
 	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(sid)), sid.Len()))
 	id := int(firstDigestID | binary.BigEndian.Uint64(sum[:])>>12)
-	digestSIDs.add(id, sid)
+	sidsByDigest.add(id, sid)
 	return id
 }
 
@@ -58,21 +59,21 @@ func SIDOfID(id int) (*windows.SID, bool) {
 	switch {
 	case id == 0:
 		text = fmt.Sprintf("S-1-5-%d", windows.SECURITY_LOCAL_SYSTEM_RID)
-	case 0 < id && id < firstBuiltinID && id != windows.SECURITY_LOCAL_SYSTEM_RID:
+	case 0 < id && id < firstBuiltinGroupID && id != windows.SECURITY_LOCAL_SYSTEM_RID:
 		text = fmt.Sprintf("S-1-5-%d", id)
-	case firstBuiltinID <= id && id < firstLocalID:
+	case firstBuiltinGroupID <= id && id < firstLocalAccountID:
 		text = fmt.Sprintf("S-1-5-%d-%d", windows.SECURITY_BUILTIN_DOMAIN_RID, id)
-	case firstLocalID <= id && id < firstLocalID+1<<32 && machineSID() != nil:
-		text = fmt.Sprintf("%s-%d", machineSID(), id-firstLocalID)
+	case firstLocalAccountID <= id && id < firstLocalAccountID+1<<32 && machineSID() != nil:
+		text = fmt.Sprintf("%s-%d", machineSID(), id-firstLocalAccountID)
 	default:
-		return digestSIDs.find(id)
+		return sidsByDigest.find(id)
 	}
 	sid, err := windows.StringToSid(text)
 	return sid, err == nil
 }
 
-// isLocal reports whether an account belongs to this machine.
-func isLocal(sid *windows.SID) bool {
+// isLocalAccount reports whether an account belongs to this machine.
+func isLocalAccount(sid *windows.SID) bool {
 	if machineSID() == nil {
 		return false
 	}
@@ -80,8 +81,8 @@ func isLocal(sid *windows.SID) bool {
 	return found && !strings.Contains(number, "-")
 }
 
-// digestSIDs maps each digest that IDOfSID has returned back to its SID.
-var digestSIDs sidTable
+// sidsByDigest maps each digest that IDOfSID has returned back to its SID.
+var sidsByDigest sidTable
 
 type sidTable struct {
 	mu   sync.Mutex
@@ -109,8 +110,8 @@ func (s *sidTable) find(id int) (*windows.SID, bool) {
 	return sid, ok
 }
 
-// CurrentUser returns the number of the user that this process runs as.
-var CurrentUser = sync.OnceValue(func() int {
+// CurrentUserID returns the number of the user that this process runs as.
+var CurrentUserID = sync.OnceValue(func() int {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		panic("accounts: cannot read the user of this process: " + err.Error())

@@ -25,7 +25,7 @@ func parseSID(t *testing.T, text string) *windows.SID {
 
 // IDOfSID assigns each account one number, and SIDOfID maps the number back. Only the system account is 0.
 // Accounts outside the fixed ranges get a digest, which JSON can represent exactly.
-func TestAccountsHaveNumbers(t *testing.T) {
+func TestIDOfSIDIsUniqueAndReversible(t *testing.T) {
 	here := machineSID()
 	if here == nil {
 		t.Fatal("this machine has no SID")
@@ -67,7 +67,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 }
 
 // IDOfSID remembers a bounded number of digests.
-func TestDigestsAreBounded(t *testing.T) {
+func TestRememberedSIDDigestsAreLimited(t *testing.T) {
 	var s sidTable
 	for i := range maxCachedLookups + 2 {
 		s.add(i, parseSID(t, "S-1-1-0"))
@@ -78,15 +78,15 @@ func TestDigestsAreBounded(t *testing.T) {
 }
 
 // Directory finds the account of this process, and the system's accounts, by number, name and SID.
-func TestWindowsKnowsItsAccounts(t *testing.T) {
-	var d Directory
-	self, known := SIDOfID(CurrentUser())
+func TestResolverFindsWindowsAccounts(t *testing.T) {
+	var d Resolver
+	self, known := SIDOfID(CurrentUserID())
 	if !known {
-		t.Fatalf("%d belongs to no account", CurrentUser())
+		t.Fatalf("%d belongs to no account", CurrentUserID())
 	}
-	for _, word := range []string{d.UserName(CurrentUser()), self.String(), strconv.Itoa(CurrentUser())} {
-		if id, ok := d.UserID(word); !ok || id != CurrentUser() {
-			t.Errorf("%s is %d, %v, want %d", word, id, ok, CurrentUser())
+	for _, word := range []string{d.UserName(CurrentUserID()), self.String(), strconv.Itoa(CurrentUserID())} {
+		if id, ok := d.UserID(word); !ok || id != CurrentUserID() {
+			t.Errorf("%s is %d, %v, want %d", word, id, ok, CurrentUserID())
 		}
 	}
 	administrators := d.GroupName(544)
@@ -112,20 +112,20 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 // Directory queries the domain once a minute for each name. After a timeout it does not query the domain for a
 // minute, except with AlwaysQueryRemote. It finds no user with the name of a group, and no group with the name
 // of a user.
-func TestDomainAnswersAreCached(t *testing.T) {
+func TestDomainLookupsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		var fails error
 		alice, group := parseSID(t, "S-1-5-21-1-2-3-1104"), parseSID(t, "S-1-5-21-1-2-3-1105")
-		d := &Directory{LookupFunc: func(word string) (Entry, error) {
+		d := &Resolver{LookupAccountFunc: func(word string) (WindowsAccount, error) {
 			asked = append(asked, word)
 			switch word {
 			case `CORP\alice`, alice.String():
-				return Entry{SID: alice, Name: `CORP\alice`, Use: windows.SidTypeUser}, fails
+				return WindowsAccount{SID: alice, QualifiedName: `CORP\alice`, SIDType: windows.SidTypeUser}, fails
 			case `CORP\ops`:
-				return Entry{SID: group, Name: `CORP\ops`, Use: windows.SidTypeGroup}, fails
+				return WindowsAccount{SID: group, QualifiedName: `CORP\ops`, SIDType: windows.SidTypeGroup}, fails
 			}
-			return Entry{}, fails
+			return WindowsAccount{}, fails
 		}}
 		for range 3 {
 			if id, ok := d.UserID(`CORP\alice`); !ok || id != IDOfSID(alice) {
@@ -147,7 +147,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 		if want := []string{`CORP\alice`, `CORP\ops`, alice.String()}; !reflect.DeepEqual(asked, want) {
 			t.Errorf("asked for %q, want %q", asked, want)
 		}
-		time.Sleep(lookupCacheTime)
+		time.Sleep(lookupCacheTTL)
 		asked, fails = nil, errLookupTimeout
 		for n := range 5 {
 			d.UserID(fmt.Sprintf(`CORP\user%d`, n))
@@ -163,24 +163,31 @@ func TestDomainAnswersAreCached(t *testing.T) {
 }
 
 // An error that means "no such account" is a result, not a timeout. So later lookups still query the domain.
-func TestUnknownAccountIsAnAnswer(t *testing.T) {
-	var d Directory
+func TestUnknownAccountIsNoLookupTimeout(t *testing.T) {
+	var d Resolver
 	for _, err := range noAccountErrors {
-		if e, err := d.lookupEntry(err.Error(), func() (Entry, error) { return Entry{}, err }); err != nil || e.SID != nil {
+		if e, err := d.lookupWindowsAccount(err.Error(), func() (WindowsAccount, error) {
+			return WindowsAccount{},
+				err
+		}); err != nil || e.SID != nil {
 			t.Errorf("got %+v, %v", e, err)
 		}
 	}
-	if _, err := d.lookupEntry("x", func() (Entry, error) {
-		return Entry{},
+	if _, err := d.lookupWindowsAccount("x", func() (WindowsAccount, error) {
+		return WindowsAccount{},
 			windows.ERROR_NO_LOGON_SERVERS
 	}); !errors.Is(err,
 		windows.ERROR_NO_LOGON_SERVERS) {
 		t.Errorf("got %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var d Directory
+		var d Resolver
 		end := make(chan struct{})
-		if _, err := d.lookupEntry("x", func() (Entry, error) { <-end; return Entry{}, nil }); !errors.Is(err,
+		if _, err := d.lookupWindowsAccount("x", func() (WindowsAccount, error) {
+			<-end
+			return WindowsAccount{},
+				nil
+		}); !errors.Is(err,
 			errLookupTimeout) {
 			t.Errorf("a domain that hangs: %v", err)
 		}

@@ -25,7 +25,7 @@ func TestWriteReplacesAFile(t *testing.T) {
 }
 
 // If the file cannot be created, Write returns an error and changes nothing.
-func TestWriteIntoAMissingDirectory(t *testing.T) {
+func TestWriteFailsInMissingDirectory(t *testing.T) {
 	if err := Write(filepath.Join(t.TempDir(), "missing", "file"), nil, 0o600); err == nil {
 		t.Error("Write in a directory that does not exist returns no error")
 	}

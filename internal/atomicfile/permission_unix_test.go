@@ -11,9 +11,9 @@ import (
 )
 
 // Write works in a directory that the process may write to but not read.
-func TestWriteIntoAnUnreadableDirectory(t *testing.T) {
+func TestWriteWorksInUnreadableDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
-		skip.Missing(t, "ordinary user",
+		skip.MissingRequirement(t, "ordinary user",
 			"needs a user without access to every directory; TestWriteReplacesAFile covers the write")
 	}
 	dir := t.TempDir()

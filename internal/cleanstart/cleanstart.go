@@ -3,7 +3,7 @@
 // Environ and Reset.
 //
 // The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset sets the
-// attributes that the account may change. InheritedAttributes reports the others, if the process can detect
+// attributes that the account may change. DescribeInheritedAttributes reports the others, if the process can detect
 // them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels and the login
 // uid look the same whether the machine or the caller set them.
 package cleanstart
@@ -14,26 +14,26 @@ import (
 	"strings"
 )
 
-// variablesOfOneProcess are the environment variables that a process must not inherit.
+// nonInheritableVariables are the environment variables that a process must not inherit.
 //
 // systemd sets most of the variables before GOGC for one process or unit. A service that inherited them would
 // act as the unit of its caller, for example in messages to systemd.
 //
 // The variables from GOGC on configure the Go runtime. The values of one caller would affect the service for
 // all its users.
-var variablesOfOneProcess = []string{
+var nonInheritableVariables = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID",
 	"INVOCATION_ID", "JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID",
 	"MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE", "OLDPWD",
 	"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK",
 }
 
-// Environ returns the environment for a process that outlives this one. It is the environment of
-// this process without variablesOfOneProcess.
-func Environ() []string {
+// InheritableEnviron returns the environment for a process that outlives this one. It is the environment of
+// this process without nonInheritableVariables.
+func InheritableEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
 		// Windows ignores the case of a variable's name.
-		return slices.ContainsFunc(variablesOfOneProcess, func(n string) bool { return strings.EqualFold(n, name) })
+		return slices.ContainsFunc(nonInheritableVariables, func(n string) bool { return strings.EqualFold(n, name) })
 	})
 }

@@ -11,48 +11,48 @@ import (
 
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
-	unlimited              = unix.RLIM_INFINITY
-	clampReset             = ^uint32(0) // passed to sched_setattr(2), it removes a utilization clamp
+	unlimitedResource      = unix.RLIM_INFINITY
+	resetUtilizationClamp  = ^uint32(0) // passed to sched_setattr(2), it removes a utilization clamp
 )
 
-// limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
+// resourceLimit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
 // include/asm-generic/resource.h.
-type limit struct {
-	resource int
-	// name and unit describe the limit in the texts of InheritedAttributes. If name is "", InheritedAttributes
-	// does not report the limit, because no job fails when the limit is lower than usual.
+type resourceLimit struct {
+	rlimitNumber int
+	// name and unit describe the limit in the texts of DescribeInheritedAttributes. If name is "",
+	// DescribeInheritedAttributes does not report the limit, because no job fails when the limit is lower than usual.
 	name, unit string
 	// hard is 0 if the default differs between systems. If it is not 0, soft is at most hard.
-	soft, hard uint64
+	softLimit, hardLimit uint64
 }
 
-// limits lists every resource limit that Reset sets.
-var limits = []limit{
-	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimited, unlimited},
-	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimited, unlimited},
-	{unix.RLIMIT_DATA, "data segment", " bytes", unlimited, unlimited},
-	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimited},
-	{unix.RLIMIT_CORE, "", "", 0, unlimited},
-	{unix.RLIMIT_RSS, "", "", unlimited, unlimited},
-	{unix.RLIMIT_AS, "address space", " bytes", unlimited, unlimited},
-	{unix.RLIMIT_LOCKS, "", "", unlimited, unlimited},
-	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimited, unlimited},
+// freshProcessLimits lists every resource limit that Reset sets.
+var freshProcessLimits = []resourceLimit{
+	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_DATA, "data segment", " bytes", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimitedResource},
+	{unix.RLIMIT_CORE, "", "", 0, unlimitedResource},
+	{unix.RLIMIT_RSS, "", "", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_AS, "address space", " bytes", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_LOCKS, "", "", unlimitedResource, unlimitedResource},
+	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimitedResource, unlimitedResource},
 	{unix.RLIMIT_NOFILE, "open files", "", 1024, 4096},
-	{unix.RLIMIT_NPROC, "processes", "", unlimited, 0},
-	{unix.RLIMIT_SIGPENDING, "", "", unlimited, 0},
-	{unix.RLIMIT_MEMLOCK, "", "", unlimited, 0},
-	{unix.RLIMIT_MSGQUEUE, "", "", unlimited, 0},
-	{unix.RLIMIT_NICE, "", "", unlimited, 0},
-	{unix.RLIMIT_RTPRIO, "", "", unlimited, 0},
+	{unix.RLIMIT_NPROC, "processes", "", unlimitedResource, 0},
+	{unix.RLIMIT_SIGPENDING, "", "", unlimitedResource, 0},
+	{unix.RLIMIT_MEMLOCK, "", "", unlimitedResource, 0},
+	{unix.RLIMIT_MSGQUEUE, "", "", unlimitedResource, 0},
+	{unix.RLIMIT_NICE, "", "", unlimitedResource, 0},
+	{unix.RLIMIT_RTPRIO, "", "", unlimitedResource, 0},
 }
 
-// Reset gives the calling thread the attributes of a fresh process, except those that the account may not
+// ResetAttributes gives the calling thread the attributes of a fresh process, except those that the account may not
 // set. The caller must first lock its goroutine to the thread, and must execute the new program just
-// afterwards. Reset ignores errors, because the new program calls InheritedAttributes, which reports the
+// afterwards. Reset ignores errors, because the new program calls DescribeInheritedAttributes, which reports the
 // attributes that were not reset.
-func Reset() {
-	CloseOnExec()
-	DefaultSignals()
+func ResetAttributes() {
+	SetCloseOnExec()
+	ResetSignals()
 	resetLimits()
 	resetScheduling()
 	resetMemory()
@@ -61,10 +61,10 @@ func Reset() {
 	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
 }
 
-// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that this
+// SetCloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that this
 // process starts inherits only the descriptors that are passed to it explicitly. The descriptors stay
 // open in this process, because the Go runtime may already use one of them.
-func CloseOnExec() error {
+func SetCloseOnExec() error {
 	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return nil
 	}
@@ -81,10 +81,10 @@ func CloseOnExec() error {
 	return nil
 }
 
-// DefaultSignals sets every ignored signal to its default action, and unblocks all signals on the
-// calling thread. Programs that the thread starts inherit both. DefaultSignals uses system calls,
+// ResetSignals sets every ignored signal to its default action, and unblocks all signals on the
+// calling thread. Programs that the thread starts inherit both. ResetSignals uses system calls,
 // because neither the Go runtime nor libc lets a program change signals 32 and 33.
-func DefaultSignals() {
+func ResetSignals() {
 	const sigIgn = 1 // SIG_IGN
 	var zeros [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
@@ -101,21 +101,21 @@ func DefaultSignals() {
 
 // resetLimits sets the soft limits to their defaults. It also raises the hard limits if the user may do that.
 func resetLimits() {
-	for _, l := range limits {
+	for _, l := range freshProcessLimits {
 		var current unix.Rlimit
-		if unix.Prlimit(0, l.resource, nil, &current) != nil {
+		if unix.Prlimit(0, l.rlimitNumber, nil, &current) != nil {
 			continue
 		}
-		raised := unix.Rlimit{Cur: l.defaultSoft(max(current.Max, l.hard)), Max: max(current.Max, l.hard)}
+		raised := unix.Rlimit{Cur: l.defaultSoft(max(current.Max, l.hardLimit)), Max: max(current.Max, l.hardLimit)}
 		// Setrlimit fails if the user may not raise the hard limit. In that case, set only the soft limit.
-		if unix.Setrlimit(l.resource, &raised) != nil {
-			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(current.Max), Max: current.Max})
+		if unix.Setrlimit(l.rlimitNumber, &raised) != nil {
+			unix.Setrlimit(l.rlimitNumber, &unix.Rlimit{Cur: l.defaultSoft(current.Max), Max: current.Max})
 		}
 	}
 }
 
 // defaultSoft returns the soft limit of a fresh process with the given hard limit.
-func (l limit) defaultSoft(hard uint64) uint64 { return min(l.soft, hard) }
+func (l resourceLimit) defaultSoft(hardLimit uint64) uint64 { return min(l.softLimit, hardLimit) }
 
 // resetScheduling resets the scheduling policy, nice value, utilization clamps, CPU affinity and I/O class.
 func resetScheduling() {
@@ -123,7 +123,8 @@ func resetScheduling() {
 	// Old kernels reject the clamps, and an ordinary user may not lower the nice value. So try these settings
 	// in turn, and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
-		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, clampReset, clampReset
+		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, resetUtilizationClamp,
+			resetUtilizationClamp
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
 			break
 		}

@@ -7,7 +7,7 @@ import (
 
 // Environ drops the variables that systemd sets for one unit (sd_notify(3), sd_listen_fds(3),
 // systemd.exec(5)) and the variables of the Go runtime. It keeps the settings of the service.
-func TestEnvironDropsVariablesOfOneProcess(t *testing.T) {
+func TestInheritableEnvironDropsPerProcessVariables(t *testing.T) {
 	dropped := []string{
 		"NOTIFY_SOCKET", "LISTEN_FDS", "JOURNAL_STREAM", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY",
 		"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK",
@@ -16,7 +16,7 @@ func TestEnvironDropsVariablesOfOneProcess(t *testing.T) {
 	for _, name := range append(dropped, kept...) {
 		t.Setenv(name, "1")
 	}
-	got := Environ()
+	got := InheritableEnviron()
 	for _, name := range dropped {
 		if slices.Contains(got, name+"=1") {
 			t.Errorf("the variable %s is passed on", name)

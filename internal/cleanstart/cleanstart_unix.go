@@ -4,15 +4,15 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// Reset only calls CloseOnExec. It resets nothing else, because queuectl runs no jobs on this
+// ResetAttributes only calls CloseOnExec. It resets nothing else, because queuectl runs no jobs on this
 // system.
-func Reset() {
-	CloseOnExec()
+func ResetAttributes() {
+	SetCloseOnExec()
 }
 
-// CloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that
+// SetCloseOnExec sets the close-on-exec flag of every descriptor except 0, 1 and 2. So a program that
 // this process starts inherits only the descriptors that are passed to it explicitly.
-func CloseOnExec() error {
+func SetCloseOnExec() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
@@ -23,5 +23,5 @@ func CloseOnExec() error {
 	return nil
 }
 
-// InheritedAttributes reports nothing.
-func InheritedAttributes() []string { return nil }
+// DescribeInheritedAttributes reports nothing.
+func DescribeInheritedAttributes() []string { return nil }

@@ -16,9 +16,9 @@ var (
 // caller.
 const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
-// Reset lets this process use every processor of the system. It need not close handles, because a
+// ResetAttributes lets this process use every processor of the system. It need not close handles, because a
 // Go program passes only the handles that it names to a new process.
-func Reset() {
+func ResetAttributes() {
 	var processMask, systemMask uintptr
 	self := uintptr(windows.CurrentProcess())
 	got, _, _ := getProcessAffinityMask.Call(self, uintptr(unsafe.Pointer(&processMask)),
@@ -28,8 +28,8 @@ func Reset() {
 	}
 }
 
-// CloseOnExec does nothing, because a Go program passes only the handles that it names to a new process.
-func CloseOnExec() error { return nil }
+// SetCloseOnExec does nothing, because a Go program passes only the handles that it names to a new process.
+func SetCloseOnExec() error { return nil }
 
-// InheritedAttributes reports nothing.
-func InheritedAttributes() []string { return nil }
+// DescribeInheritedAttributes reports nothing.
+func DescribeInheritedAttributes() []string { return nil }

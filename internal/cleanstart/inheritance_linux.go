@@ -19,45 +19,47 @@ import (
 // commands.
 const commandOOMScore = 200
 
-// InheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
+// DescribeInheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
 // Each description says what the attribute means for jobs.
-func InheritedAttributes() []string {
+func DescribeInheritedAttributes() []string {
 	// Compare the attributes with those of process 1. It has the usual ones of the machine or container.
 	own, first := readProcStatus("self"), readProcStatus("1")
-	var list attributes
+	var list attributeDescriptions
 	list.addScheduling(own, first)
-	list.addLimits()
-	list.addRights(own, first)
-	list.addGroups()
+	list.addResourceLimits()
+	list.addRestrictions(own, first)
+	list.addGroupDifferences()
 	return append(list, describeInheritedUnit()...)
 }
 
-// attributes lists the descriptions that InheritedAttributes returns.
-type attributes []string
+// attributeDescriptions lists the descriptions that DescribeInheritedAttributes returns.
+type attributeDescriptions []string
 
-// addIf adds the description of an attribute if the attribute was inherited.
-func (l *attributes) addIf(inherited bool, format string, args ...any) {
-	if inherited {
+// addIfInherited adds the description of an attribute if the attribute was inherited.
+func (l *attributeDescriptions) addIfInherited(isInherited bool, format string, args ...any) {
+	if isInherited {
 		*l = append(*l, fmt.Sprintf(format, args...))
 	}
 }
 
 // addScheduling adds the scheduling attributes that differ from the usual ones. ownStatus is /proc/PID/status
 // of this process, and initStatus that of process 1.
-func (l *attributes) addScheduling(ownStatus, initStatus procStatus) {
+func (l *attributeDescriptions) addScheduling(ownStatus, initStatus procStatus) {
 	nice := Nice()
-	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
+	l.addIfInherited(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil {
-		l.addIf(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s", policyName(policy.Policy))
+		l.addIfInherited(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s",
+			policyName(policy.Policy))
 	}
-	l.addIf(ownStatus.countSetMembers("Cpus_allowed") < initStatus.countSetMembers("Cpus_allowed"),
+	l.addIfInherited(ownStatus.countMaskBits("Cpus_allowed") < initStatus.countMaskBits("Cpus_allowed"),
 		"jobs can use only the processors %s of %s", ownStatus["Cpus_allowed_list"], initStatus["Cpus_allowed_list"])
-	l.addIf(ownStatus.countSetMembers("Mems_allowed") < initStatus.countSetMembers("Mems_allowed"),
+	l.addIfInherited(ownStatus.countMaskBits("Mems_allowed") < initStatus.countMaskBits("Mems_allowed"),
 		"jobs can use only the memory (NUMA) nodes %s of %s", ownStatus["Mems_allowed_list"], initStatus["Mems_allowed_list"])
 	raw, _ := os.ReadFile("/proc/self/oom_score_adj")
 	score, _ := strconv.Atoi(strings.TrimSpace(string(raw))) // 0 if the file cannot be read
-	l.addIf(score > commandOOMScore, "when memory runs out, the kernel ends the service and its runner before their "+
-		"jobs, because oom_score_adj is %d", score)
+	l.addIfInherited(score > commandOOMScore,
+		"when memory runs out, the kernel ends the service and its runner before their "+
+			"jobs, because oom_score_adj is %d", score)
 }
 
 // policyName returns the name of a scheduling policy, or its number.
@@ -66,49 +68,50 @@ func policyName(policy uint32) string {
 	return cmp.Or(names[policy], strconv.Itoa(int(policy)))
 }
 
-func (l *attributes) addLimits() {
-	for _, limit := range limits {
+func (l *attributeDescriptions) addResourceLimits() {
+	for _, limit := range freshProcessLimits {
 		var current unix.Rlimit
-		if limit.name != "" && unix.Prlimit(0, limit.resource, nil, &current) == nil {
-			l.addIf(current.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s",
+		if limit.name != "" && unix.Prlimit(0, limit.rlimitNumber, nil, &current) == nil {
+			l.addIfInherited(current.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s",
 				limit.name, current.Max, limit.unit)
 		}
 	}
 }
 
 // defaultHard returns the hard limit of a fresh process, or 0 if it is unknown.
-func (l limit) defaultHard() uint64 {
-	if l.resource != unix.RLIMIT_NPROC {
-		return l.hard
+func (l resourceLimit) defaultHard() uint64 {
+	if l.rlimitNumber != unix.RLIMIT_NPROC {
+		return l.hardLimit
 	}
 	raw, _ := os.ReadFile("/proc/sys/kernel/threads-max")
-	// most is 0 if the file cannot be read. Then InheritedAttributes reports nothing about this limit.
+	// most is 0 if the file cannot be read. Then DescribeInheritedAttributes reports nothing about this limit.
 	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	return most / 2
 }
 
-// addRights adds the restrictions of this process that process 1 does not have. The restrictions of a container
-// apply to both processes, so addRights does not report them.
-func (l *attributes) addRights(ownStatus, initStatus procStatus) {
-	l.addIf(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
+// addRestrictions adds the restrictions of this process that process 1 does not have. The restrictions of a container
+// apply to both processes, so addRestrictions does not report them.
+func (l *attributeDescriptions) addRestrictions(ownStatus, initStatus procStatus) {
+	l.addIfInherited(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
-	l.addIf(initStatus != nil && ownStatus["Seccomp_filters"] != initStatus["Seccomp_filters"] &&
+	l.addIfInherited(initStatus != nil && ownStatus["Seccomp_filters"] != initStatus["Seccomp_filters"] &&
 		ownStatus["Seccomp"] != "0",
 		"every job runs with a seccomp filter, so the system calls that it blocks fail")
-	l.addIf(ownStatus.countSetMembers("CapBnd") < initStatus.countSetMembers("CapBnd"),
+	l.addIfInherited(ownStatus.countMaskBits("CapBnd") < initStatus.countMaskBits("CapBnd"),
 		"jobs that run as root lack capabilities, because the bounding set is %s instead of %s",
 		ownStatus["CapBnd"], initStatus["CapBnd"])
 	securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
-	l.addIf(err == nil && securebits != 0,
+	l.addIfInherited(err == nil && securebits != 0,
 		"jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits)
 	mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0)
-	l.addIf(err == nil && mdwe != 0, "programs with a just-in-time compiler fail in jobs, because writable memory "+
-		"cannot be made executable (PR_SET_MDWE)")
+	l.addIfInherited(err == nil && mdwe != 0,
+		"programs with a just-in-time compiler fail in jobs, because writable memory "+
+			"cannot be made executable (PR_SET_MDWE)")
 }
 
-// addGroups adds the differences between the groups of this process and those that /etc/passwd and /etc/group
+// addGroupDifferences adds the differences between the groups of this process and those that /etc/passwd and /etc/group
 // list for the account. It ignores accounts and groups from other sources.
-func (l *attributes) addGroups() {
+func (l *attributeDescriptions) addGroupDifferences() {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
 		return
@@ -118,18 +121,19 @@ func (l *attributes) addGroups() {
 		return
 	}
 	primary := strconv.Itoa(os.Getegid())
-	l.addIf(primary != account.Gid, "files that jobs create belong to the group %s instead of the group %s, because "+
-		"%[1]s is the primary group of the service's process", groupName(primary), groupName(account.Gid))
+	l.addIfInherited(primary != account.Gid,
+		"files that jobs create belong to the group %s instead of the group %s, because "+
+			"%[1]s is the primary group of the service's process", groupName(primary), groupName(account.Gid))
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {
 		id := strconv.Itoa(gid)
 		_, err := user.LookupGroupId(id)
-		l.addIf(err == nil && id != account.Gid && id != primary && !slices.Contains(given, id),
+		l.addIfInherited(err == nil && id != account.Gid && id != primary && !slices.Contains(given, id),
 			"jobs have the rights of the group %s, although the user %s is not a member", groupName(id), account.Username)
 	}
 	for _, id := range given {
 		gid, _ := strconv.Atoi(id)
-		l.addIf(id != account.Gid && id != primary && !slices.Contains(groups, gid),
+		l.addIfInherited(id != account.Gid && id != primary && !slices.Contains(groups, gid),
 			"jobs lack the rights of the group %s, although the user %s is a member", groupName(id), account.Username)
 	}
 }
@@ -146,7 +150,7 @@ func groupName(id string) string {
 // unit ends, systemd also ends this process.
 func describeInheritedUnit() []string {
 	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
-	return describeUnit(string(raw), func(file string) string {
+	return describeSystemdUnit(string(raw), func(file string) string {
 		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
 		return strings.TrimSpace(string(raw))
 	})
@@ -155,9 +159,9 @@ func describeInheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile
+// describeSystemdUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile
 // returns the content of a file below /sys/fs/cgroup, without the final line break.
-func describeUnit(procCgroup string, readFile func(file string) string) (descriptions []string) {
+func describeSystemdUnit(procCgroup string, readFile func(file string) string) (descriptions []string) {
 	group := ""
 	for line := range strings.Lines(procCgroup) {
 		if at, unified := strings.CutPrefix(line, "0::"); unified {
@@ -202,10 +206,10 @@ func readProcStatus(pid string) procStatus {
 	return s
 }
 
-// countSetMembers counts the members of a set, such as a set of processors. The field contains the set as a
+// countMaskBits counts the members of a set, such as a set of processors. The field contains the set as a
 // hexadecimal mask.
-func (s procStatus) countSetMembers(field string) (n int) {
-	for _, word := range strings.Split(s[field], ",") {
+func (s procStatus) countMaskBits(maskField string) (n int) {
+	for _, word := range strings.Split(s[maskField], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)
 		n += bits.OnesCount64(part)
 	}

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// If the service was started within a systemd unit, InheritedAttributes reports that unit, because the service
+// If the service was started within a systemd unit, DescribeInheritedAttributes reports that unit, because the service
 // ends with it. It also reports the limits of the unit's control groups, but not those of the slices above the
 // unit. It does not report the unit of the user's service manager.
-func TestInheritedReportsTheCallersUnit(t *testing.T) {
+func TestInheritedAttributesIncludeCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",
 		"/system.slice/cron.service/pids.max":           "4915",
@@ -30,18 +30,18 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 		"0::/\n": nil,
 		"":       nil,
 	} {
-		if got := describeUnit(own, read); !slices.Equal(got, want) {
+		if got := describeSystemdUnit(own, read); !slices.Equal(got, want) {
 			t.Errorf("%q:\ngot  %q\nwant %q", own, got, want)
 		}
 	}
 }
 
 // The soft limit that Reset sets never exceeds the hard limit.
-func TestSoftLimitsStayBelowHardOnes(t *testing.T) {
-	for _, l := range limits {
-		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimited} {
+func TestSoftLimitNeverExceedsHardLimit(t *testing.T) {
+	for _, l := range freshProcessLimits {
+		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimitedResource} {
 			if got := l.defaultSoft(hard); got > hard {
-				t.Errorf("resource %d: soft limit %d, hard limit %d", l.resource, got, hard)
+				t.Errorf("resource %d: soft limit %d, hard limit %d", l.rlimitNumber, got, hard)
 			}
 		}
 	}

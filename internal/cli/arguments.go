@@ -80,7 +80,7 @@ func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) er
 	}
 	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), argsText, present.Plural(len(args), "argument"))
 	if n == 0 {
-		text += hints.ForArguments(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
+		text += hints.ArgumentsHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 	}
 	return fault.Usagef("%s", text)
 }
@@ -108,10 +108,10 @@ func AtMostOneArg(argsText string) cobra.PositionalArgs {
 
 // GroupCommand returns a command that only contains subcommands. If the user names an unknown subcommand, the
 // command fails with an error that suggests the right one.
-func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
+func GroupCommand(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string
-	for _, v := range verbs {
+	for _, v := range subcommands {
 		cmd.AddCommand(v)
 		names = append(names, v.Name())
 	}
@@ -120,7 +120,7 @@ func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 			return fault.Usagef("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
 		return fault.Usagef("unknown command %q%s", use+" "+args[0],
-			cmp.Or(hints.ForArguments(use, args), hints.ForGroup(use, args[0], verbs),
+			cmp.Or(hints.ArgumentsHint(use, args), hints.SubcommandHint(use, args[0], subcommands),
 				hints.SimilarWordHint(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs

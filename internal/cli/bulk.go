@@ -23,7 +23,7 @@ func retryVerb(a *App) *cobra.Command {
 	var withoutDependants bool
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again",
 		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.Retry(ctx, control.Retry{Selection: s, WithoutDependants: withoutDependants})
+			return c.RetryJobs(ctx, control.RetryParams{Selection: s, WithoutDependants: withoutDependants})
 		}, "failed", "dead", "cancelled", "completed")
 	cmd.Flags().BoolVar(&withoutDependants, "only", false,
 		"retry only the selected jobs, not the cancelled jobs that depend on them")
@@ -31,22 +31,23 @@ func retryVerb(a *App) *cobra.Command {
 }
 
 func cancelVerb(a *App) *cobra.Command {
-	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled", (*control.Client).Cancel,
+	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled",
+		(*control.Client).CancelJobs,
 		"waiting", "processing")
 }
 
 func holdVerb(a *App) *cobra.Command {
 	return a.jobsCommand("hold", "Keep waiting jobs from starting until they are released", "is held",
-		(*control.Client).Hold, "pending", "failed", "blocked")
+		(*control.Client).HoldJobs, "pending", "failed", "blocked")
 }
 
 func releaseVerb(a *App) *cobra.Command {
-	return a.jobsCommand("release", "Release held jobs", "is released", (*control.Client).Release, "held")
+	return a.jobsCommand("release", "Release held jobs", "is released", (*control.Client).ReleaseJobs, "held")
 }
 
 func requeueVerb(a *App) *cobra.Command {
 	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again",
-		(*control.Client).Requeue, "processing")
+		(*control.Client).RequeueJobs, "processing")
 }
 
 // destructiveVerbs lists the commands that end or remove jobs. If flags select the jobs, these commands ask for
@@ -56,16 +57,20 @@ var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 // jobsCommand builds a command for jobs that the user names by id or selects with flags. states lists the job
 // states that the command accepts; nil means all. outcome is the text in messages for a job that the command
 // has changed, for example "is held".
-func (a *App) jobsCommand(name, short, outcome string, method bulkFunc, states ...string) *cobra.Command {
-	return a.selectionCommand(name+" ID… | --state STATE …", short, &Selection{States: states}, outcome, method)
+func (a *App) jobsCommand(name, short, outcomeText string, method bulkFunc, acceptedStates ...string) *cobra.Command {
+	return a.selectionCommand(name+" ID… | --state STATE …", short, &SelectionFlags{AcceptedStates: acceptedStates},
+		outcomeText, method)
 }
 
 // selectionCommand builds a command that calls method for the jobs of a selection. outcome is the text in
 // messages for a job that the command has changed.
-func (a *App) selectionCommand(use, short string, s *Selection, outcome string, method bulkFunc) *cobra.Command {
+func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText string,
+	method bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, ValidArgsFunction: a.CompleteIDs(s.States...),
-		RunE: func(cmd *cobra.Command, ids []string) error { return a.ActOnSelection(cmd, s, ids, outcome, method) },
+		Use: use, Short: short, ValidArgsFunction: a.CompleteJobIDs(s.AcceptedStates...),
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			return a.ActOnSelection(cmd, s, ids, outcomeText, method)
+		},
 	}
 	stateShort := "s"
 	if cmd.Name() == "kill" {
@@ -77,13 +82,14 @@ func (a *App) selectionCommand(use, short string, s *Selection, outcome string, 
 }
 
 func pauseVerb(a *App) *cobra.Command {
-	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
+	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused",
+		(*control.Client).PauseJobs,
 		"pause all running jobs and start no new jobs until queuectl resume --all",
 		"everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {
-	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).Resume,
+	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).ResumeJobs,
 		"undo pause --all; jobs that were paused individually stay paused",
 		"everything is resumed: paused jobs continue and new jobs start")
 }
@@ -91,10 +97,10 @@ func resumeVerb(a *App) *cobra.Command {
 // pauseCommand builds a command for running jobs or, with --all, for the whole queue. allFlagUsage describes
 // the flag --all in the help. With --all, the command prints wholeQueueText.
 func (a *App) pauseCommand(
-	name, short, outcome string, method bulkFunc, allFlagUsage, wholeQueueText string,
+	name, short, outcomeText string, method bulkFunc, allFlagUsage, wholeQueueText string,
 ) *cobra.Command {
-	s := &Selection{States: []string{"processing"}, wholeQueueText: wholeQueueText}
-	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, method)
+	s := &SelectionFlags{AcceptedStates: []string{"processing"}, wholeQueueText: wholeQueueText}
+	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcomeText, method)
 	cmd.Flags().Lookup("all").Usage = allFlagUsage
 	return cmd
 }
@@ -103,7 +109,7 @@ func killVerb(a *App) *cobra.Command {
 	var signal string
 	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal",
 		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
+			return c.KillJobs(ctx, control.KillParams{Selection: s, Signal: signal})
 		}, "processing")
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: `NAME` or number")
 	return cmd
@@ -113,7 +119,7 @@ func rmVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed",
 		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.Remove(ctx, control.Remove{Selection: s, Force: force})
+			return c.RemoveJobs(ctx, control.RemoveParams{Selection: s, EndRunningJobs: force})
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
 	return cmd
@@ -127,7 +133,7 @@ func dequeueVerb(a *App) *cobra.Command {
 
 func clearVerb(a *App) *cobra.Command {
 	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running",
-		(*control.Client).Clear)
+		(*control.Client).RemoveNonRunningJobs)
 }
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch. jobsText names these jobs
@@ -150,12 +156,12 @@ func (a *App) clearCommand(
 					if err != nil {
 						return err
 					}
-					if !a.Confirm("permanently remove %s and their history?", present.JobsText(*got.MatchCount)) {
+					if !a.Confirm("permanently remove %s and their history?", present.JobCountText(*got.SelectedCount)) {
 						return nil
 					}
 					p.Confirmed = true
 				}
-				return CallAndPrintWith(cmd.Context(), a, c, method, p, a.PrintRemoved)
+				return CallClientAndPrint(cmd.Context(), a, c, method, p, a.PrintRemovedCount)
 			})
 		},
 	}
@@ -165,15 +171,15 @@ func (a *App) clearCommand(
 	return cmd
 }
 
-// RunBulk executes a command on many jobs in requests of bounded size. It prints which jobs were changed and
+// RunBulkRequests executes a command on many jobs in requests of bounded size. It prints which jobs were changed and
 // which were refused. outcome describes a changed job.
 //
 // wholeQueueText is "" unless the command acts on the whole queue. Such a command prints wholeQueueText and
 // succeeds even if there are no jobs.
-func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
+func (a *App) RunBulkRequests(outcomeText, wholeQueueText string, ids []string,
 	sendRequest func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
-	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
+	all := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
 	seen := 0
 	for cursor, more := "", true; more; {
 		step := ids[:min(len(ids), control.MaxJobIDs)]
@@ -182,37 +188,37 @@ func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
 			return err
 		}
 		ids = ids[len(step):]
-		if v.Next != nil {
-			cursor = *v.Next
+		if v.NextCursor != nil {
+			cursor = *v.NextCursor
 		}
-		more = v.Next != nil || len(ids) > 0
-		seen += len(v.DoneIDs) + len(v.Refusals)
-		if err := a.printBulkResult(&v, &all, outcome); err != nil {
+		more = v.NextCursor != nil || len(ids) > 0
+		seen += len(v.ChangedJobIDs) + len(v.Refusals)
+		if err := a.printBulkResult(&v, &all, outcomeText); err != nil {
 			return err
 		}
 	}
-	if wholeQueueText == "" && seen == 0 && all.MatchCount == nil {
-		a.PrintNoneSelected()
+	if wholeQueueText == "" && seen == 0 && all.SelectedCount == nil {
+		a.PrintNoJobsSelected()
 	}
 	switch {
 	case a.JSON && !a.JSONL:
 		return a.PrintJSON(all)
-	case a.Structured():
+	case a.WantsJSON():
 		return nil
-	case all.MatchCount != nil:
-		return a.printDryRunCount(*all.MatchCount)
+	case all.SelectedCount != nil:
+		return a.printDryRunCount(*all.SelectedCount)
 	case wholeQueueText != "":
 		return a.PrintInfo("%s", wholeQueueText)
 	}
 	return nil
 }
 
-// PrintRemoved prints how many jobs were removed, or how many a dry run counted.
-func (a *App) PrintRemoved(count control.RemovalCount) error {
-	if count.MatchCount != nil {
-		return a.printDryRunCount(*count.MatchCount)
+// PrintRemovedCount prints how many jobs were removed, or how many a dry run counted.
+func (a *App) PrintRemovedCount(count control.RemovalCount) error {
+	if count.SelectedCount != nil {
+		return a.printDryRunCount(*count.SelectedCount)
 	}
-	return a.Println(present.JobsText(count.Count) + " removed")
+	return a.Println(present.JobCountText(count.RemovedJobs) + " removed")
 }
 
 // printDryRunCount prints the number of jobs that a dry run counted. With --quiet it prints to standard
@@ -222,47 +228,47 @@ func (a *App) printDryRunCount(n int) error {
 	if a.Quiet {
 		to = a.Stderr
 	}
-	_, err := fmt.Fprintln(to, present.JobsText(n)+" selected; nothing was changed")
+	_, err := fmt.Fprintln(to, present.JobCountText(n)+" selected; nothing was changed")
 	return err
 }
 
 // printBulkResult prints the result of one request: one line of JSON with --jsonl, otherwise the ids and the
 // refusals. With --json it prints nothing, and only adds the result to *combined.
-func (a *App) printBulkResult(result, combined *control.BulkResult, outcome string) error {
-	if result.MatchCount != nil {
-		if combined.MatchCount == nil {
-			combined.MatchCount = new(int)
+func (a *App) printBulkResult(result, combinedResult *control.BulkResult, outcomeText string) error {
+	if result.SelectedCount != nil {
+		if combinedResult.SelectedCount == nil {
+			combinedResult.SelectedCount = new(int)
 		}
-		*combined.MatchCount += *result.MatchCount
+		*combinedResult.SelectedCount += *result.SelectedCount
 	}
 	for _, r := range result.Refusals {
 		if a.ExitCode == 0 {
 			a.ExitCode = control.ErrorCodeInfoOf(&queue.Error{Code: r.Code}).ExitStatus
 		}
 	}
-	if combined.UnenforcedLimits == nil { // every reply contains the same list
-		combined.UnenforcedLimits = result.UnenforcedLimits
-		enqueue.WarnUnenforced(&a.Output, result.UnenforcedLimits)
+	if combinedResult.UnenforcedLimits == nil { // every reply contains the same list
+		combinedResult.UnenforcedLimits = result.UnenforcedLimits
+		enqueue.WarnUnenforcedLimits(&a.Output, result.UnenforcedLimits)
 	}
-	if combined.Notes == nil { // every reply contains the same list
-		combined.Notes = result.Notes
-		enqueue.PrintNotes(&a.Output, a.Cmd, result.Notes)
+	if combinedResult.Notes == nil { // every reply contains the same list
+		combinedResult.Notes = result.Notes
+		enqueue.PrintServiceNotes(&a.Output, a.Cmd, result.Notes)
 	}
 	switch {
 	case a.JSONL:
-		result.Next = nil
+		result.NextCursor = nil
 		return a.PrintJSON(result)
 	case a.JSON:
-		combined.DoneIDs, combined.Refusals = append(combined.DoneIDs, result.DoneIDs...),
-			append(combined.Refusals, result.Refusals...)
+		combinedResult.ChangedJobIDs, combinedResult.Refusals = append(combinedResult.ChangedJobIDs, result.ChangedJobIDs...),
+			append(combinedResult.Refusals, result.Refusals...)
 		return nil
 	}
 	for _, line := range refusalLines(a.Cmd, result.Refusals) {
-		a.Say("%s", line)
+		a.PrintMessage("%s", line)
 	}
 	var err error
-	for _, id := range result.DoneIDs {
-		err = a.PrintDone(id, "job "+id+" "+outcome)
+	for _, id := range result.ChangedJobIDs {
+		err = a.PrintActionResult(id, "job "+id+" "+outcomeText)
 	}
 	return err
 }
@@ -272,46 +278,46 @@ func dlqVerb(a *App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.State = []string{queue.Dead.String()}
-			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
+			l.States = []string{queue.Dead.String()}
+			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZonePlaceholder, "ERROR", "COMMAND")
 		},
 	}
-	l.add(list)
-	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
+	l.addTo(list)
+	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).RemoveDeadJobs)
 	return GroupCommand("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(),
 		clear)
 }
 
 func (a *App) dlqRetryVerb() *cobra.Command {
-	var p control.DLQRetry
+	var p control.DeadJobRetryParams
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
-			case p.All && p.Batch != "":
+			case p.AllDeadJobs && p.Batch != "":
 				return fault.Usagef("--all: cannot be combined with --batch; use one of them")
-			case len(ids) > 0 && p.All:
+			case len(ids) > 0 && p.AllDeadJobs:
 				return fault.Usagef("--all: cannot be combined with job ids; use one of them")
 			case len(ids) > 0 && p.Batch != "":
 				return fault.Usagef("--batch: cannot be combined with job ids; use one of them")
-			case len(ids) == 0 && !p.All && p.Batch == "":
+			case len(ids) == 0 && !p.AllDeadJobs && p.Batch == "":
 				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
 			}
 			step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
 				p := p
 				p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
-				return c.DLQRetry(cmd.Context(), p)
+				return c.RetryDeadJobs(cmd.Context(), p)
 			}
-			return a.confirmBulk(cmd, "is pending again", "", ids, p.DryRun, p.All && !yes, step)
+			return a.confirmAndRunBulk(cmd, "is pending again", "", ids, p.DryRun, p.AllDeadJobs && !yes, step)
 		},
 	}
-	cmd.ValidArgsFunction = a.CompleteIDs(queue.Dead.String())
+	cmd.ValidArgsFunction = a.CompleteJobIDs(queue.Dead.String())
 	f := cmd.Flags()
-	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
+	f.BoolVar(&p.AllDeadJobs, "all", false, "retry all dead jobs")
 	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
 	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
-		func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
+		func(d time.Duration) { p.NewTimeout = (*control.Duration)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
@@ -319,6 +325,6 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 
 // deadJobRow returns the row of a job in the table of dead jobs.
 func deadJobRow(j *control.Job) []string {
-	return []string{j.ID, present.AttemptsText(j), present.LocalTime(j.FinishedAt), present.DashIfNil(j.Error),
+	return []string{j.ID, present.AttemptsText(j), present.LocalTimeText(j.FinishedAt), present.DashIfNil(j.Error),
 		present.JobTitle(j)}
 }

@@ -19,14 +19,14 @@ var errExecutedDaemon = errors.New("queuectld has executed the command")
 
 // execDaemon executes queuectld instead of this program, with the same arguments.
 func (a *App) execDaemon() (err error) {
-	a.ExitCode, err = a.Finder.Exec()
+	a.ExitCode, err = a.Finder.ExecQueuectld()
 	return err
 }
 
-// ReadClient returns a client for a command that only reads. The client sends its requests to the chosen
+// ReadOnlyClient returns a client for a command that only reads. The client sends its requests to the chosen
 // service. Only if that service does not run, and --dir is the directory of a private run ("queuectl run
 // --private"), the client reads the files of the queue itself.
-func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
+func (a *App) ReadOnlyClient(ctx context.Context) (*control.Client, error) {
 	if a.offlineClient != nil {
 		return a.offlineClient, nil
 	}
@@ -36,19 +36,19 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	}
 	dir, private := a.PrivateRunDir()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
-		return c, t.ConnectError(err)
+		return c, t.ExplainConnectError(err)
 	}
 	if a.Program.OpenOffline == nil {
 		return nil, cmp.Or(a.execDaemon(), errExecutedDaemon)
 	}
 	opened, failed := a.Program.OpenOffline(ctx, a, dir)
 	if errors.Is(failed, os.ErrNotExist) {
-		return c, t.ConnectError(err)
+		return c, t.ExplainConnectError(err)
 	}
 	if failed != nil {
 		return nil, failed
 	}
-	a.Say("no service is running for the queue in %s; reading its files", dir)
+	a.PrintMessage("no service is running for the queue in %s; reading its files", dir)
 	a.ForgetClient()
 	a.offlineClient = opened
 	return opened, nil
@@ -57,25 +57,25 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 // WithClient calls action(c) with a client of the chosen service, and then closes the client.
 func (a *App) WithClient(action func(*control.Client) error) error {
 	c, err := a.Client()
-	return useClient(c, err, action)
+	return callAndCloseClient(c, err, action)
 }
 
 // WithStartedService is like WithClient. But if the chosen service is the user's own and does not run,
 // WithStartedService first starts that service.
 func (a *App) WithStartedService(ctx context.Context, action func(*control.Client) error) error {
-	c, err := a.AutostartClient(ctx)
-	return useClient(c, err, action)
+	c, err := a.ClientWithAutostart(ctx)
+	return callAndCloseClient(c, err, action)
 }
 
-// WithReader calls action(c) with the client that ReadOrWaitClient returns, and then closes the client.
-func (a *App) WithReader(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
-	c, err := a.ReadOrWaitClient(ctx, waitsForEvents)
-	return useClient(c, err, action)
+// WithReadOnlyClient calls action(c) with the client that ReadOrEventClient returns, and then closes the client.
+func (a *App) WithReadOnlyClient(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
+	c, err := a.ReadOrEventClient(ctx, waitsForEvents)
+	return callAndCloseClient(c, err, action)
 }
 
-// useClient calls action(c) and then closes c. c and err are the results of the function that created the
-// client. If err is not nil, useClient only returns err.
-func useClient(c *control.Client, err error, action func(*control.Client) error) error {
+// callAndCloseClient calls action(c) and then closes c. c and err are the results of the function that created the
+// client. If err is not nil, callAndCloseClient only returns err.
+func callAndCloseClient(c *control.Client, err error, action func(*control.Client) error) error {
 	if err != nil {
 		return err
 	}
@@ -84,27 +84,27 @@ func useClient(c *control.Client, err error, action func(*control.Client) error)
 }
 
 // JobPages yields the pages of a list of jobs one by one. After an error it yields the error and ends.
-func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[[]control.Job, error] {
+func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter.Seq2[[]control.Job, error] {
 	return func(yield func([]control.Job, error) bool) {
 		for more := true; more; {
-			page, err := c.List(ctx, p)
+			page, err := c.ListJobs(ctx, p)
 			if !yield(page.Jobs, err) || err != nil {
 				return
 			}
-			if more = page.Next != nil; more {
-				p.Cursor = *page.Next
+			if more = page.NextCursor != nil; more {
+				p.Cursor = *page.NextCursor
 			}
 		}
 	}
 }
 
-// ReadOrWaitClient returns a client of a running service if waitsForEvents is true, because only a running
-// service sends future events. Otherwise it returns the same client as ReadClient.
-func (a *App) ReadOrWaitClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
+// ReadOrEventClient returns a client of a running service if waitsForEvents is true, because only a running
+// service sends future events. Otherwise it returns the same client as ReadOnlyClient.
+func (a *App) ReadOrEventClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
 	if waitsForEvents {
 		return a.Client()
 	}
-	return a.ReadClient(ctx)
+	return a.ReadOnlyClient(ctx)
 }
 
 // ClientMethod is a method of the client that sends one request.
@@ -114,7 +114,7 @@ type ClientMethod[P, R any] = func(*control.Client, context.Context, P) (R, erro
 // otherwise calls printReply.
 func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
-	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, printReply) })
+	return a.WithClient(func(c *control.Client) error { return CallClientAndPrint(ctx, a, c, method, p, printReply) })
 }
 
 // RequestVerb returns a command without arguments. The command sends one request with the parameters *p,
@@ -130,16 +130,17 @@ func RequestVerb[P, R any](
 	}
 }
 
-// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. argText
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. argDescription
 // describes the argument in errors, for example "the name of a node".
-func NamedRequestVerb[P, R any](a *App, use, short, argText string, name *string, method ClientMethod[P, R], p *P,
+func NamedRequestVerb[P, R any](a *App, use, short, argDescription string, name *string, method ClientMethod[P, R],
+	p *P,
 	printReply func(R) error) *cobra.Command {
 	cmd := RequestVerb(a, use, short, method, p, printReply)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			*name = args[0]
 		}
-		return checkArgCount(cmd, args, 1, argText)
+		return checkArgCount(cmd, args, 1, argDescription)
 	}
 	return cmd
 }
@@ -150,14 +151,14 @@ func NamedRequestVerb[P, R any](a *App, use, short, argText string, name *string
 //
 // readPage returns one page of the objects. It also returns the cursor of the next page, or "" after the last
 // page.
-func ListVerb[T any](a *App, short, emptyText string, headings []string, offline bool,
+func ListVerb[T any](a *App, short, emptyText string, headings []string, worksOffline bool,
 	readPage func(ctx context.Context, c *control.Client, cursor string) (list []T, nextCursor string, err error),
 	makeRow func(*T) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.MissingQueueIsEmpty = true
-			return a.WithReader(cmd.Context(), !offline, func(c *control.Client) error {
+			return a.WithReadOnlyClient(cmd.Context(), !worksOffline, func(c *control.Client) error {
 				var list []T
 				for cursor, more := "", true; more; more = cursor != "" {
 					var objects []T
@@ -178,26 +179,26 @@ func ListVerb[T any](a *App, short, emptyText string, headings []string, offline
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
 	a.MissingQueueIsEmpty = true
-	return a.WithReader(ctx, false, func(c *control.Client) error {
-		return CallAndPrintWith(ctx, a, c, method, p, printReply)
+	return a.WithReadOnlyClient(ctx, false, func(c *control.Client) error {
+		return CallClientAndPrint(ctx, a, c, method, p, printReply)
 	})
 }
 
-// CallAndPrintWith is like CallAndPrint, but uses a client that is already connected.
-func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, method ClientMethod[P, R], p P,
+// CallClientAndPrint is like CallAndPrint, but uses a client that is already connected.
+func CallClientAndPrint[P, R any](ctx context.Context, a *App, c *control.Client, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
 	case err != nil:
 		return err
-	case a.Structured():
+	case a.WantsJSON():
 		return a.PrintJSON(got)
 	}
 	return printReply(got)
 }
 
-// errNothingToCheck is the error of a health check if no queue exists. Commands that list jobs print an empty
+// errHealthWithoutQueue is the error of a health check if no queue exists. Commands that list jobs print an empty
 // list in that case, but a health check must fail.
-var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable,
+var errHealthWithoutQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo " +
 		"hello' (or run: queuectl service start)"}

@@ -18,11 +18,11 @@ import (
 const completionTimeout = time.Second
 
 // A lister calls add for each name that it knows. The description of a name may be "".
-type lister = func(ctx context.Context, c *control.Client, add func(name, description string))
+type nameLister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
-// complete returns the names from listNames that begin with prefix, except those that the user has already typed.
+// matchingNames returns the names from listNames that begin with prefix, except those that the user has already typed.
 // It returns no names if the service does not answer in time, and it never starts a service.
-func (a *App) complete(typedArgs []string, prefix string, listNames lister) (names []cobra.Completion) {
+func (a *App) matchingNames(typedArgs []string, prefix string, listNames nameLister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {
 		return nil
@@ -45,67 +45,67 @@ func (a *App) complete(typedArgs []string, prefix string, listNames lister) (nam
 }
 
 // CompleteNames offers the names from listNames, in their order.
-func (a *App) CompleteNames(listNames lister) cobra.CompletionFunc {
+func (a *App) CompleteNames(listNames nameLister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.complete(typedArgs, prefix, listNames), keepOrderNoFiles
+		return a.matchingNames(typedArgs, prefix, listNames), completeOrderedNoFiles
 	}
 }
 
-// CompleteIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
+// CompleteJobIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
 // the newest jobs first, with their commands.
-func (a *App) CompleteIDs(states ...string) cobra.CompletionFunc {
-	return a.CompleteNames(jobIDs(states...))
+func (a *App) CompleteJobIDs(states ...string) cobra.CompletionFunc {
+	return a.CompleteNames(jobIDLister(states...))
 }
 
-// keepOrderNoFiles makes the shell offer the names in the given order, and no files.
-const keepOrderNoFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+// completeOrderedNoFiles makes the shell offer the names in the given order, and no files.
+const completeOrderedNoFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
-// jobIDs lists the ids of jobs in these states.
-func jobIDs(states ...string) lister {
+// jobIDLister lists the ids of jobs in these states.
+func jobIDLister(states ...string) nameLister {
 	return func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		// on an error, offer nothing
-		page, _ := c.List(ctx, control.List{State: states, Limit: control.MaxSelectedPerRequest})
+		page, _ := c.ListJobs(ctx, control.ListParams{States: states, PageSize: control.MaxJobsPerSelection})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
-			add(j.ID, j.State+": "+termtext.Truncate(termtext.Escape(present.JobTitle(j)), 60))
+			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControls(present.JobTitle(j)), 60))
 		}
 	}
 }
 
-// completeFlags adds completion to the flags of cmd and of its subcommands. It covers flags whose value is a
+// addFlagCompletions adds completion to the flags of cmd and of its subcommands. It covers flags whose value is a
 // queue, a node, a batch or a list of jobs.
-func (a *App) completeFlags(cmd *cobra.Command) {
+func (a *App) addFlagCompletions(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.CompleteQueues(), "where-queue": a.CompleteQueues(), "on": a.CompleteNodes(),
 		"batch": a.completeBatches(), "after-batch": a.completeBatches(),
-		"after": a.completeIDList, "after-any": a.completeIDList, "depends-on": a.completeIDList,
+		"after": a.completeJobIDList, "after-any": a.completeJobIDList, "depends-on": a.completeJobIDList,
 	} {
 		// This call fails if the command does not have the flag, or if the flag has a completion already.
 		cmd.RegisterFlagCompletionFunc(flag, complete)
 	}
 	for _, below := range cmd.Commands() {
-		a.completeFlags(below)
+		a.addFlagCompletions(below)
 	}
 }
 
-// completeIDList completes the last id in a list of ids, with the ids of unfinished jobs.
-func (a *App) completeIDList(_ *cobra.Command, _ []string, typedIDs string) (lists []cobra.Completion,
+// completeJobIDList completes the last id in a list of ids, with the ids of unfinished jobs.
+func (a *App) completeJobIDList(_ *cobra.Command, _ []string, typedIDs string) (completions []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typedIDs[:strings.LastIndexByte(typedIDs, ',')+1]
-	for _, id := range a.complete(strings.Split(before, ","), typedIDs[len(before):],
-		jobIDs("waiting", "processing")) {
-		lists = append(lists, before+id)
+	for _, id := range a.matchingNames(strings.Split(before, ","), typedIDs[len(before):],
+		jobIDLister("waiting", "processing")) {
+		completions = append(completions, before+id)
 	}
-	return lists, keepOrderNoFiles
+	return completions, completeOrderedNoFiles
 }
 
 // completeBatches completes the names of batches. It offers the batches of the newest jobs first, and omits
 // names that contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		page, _ := c.List(ctx, control.List{Limit: control.MaxSelectedPerRequest}) // on an error, offer nothing
+		page, _ := c.ListJobs(ctx, control.ListParams{PageSize: control.MaxJobsPerSelection}) // on an error, offer nothing
 		for i := range page.Jobs {
-			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.Escape(name) == name {
+			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.EscapeControls(name) == name {
 				add(name, "")
 			}
 		}

@@ -44,7 +44,7 @@ func enqueueVerb(a *App) *cobra.Command {
 			if err := a.dependOnBatch(ctx, &spec, afterBatch); err != nil {
 				return err
 			}
-			if a.startNext && spec.Priority != nil {
+			if a.startBeforeOwnJobs && spec.Priority != nil {
 				return fault.Usagef("--next: cannot be combined with --priority; leave one of them out")
 			}
 			if source.IsGiven() {
@@ -55,7 +55,7 @@ func enqueueVerb(a *App) *cobra.Command {
 				return err
 			}
 			if list != nil {
-				return a.enqueueArray(ctx, list, noCwd, idempotencyKey)
+				return a.enqueueJSONArray(ctx, list, noCwd, idempotencyKey)
 			}
 			return a.enqueueOne(ctx, &spec, noCwd, idempotencyKey)
 		},
@@ -65,13 +65,13 @@ func enqueueVerb(a *App) *cobra.Command {
 	cmd.Flags().Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	cmd.Flags().Var(input.OnceOnlyValue(&afterBatch), "after-batch",
 		"run when all your jobs in batch `NAME` have succeeded")
-	cmd.Flags().SetAnnotation("after-batch", input.ThemeAnnotation, []string{input.ThemeOrder})
+	cmd.Flags().SetAnnotation("after-batch", input.FlagThemeAnnotation, []string{input.QueuesAndLocksTheme})
 	input.AnnotateField(cmd.Flags(), "after-batch", "depends_on")
 	cmd.Flags().Var(input.NonEmptyValue(&idempotencyKey), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	a.AddRequireLimitsFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&a.startNext, "next", false, "start before your other waiting jobs")
+	cmd.Flags().BoolVar(&a.startBeforeOwnJobs, "next", false, "start before your other waiting jobs")
 	return cmd
 }
 
@@ -79,20 +79,20 @@ func enqueueVerb(a *App) *cobra.Command {
 const maxCountedBatchJobs = 10_000
 
 // addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
-func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error {
-	if name == "" {
+func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) error {
+	if batchName == "" {
 		return nil
 	}
 	if s.Labels == nil {
 		s.Labels = map[string]string{}
 	}
-	s.Labels["batch"] = name
-	if err := s.CheckText(); err != nil {
+	s.Labels["batch"] = batchName
+	if err := s.CheckUTF8(); err != nil {
 		return err
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		n := 0
-		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
+		for jobs, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
 			if err != nil {
 				return err
 			}
@@ -102,65 +102,68 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, name string) error 
 		}
 		switch {
 		case n >= maxCountedBatchJobs:
-			a.Say("batch %s already has at least %d jobs; adding to it", name, maxCountedBatchJobs)
+			a.PrintMessage("batch %s already has at least %d jobs; adding to it", batchName, maxCountedBatchJobs)
 		case n > 0:
-			a.Say("batch %s already has %s; adding to it", name, present.JobsText(n))
+			a.PrintMessage("batch %s already has %s; adding to it", batchName, present.JobCountText(n))
 		}
 		return nil
 	})
 }
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
-	if err := input.CompleteAndCheck(s, noCwd); err != nil {
+	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
 		return err // an invalid job must not start the service
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
-		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: idempotencyKey, RequireLimits: a.RequireLimits,
-			RunNext: a.startNext})
+		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, IdempotencyKey: idempotencyKey,
+			RequireEnforceableLimits: a.RequireEnforcedLimits,
+			RunBeforeOwnJobs:         a.startBeforeOwnJobs})
 		if err != nil {
 			return err
 		}
-		input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
-		enqueue.PrintRemarks(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
-		if a.Structured() {
-			job, err := c.Show(ctx, control.Show{ID: control.JobID(got.ID)})
+		input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, s)
+		enqueue.PrintEnqueueRemarks(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
+		if a.WantsJSON() {
+			job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(got.JobID)})
 			if err != nil {
 				return err
 			}
 			return a.PrintJSON(&job.Job)
 		}
-		if err := a.Println(got.ID); err != nil {
-			return fmt.Errorf("job %s was enqueued, but its id could not be printed: %w", got.ID, err)
+		if err := a.Println(got.JobID); err != nil {
+			return fmt.Errorf("job %s was enqueued, but its id could not be printed: %w", got.JobID, err)
 		}
-		if got.Duplicate && s.Unique != nil {
+		if got.AlreadyExisted && s.Unique != nil {
 			return nil
 		}
-		if got.Duplicate {
-			return a.PrintInfo("job %s was already enqueued with the same --key", got.ID)
+		if got.AlreadyExisted {
+			return a.PrintInfo("job %s was already enqueued with the same --key", got.JobID)
 		}
 		now := time.Now()
 		if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
 			got.MaxAttempts = 0 // the job will not run, so the message must not mention attempts
 		}
-		return a.PrintInfo("job %s enqueued%s%s", got.ID, present.DueSuffix(s, now), present.MaxAttemptsText(got.MaxAttempts))
+		return a.PrintInfo("job %s enqueued%s%s", got.JobID, present.DueAndExpirySuffix(s, now),
+			present.MaxAttemptsText(got.MaxAttempts))
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs. partWord is the word for the part of the input
+// UploadOptions returns the options for enqueuing several jobs. inputUnit is the word for the part of the input
 // that is one job, for example "line".
-func (a *App) UploadOptions(partWord, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
+func (a *App) UploadOptions(inputUnit, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
-		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, InputUnit: partWord,
-		IdempotencyKey: idempotencyKey, NoCwd: noCwd, RequireLimits: a.RequireLimits, StartNext: a.startNext,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, InputUnit: inputUnit,
+		IdempotencyKey: idempotencyKey, RunInHomeDir: noCwd, RequireEnforcedLimits: a.RequireEnforcedLimits,
+		StartBeforeOwnJobs: a.startBeforeOwnJobs,
 	}
 }
 
 // enqueueSource enqueues all jobs of a source. After an error it enqueues none of them.
 func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
 	idempotencyKey string) error {
-	enqueue.WarnExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
-	due := present.DueSuffix(commonSpec, time.Now())
-	f, err := source.Open(a.Stdin)
+	enqueue.WarnIfExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+	due := present.DueAndExpirySuffix(commonSpec, time.Now())
+	f, err := source.OpenFile(a.Stdin)
 	if err != nil {
 		return err
 	}
@@ -172,21 +175,21 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.ReadProgress.Track(f)
+		in = up.ReadProgress.CountReads(f)
 	}
 	// If no flag changes a field of the jobs, send each job of the file unchanged.
-	plain := source.File != "" && len(commonSpec.GivenFields()) == 0
+	plain := source.JobsFile != "" && len(commonSpec.GivenFields()) == 0
 	each := source.EachJob
 	if source.IsTOML() {
 		each = func(in io.Reader, handleJob func([]byte, int) error) error {
-			return a.Program.EachTOMLJob(source.File, in, handleJob)
+			return a.Program.EachTOMLJob(source.JobsFile, in, handleJob)
 		}
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {
 			return up.Add(raw, line)
 		}
-		spec, err := source.Spec(commonSpec, raw)
+		spec, err := source.JobSpec(commonSpec, raw)
 		if err == nil {
 			raw, err = json.Marshal(spec)
 		}
@@ -202,10 +205,10 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 	return up.FinishAndPrint(err, due)
 }
 
-// enqueueArray enqueues all jobs of a JSON array. After an error it enqueues none of them.
-func (a *App) enqueueArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
+// enqueueJSONArray enqueues all jobs of a JSON array. After an error it enqueues none of them.
+func (a *App) enqueueJSONArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
 	if len(jobs) == 0 {
-		a.Say("the JSON array contains no jobs")
+		a.PrintMessage("the JSON array contains no jobs")
 		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
 	}
 	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", idempotencyKey, noCwd), &queue.Spec{})
@@ -217,12 +220,12 @@ func (a *App) enqueueArray(ctx context.Context, jobs []json.RawMessage, noCwd bo
 }
 
 // dependOnBatch makes a job depend on all jobs of one of the caller's batches.
-func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, name string) error {
-	if name == "" {
+func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, batchName string) error {
+	if batchName == "" {
 		return nil
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
-		for jobs, err := range JobPages(ctx, c, control.List{Batch: name}) {
+		for jobs, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
 			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
 				return fault.Usagef("--after-batch: %s", e.Message)
 			}
@@ -235,7 +238,7 @@ func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, name string) err
 		}
 		if len(s.DependsOn) == 0 {
 			return fault.Usagef("--after-batch: you have no jobs in batch %q; see the batch of each job, in its label "+
-				"\"batch\", with: queuectl list --columns id,labels", name)
+				"\"batch\", with: queuectl list --columns id,labels", batchName)
 		}
 		return nil
 	})
@@ -244,7 +247,7 @@ func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, name string) err
 // AddRequireLimitsFlag adds the flag --require-limits. With this flag, the service rejects jobs whose limits it
 // cannot enforce.
 func (a *App) AddRequireLimitsFlag(f *pflag.FlagSet) {
-	f.BoolVar(&a.RequireLimits, "require-limits", false,
+	f.BoolVar(&a.RequireEnforcedLimits, "require-limits", false,
 		"reject jobs with limits that this machine cannot enforce, instead of warning")
-	f.SetAnnotation("require-limits", input.ThemeAnnotation, []string{input.ThemeLimits})
+	f.SetAnnotation("require-limits", input.FlagThemeAnnotation, []string{input.ResourceLimitsTheme})
 }

@@ -21,12 +21,12 @@ import (
 // unknownVerbHint returns a hint about an unknown command. It names the command that the user probably meant,
 // or says how to list all commands.
 func unknownVerbHint(word string, verbNames []string) string {
-	return cmp.Or(hints.Lookup(word, hints.CommandTable), hints.SimilarWordHint(word, verbNames,
+	return cmp.Or(hints.FirstHint(word, hints.ForeignCommandHints), hints.SimilarWordHint(word, verbNames,
 		"list all commands with: queuectl --help"))
 }
 
-// maxRefusedIDs is the highest number of ids in one line about refused jobs.
-const maxRefusedIDs = 5
+// maxIDsPerRefusal is the highest number of ids in one line about refused jobs.
+const maxIDsPerRefusal = 5
 
 // refusalLines returns one line for each reason why jobs were refused. A line names the flag that the user
 // typed instead of the field that the flag sets.
@@ -35,14 +35,14 @@ func refusalLines(cmd *cobra.Command, refusals []control.Refusal) (lines []strin
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range refusals {
-		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",",
+		withoutID := strings.NewReplacer("job "+r.JobID+" ", "\x00", `"`+r.JobID+`"`, "\x00", " "+r.JobID+",",
 			"\x00").Replace(r.Message + ",")
 		reason := string(r.Code) + r.Field + withoutID
 		if ids[reason] == nil {
 			reasons = append(reasons, reason)
-			first[reason] = fault.Message(input.WithFlagNames(cmd, r.Err()))
+			first[reason] = fault.UserMessage(input.NameFlagsInError(cmd, r.AsError()))
 		}
-		ids[reason] = append(ids[reason], r.ID)
+		ids[reason] = append(ids[reason], r.JobID)
 	}
 	for _, reason := range reasons {
 		line, others := first[reason], ids[reason][1:]
@@ -57,17 +57,17 @@ func refusalLines(cmd *cobra.Command, refusals []control.Refusal) (lines []strin
 	return lines
 }
 
-// firstIDsText lists the ids, at most maxRefusedIDs of them.
+// firstIDsText lists the ids, at most maxIDsPerRefusal of them.
 func firstIDsText(ids []string) string {
-	text := strings.Join(ids[:min(len(ids), maxRefusedIDs)], ", ")
-	if len(ids) > maxRefusedIDs {
-		text += termtext.LocaleText(" …")
+	text := strings.Join(ids[:min(len(ids), maxIDsPerRefusal)], ", ")
+	if len(ids) > maxIDsPerRefusal {
+		text += termtext.TextForLocale(" …")
 	}
 	return text
 }
 
-// flagError replaces an error of the flag library by an error in queuectl's words.
-func (a *App) flagError(cmd *cobra.Command, err error) error {
+// translateFlagError replaces an error of the flag library by an error in queuectl's words.
+func (a *App) translateFlagError(cmd *cobra.Command, err error) error {
 	var unknownFlag *pflag.NotExistError
 	var missingValue *pflag.ValueRequiredError
 	var invalidValue *pflag.InvalidValueError
@@ -82,9 +82,9 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 			return fault.Usagef("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
 				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
-		table := hints.ForFlags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
+		table := hints.FlagHintTable(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 		return fault.Usagef("unknown flag %s%s", name,
-			cmp.Or(hints.Lookup(name, table), hints.SimilarWordHint(name, flagNames(cmd), allFlagsHint(cmd))))
+			cmp.Or(hints.FirstHint(name, table), hints.SimilarWordHint(name, visibleFlagNames(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &missingValue):
 		return fault.Usagef("--%s: no value given; write it after the flag", missingValue.GetFlag().Name)
 	case errors.As(err, &invalidValue):
@@ -102,11 +102,11 @@ func invalidValueText(e *pflag.InvalidValueError) string {
 			return err.Error()
 		}
 		// queue.ParseInteger accepts the text, but the flag library reads a number like 08 as octal.
-		return fmt.Sprintf("%q begins with 0; leave out leading zeros", queue.Clip(text))
+		return fmt.Sprintf("%q begins with 0; leave out leading zeros", queue.ClipForMessage(text))
 	case "bool":
-		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.Clip(text))
+		return fmt.Sprintf("%q is not true or false; for true, leave out the value", queue.ClipForMessage(text))
 	case "stringToString":
-		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
+		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.ClipForMessage(text))
 	}
 	if cause, ok := errors.AsType[*queue.Error](e); ok {
 		return cause.Message // without the field, because the message already names the flag
@@ -121,14 +121,14 @@ const maxFlagsInHelp = 30
 // allFlagsHint returns how to list all flags of a command.
 func allFlagsHint(cmd *cobra.Command) string {
 	hint := "list all flags with: " + cmd.CommandPath() + " --help"
-	if len(flagNames(cmd)) > maxFlagsInHelp {
+	if len(visibleFlagNames(cmd)) > maxFlagsInHelp {
 		hint += " --all"
 	}
 	return hint
 }
 
-// flagNames returns the flags that are not hidden.
-func flagNames(cmd *cobra.Command) (names []string) {
+// visibleFlagNames returns the flags that are not hidden.
+func visibleFlagNames(cmd *cobra.Command) (names []string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
 			names = append(names, "--"+f.Name)

@@ -13,7 +13,7 @@ import (
 
 // An error about a field names the flag with which the user set the field. If the user set the field without
 // a flag, the error names the field.
-func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
+func TestFieldErrorsNameTypedFlag(t *testing.T) {
 	for _, c := range []struct {
 		args  []string
 		field string
@@ -36,8 +36,9 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		err := queue.Invalid(c.field, "is wrong")
-		for _, given := range []error{err, &fault.LineError{PartName: "line", Line: 3, Cause: err}, errors.Join(err, err)} {
+		err := queue.InvalidField(c.field, "is wrong")
+		for _, given := range []error{err, &fault.LineError{InputUnit: "line", LineNumber: 3, Cause: err},
+			errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
 			switch given.(type) {
 			case *fault.LineError:
@@ -45,7 +46,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 			case interface{ Unwrap() []error }:
 				want = c.want + "\n" + c.want
 			}
-			if got := input.WithFlagNames(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
+			if got := input.NameFlagsInError(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
 				t.Errorf("%v: got %q, want %q", c.args, got, want)
 			}
 		}
@@ -54,7 +55,7 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.WithFlagNames(enqueue, queue.Invalid("delay",
+	if got := input.NameFlagsInError(enqueue, queue.InvalidField("delay",
 		"and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
@@ -87,16 +88,17 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := input.WithFlagNames(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
+		if got := input.NameFlagsInError(cmd, queue.InvalidField(c.field, "%s", c.text)).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.args, got, c.want)
 		}
 	}
 	cancel := &cobra.Command{}
-	(&Selection{LabelFlag: "where-label"}).AddFlags(cancel, "")
+	(&SelectionFlags{LabelFlagName: "where-label"}).AddFlags(cancel, "")
 	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.WithFlagNames(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
+	if got := input.NameFlagsInError(cancel, queue.InvalidField("queue",
+		"is wrong")).Error(); got != "--where-queue: is wrong" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -23,11 +23,11 @@ import (
 type FollowedJobs interface {
 	// HandleEvent processes an event. isOurs reports whether the event is about a job of the set that had not
 	// ended before.
-	HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// IsDone reports whether the Follower must stop. The Follower calls it with isCheckDue true at the start, every
-	// ProgressInterval, and when Follower.Wake is closed. These calls may be slow. After each event, it calls IsDone
-	// with isCheckDue false.
-	IsDone(ctx context.Context, isCheckDue bool) (bool, error)
+	HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error)
+	// IsDone reports whether the Follower must stop. The Follower calls it with slowCheckAllowed true at the start, every
+	// ProgressInterval, and when Follower.CheckNow is closed. These calls may be slow. After each event, it calls IsDone
+	// with slowCheckAllowed false.
+	IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error)
 	// WaitingJobID returns the id of a waiting job. The Follower prints why that job waits. WaitingJobID
 	// returns "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the
 	// reason.
@@ -39,17 +39,17 @@ type FollowedJobs interface {
 // JobsProgress describes how much of a set of jobs has ended.
 type JobsProgress struct {
 	term.ProgressBar
-	RetryCount int64                // number of failed jobs that will be retried
-	IsRetrying func(seq int64) bool // reports whether a job that will be retried belongs to the set
+	RetryingJobCount int64                // number of failed jobs that will be retried
+	IsRetrying       func(seq int64) bool // reports whether a job that will be retried belongs to the set
 }
 
 // Follower follows a set of jobs.
 type Follower struct {
-	App    *App
-	Client *control.Client
-	Wake   <-chan struct{} // closing this channel makes the Follower call IsDone immediately
+	App      *App
+	Client   *control.Client
+	CheckNow <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
-	retries        retryTracker
+	retryTracker   retryTracker
 	lastProgressAt time.Time // time of the last event about the set, or of the call of Follow
 	reasonPrinted  bool      // the reason for the wait was printed after lastProgressAt
 }
@@ -57,15 +57,15 @@ type Follower struct {
 // ProgressInterval is how often the progress is drawn.
 const ProgressInterval = 100 * time.Millisecond
 
-// Follow processes all events with a number higher than afterEvent. It returns when the set has ended or the
+// Follow processes all events with a number higher than afterEventSeq. It returns when the set has ended or the
 // connection is lost.
-func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEvent int64) error {
+func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, lost := openEventChannel(ctx, f.Client, control.Events{Since: &afterEvent})
+	events, lost := openEventChannel(ctx, f.Client, control.EventsParams{AfterSeq: &afterEventSeq})
 	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
-	wake := f.Wake
+	wake := f.CheckNow
 	f.lastProgressAt = time.Now()
 	for isDue := true; ; {
 		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
@@ -107,9 +107,10 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 		return
 	}
 	if p := jobs.Progress(); p != nil {
-		p.Suffix = present.JoinTexts(p.Suffix, f.retries.describe(ctx, f.Client, p.RetryCount, p.IsRetrying))
-		p.MinTimeLeft = f.retries.untilFirstRetry()
-		f.App.DrawBar(p.ProgressBar)
+		p.Suffix = present.JoinNonEmptyTexts(p.Suffix, f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount,
+			p.IsRetrying))
+		p.MinTimeLeft = f.retryTracker.untilFirstRetry()
+		f.App.DrawProgressBar(p.ProgressBar)
 	}
 }
 
@@ -122,30 +123,30 @@ type retryTracker struct {
 	polledAt     time.Time    // time of the last query
 }
 
-// describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". jobCount is the
-// number of these jobs. describe returns "" if jobCount is 0. To find the time of the first retry, it
+// describeRetries returns how many failed jobs will be retried and when, like "2 retrying in 8s". retryingJobCount is
+// the number of these jobs. describe returns "" if retryingJobCount is 0. To find the time of the first retry, it
 // considers the jobs for which include returns true.
-func (r *retryTracker) describe(ctx context.Context, c *control.Client, jobCount int64,
-	include func(seq int64) bool) string {
-	if jobCount == 0 {
+func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, retryingJobCount int64,
+	includesJob func(seq int64) bool) string {
+	if retryingJobCount == 0 {
 		return ""
 	}
 	if time.Since(r.polledAt) > retryPollInterval {
 		r.polledAt, r.firstRetryAt = time.Now(), 0
-		page, err := c.List(ctx, control.List{State: control.TextList{queue.Failed.String()}})
-		if err != nil || page.Next != nil {
+		page, err := c.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Failed.String()}})
+		if err != nil || page.NextCursor != nil {
 			// An error is ignored here, because the stream of events reports it. If the list has several
 			// pages, the time of the first retry is unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
-			if j := &page.Jobs[i]; include(j.Seq) && (r.firstRetryAt == 0 || j.NextRetryAt < r.firstRetryAt) {
+			if j := &page.Jobs[i]; includesJob(j.Seq) && (r.firstRetryAt == 0 || j.NextRetryAt < r.firstRetryAt) {
 				r.firstRetryAt = j.NextRetryAt
 			}
 		}
 	}
-	note := fmt.Sprintf("%d retrying", jobCount)
-	if in := time.Until(queue.Millis(r.firstRetryAt).Time()); r.firstRetryAt != 0 && in > 0 {
+	note := fmt.Sprintf("%d retrying", retryingJobCount)
+	if in := time.Until(queue.UnixMillis(r.firstRetryAt).Time()); r.firstRetryAt != 0 && in > 0 {
 		note += " in " + present.RoughDuration(in)
 	}
 	return note
@@ -156,7 +157,7 @@ func (r *retryTracker) untilFirstRetry() time.Duration {
 	if r.firstRetryAt == 0 {
 		return 0
 	}
-	return max(0, time.Until(queue.Millis(r.firstRetryAt).Time()))
+	return max(0, time.Until(queue.UnixMillis(r.firstRetryAt).Time()))
 }
 
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.
@@ -167,11 +168,11 @@ type JobLog struct {
 
 // OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
 // output. The file stays open until the process ends.
-func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
-	l := &JobLog{file: out}
+func OpenJobLog(name string, stdout *os.File, appendToExisting bool) (*JobLog, error) {
+	l := &JobLog{file: stdout}
 	if name != "-" {
 		how := os.O_TRUNC
-		if resume {
+		if appendToExisting {
 			how = os.O_APPEND
 		}
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
@@ -187,9 +188,9 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	return l, l.err
 }
 
-// Add writes the line of a job. position is the job's place in the input, from 1. receivedBytes is the number of
+// Add writes the line of a job. position is the job's place in the input, from 1. stdoutBytes is the number of
 // bytes on standard output, the only output that GNU parallel counts.
-func (l *JobLog) Add(position int, j *control.Job, receivedBytes int64) {
+func (l *JobLog) Add(inputPosition int, j *control.Job, stdoutBytes int64) {
 	if l.err != nil {
 		return
 	}
@@ -203,7 +204,7 @@ func (l *JobLog) Add(position int, j *control.Job, receivedBytes int64) {
 	}
 	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
 	command := strings.ReplaceAll(present.JobTitle(j), "\n", " ")
-	_, l.err = fmt.Fprintf(l.file, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", position, start, took, receivedBytes,
+	_, l.err = fmt.Fprintf(l.file, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", inputPosition, start, took, stdoutBytes,
 		code, sig, command)
 }
 

@@ -25,7 +25,7 @@ import (
 
 // listFlags holds the flags of "queuectl list" and similar commands.
 type listFlags struct {
-	control.List
+	control.ListParams
 	columns []string
 	sort    string
 	watch   bool
@@ -33,25 +33,25 @@ type listFlags struct {
 	inStartOrder bool
 }
 
-func (l *listFlags) add(cmd *cobra.Command) {
+func (l *listFlags) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
-	input.LabelsVar(f, (*map[string]string)(&l.Label), "label", "only jobs with the label `NAME=VALUE`")
-	f.Var(input.OnceOnlyValue(&l.User), "user", "only jobs that `USER` has enqueued")
+	input.LabelsVar(f, (*map[string]string)(&l.WithLabels), "label", "only jobs with the label `NAME=VALUE`")
+	f.Var(input.OnceOnlyValue(&l.Submitter), "user", "only jobs that `USER` has enqueued")
 	f.VarP(input.OnceOnlyValue(&l.Queue), "queue", "Q", "only jobs of this `QUEUE`")
 	f.Var(input.OnceOnlyValue(&l.Batch), "batch", "only your jobs in the batch `NAME`")
 	f.Var(input.OnceOnlyValue(&l.IDGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	input.TimeVar(f, &l.Since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; "+
-		"2h means 2 hours ago")
-	input.TimeVar(f, &l.Until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; "+
-		"2h means 2 hours ago")
-	f.IntVar(&l.Limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
+	input.PastTimeVar(f, &l.EndedOrEnqueuedSince, "since",
+		"only jobs that ended (or, if unfinished, were enqueued) since `TIME`; 2h means 2 hours ago")
+	input.PastTimeVar(f, &l.EndedOrEnqueuedBefore, "until",
+		"only jobs that ended (or, if unfinished, were enqueued) before `TIME`; 2h means 2 hours ago")
+	f.IntVar(&l.PageSize, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
 	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+
-		strings.Join(present.ColumnNames(), ", "))
+		strings.Join(present.JobColumnNames(), ", "))
 	f.Var(input.NonEmptyValue(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first "+
 		"running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
-	input.CompleteValues(cmd, "columns", present.ColumnNames()...)
-	input.CompleteValues(cmd, "sort", present.ColumnNames()...)
+	input.CompleteValues(cmd, "columns", present.JobColumnNames()...)
+	input.CompleteValues(cmd, "sort", present.JobColumnNames()...)
 }
 
 func listVerb(a *App) *cobra.Command {
@@ -60,14 +60,13 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.inStartOrder = true
-			return a.printJobs(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT",
-				"COMMAND")
+			return a.printJobs(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND")
 		},
 	}
-	l.add(cmd)
-	cmd.Flags().StringSliceVarP((*[]string)(&l.State), "state", "s", nil,
+	l.addTo(cmd)
+	cmd.Flags().StringSliceVarP((*[]string)(&l.States), "state", "s", nil,
 		"only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
-	cmd.Flags().BoolVar(&l.Failed, "failed", false, "only dead and failed jobs")
+	cmd.Flags().BoolVar(&l.FailedOrDead, "failed", false, "only dead and failed jobs")
 	input.CompleteValues(cmd, "state", stateFlagValues()...)
 	return cmd
 }
@@ -84,14 +83,15 @@ func psVerb(a *App) *cobra.Command {
 
 // printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. The parameters head and
 // makeRow define the headings and the rows of the table, unless the user chooses the columns.
-func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string, head ...string) error {
+func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string,
+	headings ...string) error {
 	a.MissingQueueIsEmpty = true
-	if cmd.Flags().Changed("limit") && l.Limit < 1 {
+	if cmd.Flags().Changed("limit") && l.PageSize < 1 {
 		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
-			"formats all)", l.Limit)
+			"formats all)", l.PageSize)
 	}
-	table := !a.Structured() && !a.Quiet
-	limit := l.Limit
+	table := !a.WantsJSON() && !a.Quiet
+	limit := l.PageSize
 	if limit == 0 && table {
 		limit = defaultTableRows
 	}
@@ -100,84 +100,84 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 		if !table {
 			return fault.Usagef("--columns: cannot be combined with --json, --jsonl or --quiet; use one of them")
 		}
-		if head, makeRow, err = columnFuncs(l.columns); err != nil {
+		if headings, makeRow, err = selectTableColumns(l.columns); err != nil {
 			return err
 		}
-		a.ChosenColumns = true
+		a.ColumnsChosenByUser = true
 	}
-	var order *sorter
+	var order *jobSorter
 	if l.sort != "" {
 		if limit == 0 {
 			return fault.Usagef("--sort: with --json, --jsonl or --quiet, the number of jobs must be limited; add --limit N")
 		}
-		if order, err = newSorter(l.sort, limit); err != nil {
+		if order, err = newJobSorter(l.sort, limit); err != nil {
 			return err
 		}
 	}
-	return a.WithReader(cmd.Context(), l.watch, func(c *control.Client) error {
+	return a.WithReadOnlyClient(cmd.Context(), l.watch, func(c *control.Client) error {
 		once := func() error {
 			shown := limit
-			if l.watch && table && l.Limit == 0 {
-				shown = a.rowsInWindow(limit)
+			if l.watch && table && l.PageSize == 0 {
+				shown = a.rowsThatFitTerminal(limit)
 			}
 			var jobs []control.Job // jobs for a table
 			var hasMore bool       // the service has jobs that the table does not show
 			var err error
 			if l.inStartOrder && table && order == nil {
-				jobs, hasMore, err = jobsInStartOrder(cmd.Context(), c, l.List, shown)
+				jobs, hasMore, err = jobsInStartOrder(cmd.Context(), c, l.ListParams, shown)
 			} else {
-				jobs, hasMore, err = a.listOnce(cmd.Context(), c, l.List, shown, order)
+				jobs, hasMore, err = a.readOrPrintJobs(cmd.Context(), c, l.ListParams, shown, order)
 			}
 			if err != nil || !table {
 				return err
 			}
-			return a.printTableAndRestCount(cmd.Context(), c, jobs, makeRow, head, l.List, hasMore)
+			return a.printTruncatedTable(cmd.Context(), c, jobs, makeRow, headings, l.ListParams, hasMore)
 		}
 		if l.watch {
-			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.watch(ctx, once) })
+			return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error { return a.redrawOnChanges(ctx, once) })
 		}
 		return once()
 	})
 }
 
-// watchOverheadLines is how many lines of a watched screen show no job: the time, the heading, the number of jobs
+// watchNonJobLines is how many lines of a watched screen show no job: the time, the heading, the number of jobs
 // that are not listed, and the line with the cursor.
-const watchOverheadLines = 4
+const watchNonJobLines = 4
 
-// rowsInWindow returns how many of the given number of rows fit on the terminal, at least 1.
-func (a *App) rowsInWindow(rows int) int {
+// rowsThatFitTerminal returns how many of the given number of rows fit on the terminal, at least 1.
+func (a *App) rowsThatFitTerminal(rows int) int {
 	if height := term.TerminalLines(a.Stdout); height > 0 {
-		return max(1, min(rows, height-watchOverheadLines))
+		return max(1, min(rows, height-watchNonJobLines))
 	}
 	return rows
 }
 
-// jobsInStartOrder returns up to limit jobs for a table, sorted by sortForTable. hasMore reports whether there
+// jobsInStartOrder returns up to limit jobs for a table, sorted by sortJobsForTable. hasMore reports whether there
 // are more jobs.
-func jobsInStartOrder(ctx context.Context, c *control.Client, p control.List, limit int) (
+func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListParams, limit int) (
 	jobs []control.Job, hasMore bool, err error) {
-	if !hasFilter(p) && limit <= maxSectionRows {
-		if jobs, hasMore, err = firstJobs(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
+	if !hasNonStateFilter(p) && limit <= maxSectionRows {
+		if jobs, hasMore, err = firstJobsFromScreen(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
 			return jobs, hasMore, err
 		}
 	}
-	return newestJobs(ctx, c, p, limit)
+	return newestJobsByState(ctx, c, p, limit)
 }
 
-// listOnce reads up to limit jobs, or all if limit is 0. If order is nil, it reads the newest jobs, otherwise
+// readOrPrintJobs reads up to limit jobs, or all if limit is 0. If order is nil, it reads the newest jobs, otherwise
 // the first ones in that order. It returns them in tableJobs for a table, or prints them as JSON or ids. hasMore
 // reports whether there are more jobs.
-func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, limit int, order *sorter) (
-	tableJobs []control.Job, hasMore bool, err error) {
+func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.ListParams, limit int,
+	jobOrder *jobSorter) (tableJobs []control.Job, hasMore bool, err error) {
 	printed, seen := 0, 0
 	out := bufio.NewWriter(a.Writer())
-	list := term.NewJSONList(out, a.JSONL)
+	list := term.NewJSONListPrinter(out, a.JSONL)
 	print := func(jobs []control.Job) (err error) {
 		for i := range jobs {
 			switch {
 			case a.Quiet:
 				_, err = fmt.Fprintln(out, jobs[i].ID)
-			case a.Structured():
+			case a.WantsJSON():
 				err = list.Add(&jobs[i])
 			default:
 				tableJobs = append(tableJobs, jobs[i])
@@ -189,32 +189,32 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, l
 		}
 		return nil
 	}
-	for hasMore = true; hasMore && (limit == 0 || order != nil || printed < limit); {
-		p.Limit = control.MaxSelectedPerRequest
-		if limit > 0 && order == nil {
-			p.Limit = min(control.MaxSelectedPerRequest, limit-printed)
+	for hasMore = true; hasMore && (limit == 0 || jobOrder != nil || printed < limit); {
+		p.PageSize = control.MaxJobsPerSelection
+		if limit > 0 && jobOrder == nil {
+			p.PageSize = min(control.MaxJobsPerSelection, limit-printed)
 		}
-		page, err := c.List(ctx, p)
+		page, err := c.ListJobs(ctx, p)
 		if err != nil {
 			return nil, false, err
 		}
-		if hasMore = page.Next != nil; hasMore {
-			p.Cursor = *page.Next
+		if hasMore = page.NextCursor != nil; hasMore {
+			p.Cursor = *page.NextCursor
 		}
 		seen += len(page.Jobs)
-		if order != nil {
-			order.add(page.Jobs)
+		if jobOrder != nil {
+			jobOrder.add(page.Jobs)
 		} else if err := print(page.Jobs); err != nil {
 			return nil, false, err
 		}
 	}
-	if order != nil {
-		if err := print(order.trim()); err != nil {
+	if jobOrder != nil {
+		if err := print(jobOrder.sortAndTrim()); err != nil {
 			return nil, false, err
 		}
-		order.jobs, hasMore = nil, seen > printed
+		jobOrder.jobs, hasMore = nil, seen > printed
 	}
-	if a.Structured() && !a.Quiet {
+	if a.WantsJSON() && !a.Quiet {
 		list.End() // Flush below returns an error of this write
 	}
 	return tableJobs, hasMore, out.Flush()
@@ -228,9 +228,9 @@ func (a *App) printJobsTable(headings []string, rows [][]string) error {
 		return a.PrintTable(headings, rows)
 	}
 	for _, row := range rows {
-		row[state] = present.SignOfState(row[state]).Sign + " " + row[state]
+		row[state] = present.SignOfState(row[state]).Symbol + " " + row[state]
 	}
-	return a.PrintPaintedTable(headings, rows, func(column int, cell string) string {
+	return a.PrintColouredTable(headings, rows, func(column int, cell string) string {
 		if column == state {
 			cell = a.colourStateSign(cell, true)
 		}
@@ -238,9 +238,9 @@ func (a *App) printJobsTable(headings []string, rows [][]string) error {
 	})
 }
 
-// printTableAndRestCount prints a table of jobs. If hasMore is true, it also prints how many more jobs there are.
-func (a *App) printTableAndRestCount(ctx context.Context, c *control.Client, jobs []control.Job,
-	makeRow func(*control.Job) []string, headings []string, p control.List, hasMore bool) error {
+// printTruncatedTable prints a table of jobs. If hasMore is true, it also prints how many more jobs there are.
+func (a *App) printTruncatedTable(ctx context.Context, c *control.Client, jobs []control.Job,
+	makeRow func(*control.Job) []string, headings []string, p control.ListParams, hasMore bool) error {
 	if len(jobs) == 0 {
 		return a.PrintInfo("no jobs")
 	}
@@ -248,8 +248,8 @@ func (a *App) printTableAndRestCount(ctx context.Context, c *control.Client, job
 	for i := range jobs {
 		rows[i] = makeRow(&jobs[i])
 	}
-	if !a.ChosenColumns {
-		headings, rows = present.DropPlainColumns(present.WithProgressColumn(headings, rows, jobs))
+	if !a.ColumnsChosenByUser {
+		headings, rows = present.DropUninformativeColumns(present.InsertProgressColumn(headings, rows, jobs))
 	}
 	if err := a.printJobsTable(headings, rows); err != nil {
 		return err
@@ -261,33 +261,33 @@ func (a *App) printTableAndRestCount(ctx context.Context, c *control.Client, job
 	if err != nil {
 		return err
 	}
-	if hasFilter(p) {
-		return a.Println(termtext.LocaleText("… and more jobs (use --limit N)"))
+	if hasNonStateFilter(p) {
+		return a.Println(termtext.TextForLocale("… and more jobs (use --limit N)"))
 	}
 	var total int64
 	names, _ := expandStateNames(&p) // the service has already accepted the states
 	for _, name := range names {
 		total += st.Jobs[name]
 	}
-	return a.Println(termtext.LocaleText("…") + " and " + present.Plural(int(max(1, total-int64(len(rows)))), "more job") +
-		" (use --limit N)")
+	return a.Println(termtext.TextForLocale("…") + " and " +
+		present.Plural(int(max(1, total-int64(len(rows)))), "more job") + " (use --limit N)")
 }
 
-// sortForTable sorts jobs for a table: running jobs, waiting jobs in the order in which they will start, held
+// sortJobsForTable sorts jobs for a table: running jobs, waiting jobs in the order in which they will start, held
 // and blocked jobs, dead jobs, other ended jobs. Among ended jobs, the last one to end comes first.
-func sortForTable(jobs []control.Job, now time.Time) {
+func sortJobsForTable(jobs []control.Job, now time.Time) {
 	place := func(j *control.Job) (group int, sortKey int64) {
 		due := max(j.RunAt, j.NextRetryAt)
-		switch state := present.ParseState(j.State); {
+		switch state := present.ParseStateOrZero(j.State); {
 		case state == queue.Processing:
 			return 0, j.Seq
-		case state.Runnable() && queue.Millis(due).Time().After(now):
+		case state.IsRunnable() && queue.UnixMillis(due).Time().After(now):
 			return 2, int64(due)
-		case state.Runnable():
+		case state.IsRunnable():
 			return 1, -j.EffectivePriority
 		case state == queue.Dead:
 			return 4, -int64(j.FinishedAt)
-		case state.Ended():
+		case state.HasEnded():
 			return 5, -int64(j.FinishedAt)
 		}
 		return 3, j.Seq
@@ -302,15 +302,15 @@ func sortForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobs returns the first limit jobs, of the states in p or of all states. It takes them from the jobs of
+// firstJobsFromScreen returns the first limit jobs, of the states in p or of all states. It takes them from the jobs of
 // the status screen, which are only some of each state. If these are too few, it returns errTooFewJobs.
-func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
-	err error) {
+func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
+	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := c.Screen(ctx, control.ScreenParams{Rows: min(limit, maxSectionRows)})
+	s, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: min(limit, maxSectionRows)})
 	if err != nil {
 		return nil, false, err
 	}
@@ -334,7 +334,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	open := wantedOnly(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked))
 	dead, done := wantedOnly(ended), wantedOnly(s.Done)
 	jobs = selectTableJobs(open, dead, done, limit)
-	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.State) > 0 || p.Failed) {
+	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.States) > 0 || p.FailedOrDead) {
 		return nil, false, errTooFewJobs
 	}
 	return jobs, total > int64(len(jobs)), nil
@@ -344,34 +344,34 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 // show.
 var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
-// newestJobs returns the jobs for a table. It reads the newest jobs of each group of states with a separate
+// newestJobsByState returns the jobs for a table. It reads the newest jobs of each group of states with a separate
 // request. So it finds running and waiting jobs even if very many jobs have ended.
-func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, hasMore bool,
-	err error) {
+func newestJobsByState(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
+	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
-	p.Failed = false
+	p.FailedOrDead = false
 	read := func(states ...queue.State) (list []control.Job) {
 		p := p
-		p.State = nil
+		p.States = nil
 		for _, state := range states {
 			if slices.Contains(wanted, state.String()) {
-				p.State = append(p.State, state.String())
+				p.States = append(p.States, state.String())
 			}
 		}
-		for next := len(p.State) > 0; next && len(list) < limit && err == nil; {
+		for next := len(p.States) > 0; next && len(list) < limit && err == nil; {
 			var page control.JobPage
-			p.Limit = min(control.MaxSelectedPerRequest, limit-len(list))
-			page, err = c.List(ctx, p)
+			p.PageSize = min(control.MaxJobsPerSelection, limit-len(list))
+			page, err = c.ListJobs(ctx, p)
 			list = append(list, page.Jobs...)
-			if next = page.Next != nil; next {
-				p.Cursor = *page.Next
+			if next = page.NextCursor != nil; next {
+				p.Cursor = *page.NextCursor
 			}
 			hasMore = hasMore || next && len(list) >= limit
 		}
-		sortForTable(list, time.Now())
+		sortJobsForTable(list, time.Now())
 		return list
 	}
 	open := append(read(queue.Processing), read(queue.Pending, queue.Failed, queue.Held, queue.Blocked)...)
@@ -390,24 +390,24 @@ func selectTableJobs(unfinishedJobs, deadJobs, otherEndedJobs []control.Job, lim
 	return append(jobs, otherEndedJobs[:min(len(otherEndedJobs), limit-len(jobs))]...)
 }
 
-// hasFilter reports whether a list has any filter other than states.
-func hasFilter(p control.List) bool {
-	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" ||
-		p.IDGlob != ""
+// hasNonStateFilter reports whether a list has any filter other than states.
+func hasNonStateFilter(p control.ListParams) bool {
+	return len(p.WithLabels) > 0 || p.Submitter != "" || p.Queue != "" || p.EndedOrEnqueuedSince != 0 ||
+		p.EndedOrEnqueuedBefore != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
 // expandStateNames returns the names of the states that p selects, each once. A name in p like "waiting"
 // selects several states.
-func expandStateNames(p *control.List) (names []string, err error) {
+func expandStateNames(p *control.ListParams) (names []string, err error) {
 	var selected []queue.State
-	for _, name := range p.State {
+	for _, name := range p.States {
 		states, err := queue.ParseStates(name)
 		if err != nil {
 			return nil, err
 		}
 		selected = append(selected, states...)
 	}
-	if p.Failed {
+	if p.FailedOrDead {
 		selected = append(selected, queue.Dead, queue.Failed)
 	}
 	for _, s := range queue.States() {
@@ -419,52 +419,52 @@ func expandStateNames(p *control.List) (names []string, err error) {
 }
 
 // findColumn returns the column with a name. flagName is the flag that the error about an unknown name mentions.
-func findColumn(flagName, name string) (present.Column, error) {
-	for _, c := range present.Columns() {
+func findColumn(flagName, name string) (present.JobColumn, error) {
+	for _, c := range present.JobColumns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
 			return c, nil
 		}
 	}
-	return present.Column{}, fault.Usagef("--%s: unknown column %q%s", flagName, name,
-		hints.SimilarWordHint(name, present.ColumnNames(), "use one of: "+strings.Join(present.ColumnNames(), ", ")))
+	return present.JobColumn{}, fault.Usagef("--%s: unknown column %q%s", flagName, name,
+		hints.SimilarWordHint(name, present.JobColumnNames(), "use one of: "+strings.Join(present.JobColumnNames(), ", ")))
 }
 
-// columnFuncs returns the headings of the named columns, and a function that returns a job's row.
-func columnFuncs(names []string) (headings []string, makeRow func(*control.Job) []string, err error) {
-	list := make([]present.Column, len(names))
+// selectTableColumns returns the headings of the named columns, and a function that returns a job's row.
+func selectTableColumns(names []string) (headings []string, makeRow func(*control.Job) []string, err error) {
+	list := make([]present.JobColumn, len(names))
 	for i, name := range names {
 		if list[i], err = findColumn("columns", name); err != nil {
 			return nil, nil, err
 		}
-		headings = append(headings, list[i].Title)
+		headings = append(headings, list[i].Heading)
 	}
 	return headings, func(j *control.Job) []string {
 		cells := make([]string, len(list))
 		for i, c := range list {
-			cells[i] = c.Value(j).Text
+			cells[i] = c.CellOf(j).Text
 		}
 		return cells
 	}, nil
 }
 
-// sorter collects the first jobs in the order of compare. It keeps at most limit of them, so its memory use
+// jobSorter collects the first jobs in the order of compare. It keeps at most limit of them, so its memory use
 // is bounded.
-type sorter struct {
+type jobSorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
 	jobs    []control.Job
 }
 
-// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. limit is
+// newJobSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. limit is
 // how many jobs the sorter keeps.
-func newSorter(sortFlag string, limit int) (*sorter, error) {
+func newJobSorter(sortFlag string, limit int) (*jobSorter, error) {
 	name, down := strings.CutPrefix(sortFlag, "-")
 	c, err := findColumn("sort", name)
 	if err != nil {
 		return nil, err
 	}
-	return &sorter{limit: limit, compare: func(a, b *control.Job) int {
-		order := present.CompareCells(c.Value(a), c.Value(b))
+	return &jobSorter{limit: limit, compare: func(a, b *control.Job) int {
+		order := present.CompareCells(c.CellOf(a), c.CellOf(b))
 		if down {
 			order = -order
 		}
@@ -472,15 +472,15 @@ func newSorter(sortFlag string, limit int) (*sorter, error) {
 	}}, nil
 }
 
-func (s *sorter) add(jobs []control.Job) {
+func (s *jobSorter) add(jobs []control.Job) {
 	s.jobs = append(s.jobs, jobs...)
 	if len(s.jobs) > 2*s.limit+1000 {
-		s.trim()
+		s.sortAndTrim()
 	}
 }
 
-// trim sorts the collected jobs, keeps the first limit of them, and returns these.
-func (s *sorter) trim() []control.Job {
+// sortAndTrim sorts the collected jobs, keeps the first limit of them, and returns these.
+func (s *jobSorter) sortAndTrim() []control.Job {
 	sort.Stable(sortableJobs{s.jobs, s.compare})
 	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
 	return s.jobs

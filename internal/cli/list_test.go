@@ -9,12 +9,12 @@ import (
 
 // Two values of --state may select the same state, such as failed and waiting. A table counts the jobs of
 // that state only once in the number of jobs that it omits.
-func TestStateNamesAreDistinct(t *testing.T) {
-	got, err := expandStateNames(&control.List{State: control.TextList{"failed", "waiting"}, Failed: true})
+func TestOmittedJobsAreCountedOncePerState(t *testing.T) {
+	got, err := expandStateNames(&control.ListParams{States: control.TextList{"failed", "waiting"}, FailedOrDead: true})
 	if want := []string{"blocked", "held", "pending", "failed", "dead"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
-	if _, err := expandStateNames(&control.List{State: control.TextList{"gone"}}); err == nil {
+	if _, err := expandStateNames(&control.ListParams{States: control.TextList{"gone"}}); err == nil {
 		t.Error("an unknown state is accepted")
 	}
 }

@@ -19,11 +19,11 @@ import (
 )
 
 func logsVerb(a *App) *cobra.Command {
-	var p control.Logs
+	var p control.LogsParams
 	var showTimestamps bool
-	var s Selection
+	var s SelectionFlags
 	cmd := &cobra.Command{
-		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteIDs(),
+		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteJobIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingQueueIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
@@ -31,14 +31,14 @@ func logsVerb(a *App) *cobra.Command {
 					"--attempt for the last one", p.Attempt)
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
-				filter := control.List{Queue: s.Queue, Label: s.Label}
-				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
+				filter := control.ListParams{Queue: s.Queue, WithLabels: s.WithLabels}
+				return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
 					return a.printQueueLogs(ctx, p, filter, showTimestamps)
 				})
 			}
 			if len(ids) == 0 {
 				a.MissingQueueIsEmpty = true // if no queue exists yet, the flags select no jobs
-				if err := a.WithReader(cmd.Context(), p.Follow, func(c *control.Client) error {
+				if err := a.WithReadOnlyClient(cmd.Context(), p.Follow, func(c *control.Client) error {
 					selected, err := s.ResolveJobs(cmd, c, nil)
 					for i := range selected {
 						ids = append(ids, selected[i].ID)
@@ -48,12 +48,12 @@ func logsVerb(a *App) *cobra.Command {
 					return err
 				}
 				if len(ids) == 0 {
-					a.PrintNoneSelected()
+					a.PrintNoJobsSelected()
 				}
 			} else if _, err := s.Params(cmd, ids); err != nil {
 				return err
 			}
-			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
+			return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
 				return a.printLogs(ctx, p, UniqueIDs(ids), showTimestamps)
 			})
 		},
@@ -63,12 +63,12 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new "+
 		"jobs too, until interrupted")
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
-	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
-	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
+	f.BoolVar(&p.StdoutOnly, "stdout", false, "print only standard output")
+	f.BoolVar(&p.StderrOnly, "stderr", false, "print only standard error")
 	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines")
 	input.AnnotateField(f, "lines", "n")
-	input.TimeVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
-	input.TimeVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
+	input.PastTimeVar(f, &p.PrintedSince, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
+	input.PastTimeVar(f, &p.PrintedBefore, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
 	f.BoolVar(&showTimestamps, "timestamps", false, "print the time before each line")
 	return cmd
 }
@@ -77,18 +77,19 @@ func logsVerb(a *App) *cobra.Command {
 type logReader struct {
 	app            *App
 	client         *control.Client
-	params         control.Logs // parameters of the requests, without the job
+	logParams      control.LogsParams // parameters of the requests, without the job
 	showTimestamps bool
-	printMu        sync.Mutex     // held while a piece of output is printed
-	jsonList       *term.JSONList // the JSON list to print to; nil for text
+	printMu        sync.Mutex            // held while a piece of output is printed
+	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
 }
 
-// withLogs calls action(r) with a logReader. If the output is JSON, it then prints the end of the list.
-func (a *App) withLogs(ctx context.Context, p control.Logs, showTimestamps bool, action func(*logReader) error) error {
-	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
-		r := &logReader{app: a, client: c, params: p, showTimestamps: showTimestamps}
-		if a.Structured() {
-			r.jsonList = term.NewJSONList(a.Stdout, a.JSONL)
+// withLogReader calls action(r) with a logReader. If the output is JSON, it then prints the end of the list.
+func (a *App) withLogReader(ctx context.Context, p control.LogsParams, showTimestamps bool,
+	action func(*logReader) error) error {
+	return a.WithReadOnlyClient(ctx, p.Follow, func(c *control.Client) error {
+		r := &logReader{app: a, client: c, logParams: p, showTimestamps: showTimestamps}
+		if a.WantsJSON() {
+			r.jsonList = term.NewJSONListPrinter(a.Stdout, a.JSONL)
 		}
 		err := action(r)
 		if r.jsonList != nil {
@@ -101,28 +102,28 @@ func (a *App) withLogs(ctx context.Context, p control.Logs, showTimestamps bool,
 // errAttemptEnded means that the followed attempt has ended.
 var errAttemptEnded = errors.New("the attempt has ended")
 
-// readAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
+// printAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
 // prints the attempt that is running. anyPrinted reports whether it printed anything.
-func (r *logReader) readAttempt(
-	ctx context.Context, id string, attempt int, prefix string,
+func (r *logReader) printAttempt(
+	ctx context.Context, id string, attempt int, linePrefix string,
 ) (anyPrinted bool, err error) {
-	p := r.params
+	p := r.logParams
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
 		p.LastLines = nil // this attempt started after the command did, so print all of its output
 	}
-	anyPrinted, err = r.print(ctx, p, prefix)
+	anyPrinted, err = r.printRequestedOutput(ctx, p, linePrefix)
 	if errors.Is(err, errAttemptEnded) {
 		err = nil
 	}
 	return anyPrinted, err
 }
 
-// printJob prints the output of one job, with prefix before each line.
-func (r *logReader) printJob(ctx context.Context, id, prefix string) error {
-	p := r.params
+// printJobOutput prints the output of one job, with prefix before each line.
+func (r *logReader) printJobOutput(ctx context.Context, id, linePrefix string) error {
+	p := r.logParams
 	p.ID = control.JobID(id)
-	printed, err := r.print(ctx, p, prefix)
+	printed, err := r.printRequestedOutput(ctx, p, linePrefix)
 	if err == nil && !printed && (r.jsonList == nil || r.app.JSONL) {
 		r.printLostOutput(ctx, id)
 	}
@@ -131,36 +132,38 @@ func (r *logReader) printJob(ctx context.Context, id, prefix string) error {
 
 // printLostOutput prints a message if the output of an attempt is lost because its runner died.
 func (r *logReader) printLostOutput(ctx context.Context, id string) {
-	job, err := r.client.Show(ctx, control.Show{ID: control.JobID(id)})
+	job, err := r.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
 		return // without the list of attempts, the loss is unknown
 	}
 	h := job.History[len(job.History)-1]
-	if r.params.Attempt != 0 && r.params.Attempt != h.Attempt {
+	if r.logParams.Attempt != 0 && r.logParams.Attempt != h.Attempt {
 		return
 	}
 	reason := queue.Reason(queue.ValueOr(h.Reason, ""))
 	if reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		r.app.Say("the output of attempt %d of job %s is lost, because the runner died during the attempt", h.Attempt, id)
+		r.app.PrintMessage("the output of attempt %d of job %s is lost, because the runner died during the attempt",
+			h.Attempt, id)
 	}
 }
 
-// print prints the output that p requests, with prefix before each line. anyPrinted reports whether any
+// printRequestedOutput prints the output that p requests, with prefix before each line. anyPrinted reports whether any
 // output arrived.
-func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (anyPrinted bool, err error) {
-	out := newLogPrinter(r.app, prefix, r.showTimestamps)
+func (r *logReader) printRequestedOutput(ctx context.Context, p control.LogsParams, linePrefix string) (anyPrinted bool,
+	err error) {
+	out := newLogPrinter(r.app, linePrefix, r.showTimestamps)
 	out.jsonList = r.jsonList
 	for i := range out.ttyOutputs {
 		t := &out.ttyOutputs[i]
-		t.Live = p.Follow && out.writers[i].Live && term.IsTerminal(r.app.Stdout)
-		t.Renderer.StartsMidway = p.LastLines != nil || p.Since != 0
+		t.ShowUnfinishedLine = p.Follow && out.streamWriters[i].KeepCarriageReturns && term.IsTerminal(r.app.Stdout)
+		t.Renderer.StartsMidOutput = p.LastLines != nil || p.PrintedSince != 0
 	}
 	var damageErr error
-	_, err = r.client.Logs(ctx, p, func(piece control.OutputPiece) error {
+	_, err = r.client.StreamOutput(ctx, p, func(piece control.OutputPiece) error {
 		r.printMu.Lock()
 		defer r.printMu.Unlock()
 		anyPrinted = true
-		if piece.Ended {
+		if piece.AttemptEnded {
 			return errAttemptEnded
 		}
 		if piece.Damage != nil {
@@ -170,21 +173,21 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (a
 	})
 	r.printMu.Lock()
 	defer r.printMu.Unlock()
-	return anyPrinted, errors.Join(err, out.flush(), damageErr)
+	return anyPrinted, errors.Join(err, out.flushPartialLine(), damageErr)
 }
 
 // printLogs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
 // these jobs as it arrives, with the job's id before each line.
-func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, showTimestamps bool) error {
-	if p.Follow && len(ids) > control.MaxStreams {
+func (a *App) printLogs(ctx context.Context, p control.LogsParams, ids []string, showTimestamps bool) error {
+	if p.Follow && len(ids) > control.MaxStreamsPerUser {
 		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
-			len(ids), control.MaxStreams)
+			len(ids), control.MaxStreamsPerUser)
 	}
 	width := 0
 	for _, id := range ids {
 		width = max(width, len(id))
 	}
-	return a.withLogs(ctx, p, showTimestamps, func(r *logReader) error {
+	return a.withLogReader(ctx, p, showTimestamps, func(r *logReader) error {
 		errs := make([]error, len(ids))
 		var streams sync.WaitGroup
 		for i, id := range ids {
@@ -193,9 +196,9 @@ func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, showT
 				prefix = fmt.Sprintf("%-*s | ", width, id)
 			}
 			if p.Follow {
-				streams.Go(func() { errs[i] = r.printJob(ctx, id, prefix) })
+				streams.Go(func() { errs[i] = r.printJobOutput(ctx, id, prefix) })
 			} else {
-				errs[i] = r.printJob(ctx, id, prefix)
+				errs[i] = r.printJobOutput(ctx, id, prefix)
 			}
 		}
 		streams.Wait()
@@ -213,54 +216,55 @@ const (
 
 // printQueueLogs prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
 // and those that start later. It returns when the user interrupts it or the service ends.
-func (a *App) printQueueLogs(ctx context.Context, p control.Logs, filter control.List, showTimestamps bool) error {
-	return a.withLogs(ctx, p, showTimestamps, func(r *logReader) error {
+func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter control.ListParams,
+	showTimestamps bool) error {
+	return a.withLogReader(ctx, p, showTimestamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
-		q := &queueReader{reader: r, filter: filter, followedAttempts: map[string]int{},
+		q := &queueLogFollower{reader: r, filter: filter, attemptByJobID: map[string]int{},
 			liveSlots:  make(chan struct{}, maxLiveStreams),
-			endedSlots: make(chan struct{}, maxEndedStreams), fail: cancel}
-		err := q.follow(ctx)
+			endedSlots: make(chan struct{}, maxEndedStreams), failCommand: cancel}
+		err := q.followQueue(ctx)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
 		cancel(nil)
-		q.streams.Wait()
+		q.openStreams.Wait()
 		return err
 	})
 }
 
-// queueReader follows the output of a queue's jobs.
-type queueReader struct {
+// queueLogFollower follows the output of a queue's jobs.
+type queueLogFollower struct {
 	reader *logReader
-	filter control.List // selects the jobs by queue and labels
-	// followedAttempts contains the jobs whose output is being followed. It maps a job's id to the number of
+	filter control.ListParams // selects the jobs by queue and labels
+	// attemptByJobID contains the jobs whose output is being followed. It maps a job's id to the number of
 	// the attempt, or to 0 if the attempt was already running when the command started.
-	followedAttempts map[string]int
+	attemptByJobID map[string]int
 
-	streams sync.WaitGroup
+	openStreams sync.WaitGroup
 	// liveSlots and endedSlots are semaphores. They bound how many running attempts and how many ended attempts
 	// are read at the same time.
 	liveSlots, endedSlots chan struct{}
-	fail                  func(error) // ends the command with an error
+	failCommand           func(error) // ends the command with an error
 }
 
-// follow prints the output of running jobs, and of jobs that start later, until ctx ends.
-func (q *queueReader) follow(ctx context.Context) error {
+// followQueue prints the output of running jobs, and of jobs that start later, until ctx ends.
+func (q *queueLogFollower) followQueue(ctx context.Context) error {
 	events, broken := openEventChannel(ctx, q.reader.client,
-		control.Events{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
+		control.EventsParams{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
 	running := q.filter
-	running.State = control.TextList{queue.Processing.String()}
+	running.States = control.TextList{queue.Processing.String()}
 	runs, err := listAllJobs(ctx, q.reader.client, running)
 	if err != nil {
 		return err
 	}
 	for i := range runs {
-		q.followLive(ctx, runs[i].ID, 0)
+		q.followRunningAttempt(ctx, runs[i].ID, 0)
 	}
 	for {
 		select {
 		case e := <-events:
-			if err := q.handleEvent(ctx, &e); err != nil {
+			if err := q.handleAttemptEvent(ctx, &e); err != nil {
 				return err
 			}
 		case err := <-broken:
@@ -271,43 +275,43 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handleEvent handles the start or the end of an attempt. It follows an attempt that has started. It prints
+// handleAttemptEvent handles the start or the end of an attempt. It follows an attempt that has started. It prints
 // the output of an attempt that has ended, unless it has followed that attempt.
-func (q *queueReader) handleEvent(ctx context.Context, e *control.Event) error {
+func (q *queueLogFollower) handleAttemptEvent(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
-	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
+	if attempt, followed := q.attemptByJobID[e.JobID]; followed && (attempt == 0 || attempt == e.Attempt) {
 		if ended {
-			delete(q.followedAttempts, e.ID)
+			delete(q.attemptByJobID, e.JobID)
 		}
 		return nil
 	}
 	if ended && !e.HasOutput || !ended && len(q.liveSlots) == cap(q.liveSlots) {
 		return nil
 	}
-	j, err := q.reader.client.Show(ctx, control.Show{ID: control.JobID(e.ID), WithoutEnv: true})
+	j, err := q.reader.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(e.JobID), HideEnv: true})
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil // the job was removed
 	case err != nil:
 		return err
-	case !q.matches(&j.Job):
+	case !q.matchesJob(&j.Job):
 		return nil
 	case !ended:
-		q.followLive(ctx, e.ID, e.Attempt)
+		q.followRunningAttempt(ctx, e.JobID, e.Attempt)
 		return nil
 	}
 	select {
 	case q.endedSlots <- struct{}{}:
-		q.startReading(ctx, e.ID, e.Attempt, q.endedSlots)
+		q.startReadingAttempt(ctx, e.JobID, e.Attempt, q.endedSlots)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// matches reports whether the filter selects a job and the user may see its output.
-func (q *queueReader) matches(j *control.Job) bool {
-	for name, value := range q.filter.Label {
+// matchesJob reports whether the filter selects a job and the user may see its output.
+func (q *queueLogFollower) matchesJob(j *control.Job) bool {
+	for name, value := range q.filter.WithLabels {
 		if j.Labels[name] != value {
 			return false
 		}
@@ -315,30 +319,31 @@ func (q *queueReader) matches(j *control.Job) bool {
 	return j.Queue == q.filter.Queue && !slices.Contains(j.HiddenParts, "command")
 }
 
-// followLive follows a running attempt, unless maxLiveStreams attempts are already followed.
-func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
+// followRunningAttempt follows a running attempt, unless maxLiveStreams attempts are already followed.
+func (q *queueLogFollower) followRunningAttempt(ctx context.Context, id string, attempt int) {
 	select {
 	case q.liveSlots <- struct{}{}:
-		q.followedAttempts[id] = attempt
-		q.startReading(ctx, id, attempt, q.liveSlots)
+		q.attemptByJobID[id] = attempt
+		q.startReadingAttempt(ctx, id, attempt, q.liveSlots)
 	default:
 	}
 }
 
-// startReading starts a goroutine that prints the output of an attempt and then releases its slot of the given
+// startReadingAttempt starts a goroutine that prints the output of an attempt and then releases its slot of the given
 // semaphore. While the service has no free stream for this user, the goroutine tries again.
-func (q *queueReader) startReading(ctx context.Context, id string, attempt int, slots chan struct{}) {
-	q.streams.Go(func() {
-		defer func() { <-slots }()
+func (q *queueLogFollower) startReadingAttempt(ctx context.Context, id string, attempt int,
+	slotSemaphore chan struct{}) {
+	q.openStreams.Go(func() {
+		defer func() { <-slotSemaphore }()
 		for {
-			printed, err := q.reader.readAttempt(ctx, id, attempt, id+" | ")
+			printed, err := q.reader.printAttempt(ctx, id, attempt, id+" | ")
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
 			// Try again only if the service had no free stream and nothing was printed. Any other error ends
 			// the command.
 			case printed || !errors.Is(err, queue.ErrUnavailable):
-				q.fail(err)
+				q.failCommand(err)
 				return
 			}
 			select {
@@ -353,21 +358,21 @@ func (q *queueReader) startReading(ctx context.Context, id string, attempt int, 
 func damagedOutputError(p *control.OutputPiece) error {
 	which := "stdout, stderr or both cannot be read"
 	if p.Stream != "" {
-		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.Offset)
+		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.StreamOffset)
 	}
 	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: "+
-		"queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
+		"queuectl doctor --verify", p.Attempt, p.JobID, p.Damage.ByteCount, which)
 }
 
 // logPrinter prints the pieces of one job's output. If it prints a prefix before each line, it buffers an
 // incomplete line until the rest arrives, so that lines of different jobs do not mix.
 type logPrinter struct {
 	app            *App
-	writers        [2]term.SafeWriter // one for standard output and one for standard error
-	ttyOutputs     [2]term.TTYOutput  // one for each stream of a job with a terminal
-	attempt        int                // number of the attempt whose output is being printed
-	jsonList       *term.JSONList     // the JSON list to print to; nil for text
-	prefix         string
+	streamWriters  [2]term.SafeWriter    // one for standard output and one for standard error
+	ttyOutputs     [2]term.TTYOutput     // one for each stream of a job with a terminal
+	attempt        int                   // number of the attempt whose output is being printed
+	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
+	linePrefix     string
 	showTimestamps bool
 	atLineStart    bool   // the next text begins a new line
 	partialLine    string // buffered beginning of a line
@@ -378,12 +383,12 @@ const maxPartialLineBytes = 64 << 10
 
 // newLogPrinter returns a logPrinter. With a prefix or timestamps, it escapes carriage returns, because the
 // text after one would overwrite the prefix or the timestamp.
-func newLogPrinter(a *App, prefix string, showTimestamps bool) *logPrinter {
-	live := prefix == "" && !showTimestamps
-	l := &logPrinter{app: a, prefix: prefix, showTimestamps: showTimestamps, atLineStart: true}
-	for i := range l.writers {
-		l.writers[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: live}
-		l.ttyOutputs[i].Renderer.Colours = term.UsesColours(a.Stdout)
+func newLogPrinter(a *App, linePrefix string, showTimestamps bool) *logPrinter {
+	live := linePrefix == "" && !showTimestamps
+	l := &logPrinter{app: a, linePrefix: linePrefix, showTimestamps: showTimestamps, atLineStart: true}
+	for i := range l.streamWriters {
+		l.streamWriters[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: live}
+		l.ttyOutputs[i].Renderer.KeepColours = term.UsesColours(a.Stdout)
 	}
 	return l
 }
@@ -396,28 +401,28 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	if p.Stream == "stderr" {
 		i = 1
 	}
-	from, tty := &l.writers[i], &l.ttyOutputs[i]
+	from, tty := &l.streamWriters[i], &l.ttyOutputs[i]
 	text := ""
 	// Each attempt has its own terminal, so finish the line of the previous attempt.
 	if p.Attempt != l.attempt {
-		text, l.attempt = tty.End(from.Next), p.Attempt
+		text, l.attempt = tty.FlushUnfinished(from.ConvertPiece), p.Attempt
 	}
-	if p.TTY && !l.app.Raw {
-		text += tty.Next(p.String(), from.Next)
+	if p.FromTerminal && !l.app.KeepControlCharacters {
+		text += tty.ConvertPiece(p.String(), from.ConvertPiece)
 	} else {
-		text += from.Next(p.String())
+		text += from.ConvertPiece(p.String())
 	}
-	if gap := p.GapText(); gap != "" {
-		if line := tty.End(from.Next); line != "" {
+	if gap := p.MissingOutputText(); gap != "" {
+		if line := tty.FlushUnfinished(from.ConvertPiece); line != "" {
 			text += line + "\n"
 		}
-		text += from.End() + gap + "\n"
-		tty.Renderer.StartsMidway = true
+		text += from.FlushIncomplete() + gap + "\n"
+		tty.Renderer.StartsMidOutput = true
 		if !l.atLineStart || l.partialLine != "" {
 			text = "\n" + text
 		}
 	}
-	if l.prefix != "" {
+	if l.linePrefix != "" {
 		text = l.partialLine + text
 		whole := strings.LastIndexByte(text, '\n') + 1
 		text, l.partialLine = text[:whole], text[whole:]
@@ -425,11 +430,11 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 			text, l.partialLine = text+l.partialLine+"\n", ""
 		}
 	}
-	return l.print(text, p.Time)
+	return l.printText(text, p.PrintedAt)
 }
 
-func (l *logPrinter) print(text string, timestamp control.Time) error {
-	before := l.prefix
+func (l *logPrinter) printText(text string, timestamp control.Time) error {
+	before := l.linePrefix
 	if l.showTimestamps {
 		before += formatLocalMillis(timestamp) + " "
 	}
@@ -445,22 +450,22 @@ func (l *logPrinter) print(text string, timestamp control.Time) error {
 	return err
 }
 
-// flush prints the buffered text.
-func (l *logPrinter) flush() error {
+// flushPartialLine prints the buffered text.
+func (l *logPrinter) flushPartialLine() error {
 	text := l.partialLine
-	for i := range l.writers {
-		text += l.ttyOutputs[i].End(l.writers[i].Next) + l.writers[i].End()
+	for i := range l.streamWriters {
+		text += l.ttyOutputs[i].FlushUnfinished(l.streamWriters[i].ConvertPiece) + l.streamWriters[i].FlushIncomplete()
 	}
 	if text == "" {
 		return nil
 	}
-	if l.prefix != "" {
-		text = l.prefix + text + "\n"
+	if l.linePrefix != "" {
+		text = l.linePrefix + text + "\n"
 	}
 	_, err := l.app.Stdout.WriteString(text)
 	return err
 }
 
 func formatLocalMillis(t control.Time) string {
-	return queue.Millis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
+	return queue.UnixMillis(t).Time().Local().Format("2006-01-02T15:04:05.000Z07:00")
 }

@@ -43,15 +43,15 @@ type App struct {
 	args          []string        // arguments of the process, without the program name
 	Cmd           *cobra.Command  // the command that is running; nil before it starts
 	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
-	helpErr       error           // why queuectld, which prints the help, could not be executed
+	helpExecErr   error           // why queuectld, which prints the help, could not be executed
 	// MissingQueueIsEmpty says that the command only lists things. If no queue exists yet, such a command
 	// prints an empty list instead of an error.
 	MissingQueueIsEmpty bool
 
 	// These fields hold flags that several commands have.
-	RequireLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
-	startNext     bool // --next: the new job starts before the user's other waiting jobs
-	FullJobs      bool // --full: print jobs with their environment
+	RequireEnforcedLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
+	startBeforeOwnJobs    bool // --next: the new job starts before the user's other waiting jobs
+	PrintJobEnvironments  bool // --full: print jobs with their environment
 }
 
 // Main executes the command that the process's arguments name, and exits.
@@ -82,41 +82,41 @@ func (a *App) main(ctx context.Context, args []string) int {
 	case leave || v != nil && v.Build == nil:
 		err = a.execDaemon()
 	default:
-		if v != nil && v.ExitsLikeJob && !requestsHelp(args) {
-			a.FailureCode = fault.ExitFailure
+		if v != nil && v.ExitsWithJobCode && !requestsHelp(args) {
+			a.FailureExitCode = fault.ExitCodeFailure
 		}
 		root := a.Root(args)
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
-			err = a.helpErr
+			err = a.helpExecErr
 		}
-		err = input.WithFlagNames(cmd, err)
+		err = input.NameFlagsInError(cmd, err)
 	}
-	if err == nil || term.IsClosedPipe(err) || errors.Is(err, errExecutedDaemon) {
+	if err == nil || term.IsClosedPipeError(err) || errors.Is(err, errExecutedDaemon) {
 		return a.ExitCode
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingQueueIsEmpty {
-		a.Say("%v", connect.ErrNoQueue)
+		a.PrintMessage("%v", connect.ErrNoQueue)
 		if a.JSON && !a.JSONL {
 			a.Println("[]")
 		}
 		return 0
 	}
-	code := cmp.Or(a.FailureCode, fault.ExitCode(err))
+	code := cmp.Or(a.FailureExitCode, fault.ExitCode(err))
 	// A message may list several errors, one per line.
-	for line := range strings.Lines(fault.Message(err) + a.VersionSkewHint(err)) {
-		a.Say("%s", strings.TrimSuffix(line, "\n"))
+	for line := range strings.Lines(fault.UserMessage(err) + a.VersionSkewHint(err)) {
+		a.PrintMessage("%s", strings.TrimSuffix(line, "\n"))
 	}
 	return code
 }
 
 // setLocalZone sets time.Local to the zone in TZ, if package time could not read that zone. If only queuectld
-// can load the zone, needsDaemon is true, and the caller must execute queuectld.
+// can load the zone, needsQueuectld is true, and the caller must execute queuectld.
 //
 // An unknown zone is an error, because the command would print or read wrong times. Commands that set
 // AllowsUnknownTZ do not use local times, so they ignore an unknown zone.
-func (a *App) setLocalZone(v *Verb, args []string) (needsDaemon bool, err error) {
-	value, unread := zone.UnreadTZ()
+func (a *App) setLocalZone(v *Verb, args []string) (needsQueuectld bool, err error) {
+	value, unread := zone.UnreadableTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
 		source = "the time zone of this machine"
@@ -150,7 +150,7 @@ func (a *App) Root(args []string) *cobra.Command {
 			a.Cmd = cmd
 			return input.RejectEmptyLists(cmd)
 		},
-		Args: a.rejectArguments,
+		Args: a.rejectUnknownCommand,
 	}
 	var asksVersion bool
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
@@ -163,13 +163,13 @@ func (a *App) Root(args []string) *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpVerb())
-	root.SetFlagErrorFunc(a.flagError)
+	root.SetFlagErrorFunc(a.translateFlagError)
 	root.SetOut(a.Stdout)
 	root.SetErr(a.Stderr)
 	a.addGlobalFlags(root.PersistentFlags())
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
 		if a.Program.HelpFunc == nil {
-			a.helpErr = a.execDaemon()
+			a.helpExecErr = a.execDaemon()
 			return
 		}
 		a.Program.HelpFunc(requestsAllHelp(args))(cmd, words)
@@ -177,15 +177,15 @@ func (a *App) Root(args []string) *cobra.Command {
 	cobra.EnableCommandSorting = false // the help lists commands in the order of the table
 	a.addVerbs(root, a.requestedVerb(args))
 	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
-		a.completeFlags(root)
+		a.addFlagCompletions(root)
 	}
 	root.SetArgs(separateNegativeNumber(withoutAllFlag(args)))
 	return root
 }
 
-// rejectArguments returns an error if the root command has arguments. These are arguments that follow no
+// rejectUnknownCommand returns an error if the root command has arguments. These are arguments that follow no
 // known command.
-func (a *App) rejectArguments(_ *cobra.Command, args []string) error {
+func (a *App) rejectUnknownCommand(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
 		return fault.Usagef("unexpected -- before the command; write: queuectl %s", args[0])
@@ -202,7 +202,7 @@ func (a *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
 	f.BoolVar(&a.JSONL, "jsonl", false, "print one JSON object per line")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print only IDs")
-	f.BoolVar(&a.Raw, "raw", false, "print control characters unchanged")
+	f.BoolVar(&a.KeepControlCharacters, "raw", false, "print control characters unchanged")
 }
 
 // addVerbs adds commands to the root command: only the requested one, or all if requested is nil.

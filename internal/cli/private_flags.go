@@ -25,34 +25,34 @@ import (
 // See docs/decisions/0067.
 type PrivateFlags struct {
 	input.Source
-	enabled    bool
-	workers    string // a number of workers, or "auto" for one per processor
-	RetryDead  bool
-	AddNew     bool
-	JobLogPath string
+	isPrivate     bool
+	workersFlag   string // a number of workers, or "auto" for one per processor
+	RetryDeadJobs bool
+	AddNewLines   bool
+	JobLogPath    string
 }
 
-func (p *PrivateFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.enabled, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir "+
+func (p *PrivateFlags) addTo(f *pflag.FlagSet) {
+	f.BoolVar(&p.isPrivate, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir "+
 		"(default: .queuectl)")
-	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time; auto "+
+	f.StringVar(&p.workersFlag, "workers", "auto", "with --private: run `N` jobs at the same time; auto "+
 		"means one per processor")
 	p.Source.AddFlags(f)
 	f.Var(input.NonEmptyValue(&p.JobLogPath), "joblog",
 		"with --private: write one line per ended job to `FILE`, in the format of "+
 			"GNU parallel; - is standard output")
-	f.BoolVar(&p.AddNew, "add-new", false, "with --private: also run jobs that were added at the end of the list "+
+	f.BoolVar(&p.AddNewLines, "add-new", false, "with --private: also run jobs that were added at the end of the list "+
 		"of jobs since this command first ran")
-	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
+	f.BoolVar(&p.RetryDeadJobs, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
 // check validates the combination of flags and arguments. It returns the number of workers. argsBeforeDash is the
 // number of arguments before --, or -1 without --.
 func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int) (workerCount int, err error) {
 	workerCount = runtime.NumCPU()
-	if p.workers != "auto" {
-		if workerCount, err = strconv.Atoi(p.workers); err != nil || workerCount < 1 {
-			return 0, fault.Usagef("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
+	if p.workersFlag != "auto" {
+		if workerCount, err = strconv.Atoi(p.workersFlag); err != nil || workerCount < 1 {
+			return 0, fault.Usagef("--workers: %q is not a number of workers; use 1 or more, or auto", p.workersFlag)
 		}
 	}
 	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {
@@ -70,5 +70,5 @@ func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int
 	return workerCount, nil
 }
 
-// PrivateDir returns the directory of a private run.
-func (a *App) PrivateDir() string { return cmp.Or(a.Dir, ".queuectl") }
+// PrivateQueueDir returns the directory of a private run.
+func (a *App) PrivateQueueDir() string { return cmp.Or(a.Dir, ".queuectl") }

@@ -43,7 +43,7 @@ func progressVerb(a *App) *cobra.Command {
 func formatProgress(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
-		return "", fault.Usagef("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
+		return "", fault.Usagef("progress: %q is not a whole number from 0 to 100", queue.ClipForMessage(args[0]))
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {
@@ -57,16 +57,16 @@ func formatProgress(args []string) (string, error) {
 
 // sendProgress writes a line with a progress report to the runner. It returns an error if no runner reads the
 // reports, or if the runner does not read this one within progressTimeout.
-func sendProgress(path, line string) error {
-	if path == "" {
+func sendProgress(progressFile, line string) error {
+	if progressFile == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+
 			"variable QUEUECTL_PROGRESS")
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(progressFile, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		if f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); errors.Is(err, os.ErrNotExist) {
+		if f, err = os.OpenFile(progressFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); errors.Is(err, os.ErrNotExist) {
 			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended and can no longer report "+
-				"progress (%s is gone)", path)
+				"progress (%s is gone)", progressFile)
 		}
 	}
 	if err != nil {

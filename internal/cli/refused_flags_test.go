@@ -13,7 +13,7 @@ import (
 func TestRefusalsForOneReasonShareALine(t *testing.T) {
 	var list []control.Refusal
 	for _, id := range []string{"1", "2", "part-3"} {
-		list = append(list, control.Refusal{ID: id, Code: queue.CodeWrongState,
+		list = append(list, control.Refusal{JobID: id, Code: queue.CodeWrongState,
 			Message: "job " + id + " is running; cancel it with: queuectl cancel " + id +
 				", or put it back in the queue with: queuectl requeue " + id})
 	}

@@ -26,9 +26,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// cancelWindow is how long the program waits for a second Ctrl-C, which cancels the job. Without one, the
+// secondInterruptWindow is how long the program waits for a second Ctrl-C, which cancels the job. Without one, the
 // program detaches from the job.
-const cancelWindow = time.Second
+const secondInterruptWindow = time.Second
 
 func runVerb(a *App) *cobra.Command {
 	var spec queue.Spec
@@ -38,7 +38,7 @@ func runVerb(a *App) *cobra.Command {
 		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
 		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if privateFlags.enabled {
+			if privateFlags.isPrivate {
 				if a.Program.ServePrivate == nil {
 					return a.execDaemon()
 				}
@@ -71,18 +71,18 @@ func runVerb(a *App) *cobra.Command {
 			if detach {
 				return a.enqueueOne(cmd.Context(), &spec, noCwd, "")
 			}
-			return a.run(cmd.Context(), &spec, noCwd, cancelOnExit)
+			return a.enqueueAndFollow(cmd.Context(), &spec, noCwd, cancelOnExit)
 		},
 	}
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if privateFlags.enabled && files.Exists(filepath.Join(a.PrivateDir(), connect.RunManifestName)) {
+		if privateFlags.isPrivate && files.Exists(filepath.Join(a.PrivateQueueDir(), connect.RunManifestName)) {
 			return nil // this run continues an earlier one, so a time in the flags may have passed since that run
 		}
 		return refusePast(cmd, args)
 	}
-	privateFlags.add(cmd.Flags())
+	privateFlags.addTo(cmd.Flags())
 	a.AddRequireLimitsFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
@@ -102,44 +102,44 @@ func QuoteProgram(program []string) string {
 	return strings.Join(words, " ")
 }
 
-// run enqueues a job and follows it.
-func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
+// enqueueAndFollow enqueues a job and follows it.
+func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
-	if a.joinsTTY(tty) && a.Program.JoinTerminal == nil {
+	if a.shouldJoinTTY(tty) && a.Program.JoinTerminal == nil {
 		return a.execDaemon()
 	}
-	if err := input.CompleteAndCheck(s, noCwd); err != nil {
+	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
 		return err
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		interrupts := watchInterrupts()
 		if s.OutputLimit == nil {
-			s.OutputLimit = new(followedOutputBytes)
+			s.OutputLimit = new(followedJobOutputBytes)
 		}
-		got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, RequireLimits: a.RequireLimits})
+		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, RequireEnforceableLimits: a.RequireEnforcedLimits})
 		if err != nil {
 			return err
 		}
-		enqueue.PrintRemarks(&a.Output, a.Cmd, s, &got, true)
-		return a.followOrDetach(ctx, c, &followedJob{id: got.ID, hasTTY: tty, cancelOnExit: cancelOnExit}, interrupts)
+		enqueue.PrintEnqueueRemarks(&a.Output, a.Cmd, s, &got, true)
+		return a.followOrDetach(ctx, c, &followedJob{id: got.JobID, hasTTY: tty, cancelOnExit: cancelOnExit}, interrupts)
 	})
 }
 
-// followedOutputBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
+// followedJobOutputBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
 // follows. The user can set another limit. If the limit is too low and the job prints faster than queuectl
 // reads, output is lost. See docs/decisions/0070.
-const followedOutputBytes int64 = 64 << 20
+const followedJobOutputBytes int64 = 64 << 20
 
-// joinsTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
+// shouldJoinTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
 // the job has one.
-func (a *App) joinsTTY(hasTTY bool) bool {
-	return hasTTY && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
+func (a *App) shouldJoinTTY(hasTTY bool) bool {
+	return hasTTY && !a.WantsJSON() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
 // warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason.
 // The program then shows the job's output without connecting the user's terminal.
 func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
-	_, err := c.Attach(ctx, control.Attach{ID: control.JobID(id)})
+	_, err := c.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // followOrDetach reports any other error
 	}
@@ -149,7 +149,8 @@ func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) 
 
 // printViewOnlyReason prints why the program does not send the user's input to the job.
 func (a *App) printViewOnlyReason(err error) {
-	a.Say("view only (your input is not sent to the job): %s", termtext.OneLine(a.EscapeFor(a.Stderr, err.Error())))
+	a.PrintMessage("view only (your input is not sent to the job): %s",
+		termtext.OneLine(a.EscapeForFile(a.Stderr, err.Error())))
 }
 
 // followedJob is a job whose output this process prints until the job ends.
@@ -171,7 +172,7 @@ func watchInterrupts() <-chan os.Signal {
 // joined terminal, with the keys of keyParser.
 func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
 	interrupts <-chan os.Signal) error {
-	if a.joinsTTY(f.hasTTY) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
+	if a.shouldJoinTTY(f.hasTTY) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
 		if a.Program.JoinTerminal == nil {
 			return a.execDaemon()
 		}
@@ -181,7 +182,7 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 	defer stop()
 	done := make(chan error, 1)
 	// This goroutine ends when the job ends or this function returns.
-	go func() { done <- a.follow(follow, c, f, a.PrintOutput) }()
+	go func() { done <- a.followJob(follow, c, f, a.PrintOutput) }()
 	select {
 	case err := <-done:
 		return err
@@ -190,17 +191,17 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 	if f.cancelOnExit || a.detachOrCancel(f.id, interrupts, done) {
 		return a.cancelAndExit(c, f.id)
 	}
-	a.ExitCode = fault.ExitDetached
+	a.ExitCode = fault.ExitCodeDetached
 	return nil
 }
 
 func attachVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
-		Args: ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteIDs("processing", "waiting"),
+		Args: ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteJobIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithClient(func(c *control.Client) error {
-				job, err := c.Show(cmd.Context(), control.Show{ID: control.JobID(args[0])})
+				job, err := c.ShowJob(cmd.Context(), control.ShowParams{ID: control.JobID(args[0])})
 				if err != nil {
 					return err
 				}
@@ -212,74 +213,74 @@ func attachVerb(a *App) *cobra.Command {
 	}
 }
 
-// continuesText returns the message that a job continues to run, with the command that follows the job
+// jobContinuesText returns the message that a job continues to run, with the command that follows the job
 // again.
-func continuesText(id string) string {
+func jobContinuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
 // detachOrCancel prints how to attach to the job again. Then it waits for a second Ctrl-C for at most
-// cancelWindow, and reports whether there was one.
+// secondInterruptWindow, and reports whether there was one.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
-	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
+	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", jobContinuesText(id))
 	select {
 	case <-interrupts:
 		return true
 	case <-done:
 		return false
-	case <-time.After(cancelWindow):
+	case <-time.After(secondInterruptWindow):
 		return false
 	}
 }
 
 // cancelAndExit cancels a job and sets the exit code of an interrupted command.
 func (a *App) cancelAndExit(c *control.Client, id string) error {
-	a.ExitCode = fault.ExitDetached
+	a.ExitCode = fault.ExitCodeDetached
 	// Use a new connection. On the connection of c, the reply would arrive only after the output of the job.
 	c = c.Clone()
 	defer c.Close()
-	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
+	verdict, err := c.CancelJobs(context.Background(), control.Selection{IDs: []string{id}})
 	if err != nil {
 		return err
 	}
 	if len(verdict.Refusals) > 0 {
-		a.Say("%s", verdict.Refusals[0].Err())
+		a.PrintMessage("%s", verdict.Refusals[0].AsError())
 		return nil
 	}
-	a.Say("job %s cancelled", id)
+	a.PrintMessage("job %s cancelled", id)
 	return nil
 }
 
 // PrintOutput prints a job's standard output to standard output, and its standard error to standard error.
 // With --json, it prints both to standard error. If p.ReportAttemptEnds is set, it calls onAttemptEnd after
 // each attempt except the last.
-func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs,
+func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.LogsParams,
 	onAttemptEnd func(attempt int) error) error {
-	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
-	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
-	if a.Structured() {
+	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: true}
+	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, KeepCarriageReturns: true}
+	if a.WantsJSON() {
 		out.File = a.Stderr
 	}
 	job := queue.QuoteShellWord(string(p.ID))
-	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
+	_, err := c.StreamOutput(ctx, p, func(p control.OutputPiece) error {
 		to := out
 		if p.Stream == "stderr" {
 			to = errs
 		}
 		switch {
-		case p.Ended:
+		case p.AttemptEnded:
 			return onAttemptEnd(p.Attempt)
 		case p.DroppedBytes > 0:
-			return a.PrintGap(p.GapText() +
+			return a.PrintMissingOutput(p.MissingOutputText() +
 				": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
 		case p.Damage != nil:
-			return a.PrintGap(damagedOutputError(&p).Error())
+			return a.PrintMissingOutput(damagedOutputError(&p).Error())
 		}
-		_, err := to.File.WriteString(to.Next(p.String()))
+		_, err := to.File.WriteString(to.ConvertPiece(p.String()))
 		return err
 	})
 	for _, s := range []*term.SafeWriter{out, errs} {
-		if rest := s.End(); rest != "" {
+		if rest := s.FlushIncomplete(); rest != "" {
 			_, failed := s.File.WriteString(rest)
 			err = cmp.Or(err, failed)
 		}
@@ -291,18 +292,19 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 const waitReasonDelay = time.Second
 
 // outputPrinter prints a job's output. It calls onAttemptEnd after each attempt except the last.
-type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs,
+type outputPrinter func(ctx context.Context, c *control.Client, p control.LogsParams,
 	onAttemptEnd func(attempt int) error) error
 
-// follow prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode from the
+// followJob prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode from the
 // job's outcome. If the job was just enqueued, follow prints the output of all its attempts, even of very
 // short ones.
-func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, printOutput outputPrinter) error {
+func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, printOutput outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
 	defer waits.Stop()
-	err := printOutput(ctx, c, control.Logs{ID: control.JobID(id), Follow: true, FromFirstAttempt: !f.mayHaveStarted,
-		ReportAttemptEnds: true},
+	err := printOutput(ctx, c, control.LogsParams{ID: control.JobID(id), Follow: true,
+		FollowFromFirstAttempt: !f.mayHaveStarted,
+		ReportAttemptEnds:      true},
 		func(attempt int) error {
 			waits.Stop() // when the next attempt starts, printAttemptEnd prints why the job waited
 			return a.printAttemptEnd(ctx, c, id, attempt)
@@ -310,13 +312,13 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	if err != nil {
 		return a.explainFollowError(ctx, c, id, err)
 	}
-	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil {
 		return a.explainFollowError(ctx, c, id, err)
 	}
 	a.ExitCode = jobExitCode(&job.Job)
 	a.printUnsuccessfulEnd(&job.Job)
-	if a.Structured() {
+	if a.WantsJSON() {
 		return a.PrintJSON(&job.Job)
 	}
 	return nil
@@ -325,21 +327,21 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 // printWaitReason prints why a job does not run now, and what the user can do about it. The text is the same
 // as that of "queuectl show", "queuectl list" and "queuectl why".
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
-	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
-	if err != nil || isRunning(&job.Job) || present.ParseState(job.State).Ended() {
+	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+	if err != nil || isRunning(&job.Job) || present.ParseStateOrZero(job.State).HasEnded() {
 		return // the caller reports errors and the end of the job
 	}
 	text := "it can start at any moment"
-	if job.WaitsFor != nil {
-		text = present.ReasonLine(job.WaitsFor, time.Now())
+	if job.MainWaitReason != nil {
+		text = present.WaitReasonLine(job.MainWaitReason, time.Now())
 	}
 	a.ShowProgress("")
-	a.Say("job %s is waiting: %s", id, text)
+	a.PrintMessage("job %s is waiting: %s", id, text)
 }
 
 // printAttemptEnd prints how an attempt ended, and when the job is retried.
 func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string, attempt int) error {
-	job, err := c.Show(ctx, control.Show{ID: control.JobID(id), HistoryBefore: attempt + 1})
+	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id), AttemptsBelowNumber: attempt + 1})
 	if err != nil || len(job.History) == 0 {
 		return err
 	}
@@ -350,10 +352,10 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		text = fmt.Sprintf("attempt %d postponed the job", attempt)
 	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:
 		text = fmt.Sprintf("attempt %d was lost", attempt)
-	case reason == queue.ReasonStopped && !h.Counted:
+	case reason == queue.ReasonStopped && !h.CountsTowardsMaxAttempts:
 		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", attempt)
 		h.Reason = nil // the text already contains it
-	case !h.Counted:
+	case !h.CountsTowardsMaxAttempts:
 		text = fmt.Sprintf("attempt %d ended and does not count", attempt)
 	}
 	switch {
@@ -363,7 +365,7 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		text += ": " + *h.Reason
 	}
 	next := max(job.NextRetryAt, job.RunAt)
-	switch wait := time.Until(queue.Millis(next).Time()); {
+	switch wait := time.Until(queue.UnixMillis(next).Time()); {
 	case job.State == queue.Held.String():
 		text += "; the job is held; check what it did, then run it again with: queuectl release " + id
 	case wait > time.Second/20:
@@ -371,8 +373,8 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	default:
 		text += "; retrying now"
 	}
-	a.Say("%s", termtext.OneLine(a.EscapeFor(a.Stderr, fmt.Sprintf("%s (%s left)", text,
-		present.Plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-attempt, "attempt")))))
+	a.PrintMessage("%s", termtext.OneLine(a.EscapeForFile(a.Stderr, fmt.Sprintf("%s (%s left)", text,
+		present.Plural(job.MaxAttempts-job.AttemptCount+job.TotalAttempts-attempt, "attempt")))))
 	return nil
 }
 
@@ -385,13 +387,13 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	case j.Error != nil:
 		text += ": " + *j.Error
 	case present.EndedByExpiry(j):
-		text += ": " + present.ExpiredText
+		text += ": " + present.ExpiryExplanation
 	}
-	text = termtext.OneLine(a.EscapeFor(a.Stderr, text))
+	text = termtext.OneLine(a.EscapeForFile(a.Stderr, text))
 	switch {
 	case a.ExitCode == 0:
 	case j.Reason != nil, j.State == queue.Cancelled.String():
-		a.Say("%s", text)
+		a.PrintMessage("%s", text)
 	default:
 		a.PrintInfo("%s", text)
 	}
@@ -401,7 +403,7 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 // the queue, and how to follow the job again. It returns an error about lost output unchanged.
 func (a *App) explainFollowError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
-		if _, shown := c.Show(ctx, control.Show{ID: control.JobID(id)}); shown == nil {
+		if _, shown := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)}); shown == nil {
 			return err
 		}
 		return fmt.Errorf("job %s was removed (%w)", id, err)
@@ -416,16 +418,16 @@ func jobExitCode(j *control.Job) int {
 	case j.State == queue.Completed.String():
 		return 0
 	case reason == queue.ReasonTimedOut:
-		return fault.ExitTimeout
+		return fault.ExitCodeTimeout
 	case reason == queue.ReasonExpired, reason == queue.ReasonDependency, reason == queue.ReasonLost,
 		reason == queue.ReasonInterrupted, reason == queue.ReasonUnkillable, reason == queue.ReasonPoison:
-		return fault.ExitFailure
+		return fault.ExitCodeFailure
 	case j.State == queue.Cancelled.String():
-		return fault.ExitDetached
+		return fault.ExitCodeDetached
 	case j.Signal != nil:
 		return 128 + *j.Signal
 	case j.ExitCode != nil && *j.ExitCode != 0:
 		return int(*j.ExitCode)
 	}
-	return fault.ExitFailure
+	return fault.ExitCodeFailure
 }

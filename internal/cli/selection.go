@@ -21,36 +21,36 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Selection holds the flags that select jobs for a bulk command.
-type Selection struct {
+// SelectionFlags holds the flags that select jobs for a bulk command.
+type SelectionFlags struct {
 	control.Selection
-	LabelFlag string   // name of the flag for labels; "" means "label"
-	States    []string // states that --state accepts; nil for all
+	LabelFlagName  string   // name of the flag for labels; "" means "label"
+	AcceptedStates []string // states that --state accepts; nil for all
 	// wholeQueueText is "" unless the command with --all acts on the whole queue instead of on all its jobs.
 	// Such a command succeeds even if the queue contains no jobs, and then prints wholeQueueText.
-	wholeQueueText string
-	confirmed      bool
+	wholeQueueText  string
+	confirmedByFlag bool
 }
 
 // AddFlags adds the flags that select jobs. stateShorthand is the one-letter form of --state, or "" for none.
-func (s *Selection) AddFlags(cmd *cobra.Command, stateShorthand string) {
+func (s *SelectionFlags) AddFlags(cmd *cobra.Command, stateShorthand string) {
 	f := cmd.Flags()
-	f.BoolVar(&s.All, "all", false, "all jobs to which the command applies")
-	f.StringSliceVarP((*[]string)(&s.State), "state", stateShorthand, nil, "select jobs in `STATE`"+s.statesUsage())
-	failed, older, hidden := s.flagUsages()
-	f.BoolVar(&s.Failed, "failed", false, failed)
+	f.BoolVar(&s.AllJobs, "all", false, "all jobs to which the command applies")
+	f.StringSliceVarP((*[]string)(&s.States), "state", stateShorthand, nil, "select jobs in `STATE`"+s.statesUsage())
+	failed, older, hidden := s.failedAndOlderUsages()
+	f.BoolVar(&s.FailedOrDead, "failed", false, failed)
 	f.Lookup("failed").Hidden = hidden
-	input.LabelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.LabelFlag, "label"),
+	input.LabelsVar(f, (*map[string]string)(&s.WithLabels), cmp.Or(s.LabelFlagName, "label"),
 		"select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
-	if s.LabelFlag != "" {
+	if s.LabelFlagName != "" {
 		letter, name = "", "where-queue"
 	}
 	f.VarP(input.OnceOnlyValue(&s.Queue), name, letter, "select jobs of this `QUEUE`")
 	input.AnnotateField(f, name, "queue")
-	input.AnnotateField(f, cmp.Or(s.LabelFlag, "label"), "label")
+	input.AnnotateField(f, cmp.Or(s.LabelFlagName, "label"), "label")
 	f.Var(input.OnceOnlyValue(&s.Batch), "batch", "select your jobs in the batch `NAME`")
-	f.Var(input.OnceOnlyValue(&s.User), "user", "select jobs that `USER` has enqueued")
+	f.Var(input.OnceOnlyValue(&s.Submitter), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := when.ParseDuration(text)
 		if err == nil && d == 0 { // OlderThan 0 means that the flag is not set, so reject the value 0s
@@ -60,7 +60,7 @@ func (s *Selection) AddFlags(cmd *cobra.Command, stateShorthand string) {
 		return err
 	})
 	f.Var(input.OnceOnlyValue(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
-	states := s.States
+	states := s.AcceptedStates
 	if states == nil {
 		states = stateFlagValues()
 	}
@@ -68,32 +68,32 @@ func (s *Selection) AddFlags(cmd *cobra.Command, stateShorthand string) {
 }
 
 // statesUsage returns the end of the description of --state, which lists the accepted states.
-func (s *Selection) statesUsage() string {
+func (s *SelectionFlags) statesUsage() string {
 	const waitingUsage = "; waiting means blocked, held, pending or failed (to be retried)"
-	if s.States == nil {
+	if s.AcceptedStates == nil {
 		return waitingUsage + "; done means completed"
 	}
-	text := ": " + strings.Join(s.States, ", ")
-	if len(s.States) == 1 {
-		text = "; the only value is " + s.States[0]
+	text := ": " + strings.Join(s.AcceptedStates, ", ")
+	if len(s.AcceptedStates) == 1 {
+		text = "; the only value is " + s.AcceptedStates[0]
 	}
-	if s.States[0] == "waiting" {
+	if s.AcceptedStates[0] == "waiting" {
 		text += waitingUsage
 	}
 	return text
 }
 
-// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs
+// failedAndOlderUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs
 // that the command accepts. hideFailed is true if the command accepts neither dead nor failed jobs, so that
 // --failed would select no job.
-func (s *Selection) flagUsages() (failedUsage, olderUsage string, hideFailed bool) {
+func (s *SelectionFlags) failedAndOlderUsages() (failedUsage, olderUsage string, hideFailed bool) {
 	failedUsage, olderUsage = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
-	case s.States == nil:
+	case s.AcceptedStates == nil:
 		olderUsage = "select jobs that ended (or, if unfinished, were enqueued) at least `DURATION` ago"
-	case slices.Contains(s.States, "dead"):
+	case slices.Contains(s.AcceptedStates, "dead"):
 		olderUsage = "select jobs that ended at least `DURATION` ago; jobs in state failed count from when they were enqueued"
-	case slices.Contains(s.States, "failed"), slices.Contains(s.States, "waiting"):
+	case slices.Contains(s.AcceptedStates, "failed"), slices.Contains(s.AcceptedStates, "waiting"):
 		failedUsage = "select failed jobs (to be retried) and dead jobs; each dead job causes an error; " +
 			"to leave them out, use --state failed"
 	default:
@@ -104,40 +104,42 @@ func (s *Selection) flagUsages() (failedUsage, olderUsage string, hideFailed boo
 
 // selectsWholeQueue reports whether the flags select all jobs of a queue: they name a queue, and set no
 // condition on the jobs' states, users, ids, batches or ages.
-func (s *Selection) selectsWholeQueue() bool {
-	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" &&
+func (s *SelectionFlags) selectsWholeQueue() bool {
+	return s.Queue != "" && !s.AllJobs && !s.FailedOrDead && len(s.States) == 0 && s.Batch == "" && s.Submitter == "" &&
+		s.IDGlob == "" &&
 		s.OlderThan == 0
 }
 
 // AddActionFlags adds the flags of a command that changes jobs.
-func (s *Selection) AddActionFlags(cmd *cobra.Command) {
+func (s *SelectionFlags) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count the jobs; change nothing")
-	cmd.Flags().BoolVar(&s.confirmed, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&s.confirmedByFlag, "yes", false, "do not ask for confirmation")
 }
 
 // Params returns the selection for a request. If there are ids, it contains only these. Otherwise it contains
 // the conditions of the flags.
-func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
+func (s *SelectionFlags) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
-	for _, name := range p.State {
+	for _, name := range p.States {
 		if _, err := queue.ParseStates(name); err != nil {
 			return p, err
 		}
 	}
-	if p.SelectsByFilter() && len(ids) > 0 {
-		return p, fault.Usagef("%s: cannot be combined with job ids; use one of them", s.selectingFlag(cmd))
+	if p.UsesFilters() && len(ids) > 0 {
+		return p, fault.Usagef("%s: cannot be combined with job ids; use one of them", s.firstSelectingFlag(cmd))
 	}
-	if !p.SelectsByFilter() && len(ids) == 0 {
+	if !p.UsesFilters() && len(ids) == 0 {
 		return p, fault.Usagef("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, "+
-			"--batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.LabelFlag, "label"))
+			"--batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.LabelFlagName, "label"))
 	}
 	return p, nil
 }
 
-// selectingFlag returns the first flag with which the user selected jobs.
-func (s *Selection) selectingFlag(cmd *cobra.Command) string {
-	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
+// firstSelectingFlag returns the first flag with which the user selected jobs.
+func (s *SelectionFlags) firstSelectingFlag(cmd *cobra.Command) string {
+	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlagName, "label"), "queue", "where-queue",
+		"batch",
 		"user", "older-than"} {
 		if cmd.Flags().Changed(name) {
 			return "--" + name
@@ -151,15 +153,16 @@ const maxTitleColumns = 200
 
 // ResolveJobs returns the jobs with the given ids, in their order, or the jobs that the flags select, in the
 // order of enqueueing. It omits jobs whose command the caller may not see.
-func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
+func (s *SelectionFlags) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return nil, err
 	}
-	list := control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+	list := control.ListParams{States: p.States, FailedOrDead: p.FailedOrDead, WithLabels: p.WithLabels, Queue: p.Queue,
+		Batch: p.Batch, Submitter: p.Submitter,
 		IDGlob: p.IDGlob}
 	if p.OlderThan != 0 {
-		list.Until = control.Time(time.Now().Add(-time.Duration(p.OlderThan)).UnixMilli())
+		list.EndedOrEnqueuedBefore = control.Time(time.Now().Add(-time.Duration(p.OlderThan)).UnixMilli())
 	}
 	var jobs []control.Job
 	for _, id := range ids {
@@ -173,7 +176,7 @@ func (s *Selection) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []str
 }
 
 // listAllJobs reads all pages of a list. It omits jobs whose command the caller may not see.
-func listAllJobs(ctx context.Context, c *control.Client, filter control.List) (jobs []control.Job, err error) {
+func listAllJobs(ctx context.Context, c *control.Client, filter control.ListParams) (jobs []control.Job, err error) {
 	for page, err := range JobPages(ctx, c, filter) {
 		if err != nil {
 			return nil, err
@@ -204,16 +207,17 @@ func UniqueIDs(ids []string) (uniqueIDs []string) {
 // ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
 // confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome is the text in
 // messages for a job that the command has changed.
-func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, outcome string, method bulkFunc) error {
+func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string, outcomeText string,
+	method bulkFunc) error {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
 		return err
 	}
 	wholeQueueText := ""
-	if p.All {
+	if p.AllJobs {
 		wholeQueueText = s.wholeQueueText
 	}
-	if p.All && wholeQueueText == "" && !p.DryRun && !s.confirmed && !a.CanAsk() {
+	if p.AllJobs && wholeQueueText == "" && !p.DryRun && !s.confirmedByFlag && !a.CanAsk() {
 		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
@@ -221,28 +225,28 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
 		return method(c, cmd.Context(), p)
 	}
-	asks := p.SelectsByFilter() && !s.confirmed && wholeQueueText == "" &&
-		(p.All || slices.Contains(destructiveVerbs, cmd.Name()))
-	return a.confirmBulk(cmd, outcome, wholeQueueText, ids, p.DryRun, asks, step)
+	asks := p.UsesFilters() && !s.confirmedByFlag && wholeQueueText == "" &&
+		(p.AllJobs || slices.Contains(destructiveVerbs, cmd.Name()))
+	return a.confirmAndRunBulk(cmd, outcomeText, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is
-// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulk
+// confirmAndRunBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is
+// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulkRequests
 // explains wholeQueueText.
-func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string,
+func (a *App) confirmAndRunBulk(cmd *cobra.Command, outcomeText, wholeQueueText string, ids []string,
 	dryRun, asksConfirmation bool,
 	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
 	// If no queue exists yet, the flags select no jobs.
 	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
-		return a.RunBulk("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
+		return a.RunBulkRequests("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {
-				v.MatchCount = new(int)
+				v.SelectedCount = new(int)
 			}
 			return v, nil
 		})
 	}
-	return useClient(c, err, func(c *control.Client) error {
+	return callAndCloseClient(c, err, func(c *control.Client) error {
 		if asksConfirmation && !dryRun && a.CanAsk() {
 			n := 0
 			for cursor, more := "", true; more; {
@@ -250,16 +254,17 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, id
 				if err != nil {
 					return err
 				}
-				n += queue.ValueOr(v.MatchCount, 0)
-				cursor, more = queue.ValueOr(v.Next, ""), v.Next != nil
+				n += queue.ValueOr(v.SelectedCount, 0)
+				cursor, more = queue.ValueOr(v.NextCursor, ""), v.NextCursor != nil
 			}
-			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.JobsText(n)) {
+			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.JobCountText(n)) {
 				return nil
 			}
 		}
-		return a.RunBulk(outcome, wholeQueueText, ids, func(ids []string, cursor string) (control.BulkResult, error) {
-			return sendRequest(c, ids, cursor, false)
-		})
+		return a.RunBulkRequests(outcomeText, wholeQueueText, ids,
+			func(ids []string, cursor string) (control.BulkResult, error) {
+				return sendRequest(c, ids, cursor, false)
+			})
 	})
 }
 

@@ -20,46 +20,47 @@ import (
 
 func showVerb(a *App) *cobra.Command {
 	var beforeAttempt int
-	var s Selection
+	var s SelectionFlags
 	cmd := &cobra.Command{
 		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output",
-		ValidArgsFunction: a.CompleteIDs(),
+		ValidArgsFunction: a.CompleteJobIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.MissingQueueIsEmpty = true
-			return a.WithReader(cmd.Context(), false, func(c *control.Client) error {
+			return a.WithReadOnlyClient(cmd.Context(), false, func(c *control.Client) error {
 				ids = UniqueIDs(ids)
 				named, err := s.ResolveJobs(cmd, c, ids)
 				if err != nil {
 					return err
 				}
-				return a.show(cmd.Context(), c, named, beforeAttempt, len(ids) == 1)
+				return a.showJobs(cmd.Context(), c, named, beforeAttempt, len(ids) == 1)
 			})
 		},
 	}
 	s.AddFlags(cmd, "s")
-	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
+	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	cmd.Flags().IntVar(&beforeAttempt, "history-before", 0, "show the attempts before attempt `N`")
 	return cmd
 }
 
-// show prints jobs. As JSON, it prints an object if asObject is true, otherwise an array. If beforeAttempt is
+// showJobs prints jobs. As JSON, it prints an object if printAsObject is true, otherwise an array. If beforeAttempt is
 // not 0, it prints only attempts with lower numbers. It reports missing jobs after it has printed the others.
-func (a *App) show(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int, asObject bool) error {
-	list := term.NewJSONList(a.Stdout, a.JSONL || asObject)
+func (a *App) showJobs(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int,
+	printAsObject bool) error {
+	list := term.NewJSONListPrinter(a.Stdout, a.JSONL || printAsObject)
 	var missingJobs []control.Refusal
 	shown := 0
 	for i := range jobs {
-		job, err := c.Show(ctx, control.Show{ID: control.JobID(jobs[i].ID), HistoryBefore: beforeAttempt})
+		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(jobs[i].ID), AttemptsBelowNumber: beforeAttempt})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			missingJobs = append(missingJobs, control.Refusal{ID: jobs[i].ID, Code: queue.CodeNotFound,
-				Message: fault.Message(err)})
+			missingJobs = append(missingJobs, control.Refusal{JobID: jobs[i].ID, Code: queue.CodeNotFound,
+				Message: fault.UserMessage(err)})
 			continue
 		case err != nil:
 			return err
 		case a.Quiet:
 			err = a.Println(job.ID)
-		case a.Structured():
+		case a.WantsJSON():
 			err = list.Add(a.jobForJSON(job))
 		default:
 			if shown > 0 {
@@ -76,18 +77,18 @@ func (a *App) show(ctx context.Context, c *control.Client, jobs []control.Job, b
 	for _, line := range refusalLines(a.Cmd, missingJobs) {
 		joinedErr = errors.Join(joinedErr, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
-	if a.Structured() && !a.Quiet {
+	if a.WantsJSON() && !a.Quiet {
 		joinedErr = errors.Join(joinedErr, list.End())
 	}
 	if len(jobs) == 0 {
-		a.PrintNoneSelected()
+		a.PrintNoJobsSelected()
 	}
 	return joinedErr
 }
 
 // jobForJSON returns a job for JSON output. It omits the environment, unless --full is set.
 func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
-	if !a.FullJobs {
+	if !a.PrintJobEnvironments {
 		job.Spec = maps.Clone(job.Spec)
 		delete(job.Spec, "env")
 		delete(job.Spec, "env_secret")
@@ -95,8 +96,8 @@ func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
 	return job
 }
 
-// maxShownLines is how many lines of a job's output "queuectl show" prints.
-const maxShownLines = 20
+// maxShownOutputLines is how many lines of a job's output "queuectl show" prints.
+const maxShownOutputLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
@@ -106,35 +107,35 @@ func (a *App) showJob(j *control.JobDetail) error {
 	}
 	rows := [][2]string{
 		{"Job", j.ID}, {"Command", present.JobTitle(&j.Job)}, {"State", present.StateWithReason(&j.Job)},
-		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSince(&j.Job)},
-		{"Progress", a.WithoutColours(present.ProgressText(&j.Job))}, {failure,
-			a.WithoutColours(present.EmptyIfNil(j.Error))},
-		{code, present.EmptyIfNil(j.ExitCode)}, {signal, present.SignalName(&j.Job, "")},
+		{"Reason", present.WaitReason(&j.Job)}, {"Paused", present.PausedSinceText(&j.Job)},
+		{"Progress", a.StripColoursOnTerminal(present.ProgressText(&j.Job))}, {failure,
+			a.StripColoursOnTerminal(present.EmptyIfNil(j.Error))},
+		{code, present.EmptyIfNil(j.ExitCode)}, {signal, present.JobSignalName(&j.Job, "")},
 	}
-	rows = append(rows, present.DetailRows(j)...)
+	rows = append(rows, present.JobDetailRows(j)...)
 	err := a.PrintPairs(11, rows)
 	if len(j.History) > 0 {
-		err = a.showHistory(j)
+		err = a.showAttemptHistory(j)
 	}
 	result := ""
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		result = string(j.Result)
 	}
-	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyToPlainText(j, j.Output)},
-		{"Error output", a.ttyToPlainText(j, j.Stderr)}} {
+	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyToPlainText(j, j.StdoutTail)},
+		{"Error output", a.ttyToPlainText(j, j.StderrTail)}} {
 		if out.text != "" {
-			text := termtext.LastLines(a.EscapeFor(a.Stdout, strings.TrimRight(out.text, "\n")), maxShownLines)
-			err = a.Println("\n" + out.name + ":\n  " + termtext.Indent(text, 2))
+			text := termtext.LastLines(a.EscapeForFile(a.Stdout, strings.TrimRight(out.text, "\n")), maxShownOutputLines)
+			err = a.Println("\n" + out.name + ":\n  " + termtext.IndentAfterFirstLine(text, 2))
 		}
 	}
 	return err
 }
 
-// showHistory prints the attempts in a reply, and how to show earlier ones.
-func (a *App) showHistory(j *control.JobDetail) error {
+// showAttemptHistory prints the attempts in a reply, and how to show earlier ones.
+func (a *App) showAttemptHistory(j *control.JobDetail) error {
 	a.Println("")
 	if first := j.History[0].Attempt; first > 1 {
-		a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal, first))
+		a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.TotalAttempts, first))
 	}
 	var table [][]string
 	for _, h := range j.History {
@@ -149,11 +150,12 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		if j.Node != "" { // a queue with only one node leaves j.Node empty
 			node = h.Node
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), present.LocalTime(h.StartedAt),
+		table = append(table, []string{fmt.Sprint(h.Attempt), present.LocalTimeText(h.StartedAt),
 			present.RunTimeText(h.RunTimeMS), ended,
 			h.Worker, node, present.AttemptRemarks(&h, j.Spec["allow_background"] == true)})
 	}
-	return a.PrintTable(present.DropPlainColumns([]string{"ATTEMPT", "STARTED" + termtext.ZoneMark, "RAN", "EXIT",
+	return a.PrintTable(present.DropUninformativeColumns([]string{"ATTEMPT", "STARTED" + termtext.ZonePlaceholder, "RAN",
+		"EXIT",
 		"WORKER",
 		"NODE", "ERROR"}, table))
 }
@@ -161,7 +163,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 // ttyToPlainText converts the output of a job with a terminal to plain text. It returns the output of other jobs
 // unchanged.
 func (a *App) ttyToPlainText(j *control.JobDetail, text string) string {
-	if tty, _ := j.Spec["tty"].(bool); !tty || a.Raw {
+	if tty, _ := j.Spec["tty"].(bool); !tty || a.KeepControlCharacters {
 		return text
 	}
 	return termtext.RenderText(text, term.UsesColours(a.Stdout))
@@ -170,18 +172,19 @@ func (a *App) ttyToPlainText(j *control.JobDetail, text string) string {
 func whyVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "why ID", Short: "Explain why a job is not running", Args: ExactArgs(1, "the id of a job"),
-		ValidArgsFunction: a.CompleteIDs("waiting"),
+		ValidArgsFunction: a.CompleteJobIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ReadAndPrint(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.JobID(args[0])},
+			return ReadAndPrint(cmd.Context(), a, (*control.Client).ExplainWaiting,
+				control.ExplainWaitingParams{ID: control.JobID(args[0])},
 				a.printWhy)
 		},
 	}
 }
 
 // printWhy prints the reasons why a job does not run, one per line, with what to do about each.
-func (a *App) printWhy(w control.Why) (err error) {
-	for _, line := range present.WhyLines(&w, time.Now()) {
-		err = a.Println(a.EscapeFor(a.Stdout, line))
+func (a *App) printWhy(w control.WaitingExplanation) (err error) {
+	for _, line := range present.WaitExplanationLines(&w, time.Now()) {
+		err = a.Println(a.EscapeForFile(a.Stdout, line))
 	}
 	return err
 }

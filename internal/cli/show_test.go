@@ -19,7 +19,7 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 		}
 		defer out.Close()
 		a := NewApp(Program{}, nil, out, out)
-		if err := a.showHistory(&control.JobDetail{HistoryTotal: 250,
+		if err := a.showAttemptHistory(&control.JobDetail{TotalAttempts: 250,
 			History: []control.Attempt{{Attempt: first}}}); err != nil {
 			t.Fatal(err)
 		}

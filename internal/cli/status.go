@@ -29,14 +29,14 @@ func statusVerb(a *App) *cobra.Command {
 			}
 			a.MissingQueueIsEmpty = !check
 			if watch {
-				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-					return a.watch(ctx, func() error {
-						return a.printStatus(ctx, statusOptions{verbose: verbose, isRepeated: true})
+				return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
+					return a.redrawOnChanges(ctx, func() error {
+						return a.printStatus(ctx, statusOptions{verbose: verbose, redrawsOnChange: true})
 					})
 				})
 			}
 			return a.printStatus(cmd.Context(), statusOptions{healthOnly: check, verbose: verbose,
-				showService: !verbose})
+				showServiceLine: !verbose})
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
@@ -47,24 +47,24 @@ func statusVerb(a *App) *cobra.Command {
 
 // statusOptions select what status prints.
 type statusOptions struct {
-	healthOnly  bool // print only the health of the queue
-	verbose     bool // also print details of the service
-	isRepeated  bool // the command prints the screen again after each change
-	showService bool // print a line that names the service
+	healthOnly      bool // print only the health of the queue
+	verbose         bool // also print details of the service
+	redrawsOnChange bool // the command prints the screen again after each change
+	showServiceLine bool // print a line that names the service
 }
 
 // printStatus prints the state of the queue. If o.healthOnly is set, it prints only the health of the queue,
 // and sets the exit code according to the health.
 func (a *App) printStatus(ctx context.Context, o statusOptions) error {
-	c, err := a.ReadOrWaitClient(ctx, o.isRepeated)
+	c, err := a.ReadOrEventClient(ctx, o.redrawsOnChange)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
-		return errNothingToCheck
+		return errHealthWithoutQueue
 	}
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if o.healthOnly || a.Structured() {
+	if o.healthOnly || a.WantsJSON() {
 		st, err := c.Status(ctx, control.NoParams{})
 		switch {
 		case err != nil:
@@ -74,99 +74,99 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 		case o.healthOnly && st.Health != "ok":
 			a.ExitCode = 1
 		}
-		if a.Structured() {
+		if a.WantsJSON() {
 			return a.PrintJSON(st)
 		}
-		return a.Println(a.EscapeFor(a.Stdout, st.Health))
+		return a.Println(a.EscapeForFile(a.Stdout, st.Health))
 	}
-	rows := a.screenRows()
-	screen, err := c.Screen(ctx, control.ScreenParams{Rows: rows})
+	rows := a.rowsPerScreenSection()
+	screen, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: rows})
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{app: a, screenText: present.ScreenText{Screen: &screen, CurrentTime: time.Now()},
-		isRepeated: o.isRepeated}
-	if st := &screen.Status; st.Service != "" && o.showService {
-		p.serviceLine = "Service: " + a.EscapeFor(a.Stdout, present.DescribeService(st.Service, st.Socket))
+	p := &screenPrinter{app: a, screenText: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
+		printsTime: o.redrawsOnChange}
+	if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
+		p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
 	}
 	if err := p.print(); err != nil || !o.verbose {
 		return err
 	}
-	return a.statusDetails(&screen.Status)
+	return a.printServiceDetails(&screen.Status)
 }
 
 // serviceKinds describes each kind of service for users.
 var serviceKinds = map[string]string{"own": "own (one user's, not the machine's)", "system": "system (the machine's)",
 	"directory": "directory (serves one queue, chosen with --dir)"}
 
-// statusDetails prints the details of the service, its database and its socket.
-func (a *App) statusDetails(st *control.Status) error {
-	service := fmt.Sprintf("version %s, pid %d, started %s", st.Version, st.PID, present.LocalTime(st.StartedAt))
+// printServiceDetails prints the details of the service, its database and its socket.
+func (a *App) printServiceDetails(st *control.Status) error {
+	service := fmt.Sprintf("version %s, pid %d, started %s", st.Version, st.PID, present.LocalTimeText(st.StartedAt))
 	if st.PID == 0 {
 		service = "not running"
 	}
 	oldest := "nothing waiting"
 	if st.OldestReadySince != 0 {
-		oldest = "waiting since " + present.LocalTime(st.OldestReadySince)
+		oldest = "waiting since " + present.LocalTimeText(st.OldestReadySince)
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.EnqueuedTotal)},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.JobsEverEnqueued)},
 		{"Finished", present.Plural(st.ThroughputPerMinute, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.StoreLocation, st.StateDir),
 			present.SizeText(st.DatabaseBytes),
-			present.SizeText(st.OutputBytes))}, {"Your jobs", present.UsageText(st.UserBytes, st.MaxBytesPerUser) +
-			" for input and output"}, {"Socket", st.Socket},
-		{"Service", cmp.Or(serviceKinds[st.Service], st.Service)}, {"Process", service}, {"Client", Version},
+			present.SizeText(st.OutputBytes))}, {"Your jobs", present.ByteUsageText(st.UserBytes, st.MaxBytesPerUser) +
+			" for input and output"}, {"Socket", st.SocketPath},
+		{"Service", cmp.Or(serviceKinds[st.ServiceKind], st.ServiceKind)}, {"Process", service}, {"Client", Version},
 		{"Health", st.Health},
 	}
 	a.Println("")
 	return a.PrintPairs(10, lines)
 }
 
-// screenOverheadLines is the number of lines on the screen that are not rows of jobs. The other two constants
+// screenNonJobLines is the number of lines on the screen that are not rows of jobs. The other two constants
 // bound the number of rows in each part of the screen.
 const (
-	screenOverheadLines    = 12
+	screenNonJobLines      = 12
 	minSectionRows         = 2
 	nonTerminalSectionRows = 10 // rows in each part if the output is not a terminal
 	maxSectionRows         = 100
 )
 
-// screenRows returns how many rows to request for each part of the screen.
-func (a *App) screenRows() int {
+// rowsPerScreenSection returns how many rows to request for each part of the screen.
+func (a *App) rowsPerScreenSection() int {
 	height := term.TerminalLines(a.Stdout)
 	if height == 0 {
 		return nonTerminalSectionRows
 	}
-	return min(max(height-screenOverheadLines, minSectionRows), maxSectionRows)
+	return min(max(height-screenNonJobLines, minSectionRows), maxSectionRows)
 }
 
 // colourStateSign colours a cell that begins with the sign of a state. If wholeCell is true, it colours the
 // whole cell, otherwise only the sign.
 func (a *App) colourStateSign(cell string, wholeCell bool) string {
-	sign := present.LeadingSign(cell)
+	sign := present.LeadingStateSign(cell)
 	if wholeCell {
-		return a.Coloured(cell, sign.Colour)
+		return a.Coloured(cell, sign.ColourCode)
 	}
-	return a.Coloured(sign.Sign, sign.Colour) + cell[len(sign.Sign):]
+	return a.Coloured(sign.Symbol, sign.ColourCode) + cell[len(sign.Symbol):]
 }
 
 // screenPrinter prints the status screen.
 type screenPrinter struct {
 	app        *App
-	screenText present.ScreenText
+	screenText present.ScreenFormatter
 
-	isRepeated  bool   // print a line with the time above the screen, because it is printed repeatedly
+	printsTime  bool   // print a line with the time above the screen, because it is printed repeatedly
 	serviceLine string // line that names the service; "" to omit it
 }
 
 // section is a part of the screen, with one row for each job.
 type section struct {
-	headings   []string
-	rows       [][]string
-	hiddenRows int64  // number of jobs of this part that are not in rows
-	moreText   string // text after the number of hidden rows, for example which command lists them
+	headings       []string
+	rows           [][]string
+	hiddenRows     int64  // number of jobs of this part that are not in rows
+	hiddenRowsText string // text after the number of hidden rows, for example which command lists them
 
 	footerLines []string // lines below the rows
 }
@@ -181,37 +181,37 @@ func (p *screenPrinter) print() error {
 		p.app.Println("")
 	}
 	above := []string{p.statusLine()}
-	if st.Reranking {
+	if st.RerankingInProgress {
 		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting "+
 			"the waiting jobs again")
 	}
 	if st.MaxBytesPerUser > 0 && st.UserBytes >= st.MaxBytesPerUser-st.MaxBytesPerUser/10 {
-		above = append(above, "your storage: "+present.UsageText(st.UserBytes, st.MaxBytesPerUser)+
+		above = append(above, "your storage: "+present.ByteUsageText(st.UserBytes, st.MaxBytesPerUser)+
 			"; remove completed jobs with: queuectl rm --state done")
 	}
-	for _, u := range st.NearQuota {
-		above = append(above, "user "+p.app.EscapeFor(p.app.Stdout, u.User)+
+	for _, u := range st.UsersNearQuota {
+		above = append(above, "user "+p.app.EscapeForFile(p.app.Stdout, u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.Bytes)+" used")
 	}
 	parts, gap := p.sections(), "\n"
 	var counts []string
 	if terminal {
-		counts = append(counts, present.StatusCountsText(st))
+		counts = append(counts, present.StatusJobCountsText(st))
 	}
 	if p.serviceLine != "" {
 		counts = append(counts, p.serviceLine)
 	}
 	if height, width := term.TerminalLines(p.app.Stdout), term.TerminalColumns(p.app.Stdout); height > 0 {
-		if height <= maxCompactHeight {
+		if height <= maxCompactScreenLines {
 			gap = ""
 		}
-		fitSectionWidth(parts, width)
+		shortenHiddenRowsText(parts, width)
 		above, counts = termtext.WrapLines(width, above...), termtext.WrapLines(width, counts...)
 		height -= len(above) + len(counts) + 2*len(gap) + 1 // 1 line is for the shell prompt
-		if p.isRepeated {
+		if p.printsTime {
 			height-- // 1 line is for the time
 		}
-		fitSections(parts, height)
+		fitSectionHeights(parts, height)
 	}
 	err := p.app.Println(strings.Join(above, "\n"))
 	below := gap != "" // print an empty line above the first part with rows
@@ -233,16 +233,16 @@ func (p *screenPrinter) print() error {
 // maxPausedQueueLines is the highest number of paused queues that the screen names.
 const maxPausedQueueLines = 3
 
-// maxCompactHeight is the greatest height at which the screen has no empty lines.
-const maxCompactHeight = 12
+// maxCompactScreenLines is the greatest height at which the screen has no empty lines.
+const maxCompactScreenLines = 12
 
-// fitSectionWidth shortens the line about hidden rows if it is wider than the window. If the line suggests
-// two commands, fitSectionWidth keeps only the first one.
-func fitSectionWidth(sections []section, width int) {
+// shortenHiddenRowsText shortens the line about hidden rows if it is wider than the window. If the line suggests
+// two commands, shortenHiddenRowsText keeps only the first one.
+func shortenHiddenRowsText(sections []section, width int) {
 	for i := range sections {
-		if first, _, two := strings.Cut(sections[i].moreText, termtext.LocaleText(" · ")); two &&
-			len("  100000 more")+termtext.Width(sections[i].moreText) > width {
-			sections[i].moreText = first
+		if first, _, two := strings.Cut(sections[i].hiddenRowsText, termtext.TextForLocale(" · ")); two &&
+			len("  100000 more")+termtext.DisplayWidth(sections[i].hiddenRowsText) > width {
+			sections[i].hiddenRowsText = first
 		}
 	}
 }
@@ -254,12 +254,12 @@ func (p *screenPrinter) printSection(part *section) error {
 		}
 		return cell
 	}
-	err := p.app.PrintPaintedTable(part.headings, part.rows, paint)
-	if part.hiddenRows > 0 && part.moreText != "" {
-		err = p.app.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.moreText))
+	err := p.app.PrintColouredTable(part.headings, part.rows, paint)
+	if part.hiddenRows > 0 && part.hiddenRowsText != "" {
+		err = p.app.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.hiddenRowsText))
 	}
 	for _, note := range part.footerLines {
-		err = p.app.Println("  " + p.app.EscapeFor(p.app.Stdout, note))
+		err = p.app.Println("  " + p.app.EscapeForFile(p.app.Stdout, note))
 	}
 	return err
 }
@@ -267,7 +267,7 @@ func (p *screenPrinter) printSection(part *section) error {
 // statusLine returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) statusLine() string {
 	level, text := present.HealthText(&p.screenText.Screen.Status)
-	return p.app.Coloured(level, present.LevelColour(level)) + p.app.EscapeFor(p.app.Stdout, text)
+	return p.app.Coloured(level, present.HealthColourCode(level)) + p.app.EscapeForFile(p.app.Stdout, text)
 }
 
 // sections returns the sections of the screen.
@@ -284,7 +284,7 @@ func (p *screenPrinter) sections() []section {
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
-		running.rows = append(running.rows, []string{present.IDWithSign(&j.Job), j.Queue, j.Node,
+		running.rows = append(running.rows, []string{present.JobIDWithStateSign(&j.Job), j.Queue, j.Node,
 			p.screenText.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
@@ -292,53 +292,55 @@ func (p *screenPrinter) sections() []section {
 		// Put the percentage in the last column, without a heading, so that a narrow window keeps it.
 		running.headings = append(running.headings, "")
 		for i := range running.rows {
-			running.rows[i] = append(running.rows[i], present.PercentText(&s.Running[i].Job))
+			running.rows[i] = append(running.rows[i], present.ProgressPercentText(&s.Running[i].Job))
 		}
 	}
-	running.hiddenRows, running.moreText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
+	running.hiddenRows, running.hiddenRowsText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := section{headings: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{present.IDWithSign(j), j.Queue, p.screenText.StartText(j),
+			next.rows = append(next.rows, []string{present.JobIDWithStateSign(j), j.Queue, p.screenText.StartOrWaitText(j),
 				present.JobTitle(j)})
 		}
 	}
 	for i := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
 		q := &s.Paused[i]
 		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(q),
-			present.WaitingText(present.PlainNumber(q.Waiting))))
+			present.WaitingJobsText(present.PlainNumber(q.Waiting))))
 	}
-	next.hiddenRows, next.moreText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
+	next.hiddenRows, next.hiddenRowsText = count(queue.Pending, queue.Failed, queue.Held,
+		queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
 	failed := section{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{present.IDWithSign(&j.Job), present.AttemptsText(&j.Job),
+		failed.rows = append(failed.rows, []string{present.JobIDWithStateSign(&j.Job), present.AttemptsText(&j.Job),
 			p.screenText.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenText.FailureReason(j)})
 	}
-	failed.hiddenRows, failed.moreText = count(queue.Dead)-int64(len(failed.rows)),
-		termtext.LocaleText(": queuectl list --failed · run again: queuectl retry --failed")
+	failed.hiddenRows, failed.hiddenRowsText = count(queue.Dead)-int64(len(failed.rows)),
+		termtext.TextForLocale(": queuectl list --failed · run again: queuectl retry --failed")
 	done := section{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
-		done.rows = append(done.rows, []string{present.IDWithSign(j), present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
+		done.rows = append(done.rows, []string{present.JobIDWithStateSign(j),
+			present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
 			p.screenText.AgoText(j.FinishedAt),
 			present.JobTitle(j)})
 	}
-	running.headings, running.rows = present.DropPlainColumns(running.headings, running.rows)
-	next.headings, next.rows = present.DropPlainColumns(next.headings, next.rows)
+	running.headings, running.rows = present.DropUninformativeColumns(running.headings, running.rows)
+	next.headings, next.rows = present.DropUninformativeColumns(next.headings, next.rows)
 	return []section{running, next, failed, done}
 }
 
-// fitSections removes rows until the sections together have at most maxLines lines. It removes one row at a
+// fitSectionHeights removes rows until the sections together have at most maxLines lines. It removes one row at a
 // time, from the longest section. If the sections do not fit with one row each, it removes the last sections.
-func fitSections(sections []section, maxLines int) {
+func fitSectionHeights(sections []section, maxLines int) {
 	lines := func() (n int) {
 		for i := range sections {
 			if len(sections[i].rows) > 0 {
 				n += 1 + len(sections[i].rows) + len(sections[i].footerLines)
-				if sections[i].hiddenRows > 0 && sections[i].moreText != "" {
+				if sections[i].hiddenRows > 0 && sections[i].hiddenRowsText != "" {
 					n++
 				}
 			}
@@ -369,8 +371,8 @@ func fitSections(sections []section, maxLines int) {
 	}
 }
 
-// PrintFinding prints one finding of "queuectl doctor".
-func (a *App) PrintFinding(f *control.Finding) error {
+// PrintDoctorFinding prints one finding of "queuectl doctor".
+func (a *App) PrintDoctorFinding(f *control.Finding) error {
 	level := f.Level
 	if level != "ok" {
 		level = strings.ToUpper(level)
@@ -379,5 +381,6 @@ func (a *App) PrintFinding(f *control.Finding) error {
 	if f.Advice != "" {
 		text += "\n" + f.Advice
 	}
-	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check, termtext.Indent(a.EscapeFor(a.Stdout, text), 22)))
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check,
+		termtext.IndentAfterFirstLine(a.EscapeForFile(a.Stdout, text), 22)))
 }

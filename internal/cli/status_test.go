@@ -12,28 +12,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// screenNow is the current time in the tests of the status screen.
-var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
+// testScreenTime is the current time in the tests of the status screen.
+var testScreenTime = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 
-// testScreen returns a screen with n jobs in each part.
-func testScreen(n int) *control.Screen {
-	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
-	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{},
+// newTestScreen returns a screen with n jobs in each part.
+func newTestScreen(jobsPerSection int) *control.OverviewScreen {
+	at := func(ago time.Duration) control.Time {
+		return control.Time(queue.UnixMillisOf(testScreenTime.Add(-ago)))
+	}
+	s := &control.OverviewScreen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{},
 		Workers: control.WorkerSummary{Total: 2, Busy: 2}, ThroughputPerMinute: 412}}
 	count := func(state queue.State) string {
 		s.Status.Jobs[state.String()]++
 		return state.String()
 	}
-	for i := range n {
+	for i := range jobsPerSection {
 		id := func(kind string) string { return fmt.Sprintf("%s%d", kind, i+1) }
-		s.Running = append(s.Running, control.ScreenJob{Job: control.Job{ID: id("build"), State: count(queue.Processing),
+		s.Running = append(s.Running, control.OverviewJob{Job: control.Job{ID: id("build"), State: count(queue.Processing),
 			Command: "make all", StartedAt: at(192 * time.Second)}, LastLine: "compiling 61/140"})
 		s.Ready = append(s.Ready, control.Job{ID: id("r"), State: count(queue.Pending), Command: "make docs", RunAt: at(0)})
 		s.Delayed = append(s.Delayed, control.Job{ID: id("t"), State: count(queue.Pending), Command: "./backup.sh",
 			RunAt: at(-6*time.Hour - 48*time.Minute)},
 			control.Job{ID: id("f"), State: count(queue.Failed), Command: "./flaky.sh", NextRetryAt: at(-8 * time.Second)})
 		s.HeldOrBlocked = append(s.HeldOrBlocked, control.Job{ID: id("h"), State: count(queue.Held), Command: "true"})
-		s.Dead = append(s.Dead, control.ScreenJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), Attempts: 4,
+		s.Dead = append(s.Dead, control.OverviewJob{Job: control.Job{ID: id("z"), State: count(queue.Dead), AttemptCount: 4,
 			MaxAttempts: 4, Command: "convert 97.png", FinishedAt: at(11 * time.Minute), Error: new("exit code 1")},
 			LastLine: "bad header in 97.png"})
 		s.Done = append(s.Done, control.Job{ID: id("d"), State: count(queue.Completed), Command: "make lint",
@@ -44,22 +46,22 @@ func testScreen(n int) *control.Screen {
 
 // The screen shows the health, running jobs with their last line of output, the next jobs with their start
 // time, failed jobs with the reason, and the jobs that finished last.
-func TestScreen(t *testing.T) {
+func TestStatusScreenShowsAllSections(t *testing.T) {
 	out, err := os.Create(t.TempDir() + "/out")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
-	s := testScreen(1)
+	s := newTestScreen(1)
 	s.Status.Jobs["dead"] = 3
-	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Limit: new(3)},
-		{Kind: "queue", Key: "gpu", Limit: new(1)}} {
+	for i, r := range []control.WaitReason{{Kind: "lock", CauseKey: "db"}, {Kind: "user", Limit: new(3)},
+		{Kind: "queue", CauseKey: "gpu", Limit: new(1)}} {
 		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(),
-			Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
+			Command: "./migrate", RunAt: s.Ready[0].RunAt, MainWaitReason: &r})
 	}
 	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{app: NewApp(Program{}, nil, out, nil),
-		screenText: present.ScreenText{Screen: s, CurrentTime: screenNow}}).print(); err != nil {
+		screenText: present.ScreenFormatter{Screen: s, CurrentTime: testScreenTime}}).print(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -96,9 +98,9 @@ FINISHED  RAN   WHEN    COMMAND
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	p := &screenPrinter{app: NewApp(Program{}, nil, out, nil), screenText: present.ScreenText{Screen: s,
-		CurrentTime: screenNow}}
-	if got, want := present.StatusCountsText(&p.screenText.Screen.Status),
+	p := &screenPrinter{app: NewApp(Program{}, nil, out, nil), screenText: present.ScreenFormatter{Screen: s,
+		CurrentTime: testScreenTime}}
+	if got, want := present.StatusJobCountsText(&p.screenText.Screen.Status),
 		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
@@ -109,21 +111,21 @@ FINISHED  RAN   WHEN    COMMAND
 }
 
 // The screen fits the window, and uses all its lines. Each part has at least one row if there are enough lines.
-func TestScreenFitsTheWindow(t *testing.T) {
+func TestStatusScreenFitsTerminal(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{app: NewApp(Program{}, nil, nil, nil),
-				screenText: present.ScreenText{Screen: testScreen(jobs), CurrentTime: screenNow}}
+				screenText: present.ScreenFormatter{Screen: newTestScreen(jobs), CurrentTime: testScreenTime}}
 			parts := p.sections()
 			// Five lines are for the status line, two empty lines, the counts and the prompt.
-			fitSections(parts, height-5)
+			fitSectionHeights(parts, height-5)
 			lines, shown := 5, 0
 			for _, part := range parts {
 				if len(part.rows) > 0 {
 					lines += 1 + len(part.rows)
 					shown++
 				}
-				if len(part.rows) > 0 && part.hiddenRows > 0 && part.moreText != "" {
+				if len(part.rows) > 0 && part.hiddenRows > 0 && part.hiddenRowsText != "" {
 					lines++
 				}
 			}
@@ -144,8 +146,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 
 // A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked
 // jobs, then dead ones, then other ended jobs. Among ended jobs, the last one to end comes first.
-func TestArrangedJobs(t *testing.T) {
-	s := testScreen(2)
+func TestTableJobsAreSortedByState(t *testing.T) {
+	s := newTestScreen(2)
 	s.Ready[1].EffectivePriority = 7
 	s.Done[1].FinishedAt += 1000
 	var jobs []control.Job
@@ -154,7 +156,7 @@ func TestArrangedJobs(t *testing.T) {
 	for i := range s.Running {
 		jobs = append(jobs, s.Running[i].Job)
 	}
-	sortForTable(jobs, screenNow)
+	sortJobsForTable(jobs, testScreenTime)
 	var ids []string
 	for i := range jobs {
 		ids = append(ids, jobs[i].ID)

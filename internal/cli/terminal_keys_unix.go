@@ -5,41 +5,41 @@ package cli
 // keyParser finds the escape sequences that a user types into a job's terminal. They are those of ssh: after
 // Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
-	midLine      bool // the last key was not Enter
-	tildePending bool // the last key was a tilde after Enter
+	lastKeyNotEnter bool // the last key was not Enter
+	tildePending    bool // the last key was a tilde after Enter
 }
 
 // keyAction is the action that an escape sequence requests.
 type keyAction int
 
 const (
-	actNone keyAction = iota
-	actHelp
-	actLeave
+	noKeyAction keyAction = iota
+	showHelpAction
+	leaveJobAction
 )
 
-// parse interprets typed input up to the first escape sequence. jobInput contains the keys before this
+// parseTypedInput interprets typed input up to the first escape sequence. jobInput contains the keys before this
 // sequence, action is the action that the sequence requests, and unparsed contains the keys after the
 // sequence.
-func (k *keyParser) parse(typed []byte) (jobInput []byte, action keyAction, unparsed []byte) {
+func (k *keyParser) parseTypedInput(typed []byte) (jobInput []byte, action keyAction, unparsed []byte) {
 	for i, key := range typed {
 		if k.tildePending {
 			k.tildePending = false
 			switch key {
 			case '.':
-				return jobInput, actLeave, nil
+				return jobInput, leaveJobAction, nil
 			case '?':
-				return jobInput, actHelp, typed[i+1:]
+				return jobInput, showHelpAction, typed[i+1:]
 			case '~':
 			default:
 				jobInput = append(jobInput, '~')
 			}
-		} else if key == '~' && !k.midLine {
+		} else if key == '~' && !k.lastKeyNotEnter {
 			k.tildePending = true
 			continue
 		}
-		k.midLine = key != '\r' && key != '\n'
+		k.lastKeyNotEnter = key != '\r' && key != '\n'
 		jobInput = append(jobInput, key)
 	}
-	return jobInput, actNone, nil
+	return jobInput, noKeyAction, nil
 }

@@ -9,36 +9,37 @@ import (
 )
 
 // A tilde begins an escape sequence only after Enter or at the very beginning of the input.
-func TestEscapeKeys(t *testing.T) {
+func TestEscapeSequenceFollowsOnlyEnter(t *testing.T) {
 	for typed, want := range map[string]struct {
 		data string
 		w    keyAction
 	}{
-		"~.": {"", actLeave}, "ls\r~.": {"ls\r", actLeave}, "ls\n~.x": {"ls\n", actLeave},
-		"a~.": {"a~.", actNone}, "~~.": {"~.", actNone}, "\r~~\r~.": {"\r~\r", actLeave},
-		"~/bin\r": {"~/bin\r", actNone}, "\r~": {"\r", actNone}, "~\r~.": {"~\r", actLeave}, "x\r~?": {"x\r", actHelp},
+		"~.": {"", leaveJobAction}, "ls\r~.": {"ls\r", leaveJobAction}, "ls\n~.x": {"ls\n", leaveJobAction},
+		"a~.": {"a~.", noKeyAction}, "~~.": {"~.", noKeyAction}, "\r~~\r~.": {"\r~\r", leaveJobAction},
+		"~/bin\r": {"~/bin\r", noKeyAction}, "\r~": {"\r", noKeyAction}, "~\r~.": {"~\r", leaveJobAction},
+		"x\r~?": {"x\r", showHelpAction},
 	} {
 		var k keyParser
-		if data, w, _ := k.parse([]byte(typed)); string(data) != want.data || w != want.w {
+		if data, w, _ := k.parseTypedInput([]byte(typed)); string(data) != want.data || w != want.w {
 			t.Errorf("%q: got %q, %v, want %q, %v", typed, data, w, want.data, want.w)
 		}
 	}
 }
 
 // Escape sequences are found even if one read returns only a part of a sequence.
-func TestEscapeKeysInPieces(t *testing.T) {
+func TestEscapeSequencesSplitAcrossReads(t *testing.T) {
 	all := func(pieces ...string) (got string) {
 		var k keyParser
 		for _, p := range pieces {
 			for rest := []byte(p); len(rest) > 0; {
 				var data []byte
 				var w keyAction
-				data, w, rest = k.parse(rest)
+				data, w, rest = k.parseTypedInput(rest)
 				got += string(data)
 				switch w {
-				case actLeave:
+				case leaveJobAction:
 					return got + "(left)"
-				case actHelp:
+				case showHelpAction:
 					got += "(help)"
 				}
 			}

@@ -45,7 +45,7 @@ type terminalSession struct {
 	savedState       *xterm.State
 	lastEndedAttempt int  // number of the newest attempt that has ended or was left
 	hasLeft          bool // the user has left the job, so writeOutput prints nothing more
-	modes            termtext.Modes
+	modes            termtext.TerminalModes
 }
 
 // allAttempts is higher than the number of any attempt, so leaveAttempt(allAttempts) disconnects the terminal
@@ -68,7 +68,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	done := make(chan error, 1)
 	go func() { // this goroutine ends when the job ends or JoinTerminal returns
 		defer j.leaveAttempt(allAttempts) // the deferred call restores the terminal even after a panic
-		done <- a.follow(ctx, c, f, j.printOutput)
+		done <- a.followJob(ctx, c, f, j.printOutput)
 	}()
 	loops.Go(func() {
 		defer j.leaveAttempt(allAttempts)
@@ -79,11 +79,11 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		return err
 	case <-j.userLeft:
 		j.leaveJob()
-		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
+		fmt.Fprintf(a.Stderr, "\n%s\n", jobContinuesText(f.id))
 	case s := <-ends:
 		j.leaveJob()
 		a.ExitCode = 128 + int(s.(syscall.Signal))
-		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
+		fmt.Fprintf(a.Stderr, "\n%s\n", jobContinuesText(f.id))
 		return nil
 	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or a SIGINT that another process sent
 		j.leaveJob()
@@ -94,7 +94,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	if f.cancelOnExit {
 		return a.cancelAndExit(c, f.id)
 	}
-	a.ExitCode = fault.ExitDetached
+	a.ExitCode = fault.ExitCodeDetached
 	return nil
 }
 
@@ -120,8 +120,8 @@ func (s *terminalSession) leaveAttempt(attempt int) {
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
 	_, columns := s.terminalSize()
 	// Reset the modes even if no attempt has used the terminal, because earlier output may have set some.
-	s.app.Stdout.WriteString(s.modes.Restore(columns))
-	s.modes = termtext.Modes{}
+	s.app.Stdout.WriteString(s.modes.RestoreSequences(columns))
+	s.modes = termtext.TerminalModes{}
 	if s.savedState == nil {
 		return
 	}
@@ -152,18 +152,18 @@ func (s *terminalSession) writeOutput(data []byte) error {
 // printOutput implements outputPrinter for a connected terminal. If the running attempt is in full-screen
 // mode, printOutput skips earlier output, because the program of the job will redraw its screen.
 func (s *terminalSession) printOutput(
-	ctx context.Context, c *control.Client, p control.Logs, onAttemptEnd func(attempt int) error,
+	ctx context.Context, c *control.Client, p control.LogsParams, onAttemptEnd func(attempt int) error,
 ) error {
 	if s.job.mayHaveStarted {
-		lines, err := s.restoreModes(ctx)
+		lines, err := s.setAttemptTerminalModes(ctx)
 		if err != nil {
 			return err
 		}
 		p.LastLines = &lines
 	}
-	_, err := c.Logs(ctx, p, func(p control.OutputPiece) error {
+	_, err := c.StreamOutput(ctx, p, func(p control.OutputPiece) error {
 		switch {
-		case p.Ended:
+		case p.AttemptEnded:
 			s.leaveAttempt(p.Attempt)
 			select {
 			case <-s.endedAttempts: // drop the previous number, which joinAttempts does not need
@@ -172,7 +172,7 @@ func (s *terminalSession) printOutput(
 			s.endedAttempts <- p.Attempt
 			return onAttemptEnd(p.Attempt)
 		}
-		if gap := p.GapText(); gap != "" {
+		if gap := p.MissingOutputText(); gap != "" {
 			return s.writeOutput([]byte("\r\n" + gap + "\r\n"))
 		}
 		return s.writeOutput(p.Bytes())
@@ -181,20 +181,21 @@ func (s *terminalSession) printOutput(
 	return err
 }
 
-// restoreModes sets the terminal modes that the running attempt has already set. lastLineCount is how many of
+// setAttemptTerminalModes sets the terminal modes that the running attempt has already set. linesToShow is how many of
 // the last lines of the attempt's output the caller should show.
-func (s *terminalSession) restoreModes(ctx context.Context) (lastLineCount int, err error) {
-	joined, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Controls: true})
+func (s *terminalSession) setAttemptTerminalModes(ctx context.Context) (linesToShow int, err error) {
+	joined, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id),
+		WantControlSequences: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
 	} // on any other error, no attempt is running and no modes are set
-	var m termtext.Modes
-	m.Write([]byte(joined.Controls))
-	if !m.FullScreen() {
+	var m termtext.TerminalModes
+	m.Write([]byte(joined.ControlSequences))
+	if !m.IsFullScreen() {
 		rows, _ := s.terminalSize()
-		lastLineCount = rows - 1
+		linesToShow = rows - 1
 	}
-	return lastLineCount, s.writeOutput([]byte(m.Replay()))
+	return linesToShow, s.writeOutput([]byte(m.ReplaySequences()))
 }
 
 // terminalSize returns the size of the user's terminal, or 24 by 80 if it is unknown.
@@ -217,7 +218,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 		switch {
 		case err == nil:
 			if redraw {
-				s.redraw(ctx, joined.Attempt)
+				s.makeProgramRedraw(ctx, joined.Attempt)
 			}
 			redraw = false
 			if n := s.serveAttempt(ctx, joined.Attempt); n > 0 {
@@ -243,27 +244,29 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 // waitForStart is true, it waits for the attempt to start.
 func (s *terminalSession) attach(ctx context.Context, attempt int, waitForStart bool) (control.AttachResult, error) {
 	rows, cols := s.terminalSize()
-	return s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Wait: waitForStart,
-		Rows: rows, Cols: cols})
+	return s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+		WaitForStart: waitForStart,
+		TerminalRows: rows, TerminalCols: cols})
 }
 
-// changedSizeTime is how long redraw gives the job's terminal another size before it restores the original
+// redrawResizeDuration is how long redraw gives the job's terminal another size before it restores the original
 // one. The program of the job notices the changes and redraws its screen.
-const changedSizeTime = 100 * time.Millisecond
+const redrawResizeDuration = 100 * time.Millisecond
 
-// redraw makes the program of an attempt redraw its screen.
-func (s *terminalSession) redraw(ctx context.Context, attempt int) {
+// makeProgramRedraw makes the program of an attempt redraw its screen.
+func (s *terminalSession) makeProgramRedraw(ctx context.Context, attempt int) {
 	rows, cols := s.terminalSize()
 	other := rows - 1
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Rows: other,
-		Cols: cols}); err != nil {
+	if _, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+		TerminalRows: other,
+		TerminalCols: cols}); err != nil {
 		return // the attempt has ended, or App.follow reports the error
 	}
 	select {
-	case <-time.After(changedSizeTime):
+	case <-time.After(redrawResizeDuration):
 	case <-ctx.Done():
 	}
 	s.attach(ctx, attempt, false)
@@ -324,19 +327,20 @@ const (
 // sendInput sends input to the job's terminal. It returns the rest that did not fit into the terminal's
 // buffer.
 func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (unsent []byte, err error) {
-	got, err := s.client.Attach(ctx, control.Attach{ID: control.JobID(s.job.id), Attempt: attempt, Base64: data})
+	got, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+		TypedBytes: data})
 	if err != nil {
 		return nil, err
 	}
-	return data[got.Written:], nil
+	return data[got.AcceptedBytes:], nil
 }
 
 // typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its
-// input. If the buffer is full, readInput waits for fullBufferWait, drops the input, and rings the terminal's
+// input. If the buffer is full, readInput waits for fullInputBufferWait, drops the input, and rings the terminal's
 // bell. It does not block longer, so the keys that leave the job always work.
 const (
-	typedInputCapacity = 256
-	fullBufferWait     = time.Second
+	typedInputCapacity  = 256
+	fullInputBufferWait = time.Second
 )
 
 // readInput reads the user's input until ctx ends.
@@ -370,12 +374,12 @@ func (s *terminalSession) readInput(ctx context.Context) {
 		for typed := buffer[:n]; len(typed) > 0; {
 			var data []byte
 			var action keyAction
-			data, action, typed = k.parse(typed)
+			data, action, typed = k.parseTypedInput(typed)
 			switch action {
-			case actLeave:
+			case leaveJobAction:
 				close(s.userLeft)
 				return
-			case actHelp:
+			case showHelpAction:
 				fmt.Fprint(s.app.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
 					"~? for this help\r\n")
 			}
@@ -386,7 +390,7 @@ func (s *terminalSession) readInput(ctx context.Context) {
 			case s.typedInput <- data:
 			case <-ctx.Done():
 				return
-			case <-time.After(fullBufferWait):
+			case <-time.After(fullInputBufferWait):
 				fmt.Fprint(s.app.Stderr, "\a")
 			}
 		}

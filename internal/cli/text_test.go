@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 }
 
 // "queuectl run" exits with the documented exit code for each outcome of a job.
-func TestJobExitFollowsContract(t *testing.T) {
+func TestRunExitCodeMatchesJobOutcome(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
 		code          int64
@@ -49,7 +49,7 @@ func TestJobExitFollowsContract(t *testing.T) {
 
 // logPrinter prints the time and the prefix once for each line, even if the line arrives in several pieces.
 // With a prefix, it also ends the last line.
-func TestEachLineIsMarkedOnce(t *testing.T) {
+func TestLogLinesGetOnePrefixEach(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
@@ -57,13 +57,13 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := newLogPrinter(NewApp(Program{}, nil, out, nil), "", true)
-		p.prefix = prefix
+		p.linePrefix = prefix
 		for _, text := range []string{"a", "b\nc", "", "\n", "\n", "d"} {
-			if err := p.printPiece(&control.OutputPiece{Text: text, Time: at}); err != nil {
+			if err := p.printPiece(&control.OutputPiece{Text: text, PrintedAt: at}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := p.flush(); err != nil {
+		if err := p.flushPartialLine(); err != nil {
 			t.Fatal(err)
 		}
 		if err := out.Close(); err != nil {
@@ -81,7 +81,7 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 
 // Whatever line breaks a job's text contains, none of its lines looks like a line that queuectl itself
 // printed.
-func TestTextsFakeNoLines(t *testing.T) {
+func TestJobTextCannotFakeOutputLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
 	evil := "text"
@@ -92,10 +92,11 @@ func TestTextsFakeNoLines(t *testing.T) {
 	reason, worker, code := evil, evil, int64(1)
 	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &evil, Reason: &reason, WorkerID: &worker, User: evil,
 		Submitter: evil, Cwd: evil, ExitCode: &code, Labels: map[string]string{evil: evil}}
-	detail := control.JobDetail{Job: j, Output: evil, Stderr: fake + evil,
+	detail := control.JobDetail{Job: j, StdoutTail: evil, StderrTail: fake + evil,
 		History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
-	event := control.Event{Kind: "audit", Verb: evil, Target: evil, User: evil, Reason: evil, Value: evil, Setting: evil,
-		ID: evil}
+	event := control.Event{Kind: "audit", AuditCommand: evil, CommandTarget: evil, User: evil, Reason: evil,
+		SettingValue: evil, Setting: evil,
+		JobID: evil}
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {
@@ -106,7 +107,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 			return a.PrintPairs(13, present.WhoamiRows(&control.Whoami{User: evil, Advice: evil}))
 		},
 		"doctor": func(a *App) error {
-			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Advice: evil})
+			return a.PrintDoctorFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Advice: evil})
 		},
 		"end": func(a *App) error { a.ExitCode, a.Stderr = 1, a.Stdout; a.printUnsuccessfulEnd(&j); return nil },
 	} {
@@ -140,7 +141,7 @@ func capturePrint(t *testing.T, print func(*App) error) string {
 }
 
 // --all is removed only from arguments that request the complete help.
-func TestAllIsRemovedFromHelp(t *testing.T) {
+func TestAllFlagIsRemovedOnlyFromHelpArguments(t *testing.T) {
 	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
 		if got := withoutAllFlag(words); !slices.Equal(got, words) {
 			t.Errorf("%q: got %q, want no change", words, got)
@@ -149,7 +150,7 @@ func TestAllIsRemovedFromHelp(t *testing.T) {
 }
 
 // Some commands expect a negative number as their last argument. It is parsed as a value, not as a flag.
-func TestNegativeNumbersAreValues(t *testing.T) {
+func TestNegativeNumberArgumentsAreNotFlags(t *testing.T) {
 	for in, want := range map[string]string{
 		"config set priority -5":       "config set priority -- -5",
 		"--json config set jitter -.5": "--json config set jitter -- -.5",
@@ -165,7 +166,7 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 
 // The text of a job is printed completely, even if the output is a pipe. In a pipe, all invisible characters
 // and colours are escaped, except joiners in emoji.
-func TestTextsInAPipeAreEscaped(t *testing.T) {
+func TestJobTextInPipeIsEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"
 		want = `a\u200bb\x1b[31mc\x1b[0m\u202ed\x9be\u2060g ` + "👩\u200d💻 ❤\ufe0f" + ` h\u200di`
@@ -174,7 +175,8 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &said, Cwd: evil, Labels: map[string]string{"l": evil}}
 	ended, reason := j, "failed"
 	ended.Reason = &reason
-	shown := control.JobDetail{Job: j, Output: evil, Stderr: evil, History: []control.Attempt{{Attempt: 1, Error: &said}}}
+	shown := control.JobDetail{Job: j, StdoutTail: evil, StderrTail: evil,
+		History: []control.Attempt{{Attempt: 1, Error: &said}}}
 	for name, c := range map[string]struct {
 		times int
 		print func(*App) error
@@ -184,12 +186,13 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			return a.PrintTable([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.JobTitle(&j)}})
 		}},
 		"status": {2, func(a *App) error {
-			p := screenPrinter{app: a, screenText: present.ScreenText{Screen: &control.Screen{Dead: []control.ScreenJob{{Job: j,
-				LastLine: "last"}}}}}
+			p := screenPrinter{app: a,
+				screenText: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
+					LastLine: "last"}}}}}
 			return p.printSection(&p.sections()[2])
 		}},
 		"events": {1, func(a *App) error {
-			return a.Println(a.EscapeJobText(present.EventLine(&control.Event{Kind: "audit", Verb: evil})))
+			return a.Println(a.EscapeJobText(present.EventLine(&control.Event{Kind: "audit", AuditCommand: evil})))
 		}},
 		"messages": {1, func(a *App) error {
 			a.ExitCode, a.Stderr = 1,
@@ -198,7 +201,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			return nil
 		}},
 		"doctor": {1, func(a *App) error {
-			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
+			return a.PrintDoctorFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
 		}},
 	} {
 		got := capturePrint(t, c.print)
@@ -206,7 +209,8 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			t.Errorf("%s: got %q, which has %q %d times, want %d times", name, got, want, n, c.times)
 		}
 	}
-	if got := capturePrint(t, func(a *App) error { a.Raw = true; return a.showJob(&shown) }); strings.Count(got,
+	if got := capturePrint(t,
+		func(a *App) error { a.KeepControlCharacters = true; return a.showJob(&shown) }); strings.Count(got,
 		"a\u200bb\x1b[31mc") != 7 {
 		t.Errorf("show --raw: got %q, want the text as it is", got)
 	}

@@ -19,23 +19,25 @@ import (
 
 func waitVerb(a *App) *cobra.Command {
 	var f waitFlags
-	var s Selection
+	var s SelectionFlags
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if len(ids) == 0 && !s.SelectsByFilter() {
+			if len(ids) == 0 && !s.UsesFilters() {
 				return AtLeastOneArg("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
-			if len(ids) > 0 && len(ids) <= control.MaxWaitIDs && !f.progress && f.jobLogPath == "" && !s.SelectsByFilter() {
-				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.anyJob, Timeout: control.Duration(f.timeout)})
+			if len(ids) > 0 && len(ids) <= control.MaxWaitOrFollowJobIDs && !f.showProgress && f.jobLogPath == "" &&
+				!s.UsesFilters() {
+				return a.waitAndPrintEnded(cmd.Context(), control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
+					MaxWait: control.Duration(f.timeout)})
 			}
-			return a.waitSelected(cmd, &s, ids, f)
+			return a.waitForSelectedJobs(cmd, &s, ids, f)
 		},
 	}
-	cmd.ValidArgsFunction = a.CompleteIDs("waiting", "processing")
+	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting", "processing")
 	s.AddFlags(cmd, "s")
-	cmd.Flags().BoolVar(&f.anyJob, "any", false, "return when the first of the jobs has ended")
-	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
+	cmd.Flags().BoolVar(&f.untilAnyJobEnds, "any", false, "return when the first of the jobs has ended")
+	cmd.Flags().BoolVar(&f.showProgress, "progress", false, "show a progress bar, each failed job and a summary")
 	cmd.Flags().Var(input.NonEmptyValue(&f.jobLogPath), "joblog",
 		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
 	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124",
@@ -43,9 +45,9 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitSelected waits until jobs have ended: those with the given ids, or those that the flags select when the
+// waitForSelectedJobs waits until jobs have ended: those with the given ids, or those that the flags select when the
 // command starts.
-func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f waitFlags) error {
+func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.Params(cmd, ids); err != nil {
 		return err
@@ -56,17 +58,18 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 		if err != nil {
 			return err
 		}
-		if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
+		if (s.AllJobs || s.Submitter != "") && len(s.States) == 0 && !s.FailedOrDead && s.Batch == "" &&
+			len(s.WithLabels) == 0 && s.IDGlob == "" {
 			// If the user gives neither ids nor narrow conditions, wait only for jobs that have not ended.
 			// Otherwise a job that failed days ago would make every wait fail.
-			s.State = control.TextList{"waiting", queue.Processing.String()}
+			s.States = control.TextList{"waiting", queue.Processing.String()}
 		}
 		jobs, err := s.ResolveJobs(cmd, c, ids)
 		if err != nil {
 			return err
 		}
 		for i, id := range ids {
-			job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+			job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 			if err != nil {
 				return err
 			}
@@ -79,31 +82,31 @@ func (a *App) waitSelected(cmd *cobra.Command, s *Selection, ids []string, f wai
 			return twice
 		})
 		if len(jobs) == 0 {
-			if a.Structured() {
-				if err := term.PrintList(&a.Output, jobs); err != nil {
+			if a.WantsJSON() {
+				if err := term.PrintJSONList(&a.Output, jobs); err != nil {
 					return err
 				}
 			}
-			a.PrintNoneSelected()
+			a.PrintNoJobsSelected()
 			return nil
 		}
-		f.batch = s.Batch
-		return a.waitMany(ctx, c, jobs, st.LastEventSeq, f)
+		f.batchName = s.Batch
+		return a.waitForJobs(ctx, c, jobs, st.LastEventSeq, f)
 	})
 }
 
-// maxWhyJobs bounds how many jobs printReasonIfNoneRuns requests from the service.
-const maxWhyJobs = 20
+// maxWaitReasonJobs bounds how many jobs printReasonIfNoneRuns requests from the service.
+const maxWaitReasonJobs = 20
 
 // printReasonIfNoneRuns prints why the first of these jobs waits, if none of them runs.
 func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
-	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
-		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+	for _, id := range ids[:min(len(ids), maxWaitReasonJobs)] {
+		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 		if err != nil || isRunning(&job.Job) {
 			return // a running job needs no explanation, and App.wait reports an error
 		}
-		if waiting == "" && !present.ParseState(job.State).Ended() {
+		if waiting == "" && !present.ParseStateOrZero(job.State).HasEnded() {
 			waiting = id
 		}
 	}
@@ -115,17 +118,17 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 // isRunning reports whether a job is processing and not paused.
 func isRunning(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitMargin is how much longer than the timeout the client waits, so that the service can report the timeout.
-const waitMargin = time.Second
+// timeoutReplyMargin is how much longer than the timeout the client waits, so that the service can report the timeout.
+const timeoutReplyMargin = time.Second
 
-// wait sends the request p, prints the jobs that have ended, and sets the exit code from them.
-func (a *App) wait(ctx context.Context, p control.Wait) error {
+// waitAndPrintEnded sends the request p, prints the jobs that have ended, and sets the exit code from them.
+func (a *App) waitAndPrintEnded(ctx context.Context, p control.WaitParams) error {
 	return a.WithClient(func(c *control.Client) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 		defer stop()
 		asked := ctx
-		if p.Timeout > 0 { // end the command in time even if the service hangs
-			over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitMargin)
+		if p.MaxWait > 0 { // end the command in time even if the service hangs
+			over, end := context.WithTimeout(ctx, time.Duration(p.MaxWait)+timeoutReplyMargin)
 			defer end()
 			asked = over
 		}
@@ -133,7 +136,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 			defer time.AfterFunc(waitReasonDelay, func() { a.printReasonIfNoneRuns(asked, c, p.IDs) }).Stop()
 		}
 		ended := map[string]*control.Job{}
-		waited, err := c.Wait(asked, p, func(e control.JobEndNotice) error {
+		waited, err := c.WaitForJobs(asked, p, func(e control.JobEndNotice) error {
 			ended[e.Job.ID] = &e.Job
 			if a.JSONL {
 				return a.PrintJSON(e.Job)
@@ -141,7 +144,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 			return nil
 		})
 		if ctx.Err() != nil {
-			a.ExitCode = fault.ExitDetached
+			a.ExitCode = fault.ExitCodeDetached
 			a.PrintInfo("stopped waiting; the jobs continue")
 			return nil
 		}
@@ -158,19 +161,19 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 				if a.ExitCode == 0 {
 					a.ExitCode = jobExitCode(j)
 				}
-				if !a.Structured() {
+				if !a.WantsJSON() {
 					a.printJobEnd(j, 0)
 				}
 			}
 		}
 		if waited.TimedOut {
-			a.ExitCode = fault.ExitTimeout
+			a.ExitCode = fault.ExitCodeTimeout
 			if !a.Quiet {
-				a.Say("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.Timeout)))
+				a.PrintMessage("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.MaxWait)))
 			}
 		}
 		if a.JSON {
-			return term.PrintList(&a.Output, endedJobs)
+			return term.PrintJSONList(&a.Output, endedJobs)
 		}
 		return nil
 	})

@@ -18,12 +18,12 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	}
 	c := control.NewClient(filepath.Join(dir, "none"))
 	defer c.Close()
-	w := &waiter{
+	w := &jobsWaiter{
 		app: NewApp(Program{}, nil, nil, nil), client: c, jobLog: log, hasEnded: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}
-	w.recordEnd(t.Context(), 0)
-	w.recordEnd(t.Context(), 1)
+	w.recordJobEnd(t.Context(), 0)
+	w.recordJobEnd(t.Context(), 1)
 	log.file.Close()
 	if err := log.WriteError(); err != nil {
 		t.Errorf("the log reports %v", err)

@@ -12,9 +12,9 @@ import (
 // minRedrawInterval is the shortest time between two prints of a watched list.
 const minRedrawInterval = 500 * time.Millisecond
 
-// watch prints a list again after each change, until the user presses Ctrl-C or the service ends.
+// redrawOnChanges prints a list again after each change, until the user presses Ctrl-C or the service ends.
 // On a terminal it redraws the list in place.
-func (a *App) watch(ctx context.Context, printList func() error) error {
+func (a *App) redrawOnChanges(ctx context.Context, printList func() error) error {
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -29,12 +29,12 @@ func (a *App) watch(ctx context.Context, printList func() error) error {
 	defer cancel()
 	// The stream begins with the events after the status was read, so it misses no change before the first
 	// print.
-	ended := FollowEvents(ctx, c, control.Events{Since: &st.LastEventSeq}, func(control.Event) error {
+	ended := FollowEvents(ctx, c, control.EventsParams{AfterSeq: &st.LastEventSeq}, func(control.Event) error {
 		queue.TrySend(changed, struct{}{})
 		return nil
 	})
 	for {
-		if err := a.Redraw(printList); err != nil {
+		if err := a.RedrawScreen(printList); err != nil {
 			return err
 		}
 		pause := time.After(minRedrawInterval)
@@ -58,12 +58,12 @@ func (a *App) watch(ctx context.Context, printList func() error) error {
 
 // FollowEvents starts a goroutine that calls handleEvent for every event, and returns immediately. The
 // returned channel receives the error when the connection is lost or ctx ends.
-func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
+func FollowEvents(ctx context.Context, c *control.Client, p control.EventsParams,
 	handleEvent func(control.Event) error) (streamEnd <-chan error) {
 	end := make(chan error, 1)
 	p.Follow = true
 	go func() { // this goroutine ends when the stream ends
-		_, err := c.Events(ctx, p, handleEvent)
+		_, err := c.StreamEvents(ctx, p, handleEvent)
 		end <- err
 	}()
 	return end
@@ -72,7 +72,7 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 // openEventChannel follows events and sends them to a channel until ctx ends. When the connection is lost, it
 // sends the error to the second channel. It uses a separate connection, because ending a stream closes the
 // connection.
-func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
+func openEventChannel(ctx context.Context, c *control.Client, p control.EventsParams) (events <-chan control.Event,
 	streamEnd <-chan error) {
 	c = c.Clone()
 	context.AfterFunc(ctx, func() { c.Close() })

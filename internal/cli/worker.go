@@ -31,11 +31,11 @@ func workerVerb(a *App) *cobra.Command {
 				if foreground {
 					return a.addWorkersUntilInterrupt(cmd.Context(), c, startCount)
 				}
-				var p control.WorkerStart
+				var p control.WorkerStartParams
 				if cmd.Flags().Changed("count") {
-					p.Count = &startCount
+					p.WorkersToAdd = &startCount
 				}
-				return CallAndPrintWith(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
+				return CallClientAndPrint(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
 			})
 		},
 	}
@@ -46,42 +46,43 @@ func workerVerb(a *App) *cobra.Command {
 }
 
 func workerStopVerb(a *App) *cobra.Command {
-	var p control.WorkerStop
+	var p control.WorkerStopParams
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish",
 		Args: ExactArgs(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if p.Count != nil && *p.Count < 1 {
-				return fault.Usagef("--count: %d is too small; use 1 or more", *p.Count)
+			if p.WorkersToRemove != nil && *p.WorkersToRemove < 1 {
+				return fault.Usagef("--count: %d is too small; use 1 or more", *p.WorkersToRemove)
 			}
-			if p.Count == nil && !p.All {
+			if p.WorkersToRemove == nil && !p.AllWorkers {
 				return fault.Usagef("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
 			return a.WithClient(func(c *control.Client) error {
-				if immediate := p.Force || p.Timeout != nil && *p.Timeout == 0; immediate && !yes && a.CanAsk() {
+				if immediate := p.StopJobsImmediately || p.JobFinishTimeout != nil && *p.JobFinishTimeout == 0; immediate && !yes &&
+					a.CanAsk() {
 					st, err := c.Status(cmd.Context(), control.NoParams{})
 					if err != nil {
 						return err
 					}
 					n := st.Workers.Busy
-					if p.Count != nil {
-						n = min(n, *p.Count)
+					if p.WorkersToRemove != nil {
+						n = min(n, *p.WorkersToRemove)
 					}
 					if n > 0 && !a.Confirm("stop and requeue %s?", present.Plural(n, "running job")) {
 						return nil
 					}
 				}
-				return CallAndPrintWith(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
+				return CallClientAndPrint(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	input.OptionalVar(cmd.Flags(), &p.Count, input.ParseInt, "count", "c", "remove `N` workers")
-	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
+	input.OptionalVar(cmd.Flags(), &p.WorkersToRemove, input.ParseInt, "count", "c", "remove `N` workers")
+	cmd.Flags().BoolVar(&p.AllWorkers, "all", false, "remove all workers")
 	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the "+
-		"queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Duration)(&d) })
-	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
+		"queue (default 30s)", func(d time.Duration) { p.JobFinishTimeout = (*control.Duration)(&d) })
+	cmd.Flags().BoolVar(&p.StopJobsImmediately, "force", false, "same as --timeout 0")
 	return cmd
 }
 
@@ -91,52 +92,55 @@ func workerScaleVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
-				return fault.Usagef("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]),
+				return fault.Usagef("%q is not a number of workers; use a number from 0 to %d", queue.ClipForMessage(args[0]),
 					control.MaxWorkers)
 			}
-			return CallAndPrint(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n},
+			return CallAndPrint(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScaleParams{TargetWorkers: n},
 				a.printWorkerCount)
 		},
 	}
 }
 
 func (a *App) printWorkerCount(count control.WorkerCount) error {
-	return a.Println(present.WorkersText(count.Workers))
+	return a.Println(present.WorkerCountText(count.Workers))
 }
 
 func workerListVerb(a *App) *cobra.Command {
-	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZoneMark, "HEARTBEAT" + termtext.ZoneMark, "JOB"}
+	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZonePlaceholder, "HEARTBEAT" +
+		termtext.ZonePlaceholder, "JOB"}
 	all := func(ctx context.Context, c *control.Client, _ string) ([]control.Worker, string, error) {
 		got, err := c.WorkerList(ctx, control.NoParams{})
 		return got.Workers, "", err
 	}
 	return ListVerb(a, "List workers", present.NoWorkersText, head, false, all, func(w *control.Worker) []string {
-		return []string{w.ID, w.Node, w.State, present.DashIfNil(w.PID), present.LocalTime(w.StartedAt),
-			present.LocalTime(w.LastHeartbeat), present.DashIfNil(w.Job)}
+		return []string{w.ID, w.Node, w.State, present.DashIfNil(w.PID), present.LocalTimeText(w.StartedAt),
+			present.LocalTimeText(w.LastHeartbeat), present.DashIfNil(w.Job)}
 	})
 }
 
 // addWorkersUntilInterrupt adds n workers and waits for Ctrl-C. Then it removes n workers, after their
 // running jobs have finished.
-func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, n int) error {
+func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, workerCount int) error {
 	signals := make(chan os.Signal, 1)
 	// Call Notify before the request, because the user may press Ctrl-C just after the reply has arrived.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	got, err := c.WorkerStart(ctx, control.WorkerStart{Count: &n})
+	got, err := c.WorkerStart(ctx, control.WorkerStartParams{WorkersToAdd: &workerCount})
 	if err != nil {
 		return err
 	}
-	a.Say("the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)",
-		present.WorkersText(got.Workers), n)
+	a.PrintMessage("the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)",
+		present.WorkerCountText(got.Workers), workerCount)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
 	case <-signals:
-	case err := <-FollowEvents(waiting, c, control.Events{Kinds: control.TextList{string(queue.EventSettingChanged)}},
+	case err := <-FollowEvents(waiting, c,
+		control.EventsParams{Kinds: control.TextList{string(queue.EventSettingChanged)}},
 		func(control.Event) error { return nil }):
 		return err // the service has ended, as the error says
 	}
 	signal.Stop(signals) // from here on, a second signal ends this process immediately
-	return CallAndPrintWith(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printWorkerCount)
+	return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop,
+		control.WorkerStopParams{WorkersToRemove: &workerCount}, a.printWorkerCount)
 }

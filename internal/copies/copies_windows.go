@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// DirFor returns the directory in which an installer puts the copies of a program.
+// CopiesDir returns the directory in which an installer puts the copies of a program.
 // See docs/decisions/0090.
-func DirFor(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
+func CopiesDir(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find returns the path of a copy of a program. The copy has the same content as the program. Find searches
+// FindCopy returns the path of a copy of a program. The copy has the same content as the program. Find searches
 // the directories in their order, and returns "" if none of them contains such a copy.
-func Find(program string, dirs ...string) (string, error) {
-	name, err := copyNameOf(program)
+func FindCopy(program string, dirs ...string) (string, error) {
+	name, err := copyFileName(program)
 	if err != nil {
 		return "", err
 	}
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); checkNoLink(dir) == nil && isComplete(path) {
+		if path := filepath.Join(dir, name); checkNoLink(dir) == nil && isCompleteCopy(path) {
 			return path, nil
 		}
 	}
 	return "", nil
 }
 
-// Ensure returns the path of a copy of a program in a directory. It creates the copy and the directory if
+// EnsureCopy returns the path of a copy of a program in a directory. It creates the copy and the directory if
 // necessary. The copy has the same content as the program.
-func Ensure(program, dir string) (path string, err error) {
-	name, err := copyNameOf(program)
+func EnsureCopy(program, dir string) (path string, err error) {
+	name, err := copyFileName(program)
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +45,7 @@ func Ensure(program, dir string) (path string, err error) {
 	if err := checkNoLink(dir); err != nil {
 		return "", err
 	}
-	if path = filepath.Join(dir, name); isComplete(path) {
+	if path = filepath.Join(dir, name); isCompleteCopy(path) {
 		return path, nil
 	}
 	from, err := os.Open(program)
@@ -65,7 +65,7 @@ func Ensure(program, dir string) (path string, err error) {
 	for end := time.Now().Add(virusScanTimeout); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
 		// If the rename fails, another process may have made the same copy already.
-		if err == nil || isComplete(path) {
+		if err == nil || isCompleteCopy(path) {
 			return path, nil
 		}
 		if time.Now().After(end) {
@@ -80,10 +80,10 @@ const virusScanTimeout = 5 * time.Second
 // copyNamePattern matches the names of complete and of incomplete copies.
 var copyNamePattern = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a directory, except those in keptPaths and those that are running. Then it
+// RemoveCopies removes the copies in a directory, except those in keptPaths and those that are running. Then it
 // removes the directory if it is empty. It ignores other files, and a directory that is a link. It reports
 // whether it could remove all copies that are not in keptPaths.
-func Remove(dir string, keptPaths ...string) bool {
+func RemoveCopies(dir string, keptPaths ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
@@ -109,8 +109,8 @@ func checkNoLink(dir string) error {
 	return err
 }
 
-// copyNameOf returns the name of a program's copy, which contains a hash of its content.
-func copyNameOf(program string) (string, error) {
+// copyFileName returns the name of a program's copy, which contains a hash of its content.
+func copyFileName(program string) (string, error) {
 	from, err := os.Open(program)
 	if err != nil {
 		return "", err
@@ -123,8 +123,8 @@ func copyNameOf(program string) (string, error) {
 	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", nil
 }
 
-// isComplete reports whether the copy at path exists and has the content whose hash is in its name.
-func isComplete(path string) bool {
-	name, err := copyNameOf(path)
+// isCompleteCopy reports whether the copy at path exists and has the content whose hash is in its name.
+func isCompleteCopy(path string) bool {
+	name, err := copyFileName(path)
 	return err == nil && name == filepath.Base(path)
 }

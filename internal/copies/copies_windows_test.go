@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Ensure returns only a complete copy. If another process has an incomplete copy open, Ensure waits.
-func TestCopyIsWhole(t *testing.T) {
+// EnsureCopy returns only a complete copy. If another process has an incomplete copy open, EnsureCopy waits.
+func TestEnsureReturnsOnlyCompleteCopy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program.exe")
 	writeFile(t, program, "the program")
 	into := filepath.Join(dir, "copies")
-	path, err := Ensure(program, into)
+	path, err := EnsureCopy(program, into)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestCopyIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer time.AfterFunc(500*time.Millisecond, func() { reader.Close() }).Stop()
-	again, err := Ensure(program, into)
+	again, err := EnsureCopy(program, into)
 	if text, _ := os.ReadFile(again); string(text) != "the program" || again != path || err != nil {
 		t.Errorf("got %q in %s, %v", text, again, err)
 	}
@@ -34,47 +34,47 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
-// Find returns the complete, current copy from the first directory that has one.
-func TestFind(t *testing.T) {
+// FindCopy returns the complete, current copy from the first directory that has one.
+func TestFindPrefersFirstCompleteCopy(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	writeFile(t, program, "old")
-	if _, err := Ensure(program, first); err != nil {
+	if _, err := EnsureCopy(program, first); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, program, "new")
-	if path, err := Find(program, first, second); path != "" || err != nil {
+	if path, err := FindCopy(program, first, second); path != "" || err != nil {
 		t.Errorf("the old one is found: %q, %v", path, err)
 	}
-	want, err := Ensure(program, second)
+	want, err := EnsureCopy(program, second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if path, err := Find(program, first, second); path != want || err != nil {
+	if path, err := FindCopy(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	if want, err = Ensure(program, first); err != nil {
+	if want, err = EnsureCopy(program, first); err != nil {
 		t.Fatal(err)
 	}
-	if path, err := Find(program, first, second); path != want || err != nil {
+	if path, err := FindCopy(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
 	writeFile(t, want, "old") // the wrong content has the same length as the right one
-	if path, err := Find(program, first); path != "" || err != nil {
+	if path, err := FindCopy(program, first); path != "" || err != nil {
 		t.Errorf("an incomplete copy is found: %q, %v", path, err)
 	}
 }
 
 // Remove keeps running copies, copies that its caller wants to keep, and other files. It removes all other
 // copies, and then the directory if that is empty.
-func TestRemove(t *testing.T) {
+func TestRemoveKeepsRunningCopies(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := Ensure(self, into)
+	runs, err := EnsureCopy(self, into)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestRemove(t *testing.T) {
 	for _, path := range []string{kept, old, other} {
 		writeFile(t, path, path)
 	}
-	if Remove(into, kept) {
+	if RemoveCopies(into, kept) {
 		t.Error("all are said to be removed")
 	}
 	for path, want := range map[string]bool{runs: true, kept: true, old: false, other: true} {
@@ -102,14 +102,14 @@ func TestRemove(t *testing.T) {
 	}
 	in.Close()
 	cmd.Wait()
-	if !Remove(into) {
+	if !RemoveCopies(into) {
 		t.Error("the rest is not removed")
 	}
 	if err := os.Remove(other); err != nil { // other is not a copy, so Remove has kept it
 		t.Error(err)
 	}
 	for _, what := range []string{"the directory", "nothing"} {
-		if !Remove(into) {
+		if !RemoveCopies(into) {
 			t.Errorf("%s is not removed", what)
 		}
 	}
@@ -118,8 +118,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestMain also implements the program that TestRemove copies and runs. That program runs until its standard
-// input ends.
+// TestMain also implements the program that TestRemoveKeepsRunningCopies copies and runs. That program runs until its
+// standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
 		io.Copy(io.Discard, os.Stdin)

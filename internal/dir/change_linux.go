@@ -23,7 +23,7 @@ const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | uni
 //
 // WaitForChange calls onWatching once it can miss no further change, so that the caller can check the
 // current state of the files. If onWatching returns false, WaitForChange returns nil immediately.
-func WaitForChange(ctx context.Context, dir string, names []string, onWatching func() bool) error {
+func WaitForChange(ctx context.Context, dir string, fileNames []string, onWatching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return watchError(dir, err)
@@ -46,7 +46,7 @@ func WaitForChange(ctx context.Context, dir string, names []string, onWatching f
 			return ctx.Err()
 		case err != nil:
 			return watchError(dir, err)
-		case affectsNames(buf[:n], names):
+		case affectsNames(buf[:n], fileNames):
 			return nil
 		}
 	}
@@ -68,11 +68,11 @@ func watchError(dir string, err error) error {
 
 // affectsNames reports whether any of the events is about one of the names or the directory itself. It also
 // returns true if the event queue has overflowed, because events are missing then.
-func affectsNames(events []byte, names []string) bool {
+func affectsNames(events []byte, fileNames []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")
-		if name == "" || slices.Contains(names, name) {
+		if name == "" || slices.Contains(fileNames, name) {
 			return true
 		}
 		events = events[end:]

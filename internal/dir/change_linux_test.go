@@ -11,7 +11,7 @@ import (
 
 // WaitForChange reports every change after which a name refers to another file or to no file. It reports
 // neither writes to a file nor changes to other names.
-func TestChangedReportsReplacedNames(t *testing.T) {
+func TestWaitForChangeReportsReplacedFiles(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{
 		"removed":           func(dir string) error { return os.Remove(filepath.Join(dir, "a")) },
@@ -55,7 +55,7 @@ func TestChangedReportsReplacedNames(t *testing.T) {
 }
 
 // WaitForChange returns an error if it cannot watch the directory.
-func TestChangedFailsWithoutTheDirectory(t *testing.T) {
+func TestWaitForChangeFailsWithoutDirectory(t *testing.T) {
 	if err := WaitForChange(t.Context(), filepath.Join(t.TempDir(), "none"), nil,
 		func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)

@@ -22,7 +22,7 @@ func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
 }
 
 // WaitForChange ends with its context, and returns immediately if onWatching returns false.
-func TestWatchingEnds(t *testing.T) {
+func TestWaitForChangeEndsWithContext(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	result := startWatch(t, ctx, dir)

@@ -21,10 +21,10 @@ import (
 )
 
 var (
-	mu        sync.Mutex
-	hitCounts = map[string]int{} // number of calls of Hit by name; guarded by mu
-	// enabledActions maps the names in QUEUECTL_FAILPOINTS to their actions.
-	enabledActions = func() map[string]string {
+	hitCountsMu     sync.Mutex
+	hitCountsByName = map[string]int{} // number of calls of Hit by name; guarded by mu
+	// actionsByFailpoint maps the names in QUEUECTL_FAILPOINTS to their actions.
+	actionsByFailpoint = func() map[string]string {
 		m := map[string]string{}
 		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {
 			name, action, _ := strings.Cut(entry, "=")
@@ -36,22 +36,22 @@ var (
 
 // IsEnabled reports whether QUEUECTL_FAILPOINTS contains the name.
 func IsEnabled(name string) bool {
-	_, on := enabledActions[name]
+	_, on := actionsByFailpoint[name]
 	return on && name != ""
 }
 
 // Hit executes the action that QUEUECTL_FAILPOINTS contains for the name, if there is one.
 func Hit(name string) {
-	action, on := enabledActions[name]
+	action, on := actionsByFailpoint[name]
 	if !on {
 		return
 	}
 	kind, arg, _ := strings.Cut(action, ":")
 	n, _ := strconv.Atoi(arg)
-	mu.Lock()
-	hitCounts[name]++
-	now := hitCounts[name]
-	mu.Unlock()
+	hitCountsMu.Lock()
+	hitCountsByName[name]++
+	now := hitCountsByName[name]
+	hitCountsMu.Unlock()
 	switch {
 	case kind == "kill" && now == n:
 		if p, err := os.FindProcess(os.Getpid()); err == nil {

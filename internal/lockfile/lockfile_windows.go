@@ -10,9 +10,9 @@ import (
 // Acquire opens a file for writing, which locks it: until the file is closed, no other process can open it
 // for writing, but all can read it. If create is true, Acquire creates a missing file. ok is false if another
 // process holds the lock.
-func Acquire(path string, create bool) (f *os.File, ok bool, err error) {
+func Acquire(path string, createIfMissing bool) (f *os.File, acquired bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
-	if create {
+	if createIfMissing {
 		how = windows.OPEN_ALWAYS
 	}
 	return open(path, windows.FILE_SHARE_READ, how)
@@ -35,12 +35,12 @@ func IsHeld(path string) (bool, error) {
 
 // open opens a file for reading and writing. share says what other processes may do while the file is open.
 // ok is false if this access and that of a process that already has the file open exclude each other.
-func open(path string, share, disposition uint32) (f *os.File, ok bool, err error) {
+func open(path string, shareMode, creationDisposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, false, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, share, nil, disposition,
+	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, shareMode, nil, creationDisposition,
 		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	switch {
 	case errors.Is(err, windows.ERROR_SHARING_VIOLATION):

@@ -47,8 +47,8 @@ func (l RotatingFile) rotate() {
 	os.Truncate(l.File.Name(), 0)
 }
 
-// Open opens the log of a background service. It rotates a log that is larger than maxLogBytes.
-func Open(path string) (*os.File, error) {
+// OpenServiceLog opens the log of a background service. It rotates a log that is larger than maxLogBytes.
+func OpenServiceLog(path string) (*os.File, error) {
 	if err := statedir.Create(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
@@ -62,23 +62,23 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// RunnerLogger returns the logger of a runner, as text or for systemd's journal. It omits records below
+// NewRunnerLogger returns the logger of a runner, as text or for systemd's journal. It omits records below
 // level Info.
-func RunnerLogger(w *os.File) *slog.Logger {
+func NewRunnerLogger(w *os.File) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if WritesToJournal(w) {
-		return slog.New(NewJournal(w, options))
+		return slog.New(NewJournalHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal is a slog.Handler for systemd's journal. Each record is one message: its text contains everything
+// journalHandler is a slog.Handler for systemd's journal. Each record is one message: its text contains everything
 // except the time, which the journal adds. Each attribute is also a field of the message, such as
 // QUEUECTL_JOB.
 //
 // If the journal accepts no fields, the handler writes the text to a stream, with a priority prefix
 // (sd-daemon(3)).
-type journal struct {
+type journalHandler struct {
 	textHandler  slog.Handler // formats the message
 	sharedOutput *journalOut
 	fields       map[string]string // fields of every record, from WithAttrs; no handler changes the map
@@ -93,17 +93,18 @@ type journalOut struct {
 	messageBuffer bytes.Buffer // scratch space for a message; guarded by mu
 }
 
-// NewJournal returns a handler that writes records to systemd's journal. If the journal does not accept them,
+// NewJournalHandler returns a handler that writes records to systemd's journal. If the journal does not accept them,
 // the handler writes them to w.
-func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
+func NewJournalHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{fallback: w}
-	return &journal{textHandler: NewUntimed(&out.messageBuffer, o.Level), sharedOutput: out, fields: map[string]string{},
+	return &journalHandler{textHandler: NewUntimedHandler(&out.messageBuffer, o.Level), sharedOutput: out,
+		fields:      map[string]string{},
 		fieldPrefix: "QUEUECTL_"}
 }
 
-// NewUntimed returns a handler that writes records as text without their time and level. It is for a log that
+// NewUntimedHandler returns a handler that writes records as text without their time and level. It is for a log that
 // stores the time and the level separately.
-func NewUntimed(w io.Writer, minLevel slog.Leveler) slog.Handler {
+func NewUntimedHandler(w io.Writer, minLevel slog.Leveler) slog.Handler {
 	options := slog.HandlerOptions{Level: minLevel, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
@@ -114,12 +115,12 @@ func NewUntimed(w io.Writer, minLevel slog.Leveler) slog.Handler {
 }
 
 // Enabled reports whether records of the level are written.
-func (j *journal) Enabled(ctx context.Context, l slog.Level) bool {
+func (j *journalHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return j.textHandler.Enabled(ctx, l)
 }
 
 // Handle writes a record.
-func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+func (j *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	fields := maps.Clone(j.fields)
 	r.Attrs(func(a slog.Attr) bool {
 		addField(fields, j.fieldPrefix, a)
@@ -140,7 +141,7 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	case r.Level >= slog.LevelInfo:
 		priority = 6
 	}
-	if systemd.Log(strings.TrimSuffix(j.sharedOutput.messageBuffer.String(), "\n"), priority, fields) == nil {
+	if systemd.LogToJournal(strings.TrimSuffix(j.sharedOutput.messageBuffer.String(), "\n"), priority, fields) == nil {
 		return nil
 	}
 	_, err := fmt.Fprintf(j.sharedOutput.fallback, "<%d>%s", priority, j.sharedOutput.messageBuffer.Bytes())
@@ -169,15 +170,16 @@ func addField(fields map[string]string, prefix string, a slog.Attr) {
 }
 
 // WithAttrs returns a handler that adds these attributes to each record.
-func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (j *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	fields := maps.Clone(j.fields)
 	for _, a := range attrs {
 		addField(fields, j.fieldPrefix, a)
 	}
-	return &journal{j.textHandler.WithAttrs(attrs), j.sharedOutput, fields, j.fieldPrefix}
+	return &journalHandler{j.textHandler.WithAttrs(attrs), j.sharedOutput, fields, j.fieldPrefix}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
-func (j *journal) WithGroup(name string) slog.Handler {
-	return &journal{j.textHandler.WithGroup(name), j.sharedOutput, j.fields, j.fieldPrefix + strings.ToUpper(name) + "_"}
+func (j *journalHandler) WithGroup(name string) slog.Handler {
+	return &journalHandler{j.textHandler.WithGroup(name), j.sharedOutput, j.fields, j.fieldPrefix + strings.ToUpper(name) +
+		"_"}
 }

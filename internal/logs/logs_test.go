@@ -11,12 +11,12 @@ import (
 // that a runner writes through its own descriptor.
 func TestBackgroundLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	file, err := Open(path)
+	file, err := OpenServiceLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	runner, err := Open(path)
+	runner, err := OpenServiceLog(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen opens the file at path if that is no longer the open log f, for example because logrotate has moved
+// ReopenIfMoved opens the file at path if that is no longer the open log f, for example because logrotate has moved
 // f. Then f writes to the file at path, with the same descriptor number. If standard error was the old log,
 // Reopen redirects it too.
-func Reopen(f *os.File, path string) error {
+func ReopenIfMoved(f *os.File, path string) error {
 	open, err := f.Stat()
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func Reopen(f *os.File, path string) error {
 	if there, err := os.Stat(path); err == nil && os.SameFile(open, there) {
 		return nil
 	}
-	fresh, err := Open(path)
+	fresh, err := OpenServiceLog(path)
 	if err != nil {
 		return err
 	}

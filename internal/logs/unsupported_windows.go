@@ -5,5 +5,5 @@ import "os"
 // WritesToJournal returns false, because Windows has no systemd journal.
 func WritesToJournal(*os.File) bool { return false }
 
-// Reopen does nothing, because on Windows an open file cannot be moved.
-func Reopen(*os.File, string) error { return nil }
+// ReopenIfMoved does nothing, because on Windows an open file cannot be moved.
+func ReopenIfMoved(*os.File, string) error { return nil }

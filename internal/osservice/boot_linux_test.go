@@ -13,25 +13,27 @@ import (
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	booted := t.TempDir()
-	own := Process{Kind: config.UserService, Background: true, ParentPID: 1}
-	advice := func(p Process, want string) {
+	own := ServiceProcess{ServiceKind: config.UserService, StartedOnDemand: true, ParentPID: 1}
+	advice := func(p ServiceProcess, want string) {
 		t.Helper()
 		if got := bootAdvice(p, booted); got != want {
 			t.Errorf("%+v: got %q, want %q", p, got, want)
 		}
 	}
 	advice(own, "queuectl service install --user")
-	advice(Process{Kind: config.UserService, ParentPID: os.Getpid()}, "queuectl service install --user")
-	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, initSystemAdvice)
-	advice(Process{Kind: config.DirectoryService, ParentPID: initPID}, "")
+	advice(ServiceProcess{ServiceKind: config.UserService, ParentPID: os.Getpid()}, "queuectl service install --user")
+	advice(ServiceProcess{ServiceKind: config.DirectoryService, ParentPID: os.Getpid()}, initSystemAdvice)
+	advice(ServiceProcess{ServiceKind: config.DirectoryService, ParentPID: initPID}, "")
 
 	booted = filepath.Join(booted, "missing") // without this directory, systemd does not run
 	advice(own, "make the init system run: queuectl serve")
-	advice(Process{Kind: config.SystemService, ParentPID: os.Getpid()}, "make the init system start this service")
-	advice(Process{Kind: config.DirectoryService, ParentPID: os.Getpid()}, "make the init system start this service")
+	advice(ServiceProcess{ServiceKind: config.SystemService, ParentPID: os.Getpid()},
+		"make the init system start this service")
+	advice(ServiceProcess{ServiceKind: config.DirectoryService, ParentPID: os.Getpid()},
+		"make the init system start this service")
 	booted = t.TempDir()
 
-	unit := filepath.Join(UnitDir(), Name+".service")
+	unit := filepath.Join(UnitDir(), ServiceName+".service")
 	wants := filepath.Join(UnitDir(), "default.target.wants")
 	if err := os.MkdirAll(wants, 0o700); err != nil {
 		t.Fatal(err)
@@ -39,9 +41,9 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	if err := os.WriteFile(unit, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	own = Process{Kind: config.UserService, Unit: Name + ".service", ParentPID: os.Getpid()}
+	own = ServiceProcess{ServiceKind: config.UserService, SystemdUnit: ServiceName + ".service", ParentPID: os.Getpid()}
 	advice(own, "systemctl --user enable queuectl")
-	if err := os.Symlink(unit, filepath.Join(wants, Name+".service")); err != nil {
+	if err := os.Symlink(unit, filepath.Join(wants, ServiceName+".service")); err != nil {
 		t.Fatal(err)
 	}
 	if isLingering() {

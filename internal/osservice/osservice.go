@@ -7,15 +7,15 @@ package osservice
 
 import "github.com/queuectl/queuectl/config"
 
-// Name is the name of the service.
-const Name = "queuectl"
+// ServiceName is the name of the service.
+const ServiceName = "queuectl"
 
-// Process holds the facts about a running service from which BootAdvice derives its advice.
-type Process struct {
-	Kind       config.ServiceKind
-	Background bool   // a client started it on demand
-	Unit       string // systemd unit that the service's environment names; "" if none
-	ParentPID  int    // pid of the process that started it
+// ServiceProcess holds the facts about a running service from which BootAdvice derives its advice.
+type ServiceProcess struct {
+	ServiceKind     config.ServiceKind
+	StartedOnDemand bool   // a client started it on demand
+	SystemdUnit     string // systemd unit that the service's environment names; "" if none
+	ParentPID       int    // pid of the process that started it
 }
 
 // installUserCommand is the command that registers a user's own service.

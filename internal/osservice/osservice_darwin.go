@@ -9,7 +9,7 @@ import (
 
 // PlistPath returns the path of launchd's file for this user's service.
 func PlistPath() string {
-	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
+	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", ServiceName+".plist")
 }
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
@@ -24,10 +24,10 @@ func EndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd
 // starts the machine's service at boot, but a user's own service only at login.
-func BootAdvice(p Process) string {
-	switch p.Kind {
+func BootAdvice(p ServiceProcess) string {
+	switch p.ServiceKind {
 	case config.SystemService:
-		if _, err := os.Stat("/Library/LaunchDaemons/" + Name + ".plist"); err == nil {
+		if _, err := os.Stat("/Library/LaunchDaemons/" + ServiceName + ".plist"); err == nil {
 			return ""
 		}
 		return "sudo queuectl service install"

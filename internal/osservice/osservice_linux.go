@@ -13,7 +13,7 @@ func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
 func FindUserService() (startCommand string, registered bool) {
-	return "systemctl --user start " + Name, exists(filepath.Join(UnitDir(), Name+".service"))
+	return "systemctl --user start " + ServiceName, exists(filepath.Join(UnitDir(), ServiceName+".service"))
 }
 
 // EndsAtLogout reports whether this user has a registered service that ends when the user logs out. Such a
@@ -26,7 +26,7 @@ func EndsAtLogout() bool {
 // isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
 // is unknown, so that callers give no advice in that case.
 func isLingering() bool {
-	who, err := new(accounts.Directory).UserByUID(uint32(os.Getuid()))
+	who, err := new(accounts.Resolver).UserByUID(uint32(os.Getuid()))
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
 }
 
@@ -38,31 +38,31 @@ const initPID = 1
 //
 // If init has started the service, or if the service is the first process of a container, BootAdvice assumes
 // that it starts with the machine or the container.
-func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
+func BootAdvice(p ServiceProcess) string { return bootAdvice(p, "/run/systemd/system") }
 
 // bootAdvice implements BootAdvice. systemdMarker is a path that exists only if systemd runs, see sd_booted(3).
-func bootAdvice(p Process, systemdMarker string) string {
-	if !p.Background && p.Unit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
+func bootAdvice(p ServiceProcess, systemdMarker string) string {
+	if !p.StartedOnDemand && p.SystemdUnit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
 		return ""
 	}
 	if !exists(systemdMarker) { // without systemd, no service can be registered
-		if p.Kind == config.UserService {
+		if p.ServiceKind == config.UserService {
 			return "make the init system run: queuectl serve"
 		}
 		return "make the init system start this service"
 	}
-	switch p.Kind {
+	switch p.ServiceKind {
 	case config.SystemService:
-		if !isEnabled("/etc/systemd/system", "multi-user.target") {
-			return "sudo systemctl enable " + Name
+		if !isEnabledInTarget("/etc/systemd/system", "multi-user.target") {
+			return "sudo systemctl enable " + ServiceName
 		}
 		return ""
 	case config.UserService:
 		if _, registered := FindUserService(); !registered {
 			return installUserCommand
 		}
-		if !isEnabled(UnitDir(), "default.target") {
-			return "systemctl --user enable " + Name
+		if !isEnabledInTarget(UnitDir(), "default.target") {
+			return "systemctl --user enable " + ServiceName
 		}
 		if !isLingering() {
 			return "loginctl enable-linger"
@@ -72,9 +72,9 @@ func bootAdvice(p Process, systemdMarker string) string {
 	return initSystemAdvice
 }
 
-// isEnabled reports whether a target of systemd starts the service.
-func isEnabled(dir, target string) bool {
-	return exists(filepath.Join(dir, target+".wants", Name+".service"))
+// isEnabledInTarget reports whether a target of systemd starts the service.
+func isEnabledInTarget(unitDir, target string) bool {
+	return exists(filepath.Join(unitDir, target+".wants", ServiceName+".service"))
 }
 
 func exists(path string) bool {

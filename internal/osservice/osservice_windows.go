@@ -6,18 +6,18 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// RunKey is the registry key of the commands that Windows runs when this user logs on. Each command has
+// LogonRunKey is the registry key of the commands that Windows runs when this user logs on. Each command has
 // a name.
-const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
+const LogonRunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
 // UserServiceCommand returns the command that starts the user's own service at logon.
 func UserServiceCommand() (commandLine string, err error) {
-	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
+	k, err := registry.OpenKey(registry.CURRENT_USER, LogonRunKey, registry.QUERY_VALUE)
 	if err != nil {
 		return "", err
 	}
 	defer k.Close()
-	commandLine, _, err = k.GetStringValue(Name)
+	commandLine, _, err = k.GetStringValue(ServiceName)
 	return commandLine, err
 }
 
@@ -36,8 +36,8 @@ func EndsAtLogout() bool {
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. Windows
 // starts the system's service at boot, but a user's own service only at logon.
-func BootAdvice(p Process) string {
-	switch p.Kind {
+func BootAdvice(p ServiceProcess) string {
+	switch p.ServiceKind {
 	case config.SystemService:
 		return ""
 	case config.UserService:

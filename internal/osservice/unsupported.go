@@ -11,8 +11,8 @@ func FindUserService() (startCommand string, registered bool) { return "", false
 func EndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot. On this system, services cannot be registered.
-func BootAdvice(p Process) string {
-	if p.Kind == config.UserService {
+func BootAdvice(p ServiceProcess) string {
+	if p.ServiceKind == config.UserService {
 		return "make the init system run: queuectl serve"
 	}
 	return initSystemAdvice

@@ -21,7 +21,7 @@ func main() {
 	wrong := false
 	for path, text := range map[string]string{
 		"queuectl.toml.example": config.Example(),
-		"docs/reference.md":     referencePage(),
+		"docs/reference.md":     renderReferencePage(),
 		"docs/verbs.md": "# Command reference\n\nEvery command of `queuectl` with its flags and examples. " +
 			"`queuectl COMMAND --help --all` prints the same in a terminal, and `queuectl man DIR` writes it as manual pages. " +
 			"This page is generated from the program by `make pages`.\n\n" + queuectldOutput("man", "--markdown"),
@@ -41,7 +41,7 @@ func main() {
 			wrong = true
 		}
 	}
-	if upToDate, err := writePicture(*check); !upToDate {
+	if upToDate, err := updateScreenPicture(*check); !upToDate {
 		fmt.Fprintln(os.Stderr, err)
 		wrong = true
 	}
@@ -62,14 +62,14 @@ func queuectldOutput(args ...string) string {
 	return string(out)
 }
 
-// timeSyntax describes the forms of durations and times. A test of package when checks that the program accepts
-// all of them.
+// timeFormatsMarkdown describes the forms of durations and times. A test of package when checks that the program
+// accepts all of them.
 //
 //go:embed durations_and_times.md
-var timeSyntax string
+var timeFormatsMarkdown string
 
-// referencePage returns the page of fields, settings, methods, states and errors.
-func referencePage() string {
+// renderReferencePage returns the page of fields, settings, methods, states and errors.
+func renderReferencePage() string {
 	var b strings.Builder
 	b.WriteString("# Reference\n\nFields, durations and times, states, settings, methods and errors. Commands are " +
 		"described in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md) and its JSON Schemas in " +
@@ -79,14 +79,14 @@ func referencePage() string {
 		"tier=gold`.\n\n| field | value | meaning |\n|---|---|---|\n")
 	kinds := []string{"text", "integer", "number", "[duration](#durations)", "[time](#times)", "size", "true or false",
 		"list of texts", "map of texts", "list of exit codes"}
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		name := "`" + f.Name + "`"
 		if f.Alias != "" {
 			name += " (`" + f.Alias + "`)"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage())
 	}
-	b.WriteString("\n" + timeSyntax)
+	b.WriteString("\n" + timeFormatsMarkdown)
 	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var nextStates []string
@@ -104,23 +104,23 @@ func referencePage() string {
 	b.WriteString("\n## Settings\n\nA change applies immediately, unless the description says otherwise. In the " +
 		"settings file, a setting whose name contains a dot belongs to a table: `web.listen` is `listen` in `[web]`.\n\n| " +
 		"setting | default | meaning |\n|---|---|---|\n")
-	for _, k := range config.Keys() {
+	for _, k := range config.AllSettings() {
 		name := "`" + k.Name + "`"
 		for _, other := range k.Aliases() {
 			name += " (`" + other + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc())
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.DefaultText, k.Description())
 	}
 	b.WriteString("\n## Protocol methods\n\nEach method needs a [right](users.md). Some methods need a stronger right " +
 		"for the jobs of other users.\n\n| method | right | right for other users' jobs | streams |\n|---|---|---|---|\n")
 	for _, m := range control.Methods() {
 		streams := ""
-		if m.Stream {
+		if m.SendsNotifications {
 			streams = "yes"
 		}
 		others := ""
-		if m.OthersRight != m.Right {
-			others = string(m.OthersRight)
+		if m.RightForOthersJobs != m.Right {
+			others = string(m.RightForOthersJobs)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}

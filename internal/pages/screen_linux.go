@@ -20,15 +20,15 @@ const (
 	screenLines   = 24
 )
 
-// exampleScripts maps the commands of the example jobs to their scripts.
-var exampleScripts = map[string]string{
+// exampleJobScripts maps the commands of the example jobs to their scripts.
+var exampleJobScripts = map[string]string{
 	"make":    `test "$1" = lint || { echo compiling 61/140; exec sleep 600; }`,
 	"train":   "echo epoch 4/10; exec sleep 600",
 	"convert": "echo bad header in $1 >&2; exit 1",
 }
 
-// exampleCommands lists the arguments of the queuectl commands that create the example queue.
-var exampleCommands = [][]string{
+// exampleQueueCommands lists the arguments of the queuectl commands that create the example queue.
+var exampleQueueCommands = [][]string{
 	{"enqueue", "--id", "lint", "make lint"},
 	{"enqueue", "--id", "97.png", "--max-retries", "0", "convert 97.png 97.webp"},
 	{"wait", "--any", "lint"},
@@ -41,8 +41,8 @@ var exampleCommands = [][]string{
 	{"hold", "deploy"},
 }
 
-// captureScreen returns what queuectl prints on a terminal for the example queue, with colours.
-func captureScreen() (text string, err error) {
+// captureExampleScreen returns what queuectl prints on a terminal for the example queue, with colours.
+func captureExampleScreen() (text string, err error) {
 	dir, err := os.MkdirTemp("", "queuectl-pages-*")
 	if err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func captureScreen() (text string, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	for name, script := range exampleScripts {
+	for name, script := range exampleJobScripts {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			return "", err
 		}
@@ -75,19 +75,19 @@ func captureScreen() (text string, err error) {
 		service.Process.Signal(syscall.SIGTERM)
 		err = errors.Join(err, service.Wait())
 	}()
-	for end := time.Now().Add(waitTimeout); command("whoami").Run() != nil; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(serviceWaitTimeout); command("whoami").Run() != nil; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			return "", errors.New("the service does not answer")
 		}
 	}
-	for _, words := range exampleCommands {
+	for _, words := range exampleQueueCommands {
 		out, err := command(words...).CombinedOutput()
 		// Ignore a failure of "queuectl wait", because it exits with the exit code of a job.
 		if err != nil && words[0] != "wait" {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
 	}
-	for end := time.Now().Add(waitTimeout); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(serviceWaitTimeout); ; time.Sleep(20 * time.Millisecond) {
 		text, err := runOnTerminal(command())
 		if err != nil || strings.Contains(text, "compiling 61") && strings.Contains(text, "epoch 4") &&
 			!strings.Contains(text, "just now") {
@@ -99,8 +99,8 @@ func captureScreen() (text string, err error) {
 	}
 }
 
-// waitTimeout bounds each wait for the service or its jobs.
-const waitTimeout = 20 * time.Second
+// serviceWaitTimeout bounds each wait for the service or its jobs.
+const serviceWaitTimeout = 20 * time.Second
 
 // runOnTerminal runs a program on a terminal and returns its output.
 func runOnTerminal(cmd *exec.Cmd) (string, error) {

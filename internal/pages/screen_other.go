@@ -4,5 +4,5 @@ package main
 
 import "errors"
 
-// captureScreen returns an error, because this system is not supported.
-func captureScreen() (string, error) { return "", errors.ErrUnsupported }
+// captureExampleScreen returns an error, because this system is not supported.
+func captureExampleScreen() (string, error) { return "", errors.ErrUnsupported }

@@ -15,8 +15,8 @@ import (
 )
 
 // Twenty concurrent clients each get the answer to their own request.
-func TestConcurrentConnections(t *testing.T) {
-	l := listen(t, OwnerOnlyDescriptor())
+func TestConcurrentClientsGetTheirOwnReplies(t *testing.T) {
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	var serving, calling sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -57,9 +57,9 @@ func TestConcurrentConnections(t *testing.T) {
 
 // Every client gets its own reply, even while the garbage collector runs continuously, stacks move, and other
 // listeners open and close.
-func TestTenThousandCallers(t *testing.T) {
+func TestTenThousandClientsGetTheirOwnReplies(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
-	l := listen(t, OwnerOnlyDescriptor())
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	var all sync.WaitGroup
 	go func() { // this goroutine ends when the listener is closed
 		for {
@@ -82,7 +82,7 @@ func TestTenThousandCallers(t *testing.T) {
 				return
 			default:
 			}
-			other, err := Listen(fmt.Sprintf("%s-%d", testPipeName(t), i), OwnerOnlyDescriptor())
+			other, err := Listen(fmt.Sprintf("%s-%d", testPipeName(t), i), OwnerOnlySecurityDescriptor())
 			if err != nil {
 				t.Error(err)
 				return
@@ -118,8 +118,8 @@ func TestTenThousandCallers(t *testing.T) {
 
 // After Listen has returned, clients can connect and send data before the server calls Accept. The server can
 // read that data later.
-func TestCallersNeedNotWaitForAccept(t *testing.T) {
-	l := listen(t, OwnerOnlyDescriptor())
+func TestClientsConnectBeforeAcceptIsCalled(t *testing.T) {
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	for i := range 3 {
 		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
@@ -146,13 +146,13 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 }
 
 // If a server does not accept connections, Dial returns at the deadline of its context.
-func TestCallersAreBounded(t *testing.T) {
-	listen(t, OwnerOnlyDescriptor())
+func TestDialEndsAtDeadlineWithoutAccept(t *testing.T) {
+	listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	// Connect as many clients as possible without a call of Accept: backlog clients, one client that
 	// acceptClients holds, and one client of the next pipe instance.
-	for range backlog + 2 {
+	for range acceptBacklog + 2 {
 		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
 			t.Fatal(err)
@@ -164,17 +164,17 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// ClientOf reads ahead for at most maxUnidentified clients at the same time. For each further client it
-// returns errTooManyUnidentified.
-func TestUnnamedClientsAreFew(t *testing.T) {
-	real := impersonate
-	defer func() { impersonate = real }()
-	impersonate = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
-	_, server := connectedPair(t)
-	for range maxUnidentified {
+// IdentifyClient reads ahead for at most maxUnidentifiedClients clients at the same time. For each further client it
+// returns errTooManyUnidentifiedClients.
+func TestUnidentifiedClientsAreLimited(t *testing.T) {
+	real := impersonatePipeClient
+	defer func() { impersonatePipeClient = real }()
+	impersonatePipeClient = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
+	_, server := connectedPipePair(t)
+	for range maxUnidentifiedClients {
 		server.(*conn).identifySlots <- struct{}{}
 	}
-	if _, err := ClientOf(server); !errors.Is(err, errTooManyUnidentified) {
+	if _, err := IdentifyClient(server); !errors.Is(err, errTooManyUnidentifiedClients) {
 		t.Errorf("got %v", err)
 	}
 }

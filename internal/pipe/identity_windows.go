@@ -14,13 +14,13 @@ import (
 // Identity says which account and process one end of a pipe is.
 type Identity struct {
 	User *windows.SID
-	// Groups holds only the groups that give the process rights. For example, for an administrator without
+	// EnabledGroups holds only the groups that give the process rights. For example, for an administrator without
 	// elevation it does not contain the group of administrators.
-	Groups []*windows.SID
-	PID    int
+	EnabledGroups []*windows.SID
+	PID           int
 }
 
-// maxPeekedBytes is how many bytes readAhead reads at most.
+// maxPeekedBytes is how many bytes bufferFirstBytes reads at most.
 const maxPeekedBytes = 512
 
 // tokenIsAppContainer is the information class that queries whether a token belongs to an app
@@ -31,15 +31,15 @@ const tokenIsAppContainer = 29
 const maxSIDBytes = 68
 
 var (
-	advapi32        = windows.NewLazySystemDLL("advapi32.dll")
-	kernel32        = windows.NewLazySystemDLL("kernel32.dll")
-	impersonateProc = advapi32.NewProc("ImpersonateNamedPipeClient")
-	peekProc        = kernel32.NewProc("PeekNamedPipe")
+	advapi32              = windows.NewLazySystemDLL("advapi32.dll")
+	kernel32              = windows.NewLazySystemDLL("kernel32.dll")
+	impersonateClientProc = advapi32.NewProc("ImpersonateNamedPipeClient")
+	peekNamedPipeProc     = kernel32.NewProc("PeekNamedPipe")
 )
 
-// impersonate makes this thread act as the client of a pipe.
-var impersonate = func(pipe windows.Handle) error {
-	if ok, _, err := impersonateProc.Call(uintptr(pipe)); ok == 0 {
+// impersonatePipeClient makes this thread act as the client of a pipe.
+var impersonatePipeClient = func(pipe windows.Handle) error {
+	if ok, _, err := impersonateClientProc.Call(uintptr(pipe)); ok == 0 {
 		return err
 	}
 	return nil
@@ -48,12 +48,13 @@ var impersonate = func(pipe windows.Handle) error {
 // revertToSelf makes this thread act as this process again.
 var revertToSelf = windows.RevertToSelf
 
-// ErrSandboxed rejects a client that runs in a sandbox. Such a program may not use all rights of its user, so
+// ErrClientSandboxed rejects a client that runs in a sandbox. Such a program may not use all rights of its user, so
 // it must not act as that user here.
-var ErrSandboxed = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
+var ErrClientSandboxed = errors.New("programs in a sandbox (app container or restricted token) have no access " +
+	"to queuectl")
 
-// isSandboxed reports whether a token belongs to a program in a sandbox.
-var isSandboxed = func(t windows.Token) (bool, error) {
+// isSandboxedToken reports whether a token belongs to a program in a sandbox.
+var isSandboxedToken = func(t windows.Token) (bool, error) {
 	var contained, n uint32
 	if err := windows.GetTokenInformation(t, tokenIsAppContainer, (*byte)(unsafe.Pointer(&contained)), 4, &n); err != nil {
 		return false, err
@@ -66,19 +67,19 @@ var isSandboxed = func(t windows.Token) (bool, error) {
 	return contained != 0 || restricted, err
 }
 
-// ClientOf identifies the client of a connection that a Listener has accepted.
+// IdentifyClient identifies the client of a connection that a Listener has accepted.
 //
 // If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server has
-// read data from it. So ClientOf reads the first bytes, and waits for them until the connection's deadline.
-// Read returns these bytes later. No call of Read may run concurrently with ClientOf.
-func ClientOf(c net.Conn) (Identity, error) {
-	p, err := asPipe(c)
+// read data from it. So IdentifyClient reads the first bytes, and waits for them until the connection's deadline.
+// Read returns these bytes later. No call of Read may run concurrently with IdentifyClient.
+func IdentifyClient(c net.Conn) (Identity, error) {
+	p, err := asPipeConn(c)
 	if err != nil {
 		return Identity{}, err
 	}
 	id, err := p.identifyClient()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
-		if err = p.readAhead(); err == nil {
+		if err = p.bufferFirstBytes(); err == nil {
 			id, err = p.identifyClient()
 		}
 	}
@@ -89,26 +90,26 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// asPipe returns the connection as one end of a pipe, or an error if it is something else.
-func asPipe(c net.Conn) (*conn, error) {
+// asPipeConn returns the connection as one end of a pipe, or an error if it is something else.
+func asPipeConn(c net.Conn) (*conn, error) {
 	if p, ok := c.(*conn); ok {
 		return p, nil
 	}
 	return nil, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 }
 
-// errTooManyUnidentified means that readAhead is already waiting for maxUnidentified clients. A caller can
-// try again, because each wait ends at the deadline of its connection.
-var errTooManyUnidentified = errors.New(
+// errTooManyUnidentifiedClients means that bufferFirstBytes is already waiting for maxUnidentifiedClients clients. A
+// caller can try again, because each wait ends at the deadline of its connection.
+var errTooManyUnidentifiedClients = errors.New(
 	"too many other programs are connected without having sent a request; try again later")
 
-// readAhead reads the client's first bytes into peekedBytes, so that Windows can identify the client.
-func (c *conn) readAhead() error {
+// bufferFirstBytes reads the client's first bytes into peekedBytes, so that Windows can identify the client.
+func (c *conn) bufferFirstBytes() error {
 	select {
 	case c.identifySlots <- struct{}{}:
 		defer func() { <-c.identifySlots }()
 	default:
-		return errTooManyUnidentified
+		return errTooManyUnidentifiedClients
 	}
 	b := make([]byte, maxPeekedBytes)
 	n, err := c.winPipe.Read(b)
@@ -128,7 +129,7 @@ func (c *conn) identifyClient() (id Identity, err error) {
 	asked := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		err := impersonate(c.handle())
+		err := impersonatePipeClient(c.handle())
 		if err == nil {
 			err = windows.OpenThreadToken(windows.CurrentThread(), windows.TOKEN_QUERY, true, &token)
 			if back := revertToSelf(); back != nil {
@@ -145,9 +146,9 @@ func (c *conn) identifyClient() (id Identity, err error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	in, err := isSandboxed(token)
+	in, err := isSandboxedToken(token)
 	if err == nil && in {
-		err = ErrSandboxed
+		err = ErrClientSandboxed
 	}
 	if err != nil {
 		return Identity{}, err
@@ -157,14 +158,14 @@ func (c *conn) identifyClient() (id Identity, err error) {
 	return id, err
 }
 
-// ServerOf identifies the server of a pipe that Dial has connected to. The User in the result is the owner of
+// IdentifyServer identifies the server of a pipe that Dial has connected to. The User in the result is the owner of
 // the pipe. The PID is that of the process that serves this connection. There are no groups.
 //
 // The owner of a pipe is the account that created it, or a group of that account that may own objects, such as
 // the elevated administrators. Every client may query the owner. The server's token would also name the groups,
 // but an ordinary user may not open the token.
-func ServerOf(c net.Conn) (Identity, error) {
-	p, err := asPipe(c)
+func IdentifyServer(c net.Conn) (Identity, error) {
+	p, err := asPipeConn(c)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -172,15 +173,15 @@ func ServerOf(c net.Conn) (Identity, error) {
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
 		return Identity{}, fmt.Errorf("cannot find out which process serves the pipe: %w", err)
 	}
-	owner, err := ownerOf(p.handle())
+	owner, err := pipeOwner(p.handle())
 	if err != nil {
 		return Identity{}, fmt.Errorf("cannot find out which account owns the pipe: %w", err)
 	}
 	return Identity{User: owner, PID: int(pid)}, nil
 }
 
-// ownerOf returns the owner of a pipe.
-func ownerOf(h windows.Handle) (*windows.SID, error) {
+// pipeOwner returns the owner of a pipe.
+func pipeOwner(h windows.Handle) (*windows.SID, error) {
 	sd, err := windows.GetSecurityInfo(h, windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
 		return nil, err
@@ -199,9 +200,9 @@ func SelfIdentity() (Identity, error) {
 	return id, err
 }
 
-// DefaultOwner returns the owner of objects that this process creates. If this process is elevated, the owner
+// DefaultObjectOwner returns the owner of objects that this process creates. If this process is elevated, the owner
 // is the administrators, otherwise the user.
-func DefaultOwner() (*windows.SID, error) {
+func DefaultObjectOwner() (*windows.SID, error) {
 	owner := new(struct { // the layout of TOKEN_OWNER
 		sid       *windows.SID
 		sidBuffer [maxSIDBytes]byte
@@ -214,54 +215,54 @@ func DefaultOwner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// grantsAccess reports whether a group of a token gives its process rights. Deny-only groups give no rights.
+// groupGrantsAccess reports whether a group of a token gives its process rights. Deny-only groups give no rights.
 // The group of the logon session does not count, because it exists only during that session.
-func grantsAccess(attributes uint32) bool {
+func groupGrantsAccess(groupAttributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
-	return attributes&mask == windows.SE_GROUP_ENABLED
+	return groupAttributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// tokenIdentity returns the user and the groups of a token. processText names the token's process in errors.
-func tokenIdentity(t windows.Token, processText string) (Identity, error) {
+// tokenIdentity returns the user and the groups of a token. processDescription names the token's process in errors.
+func tokenIdentity(t windows.Token, processDescription string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", processText, err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows user of %s: %w", processDescription, err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot determine the Windows groups of %s: %w", processText, err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows groups of %s: %w", processDescription, err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {
 		return Identity{}, err
 	}
 	for _, g := range groups.AllGroups() {
-		if !grantsAccess(g.Attributes) {
+		if !groupGrantsAccess(g.Attributes) {
 			continue
 		}
 		sid, err := g.Sid.Copy()
 		if err != nil {
 			return Identity{}, err
 		}
-		id.Groups = append(id.Groups, sid)
+		id.EnabledGroups = append(id.EnabledGroups, sid)
 	}
 	return id, nil
 }
 
-// OwnerOnlyDescriptor returns a security descriptor that grants access to this user, the system and
+// OwnerOnlySecurityDescriptor returns a security descriptor that grants access to this user, the system and
 // administrators.
-func OwnerOnlyDescriptor() string { return AccessDescriptor() }
+func OwnerOnlySecurityDescriptor() string { return PipeSecurityDescriptor() }
 
-// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
+// PipeSecurityDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
 // serve and use the pipe. The accounts in clients may only use it. No process on another machine can connect.
 // A session through ssh can, because its processes run on this machine.
-func AccessDescriptor(clients ...*windows.SID) string {
+func PipeSecurityDescriptor(allowedClients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
 	if self, err := SelfIdentity(); err == nil { // if this fails, the system and administrators still have access
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}
-	for _, sid := range clients {
+	for _, sid := range allowedClients {
 		fmt.Fprintf(&b, "(A;;%#x;;;%s)", clientAccessRights, sid)
 	}
 	return b.String()
@@ -274,6 +275,6 @@ func IsClosedByPeer(c net.Conn) bool {
 		return true
 	}
 	var availableBytes uint32
-	ok, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&availableBytes)), 0)
+	ok, _, _ := peekNamedPipeProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&availableBytes)), 0)
 	return ok == 0
 }

@@ -20,12 +20,12 @@ import (
 // always an instance, so no other process can take over the name.
 
 const (
-	bufferBytes     = 64 << 10 // bytes buffered in each direction
-	backlog         = 64       // maximum number of connected clients that wait for a call of Accept
-	maxUnidentified = 64       // maximum number of clients that readAhead waits for at the same time
-	// nameWaitTimeout is how long Listen waits for a name that is in use, because a service that is ending may
+	pipeBufferBytes        = 64 << 10 // bytes buffered in each direction
+	acceptBacklog          = 64       // maximum number of connected clients that wait for a call of Accept
+	maxUnidentifiedClients = 64       // maximum number of clients that bufferFirstBytes waits for at the same time
+	// nameInUseTimeout is how long Listen waits for a name that is in use, because a service that is ending may
 	// still use it.
-	nameWaitTimeout  = 2 * time.Second
+	nameInUseTimeout = 2 * time.Second
 	namePollInterval = 50 * time.Millisecond
 )
 
@@ -33,11 +33,11 @@ const (
 // immediately. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
-	name          string
-	stopEvent     windows.Handle      // event that stops the goroutine of acceptClients
-	clientPipes   chan windows.Handle // instances whose clients wait for a call of Accept
-	acceptErrs    chan error          // errors of acceptClients; it waits until Accept has received one
-	identifySlots chan struct{}       // semaphore that bounds concurrent calls of readAhead
+	pipeName       string
+	stopEvent      windows.Handle      // event that stops the goroutine of acceptClients
+	connectedPipes chan windows.Handle // instances whose clients wait for a call of Accept
+	acceptErrs     chan error          // errors of acceptClients; it waits until Accept has received one
+	identifySlots  chan struct{}       // semaphore that bounds concurrent calls of bufferFirstBytes
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it
 	// must be on the heap, where it does not move. A field of Listener is on the heap.
@@ -47,28 +47,30 @@ type Listener struct {
 	closed      chan struct{}
 	acceptLoops sync.WaitGroup
 
-	mu             sync.Mutex
-	nextInstance   windows.Handle // pipe instance for the next client, or 0; guarded by mu
-	acceptDeadline time.Time      // deadline of Accept; guarded by mu
+	mu               sync.Mutex
+	nextPipeInstance windows.Handle // pipe instance for the next client, or 0; guarded by mu
+	acceptDeadline   time.Time      // deadline of Accept; guarded by mu
 }
 
 // Listen serves a pipe with this name. No other process can serve the name at the same time. The security
-// descriptor sddl says which accounts of this machine may connect. ClientOf identifies the client of an
+// descriptor sddl says which accounts of this machine may connect. IdentifyClient identifies the client of an
 // accepted connection. The connection's CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
-	l := &Listener{name: name, clientPipes: make(chan windows.Handle, backlog), acceptErrs: make(chan error),
-		identifySlots: make(chan struct{}, maxUnidentified), closed: make(chan struct{})}
+	l := &Listener{pipeName: name, connectedPipes: make(chan windows.Handle, acceptBacklog), acceptErrs: make(chan error),
+		identifySlots: make(chan struct{}, maxUnidentifiedClients), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		l.nextInstance, err = createFirstInstance(
-			func() (windows.Handle, error) { return newInstance(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd) },
-			func() (windows.Handle, error) { return takeOverName(name, sd) },
-			func() bool { return isAbandoned(name) },
+		l.nextPipeInstance, err = createFirstPipeInstance(
+			func() (windows.Handle, error) {
+				return newPipeInstance(name, windows.FILE_FLAG_FIRST_PIPE_INSTANCE, sd)
+			},
+			func() (windows.Handle, error) { return takeOverPipeName(name, sd) },
+			func() bool { return isPipeAbandoned(name) },
 		)
 	}
 	if err == nil {
 		if l.stopEvent, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
-			windows.CloseHandle(l.nextInstance)
+			windows.CloseHandle(l.nextPipeInstance)
 		}
 	}
 	if err != nil {
@@ -78,14 +80,14 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirstInstance creates the first instance of a pipe. If the name is free, it calls create.
+// createFirstPipeInstance creates the first instance of a pipe. If the name is free, it calls create.
 //
 // The name of a dead server still exists while a client keeps its end open. In that case isServerDead returns
-// true, and createFirstInstance calls takeOver to take over the name.
-func createFirstInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
+// true, and createFirstPipeInstance calls takeOver to take over the name.
+func createFirstPipeInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
 	h windows.Handle, err error) {
 	err = retryWhileNameTaken(func() error {
-		if h, err = create(); isNameTaken(err) && isServerDead() {
+		if h, err = create(); isPipeNameTaken(err) && isServerDead() {
 			h, err = takeOver()
 		}
 		return err
@@ -93,19 +95,19 @@ func createFirstInstance(create, takeOver func() (windows.Handle, error), isServ
 	return h, err
 }
 
-// takeOverName creates an instance of a dead server's pipe and replaces the pipe's access list. It returns an
+// takeOverPipeName creates an instance of a dead server's pipe and replaces the pipe's access list. It returns an
 // error unless a trusted account (isTrustedAccount) has created the pipe.
-func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
-	h, err := newInstance(name, 0, nil)
+func takeOverPipeName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+	h, err := newPipeInstance(name, 0, nil)
 	if err != nil {
 		return 0, err
 	}
-	owner, err := ownerOf(h)
+	owner, err := pipeOwner(h)
 	if err == nil && !isTrustedAccount(owner) {
 		err = fmt.Errorf("the account %s owns it: %w", accounts.AccountName(owner), windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
-		err = setAccess(h, sd)
+		err = setPipeAccess(h, sd)
 	}
 	if err != nil {
 		windows.CloseHandle(h)
@@ -114,18 +116,18 @@ func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle,
 	return h, nil
 }
 
-// isNameTaken reports whether err means that another server uses the name of the pipe.
-func isNameTaken(err error) bool {
+// isPipeNameTaken reports whether err means that another server uses the name of the pipe.
+func isPipeNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retryWhileNameTaken calls createInstance until the name of the pipe is free, for at most nameWaitTimeout.
+// retryWhileNameTaken calls createInstance until the name of the pipe is free, for at most nameInUseTimeout.
 // The process that uses the name may be ending.
 func retryWhileNameTaken(createInstance func() error) error {
-	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
+	for end := time.Now().Add(nameInUseTimeout); ; time.Sleep(namePollInterval) {
 		err := createInstance()
 		switch {
-		case !isNameTaken(err):
+		case !isPipeNameTaken(err):
 			return err
 		case time.Now().After(end):
 			return fmt.Errorf("another process already uses this name (%w); end that process, or choose another name", err)
@@ -133,9 +135,9 @@ func retryWhileNameTaken(createInstance func() error) error {
 	}
 }
 
-// newInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses
+// newPipeInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses
 // only that of the first instance and ignores those of later ones.
-func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+func newPipeInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return 0, err
@@ -144,17 +146,17 @@ func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
 	h, err := windows.CreateNamedPipe(name16,
 		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|extraFlags, mode,
-		windows.PIPE_UNLIMITED_INSTANCES, bufferBytes, bufferBytes, 0, &sa)
+		windows.PIPE_UNLIMITED_INSTANCES, pipeBufferBytes, pipeBufferBytes, 0, &sa)
 	if err != nil {
 		return 0, err
 	}
 	return h, nil
 }
 
-// isAbandoned reports whether the name of a pipe exists although no process serves the pipe. Connecting to
+// isPipeAbandoned reports whether the name of a pipe exists although no process serves the pipe. Connecting to
 // such a name fails with the same error as connecting to a name that does not exist.
-func isAbandoned(name string) bool {
-	name16, err := windows.UTF16PtrFromString(name)
+func isPipeAbandoned(pipeName string) bool {
+	name16, err := windows.UTF16PtrFromString(pipeName)
 	if err != nil {
 		return false
 	}
@@ -170,7 +172,7 @@ func isAbandoned(name string) bool {
 // system and the administrators have all rights on the machine anyway.
 func isTrustedAccount(account *windows.SID) bool {
 	self, err1 := SelfIdentity()
-	own, err2 := DefaultOwner()
+	own, err2 := DefaultObjectOwner()
 	return err1 == nil && err2 == nil && (account.Equals(self.User) || account.Equals(own)) ||
 		account.IsWellKnown(windows.WinLocalSystemSid) || account.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 }
@@ -180,15 +182,15 @@ func isTrustedAccount(account *windows.SID) bool {
 // waiting.
 func (l *Listener) acceptClients() {
 	for {
-		h, err := l.takeInstance()
+		h, err := l.takeNextInstance()
 		if err == nil {
-			err = l.connect(h)
+			err = l.waitForClient(h)
 		}
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil {
-			l.closeInstance()
+			l.closeNextInstance()
 			select {
 			case l.acceptErrs <- err:
 				continue
@@ -197,10 +199,10 @@ func (l *Listener) acceptClients() {
 			}
 		}
 		l.mu.Lock()
-		l.nextInstance, _ = newInstance(l.name, 0, nil) // if this fails, takeInstance tries again
+		l.nextPipeInstance, _ = newPipeInstance(l.pipeName, 0, nil) // if this fails, takeNextInstance tries again
 		l.mu.Unlock()
 		select {
-		case l.clientPipes <- h:
+		case l.connectedPipes <- h:
 		case <-l.closed:
 			windows.CloseHandle(h)
 			return
@@ -208,30 +210,30 @@ func (l *Listener) acceptClients() {
 	}
 }
 
-// takeInstance returns the instance for the next client. It creates one if none exists.
-func (l *Listener) takeInstance() (windows.Handle, error) {
+// takeNextInstance returns the instance for the next client. It creates one if none exists.
+func (l *Listener) takeNextInstance() (windows.Handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
-	if l.nextInstance == 0 {
-		l.nextInstance, err = newInstance(l.name, 0, nil)
+	if l.nextPipeInstance == 0 {
+		l.nextPipeInstance, err = newPipeInstance(l.pipeName, 0, nil)
 	}
-	return l.nextInstance, err
+	return l.nextPipeInstance, err
 }
 
-// closeInstance closes the instance for the next client, if there is one.
-func (l *Listener) closeInstance() {
+// closeNextInstance closes the instance for the next client, if there is one.
+func (l *Listener) closeNextInstance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.nextInstance != 0 {
-		windows.CloseHandle(l.nextInstance)
-		l.nextInstance = 0
+	if l.nextPipeInstance != 0 {
+		windows.CloseHandle(l.nextPipeInstance)
+		l.nextPipeInstance = 0
 	}
 }
 
-// connect waits until a client connects to the instance h, or until Close. Only one goroutine at a time may
+// waitForClient waits until a client connects to the instance h, or until Close. Only one goroutine at a time may
 // call connect.
-func (l *Listener) connect(h windows.Handle) error {
+func (l *Listener) waitForClient(h windows.Handle) error {
 	event, err := windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
 		return err
@@ -274,10 +276,10 @@ func (l *Listener) Accept() (net.Conn, error) {
 		deadlineReached = time.After(time.Until(end))
 	}
 	select {
-	case h := <-l.clientPipes:
+	case h := <-l.connectedPipes:
 		return newServerConn(h, l)
 	case err := <-l.acceptErrs:
-		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.name, err)
+		return nil, fmt.Errorf("cannot accept a connection on %s: %w", l.pipeName, err)
 	case <-deadlineReached:
 		return nil, os.ErrDeadlineExceeded
 	case <-l.closed:
@@ -285,17 +287,17 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// address is the name of a pipe.
-type address string
+// pipeAddress is the name of a pipe.
+type pipeAddress string
 
 // Network returns "pipe".
-func (address) Network() string { return "pipe" }
+func (pipeAddress) Network() string { return "pipe" }
 
 // String returns the name.
-func (a address) String() string { return string(a) }
+func (a pipeAddress) String() string { return string(a) }
 
 // Addr returns the name.
-func (l *Listener) Addr() net.Addr { return address(l.name) }
+func (l *Listener) Addr() net.Addr { return pipeAddress(l.pipeName) }
 
 // SetDeadline sets the deadline for later calls of Accept.
 func (l *Listener) SetDeadline(t time.Time) error {
@@ -312,16 +314,16 @@ func (l *Listener) SetPermissions(sddl string) error {
 	defer l.mu.Unlock()
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
-		err = setAccess(l.nextInstance, sd)
+		err = setPipeAccess(l.nextPipeInstance, sd)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot change the access rights of %s: %w", l.name, err)
+		return fmt.Errorf("cannot change the access rights of %s: %w", l.pipeName, err)
 	}
 	return nil
 }
 
-// setAccess changes the access list of a pipe, through one of its instances.
-func setAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
+// setPipeAccess changes the access list of a pipe, through one of its instances.
+func setPipeAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 	dacl, _, err := sd.DACL()
 	if err != nil {
 		return err
@@ -337,10 +339,10 @@ func (l *Listener) Close() error {
 		close(l.closed)
 		err = windows.SetEvent(l.stopEvent)
 		l.acceptLoops.Wait()
-		for len(l.clientPipes) > 0 {
-			windows.CloseHandle(<-l.clientPipes)
+		for len(l.connectedPipes) > 0 {
+			windows.CloseHandle(<-l.connectedPipes)
 		}
-		l.closeInstance()
+		l.closeNextInstance()
 		windows.CloseHandle(l.stopEvent)
 	})
 	return err

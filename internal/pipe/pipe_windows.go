@@ -16,14 +16,14 @@ import (
 // include the right to serve the pipe (FILE_CREATE_PIPE_INSTANCE).
 const clientAccessRights = 0x12019b
 
-// busyTimeout is how long a client tries to connect while the server accepts no connection.
-const busyTimeout = 10 * time.Second
+// dialBusyTimeout is how long a client tries to connect while the server accepts no connection.
+const dialBusyTimeout = 10 * time.Second
 
 // conn is one end of a pipe.
 type conn struct {
 	winPipe
-	peekedBytes   []byte        // bytes that ClientOf has read and that Read will return
-	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of readAhead
+	peekedBytes   []byte        // bytes that IdentifyClient has read and that Read will return
+	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of bufferFirstBytes
 }
 
 // winPipe is one end of a pipe, whose messages are read as a stream of bytes. go-winio implements the
@@ -34,7 +34,7 @@ type winPipe interface {
 	Fd() uintptr
 }
 
-// Read first returns the bytes that ClientOf has read ahead, and then reads from the pipe.
+// Read first returns the bytes that IdentifyClient has read ahead, and then reads from the pipe.
 func (c *conn) Read(b []byte) (int, error) {
 	if len(c.peekedBytes) > 0 {
 		n := copy(b, c.peekedBytes)
@@ -46,14 +46,14 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
-// ErrBusy means that the server of a pipe has not accepted this client within busyTimeout.
-var ErrBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
+// ErrServerBusy means that the server of a pipe has not accepted this client within dialBusyTimeout.
+var ErrServerBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
 // Dial connects to a pipe of this machine. The server can identify this process, but cannot act with the
 // rights of this process. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this
-// user may not use the pipe, and ErrBusy if all instances of the pipe are in use.
+// user may not use the pipe, and ErrServerBusy if all instances of the pipe are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyTimeout, fmt.Errorf("pipe %s: %w", name, ErrBusy))
+	ctx, cancel := context.WithTimeoutCause(ctx, dialBusyTimeout, fmt.Errorf("pipe %s: %w", name, ErrServerBusy))
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, clientAccessRights, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {
@@ -84,9 +84,9 @@ type winioFile interface {
 // go-winio's clients expect.
 type serverConn struct {
 	winioFile
-	name        address
-	clientEnded bool // the client will send no more data
-	serverEnded bool // the server will send no more data
+	name          pipeAddress
+	clientSentEOF bool // the client will send no more data
+	serverSentEOF bool // the server will send no more data
 }
 
 // newServerConn returns the connection for a pipe instance that has a client.
@@ -96,27 +96,27 @@ func newServerConn(h windows.Handle, l *Listener) (net.Conn, error) {
 		windows.CloseHandle(h)
 		return nil, err
 	}
-	return &conn{winPipe: &serverConn{winioFile: f.(winioFile), name: address(l.name)},
+	return &conn{winPipe: &serverConn{winioFile: f.(winioFile), name: pipeAddress(l.pipeName)},
 		identifySlots: l.identifySlots}, nil
 }
 
 // Read returns data until the client has marked the end of its data.
 func (s *serverConn) Read(b []byte) (int, error) {
-	if s.clientEnded {
+	if s.clientSentEOF {
 		return 0, io.EOF
 	}
 	n, err := s.winioFile.Read(b)
-	s.clientEnded = err == io.EOF
+	s.clientSentEOF = err == io.EOF
 	return n, err
 }
 
-var errEndClosed = errors.New("this end of the pipe is closed")
+var errLocalEndClosed = errors.New("this end of the pipe is closed")
 
 // Write writes data. It skips an empty message, because an empty message would mark the end of the
 // data.
 func (s *serverConn) Write(b []byte) (int, error) {
-	if s.serverEnded {
-		return 0, errEndClosed
+	if s.serverSentEOF {
+		return 0, errLocalEndClosed
 	}
 	if len(b) == 0 {
 		return 0, nil
@@ -126,10 +126,10 @@ func (s *serverConn) Write(b []byte) (int, error) {
 
 // CloseWrite waits until the client has read all data, and then marks the end of the data.
 func (s *serverConn) CloseWrite() error {
-	if s.serverEnded {
-		return errEndClosed
+	if s.serverSentEOF {
+		return errLocalEndClosed
 	}
-	s.serverEnded = true
+	s.serverSentEOF = true
 	if err := s.Flush(); err != nil {
 		return err
 	}

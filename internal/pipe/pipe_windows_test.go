@@ -25,8 +25,8 @@ func testPipeName(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
 }
 
-// listen serves the pipe of a test.
-func listen(t *testing.T, sddl string) *Listener {
+// listenOnTestPipe serves the pipe of a test.
+func listenOnTestPipe(t *testing.T, sddl string) *Listener {
 	t.Helper()
 	l, err := Listen(testPipeName(t), sddl)
 	if err != nil {
@@ -36,10 +36,10 @@ func listen(t *testing.T, sddl string) *Listener {
 	return l
 }
 
-// connectedPair returns both ends of a connection.
-func connectedPair(t *testing.T) (client, server net.Conn) {
+// connectedPipePair returns both ends of a connection.
+func connectedPipePair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
-	l := listen(t, OwnerOnlyDescriptor())
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	client, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +57,8 @@ func connectedPair(t *testing.T) (client, server net.Conn) {
 
 // After one end has closed its half, the other end reads the remaining data and then the end of file. The
 // other end can still answer. Its answer can be read even after it has closed completely.
-func TestHalfClose(t *testing.T) {
-	client, server := connectedPair(t)
+func TestPeerCanReplyAfterHalfClose(t *testing.T) {
+	client, server := connectedPipePair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
 	var calling sync.WaitGroup
 	calling.Go(func() {
@@ -86,8 +86,8 @@ func TestHalfClose(t *testing.T) {
 }
 
 // After the server has closed its half, it still receives data from the client.
-func TestServersHalfClose(t *testing.T) {
-	client, server := connectedPair(t)
+func TestServerReceivesAfterHalfClose(t *testing.T) {
+	client, server := connectedPipePair(t)
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if _, err := io.WriteString(server, "all that there is"); err != nil {
@@ -96,7 +96,7 @@ func TestServersHalfClose(t *testing.T) {
 		if err := server.(*conn).CloseWrite(); err != nil {
 			t.Error(err)
 		}
-		if _, err := server.Write([]byte("x")); !errors.Is(err, errEndClosed) {
+		if _, err := server.Write([]byte("x")); !errors.Is(err, errLocalEndClosed) {
 			t.Errorf("a write after the end: %v", err)
 		}
 	})
@@ -111,8 +111,8 @@ func TestServersHalfClose(t *testing.T) {
 }
 
 // A deadline ends a read, a write to a full pipe, and a call of Accept.
-func TestDeadline(t *testing.T) {
-	client, server := connectedPair(t)
+func TestDeadlineEndsReadWriteAndAccept(t *testing.T) {
+	client, server := connectedPipePair(t)
 	late := func(what string, err error) {
 		t.Helper()
 		var timeout net.Error
@@ -125,10 +125,10 @@ func TestDeadline(t *testing.T) {
 	late("read", err)
 	server.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	for err = nil; err == nil; {
-		_, err = server.Write(make([]byte, bufferBytes))
+		_, err = server.Write(make([]byte, pipeBufferBytes))
 	}
 	late("write", err)
-	l, err := Listen(testPipeName(t)+"-2", OwnerOnlyDescriptor())
+	l, err := Listen(testPipeName(t)+"-2", OwnerOnlySecurityDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,11 +141,11 @@ func TestDeadline(t *testing.T) {
 }
 
 // If no server serves a pipe, Dial returns fs.ErrNotExist. It also does so if the pipe had a server before.
-func TestDialWithoutServer(t *testing.T) {
+func TestDialWithoutServerReturnsNotExist(t *testing.T) {
 	if _, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
-	l := listen(t, OwnerOnlyDescriptor())
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	c, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
@@ -165,25 +165,25 @@ func TestDialWithoutServer(t *testing.T) {
 }
 
 // Each end identifies the other end: its user, the groups that grant access, and its process.
-func TestIdentity(t *testing.T) {
-	client, server := connectedPair(t)
+func TestBothPipeEndsIdentifyTheirPeer(t *testing.T) {
+	client, server := connectedPipePair(t)
 	self, err := SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ClientOf(server)
+	got, err := IdentifyClient(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !got.User.Equals(self.User) || got.PID != os.Getpid() ||
-		!slices.EqualFunc(got.Groups, self.Groups, (*windows.SID).Equals) || len(got.Groups) == 0 {
+		!slices.EqualFunc(got.EnabledGroups, self.EnabledGroups, (*windows.SID).Equals) || len(got.EnabledGroups) == 0 {
 		t.Errorf("the client is %+v, want %+v", got, self)
 	}
-	owner, err := ServerOf(client)
+	owner, err := IdentifyServer(client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := owner.User.Equals(self.User) || slices.ContainsFunc(self.Groups, owner.User.Equals)
+	own := owner.User.Equals(self.User) || slices.ContainsFunc(self.EnabledGroups, owner.User.Equals)
 	if !own || owner.PID != os.Getpid() {
 		t.Errorf("the server is %+v (%s), want %+v", owner, owner.User, self)
 	}
@@ -195,14 +195,14 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// If a client did not set SECURITY_SQOS_PRESENT, ClientOf identifies it after its first data has arrived.
-// ClientOf waits for that data until the deadline, and Read returns the data later.
-func TestIdentityOfAPlainClient(t *testing.T) {
-	client, server := connectedPair(t)
-	real := impersonate
-	defer func() { impersonate = real }()
+// If a client did not set SECURITY_SQOS_PRESENT, IdentifyClient identifies it after its first data has arrived.
+// IdentifyClient waits for that data until the deadline, and Read returns the data later.
+func TestClientWithoutSQOSIsIdentifiedAfterFirstData(t *testing.T) {
+	client, server := connectedPipePair(t)
+	real := impersonatePipeClient
+	defer func() { impersonatePipeClient = real }()
 	asked := 0
-	impersonate = func(h windows.Handle) error {
+	impersonatePipeClient = func(h windows.Handle) error {
 		if asked++; asked < 3 {
 			// Windows returns this error while the server has read no data from the client.
 			return windows.ERROR_CANNOT_IMPERSONATE
@@ -211,13 +211,13 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	}
 	server.SetDeadline(time.Now().Add(10 * time.Millisecond))
 	var timeout net.Error
-	if _, err := ClientOf(server); !errors.As(err, &timeout) || !timeout.Timeout() {
+	if _, err := IdentifyClient(server); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("who says nothing: got %v", err)
 	}
 	server.SetDeadline(time.Now().Add(10 * time.Second))
 	io.WriteString(client, "hello, ")
 	self, _ := SelfIdentity()
-	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || asked != 3 {
+	if got, err := IdentifyClient(server); err != nil || !got.User.Equals(self.User) || asked != 3 {
 		t.Errorf("got %+v, %v, asked %d times", got, err, asked)
 	}
 	io.WriteString(client, "world")
@@ -233,9 +233,9 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	closing.Wait()
 }
 
-// ClientOf also identifies a client that opens the pipe like a file, as programs in other languages do.
-func TestAPlainClientIsKnown(t *testing.T) {
-	l := listen(t, OwnerOnlyDescriptor())
+// IdentifyClient also identifies a client that opens the pipe like a file, as programs in other languages do.
+func TestClientOpeningPipeAsFileIsIdentified(t *testing.T) {
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	plain, err := os.OpenFile(testPipeName(t), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 	defer server.Close()
 	server.SetDeadline(time.Now().Add(10 * time.Second))
 	self, _ := SelfIdentity()
-	if got, err := ClientOf(server); err != nil || !got.User.Equals(self.User) || got.PID != os.Getpid() {
+	if got, err := IdentifyClient(server); err != nil || !got.User.Equals(self.User) || got.PID != os.Getpid() {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	b := make([]byte, 5)
@@ -261,16 +261,16 @@ func TestAPlainClientIsKnown(t *testing.T) {
 }
 
 // An account that the security descriptor does not contain cannot connect.
-func TestUnnamedAccountCannotConnect(t *testing.T) {
+func TestAccountNotInDescriptorCannotConnect(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, which checks descriptors of pipes; the tests of service check the descriptor")
-	listen(t, "D:P(D;;GA;;;WD)")
+	listenOnTestPipe(t, "D:P(D;;GA;;;WD)")
 	if c, err := Dial(t.Context(), testPipeName(t)); !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("got %v, %v", c, err)
 	}
 }
 
-// If a name is in use, Listen waits up to nameWaitTimeout, because the service that uses it may be ending.
-func TestNameThatIsTaken(t *testing.T) {
+// If a name is in use, Listen waits up to nameInUseTimeout, because the service that uses it may be ending.
+func TestListenWaitsForNameInUse(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
 			began, free := time.Now(), false
@@ -280,11 +280,11 @@ func TestNameThatIsTaken(t *testing.T) {
 				}
 				return busy
 			}
-			if err := retryWhileNameTaken(try); !errors.Is(err, busy) || time.Since(began) < nameWaitTimeout ||
-				time.Since(began) > nameWaitTimeout+time.Second {
+			if err := retryWhileNameTaken(try); !errors.Is(err, busy) || time.Since(began) < nameInUseTimeout ||
+				time.Since(began) > nameInUseTimeout+time.Second {
 				t.Errorf("got %v after %v", err, time.Since(began))
 			}
-			time.AfterFunc(nameWaitTimeout/2, func() { free = true })
+			time.AfterFunc(nameInUseTimeout/2, func() { free = true })
 			if err := retryWhileNameTaken(try); err != nil {
 				t.Errorf("a name that is free later: %v", err)
 			}
@@ -297,8 +297,8 @@ func TestNameThatIsTaken(t *testing.T) {
 }
 
 // If a client keeps the pipe of a dead server open, the next server can still use the name.
-func TestNameOfADeadServer(t *testing.T) {
-	first := listen(t, OwnerOnlyDescriptor())
+func TestNewServerReusesDeadServersName(t *testing.T) {
+	first := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	held, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 	c.Close()
 	first.Close()
-	listen(t, OwnerOnlyDescriptor())
+	listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	next, err := Dial(t.Context(), testPipeName(t))
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +320,8 @@ func TestNameOfADeadServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// Windows denies access if a new server uses the name of a dead server.
 			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
-			h, err := createFirstInstance(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
+			h, err := createFirstPipeInstance(denied, func() (windows.Handle, error) { return 7, nil },
+				func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 				t.Errorf("dead %v: got %v, %v", dead, h, err)
 			}
@@ -328,21 +329,21 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 }
 
-// A server that takes over a name replaces the pipe's access list by its own. isAbandoned returns true only
+// A server that takes over a name replaces the pipe's access list by its own. isPipeAbandoned returns true only
 // for a name that no process serves.
-func TestNameIsTakenOver(t *testing.T) {
-	if !isAbandoned(testPipeName(t)) {
+func TestNameTakeoverReplacesAccessList(t *testing.T) {
+	if !isPipeAbandoned(testPipeName(t)) {
 		t.Error("a name that no process serves is not abandoned")
 	}
-	listen(t, OwnerOnlyDescriptor())
-	if isAbandoned(testPipeName(t)) {
+	listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
+	if isPipeAbandoned(testPipeName(t)) {
 		t.Error("a name that is served is abandoned")
 	}
 	sd, err := windows.SecurityDescriptorFromString("D:P(A;;0x12019b;;;BU)(A;;GA;;;WD)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := takeOverName(testPipeName(t), sd)
+	h, err := takeOverPipeName(testPipeName(t), sd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +361,7 @@ func TestNameIsTakenOver(t *testing.T) {
 
 // A server takes over a dead server's name only if this account, the system or the administrators
 // created the pipe.
-func TestWhoseNamesAreTakenOver(t *testing.T) {
+func TestOnlyTrustedAccountsNamesAreTakenOver(t *testing.T) {
 	self, err := SelfIdentity()
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +380,7 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 
 // A group of a token grants access only if it is enabled. Deny-only groups, as in the token of an
 // administrator without elevation, never grant access. Nor does the group of the logon session.
-func TestGroupsThatCount(t *testing.T) {
+func TestOnlyEnabledGroupsGrantAccess(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true,
 		windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
@@ -388,20 +389,20 @@ func TestGroupsThatCount(t *testing.T) {
 		windows.SE_GROUP_INTEGRITY | windows.SE_GROUP_INTEGRITY_ENABLED: false,
 		windows.SE_GROUP_LOGON_ID | windows.SE_GROUP_ENABLED:            false,
 	} {
-		if got := grantsAccess(attributes); got != want {
+		if got := groupGrantsAccess(attributes); got != want {
 			t.Errorf("%#x: %v", attributes, got)
 		}
 	}
 }
 
 // A program in a sandbox is not identified as its user, because it has fewer rights.
-func TestSandboxedClientIsNotItsUser(t *testing.T) {
+func TestSandboxedClientIsNotIdentifiedAsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
-		_, server := connectedPair(t)
-		real := isSandboxed
-		defer func() { isSandboxed = real }()
-		isSandboxed = func(windows.Token) (bool, error) { return true, nil }
-		if got, err := ClientOf(server); !errors.Is(err, ErrSandboxed) {
+		_, server := connectedPipePair(t)
+		real := isSandboxedToken
+		defer func() { isSandboxedToken = real }()
+		isSandboxedToken = func(windows.Token) (bool, error) { return true, nil }
+		if got, err := IdentifyClient(server); !errors.Is(err, ErrClientSandboxed) {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	})
@@ -423,39 +424,39 @@ func TestSandboxedClientIsNotItsUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer restricted.Close()
-		if in, err := isSandboxed(restricted); !in || err != nil {
+		if in, err := isSandboxedToken(restricted); !in || err != nil {
 			t.Errorf("restricted: %v, %v", in, err)
 		}
-		if in, err := isSandboxed(own); in || err != nil {
+		if in, err := isSandboxedToken(own); in || err != nil {
 			t.Errorf("its own: %v, %v", in, err)
 		}
 	})
 }
 
-// If a thread cannot stop acting as the client, ClientOf returns an error, and no other goroutine runs on
+// If a thread cannot stop acting as the client, IdentifyClient returns an error, and no other goroutine runs on
 // that thread.
-func TestThreadThatStaysTheClient(t *testing.T) {
-	_, server := connectedPair(t)
+func TestFailedRevertEndsImpersonatingThread(t *testing.T) {
+	_, server := connectedPipePair(t)
 	revertToSelf = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
 	defer func() { revertToSelf = windows.RevertToSelf }()
-	if _, err := ClientOf(server); !errors.Is(err, windows.ERROR_GEN_FAILURE) {
+	if _, err := IdentifyClient(server); !errors.Is(err, windows.ERROR_GEN_FAILURE) {
 		t.Errorf("got %v", err)
 	}
 }
 
 // While a listener serves a name, a second listener for the same name is refused.
-func TestSecondListener(t *testing.T) {
-	skip.UnderWine(t, "needs Windows, which rejects a second listener; see TestNameThatIsTaken")
-	listen(t, OwnerOnlyDescriptor())
-	if l, err := Listen(testPipeName(t), OwnerOnlyDescriptor()); err == nil {
+func TestSecondListenerForNameIsRefused(t *testing.T) {
+	skip.UnderWine(t, "needs Windows, which rejects a second listener; see TestListenWaitsForNameInUse")
+	listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
+	if l, err := Listen(testPipeName(t), OwnerOnlySecurityDescriptor()); err == nil {
 		l.Close()
 		t.Error("a second listener was accepted")
 	}
 }
 
 // The access list of a pipe can change while a listener serves it. Existing connections stay open.
-func TestPipeAccessCanChange(t *testing.T) {
-	l := listen(t, OwnerOnlyDescriptor())
+func TestPipeAccessChangesWhileListening(t *testing.T) {
+	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	stranger, err := windows.StringToSid("S-1-5-32-546")
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +466,7 @@ func TestPipeAccessCanChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	if err := l.SetPermissions(AccessDescriptor(stranger)); err != nil {
+	if err := l.SetPermissions(PipeSecurityDescriptor(stranger)); err != nil {
 		t.Fatal(err)
 	}
 	here, err := l.Accept()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DueSuffix describes when a job is due and when it expires, like "; due …". A time that the user did not set
+// DueAndExpirySuffix describes when a job is due and when it expires, like "; due …". A time that the user did not set
 // is left out.
-func DueSuffix(s *queue.Spec, now time.Time) (text string) {
+func DueAndExpirySuffix(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
 		text = "; " + dueText(s.RunAt.Time(), now)
@@ -26,33 +26,33 @@ func DueSuffix(s *queue.Spec, now time.Time) (text string) {
 }
 
 // HasExpired reports whether a job with this expires_at will not run, because the time has passed.
-func HasExpired(expiresAt *queue.Millis, now time.Time) bool {
+func HasExpired(expiresAt *queue.UnixMillis, now time.Time) bool {
 	return expiresAt != nil && *expiresAt != 0 && !expiresAt.Time().After(now)
 }
 
 // dueText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
 func dueText(due, now time.Time) string {
-	return timeWithResult("due ", due, now, ", so the job can start now")
+	return timeWithPastNote("due ", due, now, ", so the job can start now")
 }
 
 // ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h" for a job that expires at the given time.
 func ExpiryText(expiresAt, now time.Time) string {
-	return timeWithResult("expires ", expiresAt, now, ", so it will not run")
+	return timeWithPastNote("expires ", expiresAt, now, ", so it will not run")
 }
 
-// timeWithResult returns a name followed by a time in the form of FullTime. If the time has passed, it adds
+// timeWithPastNote returns a name followed by a time in the form of FullTimeText. If the time has passed, it adds
 // pastNote, which says what that means for the job.
-func timeWithResult(name string, at, now time.Time, pastNote string) string {
-	text, passed := FullTime(at, now)
+func timeWithPastNote(label string, at, now time.Time, pastNote string) string {
+	text, passed := FullTimeText(at, now)
 	if passed {
 		text += pastNote
 	}
-	return name + text
+	return label + text
 }
 
-// FullTime formats a time with its day, its zone and the time left. It also reports whether the time has
+// FullTimeText formats a time with its day, its zone and the time left. It also reports whether the time has
 // passed.
-func FullTime(at, now time.Time) (text string, hasPassed bool) {
+func FullTimeText(at, now time.Time) (text string, hasPassed bool) {
 	at = at.In(now.Location())
 	wait := at.Sub(now)
 	layout := "Mon 2 Jan 15:04 MST"
@@ -91,13 +91,13 @@ func RoughDuration(d time.Duration) string {
 	return strings.Replace(pair(24*time.Hour, "d", time.Hour, "h"), "d0", "d", 1)
 }
 
-// PausedSince returns when a running job was paused and by which user. It returns "" if the job is not
+// PausedSinceText returns when a running job was paused and by which user. It returns "" if the job is not
 // paused.
-func PausedSince(j *control.Job) string {
+func PausedSinceText(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
 	}
-	return "since " + LocalTime(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
+	return "since " + LocalTimeText(j.PausedAt) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
 // pausedText returns how long a running job has been paused, and by which user.
@@ -105,15 +105,15 @@ func pausedText(j *control.Job, now time.Time) string {
 	return AgeText(j.PausedAt, now) + " by " + queue.ValueOr(j.PausedBy, "?")
 }
 
-// LocalTime formats a time in the caller's zone. It returns "-" for 0.
-func LocalTime(t control.Time) string { return DashIfEmpty(localTimeOrEmpty(t)) }
+// LocalTimeText formats a time in the caller's zone. It returns "-" for 0.
+func LocalTimeText(t control.Time) string { return DashIfEmpty(localTimeOrEmpty(t)) }
 
-// localTimeOrEmpty is like LocalTime, but returns "" for 0.
+// localTimeOrEmpty is like LocalTimeText, but returns "" for 0.
 func localTimeOrEmpty(t control.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
+	return queue.UnixMillis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
 }
 
 // DashIfNil formats a value. It returns "-" for nil.
@@ -130,8 +130,8 @@ func textOrDefault[T any](p *T, nilText string) string {
 	return fmt.Sprint(*p)
 }
 
-// ApproxDuration formats a number of milliseconds, with at most two decimals of a second.
-func ApproxDuration(ms int64) string {
+// MillisecondsText formats a number of milliseconds, with at most two decimals of a second.
+func MillisecondsText(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%dms", ms)
 	}
@@ -149,8 +149,8 @@ func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
 	}
-	t := queue.Millis(at).Time().Local()
-	if date := dateLayout(t, now); date != "" {
+	t := queue.UnixMillis(at).Time().Local()
+	if date := dateLayoutUnlessToday(t, now); date != "" {
 		return t.Format(date + "15:04")
 	}
 	return t.Format("15:04:05")
@@ -159,12 +159,12 @@ func ClockTime(at control.Time, now time.Time) string {
 // clockWithZone formats a time of day with its zone, and with the date unless it is today.
 func clockWithZone(t, now time.Time) string {
 	t = t.Local()
-	return t.Format(dateLayout(t, now) + "15:04 MST")
+	return t.Format(dateLayoutUnlessToday(t, now) + "15:04 MST")
 }
 
-// dateLayout returns the layout of the date that precedes a time of day. It returns "" for a time of today,
+// dateLayoutUnlessToday returns the layout of the date that precedes a time of day. It returns "" for a time of today,
 // and a layout without the year for another time of this year.
-func dateLayout(t, now time.Time) string {
+func dateLayoutUnlessToday(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):
 		return "Mon 2 Jan 2006 "
@@ -174,19 +174,19 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-// formatIfKnown returns format(*p), or "" for nil.
-func formatIfKnown[T any](p *T, format func(T) string) string {
+// formatIfNotNil returns format(*p), or "" for nil.
+func formatIfNotNil[T any](p *T, format func(T) string) string {
 	if p == nil {
 		return ""
 	}
 	return format(*p)
 }
 
-// RunTimeText formats a duration in milliseconds like ApproxDuration. It returns "" if the duration is unknown.
-func RunTimeText(ms *int64) string { return formatIfKnown(ms, ApproxDuration) }
+// RunTimeText formats a duration in milliseconds like MillisecondsText. It returns "" if the duration is unknown.
+func RunTimeText(ms *int64) string { return formatIfNotNil(ms, MillisecondsText) }
 
 // DurationText formats a duration in milliseconds like RoughDuration. It formats less than a second like
-// ApproxDuration. It returns "" if the duration is unknown.
+// MillisecondsText. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)
@@ -196,12 +196,12 @@ func DurationText(ms *int64) string {
 
 // AgeText formats how long ago a time was.
 func AgeText(t control.Time, now time.Time) string {
-	return RoughDuration(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
+	return RoughDuration(max(0, now.Sub(queue.UnixMillis(t).Time())).Truncate(time.Second))
 }
 
 // agoText formats how long ago a time was, like "5m ago".
 func agoText(t control.Time, now time.Time) string {
-	if now.Sub(queue.Millis(t).Time()) < time.Second {
+	if now.Sub(queue.UnixMillis(t).Time()) < time.Second {
 		return "just now"
 	}
 	return AgeText(t, now) + " ago"

@@ -12,7 +12,7 @@ import (
 )
 
 // The text about a due time contains the day, the zone and the time left.
-func TestDueTimesNameDayAndZone(t *testing.T) {
+func TestDueTextNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	for after, want := range map[time.Duration]string{
 		10*time.Hour + 47*time.Minute + 30*time.Second: "due Mon 23 Nov 03:00 CET, in 10h",
@@ -30,9 +30,9 @@ func TestDueTimesNameDayAndZone(t *testing.T) {
 
 // The text about an expiry time has the same form as the text about a due time. If the expiry time has
 // passed, the text says that the job will not run.
-func TestExpiryNamesDayAndZone(t *testing.T) {
+func TestExpiryTextNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
-	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
+	in := func(d time.Duration) *queue.UnixMillis { return new(queue.UnixMillisOf(now.Add(d))) }
 	for want, s := range map[string]queue.Spec{
 		"": {}, "; expires Mon 23 Nov 03:12 CET, in 11h": {ExpiresAt: in(11 * time.Hour)},
 		"; expires Sat 21 Nov 16:12 CET, which has passed, so it will not run": {ExpiresAt: in(-24 * time.Hour)},
@@ -41,14 +41,14 @@ func TestExpiryNamesDayAndZone(t *testing.T) {
 		"; due Sun 22 Nov 18:12 CET, in 2h; expires Sun 22 Nov 17:12 CET, in 1h": {Delay: new(2 * time.Hour),
 			ExpiresAt: in(time.Hour)},
 	} {
-		if got := DueSuffix(&s, now); got != want {
+		if got := DueAndExpirySuffix(&s, now); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }
 
 // A time of today is shown without the date, and any other time without the seconds.
-func TestClockIsShort(t *testing.T) {
+func TestClockTimeOmitsDateOfToday(t *testing.T) {
 	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
 	for at, want := range map[time.Time]string{
 		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
@@ -63,9 +63,9 @@ func TestClockIsShort(t *testing.T) {
 	}
 }
 
-// Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript, and TestPageClocks checks
-// it with the same table.
-func TestAgesHaveTheirForm(t *testing.T) {
+// Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript, and TestPageFormatsAgesLikeCLI
+// checks it with the same table.
+func TestAgeTextMatchesTable(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {
 		t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Column is a column of a list of jobs. A list can be sorted by a column.
-type Column struct {
-	Name  string
-	Title string
-	Value func(*control.Job) Cell
+// JobColumn is a column of a list of jobs. A list can be sorted by a column.
+type JobColumn struct {
+	Name    string
+	Heading string
+	CellOf  func(*control.Job) Cell
 }
 
 // Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by sortNumber
@@ -35,8 +35,8 @@ func CompareCells(a, b Cell) int {
 // textCell returns a cell that is sorted by its text.
 func textCell(text string) Cell { return Cell{Text: text, sortText: text} }
 
-// dashCell returns a cell that is sorted by its text and shows "-" for an empty text.
-func dashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText: text} }
+// textOrDashCell returns a cell that is sorted by its text and shows "-" for an empty text.
+func textOrDashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText: text} }
 
 // numberCell returns a cell that is sorted by its number.
 func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), sortNumber: n} }
@@ -52,16 +52,16 @@ func optionalNumberCell[N ~int | ~int64](text string, n *N) Cell {
 }
 
 // timeCell returns a cell that is sorted by its time. A cell without a time shows "-" and comes first.
-func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
+func timeCell(t control.Time) Cell { return Cell{Text: LocalTimeText(t), sortNumber: int64(t)} }
 
-// SignalName returns the name of the signal that ended a job, or noSignalText if no signal ended it.
-func SignalName(j *control.Job, noSignalText string) string {
-	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), noSignalText)
+// JobSignalName returns the name of the signal that ended a job, or noSignalText if no signal ended it.
+func JobSignalName(j *control.Job, noSignalText string) string {
+	return cmp.Or(formatIfNotNil(j.Signal, queue.SignalName), noSignalText)
 }
 
-// Columns returns the table of columns, in the order of the help.
-func Columns() []Column {
-	return []Column{
+// JobColumns returns the table of columns, in the order of the help.
+func JobColumns() []JobColumn {
+	return []JobColumn{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
 		{"seq", "SEQ", func(j *control.Job) Cell { return numberCell(j.Seq) }},
 		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateWithPause(j), sortText: j.State} }},
@@ -69,17 +69,20 @@ func Columns() []Column {
 		{"when", "WHEN", func(j *control.Job) Cell {
 			return cellSortedByNumber(relevantTimeText(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
 		}},
-		{"reason", "REASON", func(j *control.Job) Cell { return dashCell(reasonText(j)) }},
-		{"priority", "PRIORITY", func(j *control.Job) Cell { return cellSortedByNumber(RankText(j), j.EffectivePriority) }},
+		{"reason", "REASON", func(j *control.Job) Cell { return textOrDashCell(endOrWaitReason(j)) }},
+		{"priority", "PRIORITY", func(j *control.Job) Cell {
+			return cellSortedByNumber(PriorityWithBonusText(j),
+				j.EffectivePriority)
+		}},
 		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return cellSortedByNumber(AttemptsText(j), UsedAttempts(j)) }},
-		{"created", "CREATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
-		{"updated", "UPDATED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
-		{"run_at", "RUN_AT" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
-		{"retry", "RETRY" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
-		{"started", "STARTED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
-		{"finished", "FINISHED" + termtext.ZoneMark, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
+		{"created", "CREATED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
+		{"updated", "UPDATED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
+		{"run_at", "RUN_AT" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
+		{"retry", "RETRY" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
+		{"started", "STARTED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
+		{"finished", "FINISHED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
 		{"waited", "WAITED", func(j *control.Job) Cell {
-			return cellSortedByNumber(ApproxDuration(j.QueueTimeMS), j.QueueTimeMS)
+			return cellSortedByNumber(MillisecondsText(j.QueueTimeMS), j.QueueTimeMS)
 		}},
 		{"ran", "RAN", func(j *control.Job) Cell {
 			return optionalNumberCell(DashIfEmpty(RunTimeText(j.RunTimeMS)), j.RunTimeMS)
@@ -92,14 +95,14 @@ func Columns() []Column {
 			return cellSortedByNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
 		}},
 		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.ExitCode), j.ExitCode) }},
-		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalNumberCell(SignalName(j, "-"), j.Signal) }},
+		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalNumberCell(JobSignalName(j, "-"), j.Signal) }},
 		{"worker", "WORKER", func(j *control.Job) Cell {
 			return Cell{Text: DashIfNil(j.WorkerID), sortText: queue.ValueOr(j.WorkerID, "")}
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
 		{"pid", "PID", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.PID), j.PID) }},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
-		{"labels", "LABELS", func(j *control.Job) Cell { return dashCell(LabelsText(j.Labels)) }},
+		{"labels", "LABELS", func(j *control.Job) Cell { return textOrDashCell(LabelsText(j.Labels)) }},
 		{"error", "ERROR", func(j *control.Job) Cell {
 			return Cell{Text: DashIfNil(j.Error), sortText: queue.ValueOr(j.Error, "")}
 		}},
@@ -107,10 +110,10 @@ func Columns() []Column {
 	}
 }
 
-// reasonText returns why a job has ended or, if it has not, what it waits for.
-func reasonText(j *control.Job) string {
-	r := queue.ValueOr(j.WaitsFor, control.Reason{})
-	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
+// endOrWaitReason returns why a job has ended or, if it has not, what it waits for.
+func endOrWaitReason(j *control.Job) string {
+	r := queue.ValueOr(j.MainWaitReason, control.WaitReason{})
+	return cmp.Or(queue.ValueOr(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.CauseKey))
 }
 
 // TypicalRuntimeOrDash returns the typical run time of a job's command, or "-" if it is unknown.
@@ -118,17 +121,17 @@ func TypicalRuntimeOrDash(j *control.Job) string {
 	return DashIfEmpty(DurationText(j.TypicalRuntimeMS))
 }
 
-// ColumnNames returns the names of all columns.
-func ColumnNames() (names []string) {
-	for _, c := range Columns() {
+// JobColumnNames returns the names of all columns.
+func JobColumnNames() (names []string) {
+	for _, c := range JobColumns() {
 		names = append(names, c.Name)
 	}
 	return names
 }
 
-// DropPlainColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
+// DropUninformativeColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
 // and TYPICAL if they contain no values. It modifies the given rows.
-func DropPlainColumns(headings []string, rows [][]string) ([]string, [][]string) {
+func DropUninformativeColumns(headings []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(headings, name)
 		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {

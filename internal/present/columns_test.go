@@ -18,14 +18,14 @@ func TestColumnsSortByValue(t *testing.T) {
 	for name, want := range map[string]string{
 		"id": "abc", "seq": "bac", "started": "cab", "ran": "cba", "progress": "cab",
 	} {
-		columns := Columns()
-		i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+		columns := JobColumns()
+		i := slices.IndexFunc(columns, func(c JobColumn) bool { return c.Name == name })
 		if i < 0 {
 			t.Fatalf("there is no column %s", name)
 		}
 		sorted := slices.Clone(jobs)
 		slices.SortFunc(sorted, func(a, b control.Job) int {
-			return CompareCells(columns[i].Value(&a), columns[i].Value(&b))
+			return CompareCells(columns[i].CellOf(&a), columns[i].CellOf(&b))
 		})
 		got := ""
 		for _, j := range sorted {
@@ -38,15 +38,15 @@ func TestColumnsSortByValue(t *testing.T) {
 }
 
 // Each state has a different sign, so the sign in a cell identifies the state.
-func TestSignsIdentifyStates(t *testing.T) {
+func TestEachStateHasADifferentSign(t *testing.T) {
 	for _, state := range []string{"blocked", "held", "pending", "failed", "processing", "completed", "dead",
 		"cancelled"} {
 		sign := SignOfState(state)
-		if sign.Sign == "" || LeadingSign(sign.Sign+" 17") != sign {
-			t.Errorf("%s: the sign %+v is found as %+v", state, sign, LeadingSign(sign.Sign+" 17"))
+		if sign.Symbol == "" || LeadingStateSign(sign.Symbol+" 17") != sign {
+			t.Errorf("%s: the sign %+v is found as %+v", state, sign, LeadingStateSign(sign.Symbol+" 17"))
 		}
 	}
-	if got := LeadingSign("17"); got.Sign != "" {
+	if got := LeadingStateSign("17"); got.Symbol != "" {
 		t.Errorf("a cell without a sign: got %+v", got)
 	}
 }

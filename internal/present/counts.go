@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// CountsText returns the number of all jobs, and the number of jobs in each of the given states. It omits
+// JobCountsText returns the number of all jobs, and the number of jobs in each of the given states. It omits
 // states without jobs.
-func CountsText(total int, countOf func(state string) int64, states ...string) string {
+func JobCountsText(totalJobs int, countInState func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
-		parts = append(parts, CountText(countOf(state), state))
+		parts = append(parts, CountWithLabel(countInState(state), state))
 	}
-	return strings.TrimSuffix(JobsText(total)+": "+JoinTexts(parts...), ": ")
+	return strings.TrimSuffix(JobCountText(totalJobs)+": "+JoinNonEmptyTexts(parts...), ": ")
 }
 
-// JoinTexts joins the texts that are not empty with commas.
-func JoinTexts(texts ...string) string {
+// JoinNonEmptyTexts joins the texts that are not empty with commas.
+func JoinNonEmptyTexts(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(n string) bool { return n == "" }), ", ")
 }
 
-// CountText returns a text like "3 dead", or "" if n is 0.
-func CountText(n int64, label string) string {
+// CountWithLabel returns a text like "3 dead", or "" if n is 0.
+func CountWithLabel(n int64, label string) string {
 	if n == 0 {
 		return ""
 	}
@@ -34,10 +34,10 @@ func CountText(n int64, label string) string {
 func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
-func Plural(n int, noun string) string { return PluralWith(int64(n), noun, PlainNumber) }
+func Plural(n int, noun string) string { return PluralWithFormat(int64(n), noun, PlainNumber) }
 
-// PluralWith is like Plural, but calls formatNumber(n) to format the number.
-func PluralWith(n int64, noun string, formatNumber func(int64) string) string {
+// PluralWithFormat is like Plural, but calls formatNumber(n) to format the number.
+func PluralWithFormat(n int64, noun string, formatNumber func(int64) string) string {
 	if n != 1 {
 		noun += "s"
 	}
@@ -45,20 +45,20 @@ func PluralWith(n int64, noun string, formatNumber func(int64) string) string {
 }
 
 // SizeText formats a number of bytes, like "1.5 MiB".
-func SizeText(n int64) string {
+func SizeText(byteCount int64) string {
 	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n < 1<<10:
-		return Plural(int(n), "byte")
+	case byteCount >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(byteCount)/(1<<30))
+	case byteCount >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(byteCount)/(1<<20))
+	case byteCount < 1<<10:
+		return Plural(int(byteCount), "byte")
 	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	return fmt.Sprintf("%.1f KiB", float64(byteCount)/(1<<10))
 }
 
-// UsageText says how many bytes are used and how many may be used. limitBytes 0 means no limit.
-func UsageText(usedBytes, limitBytes int64) string {
+// ByteUsageText says how many bytes are used and how many may be used. limitBytes 0 means no limit.
+func ByteUsageText(usedBytes, limitBytes int64) string {
 	if limitBytes == 0 {
 		return SizeText(usedBytes) + " used"
 	}
@@ -74,13 +74,13 @@ func MaxAttemptsText(maxAttempts int) string {
 	return fmt.Sprintf("; up to %d attempts", maxAttempts)
 }
 
-// JobsText formats a number of jobs.
-func JobsText(n int) string {
+// JobCountText formats a number of jobs.
+func JobCountText(n int) string {
 	return Plural(n, "job")
 }
 
-// WorkersText formats a number of workers, like "2 workers".
-func WorkersText(n int) string { return Plural(n, "worker") }
+// WorkerCountText formats a number of workers, like "2 workers".
+func WorkerCountText(n int) string { return Plural(n, "worker") }
 
 // NoWorkersText is the text for an empty list of workers.
 const NoWorkersText = "no workers; add some with: queuectl worker start -c N"

@@ -14,43 +14,43 @@ import (
 
 // removedInputText says that the service has removed inputs of a job to free space. fields names the fields
 // that contained the inputs.
-func removedInputText(fields []string) string {
-	if len(fields) == 0 {
+func removedInputText(removedFields []string) string {
+	if len(removedFields) == 0 {
 		return ""
 	}
-	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
+	return strings.Join(removedFields, ", ") + " (to free space; this job cannot run again)"
 }
 
 // WaitReason returns why a job does not run now, with the same text as "queuectl why". It returns "" if the job
 // runs, waits for nothing or has ended.
 func WaitReason(j *control.Job) string {
-	if j.WaitsFor == nil {
+	if j.MainWaitReason == nil {
 		return ""
 	}
-	return ReasonLine(j.WaitsFor, time.Now())
+	return WaitReasonLine(j.MainWaitReason, time.Now())
 }
 
-// DetailRows returns a name and a value for each property of a job, except its state, its error and its
+// JobDetailRows returns a name and a value for each property of a job, except its state, its error and its
 // command. An unknown value is "".
-func DetailRows(j *control.JobDetail) [][2]string {
+func JobDetailRows(j *control.JobDetail) [][2]string {
 	ran, typical := runTimeTexts(j)
 	rows := [][2]string{
 		{"Priority", priorityText(&j.Job, "%[3]d (set to %[1]d, plus %[2]d for waiting time)")},
 		{"Attempts", usedAttemptsText(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule},
-		{"Directory", j.Cwd}, {"Created", LocalTime(j.CreatedAt)}, {"Due", LocalTime(j.RunAt)},
+		{"Directory", j.Cwd}, {"Created", LocalTimeText(j.CreatedAt)}, {"Due", LocalTimeText(j.RunAt)},
 		{"Next retry", localTimeOrEmpty(j.NextRetryAt)}, {"Expires", localTimeOrEmpty(j.ExpiresAt)},
 		{"Started", localTimeOrEmpty(j.StartedAt)}, {"Finished", localTimeOrEmpty(j.FinishedAt)},
-		{"Waited", ApproxDuration(j.QueueTimeMS)}, {"Ran", ran},
+		{"Waited", MillisecondsText(j.QueueTimeMS)}, {"Ran", ran},
 		{"Typical", typical}, {"Worker", EmptyIfNil(j.WorkerID)}, {"Node", j.Node}, {"Pid", EmptyIfNil(j.PID)},
 	}
-	rows = append(append(rows, limitRows(j)...), settingRows(j)...)
+	rows = append(append(rows, jobLimitRows(j)...), jobSettingRows(j)...)
 	return append(rows, [][2]string{{"Labels", LabelsText(j.Labels)}, {"Hidden", strings.Join(j.HiddenParts, ", ")},
-		{"Removed", removedInputText(j.InputRemoved)}}...)
+		{"Removed", removedInputText(j.RemovedInputParts)}}...)
 }
 
-// limitRows returns one row for each limit of a job. If known, the row also contains how much of the limit
+// jobLimitRows returns one row for each limit of a job. If known, the row also contains how much of the limit
 // the last attempt used.
-func limitRows(j *control.JobDetail) (rows [][2]string) {
+func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 	var lastAttempt control.Attempt
 	if len(j.History) > 0 {
 		lastAttempt = j.History[len(j.History)-1]
@@ -60,11 +60,11 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 		return n
 	}
 	memory, cpus := "at most ", "at most "
-	if lastAttempt.PeakRSS != 0 {
-		memory = "peak " + SizeText(lastAttempt.PeakRSS) + " of "
+	if lastAttempt.PeakRSSBytes != 0 {
+		memory = "peak " + SizeText(lastAttempt.PeakRSSBytes) + " of "
 	}
 	if lastAttempt.RunTimeMS != nil && lastAttempt.FinishedAt != 0 {
-		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
+		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUTimeMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
 	}
 	const unmeasuredNote = " (usage is not measured)"
 	// Without control groups, and on older kernels, the service cannot measure the usage.
@@ -87,10 +87,10 @@ func limitRows(j *control.JobDetail) (rows [][2]string) {
 	return rows
 }
 
-// settingRows returns the settings of a job that differ from the defaults and that no other row shows.
-func settingRows(j *control.JobDetail) (rows [][2]string) {
+// jobSettingRows returns the settings of a job that differ from the defaults and that no other row shows.
+func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, prefix, suffix string, defaultTexts ...string) {
-		text := valueText(j.Spec[field], ", ")
+		text := jsonValueText(j.Spec[field], ", ")
 		if text == "" || slices.Contains(defaultTexts, text) {
 			return
 		}
@@ -128,16 +128,16 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	var backoff []string
 	for _, f := range []struct{ field, prefix string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
 		{"backoff_max", "at most "}, {"jitter", "jitter "}} {
-		if text := valueText(j.Spec[f.field], ", "); text != "" {
+		if text := jsonValueText(j.Spec[f.field], ", "); text != "" {
 			backoff = append(backoff, f.prefix+text)
 		}
 	}
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// valueText formats a value that was decoded from JSON. separator is the text between the entries of a list
-// or map. valueText returns "" for nil.
-func valueText(v any, separator string) string {
+// jsonValueText formats a value that was decoded from JSON. separator is the text between the entries of a list
+// or map. jsonValueText returns "" for nil.
+func jsonValueText(v any, separator string) string {
 	var texts []string
 	switch v := v.(type) {
 	case nil:
@@ -146,12 +146,12 @@ func valueText(v any, separator string) string {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	case []any:
 		for _, entry := range v {
-			texts = append(texts, valueText(entry, separator))
+			texts = append(texts, jsonValueText(entry, separator))
 		}
 		return strings.Join(texts, separator)
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			texts = append(texts, name+"="+valueText(v[name], separator))
+			texts = append(texts, name+"="+jsonValueText(v[name], separator))
 		}
 		return strings.Join(texts, separator)
 	}
@@ -170,7 +170,7 @@ func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 		runTimeText += ", typically " + DurationText(j.TypicalRuntimeMS)
 	}
 	if j.TimeoutMS != 0 {
-		runTimeText += ", timeout " + ApproxDuration(j.TimeoutMS)
+		runTimeText += ", timeout " + MillisecondsText(j.TimeoutMS)
 	}
 	return runTimeText, ""
 }
@@ -183,8 +183,8 @@ func AttemptRemarks(attempt *control.Attempt, allowsBackground bool) string {
 	if attempt.ResultError != nil {
 		text += "; the job's JSON result was not stored: " + *attempt.ResultError
 	}
-	if attempt.Leftovers > 0 {
-		text += "; leftover processes stopped: " + strconv.Itoa(attempt.Leftovers)
+	if attempt.LeftoverProcesses > 0 {
+		text += "; leftover processes stopped: " + strconv.Itoa(attempt.LeftoverProcesses)
 		if attempt.ExitCode != nil && !allowsBackground {
 			text += " (--allow-background keeps them running)"
 		}

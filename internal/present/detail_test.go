@@ -10,8 +10,8 @@ import (
 )
 
 // "queuectl show" prints the input file, and an output limit that is not the default.
-func TestShowListsSettings(t *testing.T) {
-	rows := settingRows(&control.JobDetail{Spec: map[string]any{
+func TestDetailRowsListNonDefaultSettings(t *testing.T) {
+	rows := jobSettingRows(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
 		"on_lost": "retry", "kill_after": "10s",
 	}})
@@ -19,18 +19,18 @@ func TestShowListsSettings(t *testing.T) {
 		{"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
-	small := settingRows(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
+	small := jobSettingRows(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
 	if want := [2]string{"Max output", "11 bytes per stream"}; small[0] != want {
 		t.Errorf("got %q, want %q", small[0], want)
 	}
 }
 
 // Each limit is shown next to the usage of the last attempt, or with a note that the usage is unknown.
-func TestShowComparesUsageWithLimits(t *testing.T) {
+func TestDetailRowsCompareUsageWithLimits(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := limitRows(j), [][2]string{{"Tasks", want},
+		if got, want := jobLimitRows(j), [][2]string{{"Tasks", want},
 			{"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
 			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
 		}
@@ -39,7 +39,7 @@ func TestShowComparesUsageWithLimits(t *testing.T) {
 
 // The remarks about an attempt say how many leftover processes were stopped. If the command exited by itself,
 // the remarks also name the flag that keeps such processes running.
-func TestShowReportsEndedProcesses(t *testing.T) {
+func TestAttemptRemarksReportLeftoverProcesses(t *testing.T) {
 	zero, refused := new(int64), "cut"
 	for _, c := range []struct {
 		attempt    control.Attempt
@@ -47,12 +47,12 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		want       string
 	}{
 		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false,
+		{control.Attempt{ExitCode: zero, LeftoverProcesses: 1}, false,
 			"leftover processes stopped: 1 (--allow-background keeps them running)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false,
+		{control.Attempt{ExitCode: zero, LeftoverProcesses: 3, ResultError: &refused}, false,
 			"the job's JSON result was not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
-		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
+		{control.Attempt{ExitCode: zero, LeftoverProcesses: 2}, true, "leftover processes stopped: 2"},
+		{control.Attempt{Signal: new(int), LeftoverProcesses: 2}, false, "leftover processes stopped: 2"},
 	} {
 		if got := AttemptRemarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)
@@ -62,7 +62,7 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 
 // If the end of a wait reason is known, the text contains that time with its zone. It contains the date too,
 // unless the time is today.
-func TestReasonNamesTheDayAndZone(t *testing.T) {
+func TestWaitReasonNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{
 		time.Hour: "15:04 MST, in 1h", 4 * time.Hour: "Mon 2 Jan 15:04 MST, in 4h",
@@ -71,8 +71,8 @@ func TestReasonNamesTheDayAndZone(t *testing.T) {
 		at := now.Add(wait)
 		layout, in, _ := strings.Cut(layout, ",")
 		want := "not due yet (until " + at.Format(layout) + "," + in + "); next step: queuectl show 1"
-		r := control.Reason{EndsAt: control.Time(at.UnixMilli()), Text: "not due yet", Advice: "queuectl show 1"}
-		if got := ReasonLine(&r, now); got != want {
+		r := control.WaitReason{EndsAt: control.Time(at.UnixMilli()), Text: "not due yet", Advice: "queuectl show 1"}
+		if got := WaitReasonLine(&r, now); got != want {
 			t.Errorf("a reason that ends in %v: got %q, want %q", wait, got, want)
 		}
 	}

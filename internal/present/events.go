@@ -13,7 +13,7 @@ import (
 func EventLine(e *control.Event) string {
 	audit, key, by := e.Kind == string(queue.EventAudit), "everything", ""
 	if e.Kind == string(queue.EventSettingChanged) {
-		key = e.Setting + " = " + strconv.Quote(e.Value)
+		key = e.Setting + " = " + strconv.Quote(e.SettingValue)
 	}
 	if e.User != "" {
 		by = "  " + termtext.OneLine("by "+e.User)
@@ -21,31 +21,31 @@ func EventLine(e *control.Event) string {
 	if e.UID != nil {
 		by += fmt.Sprintf(" (uid %d)", *e.UID)
 	}
-	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, LocalTime(e.Time), e.Kind)
+	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, LocalTimeText(e.OccurredAt), e.Kind)
 	for _, part := range []struct {
 		shown bool
 		text  string
 	}{
-		{e.ID != "" && !audit, e.ID}, // the target of an audit event contains the job's id
+		{e.JobID != "" && !audit, e.JobID}, // the target of an audit event contains the job's id
 		{e.Schedule != "", e.Schedule},
-		{e.OccurrenceAt != 0, LocalTime(e.OccurrenceAt)},
-		{e.Count != 0, fmt.Sprint(e.Count)},
+		{e.OccurrenceAt != 0, LocalTimeText(e.OccurrenceAt)},
+		{e.MissedStarts != 0, fmt.Sprint(e.MissedStarts)},
 		{e.State != "", e.State},
 		{e.Attempt != 0, fmt.Sprintf("attempt %d", e.Attempt)},
-		{e.Percent != nil, EmptyIfNil(e.Percent) + " %"},
+		{e.ProgressPercent != nil, EmptyIfNil(e.ProgressPercent) + " %"},
 		{e.ExitCode != nil, "exit code " + EmptyIfNil(e.ExitCode)},
 		{e.Signal != 0, queue.SignalText(e.Signal)},
 		{e.Reason != "", e.Reason},
 		{e.Setting != "", key},
-		{audit, e.Verb + " " + e.Target},
+		{audit, e.AuditCommand + " " + e.CommandTarget},
 	} {
 		if part.shown {
 			line += "  " + termtext.OneLine(part.text)
 		}
 	}
 	line += by
-	if e.Verb != "" && !audit {
-		line += "  " + termtext.OneLine(e.Verb)
+	if e.AuditCommand != "" && !audit {
+		line += "  " + termtext.OneLine(e.AuditCommand)
 	}
 	return line
 }

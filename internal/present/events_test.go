@@ -19,7 +19,7 @@ func TestEventLineNamesTheUser(t *testing.T) {
 		{"alice", new(1000), "01abc  by alice (uid 1000)  kill"},
 		{"", new(1000), "01abc (uid 1000)  kill"},
 	} {
-		line := EventLine(&control.Event{Kind: "signalled", ID: "01abc", User: c.user, UID: c.uid, Verb: "kill"})
+		line := EventLine(&control.Event{Kind: "signalled", JobID: "01abc", User: c.user, UID: c.uid, AuditCommand: "kill"})
 		if !strings.HasSuffix(line, "  "+c.want) {
 			t.Errorf("user %q, uid %v: got %q, want it to end with %q", c.user, c.uid, line, c.want)
 		}

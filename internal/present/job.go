@@ -2,7 +2,7 @@
 // line, the live screen and the web page all use these texts. The functions of this package have no side
 // effects.
 //
-// Start with ScreenText, and with JobTitle, StateWithReason and WhyLines.
+// Start with ScreenFormatter, and with JobTitle, StateWithReason and WaitExplanationLines.
 package present
 
 import (
@@ -28,20 +28,20 @@ func JobRow(j *control.Job) []string {
 // relevantTimeText describes the time that matters most for a job's state: how long it has been running, when
 // it starts, or how long ago it ended.
 func relevantTimeText(j *control.Job, now time.Time) string {
-	state := ParseState(j.State)
-	switch due := queue.Millis(DueTime(j)).Time(); {
+	state := ParseStateOrZero(j.State)
+	switch due := queue.UnixMillis(DueTime(j)).Time(); {
 	case j.PausedAt != 0:
 		return "for " + pausedText(j, now)
 	case state == queue.Processing:
 		return "for " + AgeText(j.StartedAt, now)
-	case state.Ended():
+	case state.HasEnded():
 		return agoText(j.FinishedAt, now)
-	case state.Runnable() && due.After(now):
+	case state.IsRunnable() && due.After(now):
 		return "in " + RoughDuration(due.Sub(now))
-	case state.Runnable():
-		return cmp.Or(waitsForText(j), "ready")
+	case state.IsRunnable():
+		return cmp.Or(shortWaitReason(j), "ready")
 	}
-	return cmp.Or(waitsForText(j), "-")
+	return cmp.Or(shortWaitReason(j), "-")
 }
 
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
@@ -51,26 +51,26 @@ func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 // waits only for a time, it returns when the job is due. If the job waits for nothing else and can start, it
 // returns "ready". It returns "" for any other job.
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
-	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), DueTime(j), ParseState(j.State)
+	r, due, state := queue.ValueOr(j.MainWaitReason, control.WaitReason{}), DueTime(j), ParseStateOrZero(j.State)
 	switch {
-	case !state.Waiting():
+	case !state.IsWaiting():
 		return ""
 	case r.Text != "" && r.Kind != "time" && r.Kind != "retry":
 		return r.Text
-	case queue.Millis(due).Time().After(now):
+	case queue.UnixMillis(due).Time().After(now):
 		return "due " + ClockTime(due, now)
-	case state.Runnable():
+	case state.IsRunnable():
 		return "ready"
 	}
 	return ""
 }
 
-// waitsForText says in a few words why a job that is due does not start. It returns "" if the job waits only
+// shortWaitReason says in a few words why a job that is due does not start. It returns "" if the job waits only
 // for a free worker, or for nothing.
-func waitsForText(j *control.Job) string {
-	r := queue.ValueOr(j.WaitsFor, control.Reason{})
+func shortWaitReason(j *control.Job) string {
+	r := queue.ValueOr(j.MainWaitReason, control.WaitReason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
-		return dependencyText(j)
+		return firstDependencyText(j)
 	}
 	isFull := queue.ValueOr(r.Limit, 0) > 0
 	switch r.Kind {
@@ -82,25 +82,25 @@ func waitsForText(j *control.Job) string {
 		if r.Limit == nil {
 			return "no service"
 		}
-		return choose(isFull, "", "no workers")
+		return chooseText(isFull, "", "no workers")
 	case "queue":
-		return choose(isFull, "queue limit", "queue paused")
+		return chooseText(isFull, "queue limit", "queue paused")
 	case "user":
-		return choose(isFull, "user limit", "no account")
+		return chooseText(isFull, "user limit", "no account")
 	}
-	return r.Kind + " " + r.Key
+	return r.Kind + " " + r.CauseKey
 }
 
-// choose returns the first text if a condition is true, and otherwise the second one.
-func choose(condition bool, first, second string) string {
+// chooseText returns the first text if a condition is true, and otherwise the second one.
+func chooseText(condition bool, textIfTrue, textIfFalse string) string {
 	if condition {
-		return first
+		return textIfTrue
 	}
-	return second
+	return textIfFalse
 }
 
-// dependencyText names the first dependency of a job, and says how many more there are.
-func dependencyText(j *control.Job) string {
+// firstDependencyText names the first dependency of a job, and says how many more there are.
+func firstDependencyText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
 		return fmt.Sprintf("after %s and %d more", id, n)
@@ -111,9 +111,9 @@ func dependencyText(j *control.Job) string {
 // UsedAttempts returns how many attempts a job has used, including a running one.
 func UsedAttempts(j *control.Job) int {
 	if j.State == queue.Processing.String() {
-		return j.Attempts + 1
+		return j.AttemptCount + 1
 	}
-	return j.Attempts
+	return j.AttemptCount
 }
 
 // AttemptsText returns the number of used attempts and the maximum, for example "2/4".
@@ -121,35 +121,37 @@ func AttemptsText(j *control.Job) string {
 	return strconv.Itoa(UsedAttempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
-// RankText formats a job's priority and its bonus for waiting.
-func RankText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
+// PriorityWithBonusText formats a job's priority and its bonus for waiting.
+func PriorityWithBonusText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
 
 // priorityText formats a job's priority, its bonus for waiting, and the sum of both, in this order. Without a
 // bonus, it returns only the priority.
-func priorityText(j *control.Job, format string) string {
-	if j.WaitingTime == 0 {
+func priorityText(j *control.Job, sumFormat string) string {
+	if j.PriorityGainedByWaiting == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
-	return fmt.Sprintf(format, j.Priority, j.WaitingTime, j.EffectivePriority)
+	return fmt.Sprintf(sumFormat, j.Priority, j.PriorityGainedByWaiting, j.EffectivePriority)
 }
 
-// CommandText returns a command for display. command is empty if the caller may not see it.
-func CommandText(command string) string { return cmp.Or(command, "(hidden)") }
+// CommandOrHidden returns a command for display. command is empty if the caller may not see it.
+func CommandOrHidden(command string) string { return cmp.Or(command, "(hidden)") }
 
 // JobTitle returns the command of a job for display. The command may be shortened.
 func JobTitle(j *control.Job) string {
-	text := CommandText(j.Command)
+	text := CommandOrHidden(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
-		text = whole + termtext.LocaleText("…")
+		text = whole + termtext.TextForLocale("…")
 	}
 	return text
 }
 
 // stateWithPause returns a job's state, and whether the job is paused.
-func stateWithPause(j *control.Job) string { return j.State + choose(j.PausedAt != 0, " (paused)", "") }
+func stateWithPause(j *control.Job) string {
+	return j.State + chooseText(j.PausedAt != 0, " (paused)", "")
+}
 
-// PercentText formats the progress of a job, or returns "" if it has not reported any.
-func PercentText(j *control.Job) string {
+// ProgressPercentText formats the progress of a job, or returns "" if it has not reported any.
+func ProgressPercentText(j *control.Job) string {
 	if j.Progress == nil {
 		return ""
 	}
@@ -158,15 +160,15 @@ func PercentText(j *control.Job) string {
 
 // ProgressText formats the progress of a job with its message.
 func ProgressText(j *control.Job) string {
-	text := PercentText(j)
+	text := ProgressPercentText(j)
 	if j.Progress != nil && j.Progress.Text != "" {
 		text += ", " + termtext.OneLine(j.Progress.Text)
 	}
 	return text
 }
 
-// WithProgressColumn inserts the column PROGRESS before the last column, if any of the jobs has reported progress.
-func WithProgressColumn(headings []string, rows [][]string, jobs []control.Job) (newHeadings []string,
+// InsertProgressColumn inserts the column PROGRESS before the last column, if any of the jobs has reported progress.
+func InsertProgressColumn(headings []string, rows [][]string, jobs []control.Job) (newHeadings []string,
 	newRows [][]string) {
 	if !slices.ContainsFunc(jobs, func(j control.Job) bool { return j.Progress != nil }) || len(headings) == 0 {
 		return headings, rows
@@ -174,7 +176,7 @@ func WithProgressColumn(headings []string, rows [][]string, jobs []control.Job) 
 	last := len(headings) - 1
 	insert := func(row []string, cell string) []string { return slices.Insert(slices.Clone(row), last, cell) }
 	for i := range rows {
-		newRows = append(newRows, insert(rows[i], DashIfEmpty(PercentText(&jobs[i]))))
+		newRows = append(newRows, insert(rows[i], DashIfEmpty(ProgressPercentText(&jobs[i]))))
 	}
 	return insert(headings, "PROGRESS"), newRows
 }
@@ -185,14 +187,14 @@ func EndedByExpiry(j *control.Job) bool {
 	return queue.ValueOr(j.Reason, "") == string(queue.ReasonExpired)
 }
 
-// ExpiredText explains why a job expired.
-const ExpiredText = "it did not start before the time in its field expires_at"
+// ExpiryExplanation explains why a job expired.
+const ExpiryExplanation = "it did not start before the time in its field expires_at"
 
 // usedAttemptsText returns how many of its attempts a job has used. It also says how many attempts did not
 // count, for example because they were interrupted.
 func usedAttemptsText(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
-	before := j.HistoryTotal - j.Attempts
+	before := j.TotalAttempts - j.AttemptCount
 	if j.State == queue.Processing.String() {
 		before-- // the running attempt will count, but is not in j.Attempts yet
 	}
@@ -215,10 +217,10 @@ func StateWithReason(j *control.Job) string {
 }
 
 // LabelsText formats labels as NAME=VALUE, separated by spaces.
-func LabelsText(m map[string]string) string { return formatMap(m, " ") }
+func LabelsText(labels map[string]string) string { return formatNameValues(labels, " ") }
 
-// ParseState returns the state with a name, or 0 if the name is unknown.
-func ParseState(name string) queue.State {
+// ParseStateOrZero returns the state with a name, or 0 if the name is unknown.
+func ParseStateOrZero(name string) queue.State {
 	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
 	if i < 0 {
 		return 0
@@ -226,17 +228,17 @@ func ParseState(name string) queue.State {
 	return queue.States()[i]
 }
 
-// ErrorText returns why a job failed: its error or, if it has no error, its state and reason.
-func ErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateWithReason(j)) }
+// JobErrorText returns why a job failed: its error or, if it has no error, its state and reason.
+func JobErrorText(j *control.Job) string { return queue.ValueOr(j.Error, StateWithReason(j)) }
 
-// FailureText describes how a job failed.
-func FailureText(j *control.Job) string {
+// JobFailureText describes how a job failed.
+func JobFailureText(j *control.Job) string {
 	text := "job " + j.ID + " is " + StateWithReason(j)
 	switch {
 	case j.Error != nil:
 		text += ": " + *j.Error
 	case EndedByExpiry(j):
-		text += ": " + ExpiredText
+		text += ": " + ExpiryExplanation
 	case j.Signal != nil:
 		text += ": ended by " + queue.SignalText(*j.Signal)
 	case j.ExitCode != nil && *j.ExitCode != 0:

@@ -11,42 +11,44 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// GateColumns lists the headings of the list of gates: the locks, rate limits and resources that jobs use.
-var GateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
+// GateHeadings lists the headings of the list of gates: the locks, rate limits and resources that jobs use.
+var GateHeadings = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
 
 // GateRow returns the row of a lock, rate limit or resource in the list of gates.
 func GateRow(g *control.GateView) []string {
-	owner, rule := cmp.Or(g.User, "shared"), "gate set"
+	owner, rule := cmp.Or(g.KeyOwner, "shared"), "gate set"
 	if g.Node != "" {
 		owner = "node " + g.Node
 	}
 	switch {
 	case g.Kind == "resource":
 		rule = "settings"
-	case !g.RuleStored && g.User == "":
+	case !g.RuleIsExplicit && g.KeyOwner == "":
 		rule = "first job"
-	case !g.RuleStored:
+	case !g.RuleIsExplicit:
 		rule = "newest job"
 	}
-	return []string{g.Key, g.Kind, fmt.Sprint(g.Usage), cmp.Or(g.Rate, fmt.Sprint(g.Limit)), DashIfNil(g.Jobs), owner,
+	return []string{g.Key, g.Kind, fmt.Sprint(g.UsageOfLimit), cmp.Or(g.Rate, fmt.Sprint(g.Limit)),
+		DashIfNil(g.UnfinishedJobs), owner,
 		rule}
 }
 
-// NodeColumns lists the headings of the list of nodes.
-var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
+// NodeHeadings lists the headings of the list of nodes.
+var NodeHeadings = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
 
 // NodeRow returns the row of a node in the list of nodes.
 func NodeRow(n *control.NodeView) []string {
 	state := n.State
-	if n.IsAnswering {
+	if n.SentThisAnswer {
 		state += " (this node)"
 	}
-	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoText(n.LastHeartbeat, time.Now()),
-		DashIfEmpty(formatMap(n.Labels, " ")), DashIfEmpty(formatMap(n.Resources, " ")), n.Version}
+	return []string{n.Name, state, fmt.Sprint(n.WorkerCount), fmt.Sprint(n.RunningJobs),
+		agoText(n.LastHeartbeat, time.Now()),
+		DashIfEmpty(formatNameValues(n.Labels, " ")), DashIfEmpty(formatNameValues(n.Resources, " ")), n.Version}
 }
 
-// formatMap formats the entries of a map like NAME=VALUE, in order.
-func formatMap[V any](entries map[string]V, separator string) string {
+// formatNameValues formats the entries of a map like NAME=VALUE, in order.
+func formatNameValues[V any](entries map[string]V, separator string) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		texts = append(texts, fmt.Sprintf("%s=%v", name, entries[name]))

@@ -26,22 +26,22 @@ func QueueRow(q *control.QueueView, now time.Time) []string {
 	}
 	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), oldest,
 		fmt.Sprint(q.ThroughputPerMinute), numberOrUnlimited(int64(q.Concurrency)), fmt.Sprint(q.Weight),
-		numberOrUnlimited(q.MaxPending), defaultsText(q.Defaults), QueuePauseText(q)}
+		numberOrUnlimited(q.MaxWaitingJobs), jobDefaultsText(q.JobDefaults), QueuePauseText(q)}
 }
 
-func numberOrUnlimited(n int64) string { return choose(n == 0, "unlimited", fmt.Sprint(n)) }
+func numberOrUnlimited(n int64) string { return chooseText(n == 0, "unlimited", fmt.Sprint(n)) }
 
-// defaultsText formats a queue's defaults as FIELD=VALUE.
-func defaultsText(raw json.RawMessage) string {
+// jobDefaultsText formats a queue's defaults as FIELD=VALUE.
+func jobDefaultsText(defaultsJSON json.RawMessage) string {
 	var fields map[string]any
-	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
+	if json.Unmarshal(defaultsJSON, &fields) != nil || len(fields) == 0 {
 		return "-"
 	}
 	texts := map[string]string{}
 	for name, value := range fields {
-		texts[name] = valueText(value, ",")
+		texts[name] = jsonValueText(value, ",")
 	}
-	return formatMap(texts, " ")
+	return formatNameValues(texts, " ")
 }
 
 // QueuePauseText describes the pause of a queue: its end, the user who paused the queue, and the reason. It
@@ -50,9 +50,9 @@ func QueuePauseText(q *control.QueueView) string {
 	if !q.Paused {
 		return "-"
 	}
-	text := choose(q.RunningJobsPaused, "frozen", "paused")
+	text := chooseText(q.RunningJobsFrozen, "frozen", "paused")
 	if q.PausedUntil != 0 {
-		text += " until " + clockWithZone(queue.Millis(q.PausedUntil).Time(), time.Now())
+		text += " until " + clockWithZone(queue.UnixMillis(q.PausedUntil).Time(), time.Now())
 	}
 	if q.PausedBy != nil {
 		text += ", by " + *q.PausedBy

@@ -9,27 +9,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WhenScheduled describes when a schedule's jobs start: its cron expression, its zone and its
+// ScheduleTimesText describes when a schedule's jobs start: its cron expression, its zone and its
 // jitter.
-func WhenScheduled(s *control.Schedule) string {
-	text := s.Cron + " (" + s.TZ + ")"
+func ScheduleTimesText(s *control.Schedule) string {
+	text := s.Cron + " (" + s.TimeZone + ")"
 	if s.Jitter != 0 {
 		text += ", delayed by up to " + queue.FormatDuration(time.Duration(s.Jitter))
 	}
 	return text
 }
 
-// NextRows formats the next occurrences of a schedule.
-func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
+// NextOccurrenceRows formats the next occurrences of a schedule.
+func NextOccurrenceRows(d *control.ScheduleDetail) (rows [][2]string) {
 	now := time.Now()
 	for i, at := range d.NextStarts {
 		head := "Then"
 		if i == 0 {
 			head = "Next"
 		}
-		when := queue.Millis(at).Time()
-		text, _ := FullTime(when, now)
-		// FullTime omits the seconds of a time that is more than an hour away. Here they are added if they
+		when := queue.UnixMillis(at).Time()
+		text, _ := FullTimeText(when, now)
+		// FullTimeText omits the seconds of a time that is more than an hour away. Here they are added if they
 		// are not 0.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
@@ -60,18 +60,18 @@ func ScheduleStateText(s *control.Schedule) string {
 // NoSchedulesText is the text for an empty list of schedules.
 const NoSchedulesText = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHeadings returns the headings of the list of schedules. NEXT is followed by ZoneMark, which
+// ScheduleHeadings returns the headings of the list of schedules. NEXT is followed by ZonePlaceholder, which
 // termtext.MoveZonesToHeadings replaces by the time zone.
 func ScheduleHeadings() []string {
-	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZoneMark, "STATE", "USER", "COMMAND"}
+	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZonePlaceholder, "STATE", "USER", "COMMAND"}
 }
 
 // ScheduleRow returns the row of a schedule in the list of schedules.
 func ScheduleRow(s *control.Schedule) []string {
-	return []string{s.Name, s.Cron, s.TZ, LocalTime(s.NextAt), ScheduleStateText(s), s.User, ScheduledTitle(s)}
+	return []string{s.Name, s.Cron, s.TimeZone, LocalTimeText(s.NextAt), ScheduleStateText(s), s.User, ScheduleJobTitle(s)}
 }
 
-// ScheduledTitle returns the command of a schedule's jobs.
-func ScheduledTitle(s *control.Schedule) string {
+// ScheduleJobTitle returns the command of a schedule's jobs.
+func ScheduleJobTitle(s *control.Schedule) string {
 	return JobTitle(&control.Job{Command: s.Command})
 }

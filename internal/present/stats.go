@@ -13,10 +13,12 @@ func StatsHeadings(firstHeading string) []string {
 }
 
 // StatsRow formats one row of statistics.
-func StatsRow(name string, f *control.AttemptStatistics) []string {
-	row := []string{name, fmt.Sprint(f.Started), fmt.Sprint(f.Completed), fmt.Sprint(f.Failed), fmt.Sprint(f.Dead),
-		DashIfEmpty(PercentageText(f.FailureRate))}
-	for _, ms := range []*int64{f.WaitTimes.P50MS, f.WaitTimes.P95MS, f.RunTimes.P50MS, f.RunTimes.P95MS} {
+func StatsRow(rowName string, statistics *control.AttemptStatistics) []string {
+	row := []string{rowName, fmt.Sprint(statistics.Started), fmt.Sprint(statistics.Completed),
+		fmt.Sprint(statistics.Failed), fmt.Sprint(statistics.Dead),
+		DashIfEmpty(PercentageText(statistics.FailureRate))}
+	for _, ms := range []*int64{statistics.WaitTimes.P50MS, statistics.WaitTimes.P95MS, statistics.RunTimes.P50MS,
+		statistics.RunTimes.P95MS} {
 		row = append(row, DashIfEmpty(DurationText(ms)))
 	}
 	return row
@@ -24,5 +26,5 @@ func StatsRow(name string, f *control.AttemptStatistics) []string {
 
 // PercentageText formats a fraction as a percentage. It returns "" if the fraction is unknown.
 func PercentageText(fraction *float64) string {
-	return formatIfKnown(fraction, func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) })
+	return formatIfNotNil(fraction, func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) })
 }

@@ -17,7 +17,7 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 	for _, g := range w.Groups {
 		groups = append(groups, fmt.Sprintf("%s (%d)", g.Name, g.GID))
 	}
-	for _, r := range w.Rights {
+	for _, r := range w.IncludedRights {
 		rights = append(rights, string(r))
 	}
 	if len(rights) == 0 {
@@ -25,7 +25,7 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 	}
 	runs := w.JobsRunAs
 	if runs != "" {
-		runs += fmt.Sprintf(" (run_as = %q)", w.RunAs)
+		runs += fmt.Sprintf(" (run_as = %q)", w.RunAsSetting)
 	}
 	var quotas []string
 	if w.MaxPending > 0 {
@@ -35,11 +35,11 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
-		quotas = append(quotas, UsageText(w.StoredBytes, w.MaxBytes)+" by your jobs")
+		quotas = append(quotas, ByteUsageText(w.StoredBytes, w.MaxBytes)+" by your jobs")
 	}
 	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")},
-		{"Service", DescribeService(w.Service, w.Socket)}, {"Next", w.Advice},
+		{"Service", DescribeService(w.ServiceKind, w.SocketPath)}, {"Next", w.Advice},
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WhyLines explains why a job does not run. Each line contains one reason, and what the user can do about it.
-func WhyLines(w *control.Why, now time.Time) (lines []string) {
-	switch state := ParseState(w.State); {
+// WaitExplanationLines explains why a job does not run. Each line contains one reason, and what the user can do about
+// it.
+func WaitExplanationLines(w *control.WaitingExplanation, now time.Time) (lines []string) {
+	switch state := ParseStateOrZero(w.State); {
 	case len(w.Reasons) > 0:
 	case state == queue.Processing:
 		return []string{fmt.Sprintf("job %s is running", w.ID)}
-	case state.Ended():
+	case state.HasEnded():
 		return []string{fmt.Sprintf("job %s is %s; run it again with: queuectl retry %s", w.ID, w.State, w.ID)}
 	case jobsAheadText(w) == "":
 		return []string{fmt.Sprintf("job %s is next in line: it starts when a worker is free", w.ID)}
@@ -23,7 +24,7 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, jobsAheadText(w))}
 	}
 	for i := range w.Reasons {
-		lines = append(lines, ReasonLine(&w.Reasons[i], now))
+		lines = append(lines, WaitReasonLine(&w.Reasons[i], now))
 	}
 	if text := jobsAheadText(w); text != "" {
 		lines = append(lines, text)
@@ -31,11 +32,11 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// ReasonLine formats a reason why a job waits. It adds what the user can do about it and, if known, when the
+// WaitReasonLine formats a reason why a job waits. It adds what the user can do about it and, if known, when the
 // reason ends.
-func ReasonLine(r *control.Reason, now time.Time) string {
+func WaitReasonLine(r *control.WaitReason, now time.Time) string {
 	text := r.Text
-	if at := queue.Millis(r.EndsAt).Time(); r.EndsAt != 0 {
+	if at := queue.UnixMillis(r.EndsAt).Time(); r.EndsAt != 0 {
 		text += fmt.Sprintf(" (until %s, in %s)", clockWithZone(at, now), RoughDuration(at.Sub(now)))
 	}
 	if r.Kind == "retry" || r.Kind == "time" {
@@ -46,8 +47,8 @@ func ReasonLine(r *control.Reason, now time.Time) string {
 
 // jobsAheadText says how many jobs start before this one, and which users own them. It returns "" if no job
 // starts before this one.
-func jobsAheadText(w *control.Why) string {
-	n := queue.ValueOr(w.JobsAhead, w.AheadAtLeast)
+func jobsAheadText(w *control.WaitingExplanation) string {
+	n := queue.ValueOr(w.JobsAhead, w.MinJobsAhead)
 	if n == 0 {
 		return ""
 	}
@@ -55,8 +56,8 @@ func jobsAheadText(w *control.Why) string {
 	if w.JobsAhead == nil {
 		text = "at least " + text
 	}
-	parts := make([]string, 0, len(w.AheadByUser))
-	for _, a := range w.AheadByUser {
+	parts := make([]string, 0, len(w.JobsAheadByUser))
+	for _, a := range w.JobsAheadByUser {
 		parts = append(parts, a.Text)
 	}
 	if len(parts) > 0 {

@@ -16,54 +16,54 @@ import (
 
 // billOfMaterials is a software bill of materials in the CycloneDX 1.5 format.
 type billOfMaterials struct {
-	Format   string       `json:"bomFormat"`
-	Spec     string       `json:"specVersion"`
-	Version  int          `json:"version"`
-	Metadata metadata     `json:"metadata"`
-	Parts    []component  `json:"components"`
-	Depends  []dependency `json:"dependencies"`
+	Format          string                  `json:"bomFormat"`
+	SpecVersion     string                  `json:"specVersion"`
+	DocumentVersion int                     `json:"version"`
+	Metadata        bomMetadata             `json:"metadata"`
+	Components      []bomComponent          `json:"components"`
+	Dependencies    []componentDependencies `json:"dependencies"`
 }
 
-// metadata says what the bill of materials describes, and when it was made.
-type metadata struct {
-	Time    string    `json:"timestamp"`
-	Subject component `json:"component"`
+// bomMetadata says what the bill of materials describes, and when it was made.
+type bomMetadata struct {
+	Timestamp          string       `json:"timestamp"`
+	DescribedComponent bomComponent `json:"component"`
 }
 
-// component is a program, a module or the standard library.
-type component struct {
-	Type       string      `json:"type"`
-	Ref        string      `json:"bom-ref"`
-	Name       string      `json:"name"`
-	Version    string      `json:"version"`
-	PURL       string      `json:"purl"`
-	Hashes     []hash      `json:"hashes,omitempty"`
-	Licences   []licence   `json:"licenses,omitempty"`
-	Properties []property  `json:"properties,omitempty"`
-	Programs   []component `json:"components,omitempty"`
+// bomComponent is a program, a module or the standard library.
+type bomComponent struct {
+	Type          string              `json:"type"`
+	BOMRef        string              `json:"bom-ref"`
+	Name          string              `json:"name"`
+	Version       string              `json:"version"`
+	PackageURL    string              `json:"purl"`
+	Hashes        []componentHash     `json:"hashes,omitempty"`
+	Licences      []componentLicence  `json:"licenses,omitempty"`
+	Properties    []componentProperty `json:"properties,omitempty"`
+	Subcomponents []bomComponent      `json:"components,omitempty"`
 }
 
-// hash is the checksum of a component.
-type hash struct {
+// componentHash is the checksum of a component.
+type componentHash struct {
 	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
+	HexDigest string `json:"content"`
 }
 
-type licence struct {
+type componentLicence struct {
 	Licence struct {
 		ID string `json:"id"` // SPDX identifier
 	} `json:"license"`
 }
 
-type property struct {
+type componentProperty struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// dependency lists the components that the component Ref contains.
-type dependency struct {
-	Ref       string   `json:"ref"`
-	DependsOn []string `json:"dependsOn"`
+// componentDependencies lists the components that the component Ref contains.
+type componentDependencies struct {
+	ComponentRef  string   `json:"ref"`
+	DependsOnRefs []string `json:"dependsOn"`
 }
 
 // writeBOM prints the bill of materials of all programs, from the information that the linker has stored in
@@ -71,10 +71,10 @@ type dependency struct {
 // VERSION DATE MODULES GOROOT and the programs.
 func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
-	b := billOfMaterials{Format: "CycloneDX", Spec: "1.5", Version: 1}
+	b := billOfMaterials{Format: "CycloneDX", SpecVersion: "1.5", DocumentVersion: 1}
 	root := newComponent("application", "queuectl", "github.com/queuectl/queuectl", version)
 	root.Licences = spdxLicences("MIT")
-	all := dependency{Ref: root.Ref}
+	all := componentDependencies{ComponentRef: root.BOMRef}
 	seen := map[string]bool{}
 	for _, file := range files {
 		info, err := buildinfo.ReadFile(file)
@@ -85,24 +85,24 @@ func writeBOM(out io.Writer, args []string) error {
 		if err != nil {
 			return err
 		}
-		on := dependency{Ref: p.Ref}
+		on := componentDependencies{ComponentRef: p.BOMRef}
 		parts, err := linkedComponents(info, modules, goroot)
 		if err != nil {
 			return err
 		}
 		for _, part := range parts {
-			on.DependsOn = append(on.DependsOn, part.Ref)
-			if !seen[part.Ref] {
-				seen[part.Ref] = true
-				b.Parts = append(b.Parts, part)
+			on.DependsOnRefs = append(on.DependsOnRefs, part.BOMRef)
+			if !seen[part.BOMRef] {
+				seen[part.BOMRef] = true
+				b.Components = append(b.Components, part)
 			}
 		}
-		root.Programs = append(root.Programs, p)
-		all.DependsOn = append(all.DependsOn, p.Ref)
-		b.Depends = append(b.Depends, on)
+		root.Subcomponents = append(root.Subcomponents, p)
+		all.DependsOnRefs = append(all.DependsOnRefs, p.BOMRef)
+		b.Dependencies = append(b.Dependencies, on)
 	}
-	b.Metadata = metadata{date, root}
-	b.Depends = append([]dependency{all}, b.Depends...)
+	b.Metadata = bomMetadata{date, root}
+	b.Dependencies = append([]componentDependencies{all}, b.Dependencies...)
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
@@ -111,25 +111,25 @@ func writeBOM(out io.Writer, args []string) error {
 
 // newComponent returns a component of the given type, without licences. path is the path of its Go package or
 // module.
-func newComponent(componentType, name, path, version string) component {
-	purl := "pkg:golang/" + path + "@" + version
-	return component{Type: componentType, Ref: purl, Name: name, Version: version, PURL: purl}
+func newComponent(componentType, name, importPath, version string) bomComponent {
+	purl := "pkg:golang/" + importPath + "@" + version
+	return bomComponent{Type: componentType, BOMRef: purl, Name: name, Version: version, PackageURL: purl}
 }
 
 // programComponent returns the component for one of queuectl's programs.
-func programComponent(file, version string, info *debug.BuildInfo) (component, error) {
+func programComponent(file, version string, info *debug.BuildInfo) (bomComponent, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
-		return component{}, err
+		return bomComponent{}, err
 	}
 	sum := sha256.Sum256(raw)
 	name := strings.TrimSuffix(filepath.Base(file), ".exe")
 	c := newComponent("application", name, info.Path, version)
 	c.Licences = spdxLicences("MIT")
-	c.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
+	c.Hashes = []componentHash{{"SHA-256", hex.EncodeToString(sum[:])}}
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "-tags" {
-			c.Properties = append(c.Properties, property{"go:" + strings.TrimPrefix(s.Key, "-"), s.Value})
+			c.Properties = append(c.Properties, componentProperty{"go:" + strings.TrimPrefix(s.Key, "-"), s.Value})
 		}
 	}
 	return c, nil
@@ -137,16 +137,17 @@ func programComponent(file, version string, info *debug.BuildInfo) (component, e
 
 // linkedComponents returns the components for Go's standard library and for each module that is linked
 // into a program.
-func linkedComponents(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
+func linkedComponents(info *debug.BuildInfo, moduleCache, goroot string) ([]bomComponent, error) {
 	std := newComponent("library", "std", "std", strings.TrimPrefix(info.GoVersion, "go"))
 	var err error
 	if std.Licences, err = identifyLicences(goroot); err != nil {
 		return nil, err
 	}
-	parts := []component{std}
+	parts := []bomComponent{std}
 	for _, m := range info.Deps {
 		c := moduleComponent(m)
-		if c.Licences, err = identifyLicences(filepath.Join(modules, moduleCacheDir(linkedModule(m)))); err != nil {
+		if c.Licences, err = identifyLicences(filepath.Join(moduleCache,
+			moduleCacheDir(moduleOrReplacement(m)))); err != nil {
 			return nil, err
 		}
 		parts = append(parts, c)
@@ -156,31 +157,31 @@ func linkedComponents(info *debug.BuildInfo, modules, goroot string) ([]componen
 
 // identifyLicences returns the licences in the licence files of a directory. It returns an error for an
 // unknown licence, because a person must first read the licence of each dependency that is shipped.
-func identifyLicences(dir string) ([]licence, error) {
+func identifyLicences(dir string) ([]componentLicence, error) {
 	text, err := licenceTexts(dir)
 	if err != nil {
 		return nil, err
 	}
-	ids := licenceIDs(text)
+	ids := licenceIDsInText(text)
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s: unknown licence; add its wording to the table in bom.go", dir)
 	}
 	return spdxLicences(ids...), nil
 }
 
-// licenceSentences lists sentences that occur in the text of only one licence, with the SPDX identifier of the
-// licence.
-var licenceSentences = []struct{ id, sentence string }{
+// licenceIdentifyingSentences lists sentences that occur in the text of only one licence, with the SPDX identifier of
+// the licence.
+var licenceIdentifyingSentences = []struct{ id, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
 	{"Zlib", "This software is provided 'as-is', without any express or implied warranty"},
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms"},
 }
 
-// licenceIDs returns the SPDX identifiers of the licences in a text.
-func licenceIDs(text string) (ids []string) {
+// licenceIDsInText returns the SPDX identifiers of the licences in a text.
+func licenceIDsInText(text string) (ids []string) {
 	text = strings.Join(strings.Fields(text), " ")
-	for _, w := range licenceSentences {
+	for _, w := range licenceIdentifyingSentences {
 		if strings.Contains(text, w.sentence) {
 			ids = append(ids, w.id)
 		}
@@ -193,16 +194,17 @@ func licenceIDs(text string) (ids []string) {
 }
 
 // spdxLicences returns the licences with these SPDX identifiers.
-func spdxLicences(ids ...string) []licence {
-	list := make([]licence, len(ids))
+func spdxLicences(ids ...string) []componentLicence {
+	list := make([]componentLicence, len(ids))
 	for i, id := range ids {
 		list[i].Licence.ID = id
 	}
 	return list
 }
 
-// linkedModule returns the module that is linked into the program: the replacement of m if there is one, otherwise m.
-func linkedModule(m *debug.Module) *debug.Module {
+// moduleOrReplacement returns the module that is linked into the program: the replacement of m if there is one,
+// otherwise m.
+func moduleOrReplacement(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace
 	}
@@ -210,11 +212,11 @@ func linkedModule(m *debug.Module) *debug.Module {
 }
 
 // moduleComponent returns the component for a module, without its licences.
-func moduleComponent(m *debug.Module) component {
-	m = linkedModule(m)
+func moduleComponent(m *debug.Module) bomComponent {
+	m = moduleOrReplacement(m)
 	c := newComponent("library", m.Path, m.Path, m.Version)
 	if m.Sum != "" {
-		c.Properties = []property{{"go:sum", m.Sum}}
+		c.Properties = []componentProperty{{"go:sum", m.Sum}}
 	}
 	return c
 }

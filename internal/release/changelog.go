@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-const maintainer = "queuectl maintainers <queuectl@users.noreply.github.com>"
+const packageMaintainer = "queuectl maintainers <queuectl@users.noreply.github.com>"
 
-// versionEntry is the changelog section of one version.
-type versionEntry struct {
+// changelogSection is the changelog section of one version.
+type changelogSection struct {
 	version, date string
 	notes         []string
 }
@@ -23,13 +23,13 @@ func writeChangelog(out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	entries, err := readChangelog(string(raw), args[1], args[2])
+	entries, err := parseChangelog(string(raw), args[1], args[2])
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		fmt.Fprintf(out, "- semver: %q\n  date: %q\n  packager: %q\n  deb: {urgency: medium, distributions: "+
-			"[unstable]}\n  changes:\n", e.version, e.date, maintainer)
+			"[unstable]}\n  changes:\n", e.version, e.date, packageMaintainer)
 		for _, note := range e.notes {
 			if _, err := fmt.Fprintf(out, "    - note: %q\n", note); err != nil {
 				return err
@@ -39,23 +39,23 @@ func writeChangelog(out io.Writer, args []string) error {
 	return nil
 }
 
-// readChangelog parses a changelog in the format of Keep a Changelog: sections `## [Unreleased]` and `##
+// parseChangelog parses a changelog in the format of Keep a Changelog: sections `## [Unreleased]` and `##
 // [1.2.3] - 2026-11-22`, with one line for each change. It assigns the version and date of the build to the
 // first section that contains changes.
-func readChangelog(text, version, date string) ([]versionEntry, error) {
-	var entries []versionEntry
+func parseChangelog(text, buildVersion, buildDate string) ([]changelogSection, error) {
+	var entries []changelogSection
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if title, found := strings.CutPrefix(line, "## "); found {
 			name, day, dated := strings.Cut(title, " - ")
-			e := versionEntry{version: strings.Trim(name, "[]"), date: day + "T00:00:00Z"}
+			e := changelogSection{version: strings.Trim(name, "[]"), date: day + "T00:00:00Z"}
 			switch {
 			case len(entries) == 0:
-				e.version, e.date = version, date
+				e.version, e.date = buildVersion, buildDate
 			case !dated:
 				return nil, fmt.Errorf("section %q has no date; write: ## %[1]s - 2026-11-22", title)
 			case len(entries) == 1 && len(entries[0].notes) == 0:
-				entries, e.version, e.date = nil, version, date
+				entries, e.version, e.date = nil, buildVersion, buildDate
 			}
 			entries = append(entries, e)
 		} else if note, found := strings.CutPrefix(line, "- "); found && len(entries) > 0 {

@@ -15,8 +15,8 @@ import (
 // repositoryURL is the base URL for links whose target is not installed.
 const repositoryURL = "https://github.com/queuectl/queuectl/blob/main/"
 
-// linkPattern matches the target of a link in Markdown: [text](target).
-var linkPattern = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+// markdownLinkPattern matches the target of a link in Markdown: [text](target).
+var markdownLinkPattern = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // copyDocs copies pages and data files of the repository into a directory. Its arguments are LAYOUT DIR and
 // the files, as paths in the repository. If LAYOUT is "flat", all files are directly in DIR. If it is "tree",
@@ -55,20 +55,20 @@ func copyDocs(_ io.Writer, args []string) error {
 }
 
 // rewriteLinks returns a page whose relative links lead to the installed files, or to the repository for other files.
-func rewriteLinks(text, page string, installed map[string]string) (string, error) {
+func rewriteLinks(pageText, pagePath string, installedPaths map[string]string) (string, error) {
 	var missingErr error
-	text = linkPattern.ReplaceAllStringFunc(text, func(match string) string {
+	pageText = markdownLinkPattern.ReplaceAllStringFunc(pageText, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
 			return match // keep a link within the page, and a link to another site
 		}
-		file := path.Join(path.Dir(page), target)
+		file := path.Join(path.Dir(pagePath), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {
-			missingErr = fmt.Errorf("%s: the link target %s does not exist", page, target)
+			missingErr = fmt.Errorf("%s: the link target %s does not exist", pagePath, target)
 		}
 		to := repositoryURL + file
-		if at, found := installed[file]; found {
-			rel, _ := filepath.Rel(filepath.FromSlash(path.Dir(installed[page])), filepath.FromSlash(at))
+		if at, found := installedPaths[file]; found {
+			rel, _ := filepath.Rel(filepath.FromSlash(path.Dir(installedPaths[pagePath])), filepath.FromSlash(at))
 			to = filepath.ToSlash(rel)
 		}
 		if fragment != "" {
@@ -76,5 +76,5 @@ func rewriteLinks(text, page string, installed map[string]string) (string, error
 		}
 		return "](" + to + ")"
 	})
-	return text, missingErr
+	return pageText, missingErr
 }

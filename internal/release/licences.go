@@ -25,7 +25,7 @@ func writeLicences(out io.Writer, args []string) error {
 	fmt.Fprintf(out, "queuectl contains the following components under these licences.\n\n-- Go %s\n\n%s", info.GoVersion,
 		text)
 	for _, m := range info.Deps {
-		m = linkedModule(m)
+		m = moduleOrReplacement(m)
 		text, err := licenceTexts(filepath.Join(args[1], moduleCacheDir(m)))
 		if err != nil {
 			return err

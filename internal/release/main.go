@@ -27,14 +27,14 @@ var releaseParts = map[string]struct {
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := writeReleasePart(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-// run writes the part of the release that the arguments name.
-func run(args []string) error {
+// writeReleasePart writes the part of the release that the arguments name.
+func writeReleasePart(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, notes, zip")
 	}

@@ -18,7 +18,7 @@ import (
 // under their own version. If the section Unreleased is empty, the newest section gets the version of the
 // build.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
-	for unreleased, want := range map[string][]versionEntry{
+	for unreleased, want := range map[string][]changelogSection{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
 			{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"One thing.", "Another."}},
 			{"0.1.0", "2026-11-22T00:00:00Z", []string{"The first."}},
@@ -26,7 +26,7 @@ func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 		"": {{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"The first."}}},
 	} {
 		text := "# Changelog\n\n## [Unreleased]\n\n" + unreleased + "## [0.1.0] - 2026-11-22\n\n- The first.\n"
-		got, err := readChangelog(text, "0.2.0-1", "2026-12-24T10:00:00Z")
+		got, err := parseChangelog(text, "0.2.0-1", "2026-12-24T10:00:00Z")
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
 		}
@@ -36,7 +36,7 @@ func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 // A released section without a date is an error, and so is a changelog without changes.
 func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	for _, text := range []string{"## [Unreleased]\n\n## [0.1.0]\n", "- Nothing.\n", "## [Unreleased]\n"} {
-		if got, err := readChangelog(text, "0.2.0-1", ""); err == nil {
+		if got, err := parseChangelog(text, "0.2.0-1", ""); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}
@@ -44,7 +44,7 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 
 // The release notes are the changelog section of the version, or the section Unreleased if the version has
 // none.
-func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
+func TestReleaseNotesContainVersionsSection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - " +
 		"2026-11-22\n\n- Older.\n"
@@ -62,14 +62,14 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 
 // In the module cache, "!" and a small letter replace each capital in the path of a module. If go.mod
 // replaces a module, the bill of materials lists the replacement instead.
-func TestModules(t *testing.T) {
+func TestModuleCacheDirAndReplacement(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	purl := "pkg:golang/github.com/BurntSushi/toml@v1.6.0"
-	want := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl,
-		Properties: []property{{"go:sum", m.Sum}}}
+	want := bomComponent{Type: "library", BOMRef: purl, Name: m.Path, Version: m.Version, PackageURL: purl,
+		Properties: []componentProperty{{"go:sum", m.Sum}}}
 	old := &debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}
 	if got := moduleComponent(old); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -77,7 +77,7 @@ func TestModules(t *testing.T) {
 }
 
 // The content of the .zip does not depend on the time or the directory in which its files were created.
-func TestZipIsTheSameAgain(t *testing.T) {
+func TestZipIsReproducible(t *testing.T) {
 	made := func(age time.Duration) []byte {
 		dir := t.TempDir()
 		for _, name := range []string{"b.txt", "docs/a.md"} {
@@ -111,8 +111,8 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// licenceIDs recognises a licence by a sentence that no other licence contains.
-func TestIdentifyLicence(t *testing.T) {
+// licenceIDsInText recognises a licence by a sentence that no other licence contains.
+func TestLicenceIsIdentifiedBySentence(t *testing.T) {
 	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
 	for _, c := range []struct {
 		text string
@@ -124,14 +124,14 @@ func TestIdentifyLicence(t *testing.T) {
 		{bsd + " Neither the name may be\nused to endorse or promote products", []string{"BSD-3-Clause"}},
 		{"Do what you want.", nil},
 	} {
-		if got := licenceIDs(c.text); !reflect.DeepEqual(got, c.want) {
+		if got := licenceIDsInText(c.text); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q: got %v, want %v", c.text, got, c.want)
 		}
 	}
 }
 
 // The bill of materials contains this test program, Go and every linked module, each with a licence.
-func TestBillOfMaterialsHasLicences(t *testing.T) {
+func TestBOMListsLicenceOfEveryComponent(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -149,18 +149,18 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &b); err != nil {
 		t.Fatal(err)
 	}
-	if programs := b.Metadata.Subject.Programs; len(programs) != 2 || len(programs[0].Hashes) != 1 {
+	if programs := b.Metadata.DescribedComponent.Subcomponents; len(programs) != 2 || len(programs[0].Hashes) != 1 {
 		t.Errorf("programs: got %v, want two with their hashes", programs)
 	}
-	if len(b.Parts) != 1 || b.Parts[0].Name != "std" ||
-		!reflect.DeepEqual(b.Parts[0].Licences, spdxLicences("BSD-2-Clause")) {
-		t.Errorf("components: got %v, want the standard library with its licence", b.Parts)
+	if len(b.Components) != 1 || b.Components[0].Name != "std" ||
+		!reflect.DeepEqual(b.Components[0].Licences, spdxLicences("BSD-2-Clause")) {
+		t.Errorf("components: got %v, want the standard library with its licence", b.Components)
 	}
 }
 
 // A link on an installed page leads to the installed copy of its target, or to the repository if the target is
 // not installed.
-func TestLinksOfInstalledPages(t *testing.T) {
+func TestLinksLeadToInstalledPageOrRepository(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"docs/a.md", "docs/b.md", "x.toml", "law.go"} {
 		if err := errors.Join(os.MkdirAll("docs", 0o700), os.WriteFile(file, nil, 0o600)); err != nil {

@@ -17,38 +17,38 @@ var (
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// GracePeriod is how long commands may take to end after CTRL_BREAK when the session ends. Windows ends the
+// CommandGracePeriod is how long commands may take to end after CTRL_BREAK when the session ends. Windows ends the
 // service about 2 s later, so it can still store the results of the commands.
-const GracePeriod = 3 * time.Second
+const CommandGracePeriod = 3 * time.Second
 
-// sessionKey is the key of the context value that MarkSession sets.
-type sessionKey struct{}
+// sessionContextKey is the key of the context value that MarkSessionContext sets.
+type sessionContextKey struct{}
 
-// MarkSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done then work
+// MarkSessionContext marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done then work
 // with every context that is derived from the result. They work even if the derived context has ended earlier
 // for another reason.
-func MarkSession(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sessionKey{}, ctx)
+func MarkSessionContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sessionContextKey{}, ctx)
 }
 
-// Done returns a channel that is closed when the context of MarkSession ends, for example because the
+// Done returns a channel that is closed when the context of MarkSessionContext ends, for example because the
 // session ends. It returns nil if ctx is not derived from such a context.
 func Done(ctx context.Context) <-chan struct{} {
-	if marked, known := ctx.Value(sessionKey{}).(context.Context); known {
+	if marked, known := ctx.Value(sessionContextKey{}).(context.Context); known {
 		return marked.Done()
 	}
 	return nil
 }
 
-// IsEnding reports whether the session is ending. ctx must be derived from the result of MarkSession.
-func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding) }
+// IsEnding reports whether the session is ending. ctx must be derived from the result of MarkSessionContext.
+func IsEnding(ctx context.Context) bool { return sessionEndedWith(ctx, ErrSessionEnding) }
 
 // ConsoleClosed reports whether the user has closed the console window. ctx must be derived from the result
-// of MarkSession.
-func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
+// of MarkSessionContext.
+func ConsoleClosed(ctx context.Context) bool { return sessionEndedWith(ctx, ErrConsoleClosed) }
 
-// endedWith reports whether the context that MarkSession has marked ended with the given cause.
-func endedWith(ctx context.Context, cause error) bool {
-	marked, known := ctx.Value(sessionKey{}).(context.Context)
+// sessionEndedWith reports whether the context that MarkSessionContext has marked ended with the given cause.
+func sessionEndedWith(ctx context.Context, cause error) bool {
+	marked, known := ctx.Value(sessionContextKey{}).(context.Context)
 	return known && errors.Is(context.Cause(marked), cause)
 }

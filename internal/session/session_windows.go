@@ -14,34 +14,35 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ServiceLevel and RunnerLevel are shutdown levels. Windows notifies the processes with the highest level
-// first. When these have ended or timed out, it notifies those with the next level. Jobs have 0x280, the
-// level with which every process starts.
+// ServiceShutdownLevel and RunnerShutdownLevel are shutdown levels. Windows notifies the processes with the highest
+// level first. When these have ended or timed out, it notifies those with the next level. Jobs have 0x280, the level
+// with which every process starts.
 //
 // The service has the highest level. If the runner were notified first, its jobs would end with it, and the
 // service would retry them. See docs/decisions/0091.
 const (
-	ServiceLevel = 0x3ff
-	RunnerLevel  = 0x3fe
+	ServiceShutdownLevel = 0x3ff
+	RunnerShutdownLevel  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until
+// NotifyContext returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until
 // this process calls the function stop.
 //
 // Usually the console notifies a process. It does not if the process has no console or has loaded user32.dll
 // (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification.
 // If the window could not be created, err is not nil, but ctx is valid.
-func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
+func NotifyContext(parent context.Context, shutdownLevel uintptr) (ctx context.Context, stop func(), err error) {
 	var sessionID uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &sessionID) == nil
 	// Session 0 is the session of services. No user can log off there, so no window is needed.
-	return notify(parent, level, !known || sessionID != 0)
+	return notifyContext(parent, shutdownLevel, !known || sessionID != 0)
 }
 
-// notify implements Notify.
-func notify(parent context.Context, level uintptr, createsWindow bool) (ctx context.Context, stop func(), err error) {
+// notifyContext implements Notify.
+func notifyContext(parent context.Context, shutdownLevel uintptr, createsWindow bool) (ctx context.Context, stop func(),
+	err error) {
 	// Ignore an error, because the level only determines the order in which Windows notifies processes.
-	setProcessShutdownParameters.Call(level, 0)
+	setProcessShutdownParameters.Call(shutdownLevel, 0)
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &sessionWatcher{
 		onSessionEnd:   func() { cancel(ErrSessionEnding) },
@@ -54,16 +55,16 @@ func notify(parent context.Context, level uintptr, createsWindow bool) (ctx cont
 	// before that of package signal.
 	setConsoleCtrlHandler.Call(consoleHandler(), 1)
 	var listeners sync.WaitGroup
-	listeners.Go(func() { w.listenToConsole(events) })
+	listeners.Go(func() { w.watchConsoleEvents(events) })
 	if createsWindow {
 		made := make(chan error)
-		listeners.Go(func() { w.runWindow(made) })
+		listeners.Go(func() { w.runMessageWindow(made) })
 		err = <-made
 	}
-	return MarkSession(ctx), sync.OnceFunc(func() {
+	return MarkSessionContext(ctx), sync.OnceFunc(func() {
 		close(w.done)
-		if w.threadID != 0 {
-			postThreadMessage.Call(w.threadID, wmNull, 0, 0)
+		if w.windowThreadID != 0 {
+			postThreadMessage.Call(w.windowThreadID, wmNull, 0, 0)
 		}
 		listeners.Wait()
 		setConsoleCtrlHandler.Call(consoleHandler(), 0)
@@ -71,16 +72,16 @@ func notify(parent context.Context, level uintptr, createsWindow bool) (ctx cont
 	}), err
 }
 
-// lastEvent is the last console event. handleConsoleEvent records it, and consoleHandler returns the address
+// lastConsoleEvent is the last console event. handleConsoleEvent records it, and consoleHandler returns the address
 // of that function for Windows.
 var (
-	lastEvent      atomic.Uint32
-	consoleHandler = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
+	lastConsoleEvent atomic.Uint32
+	consoleHandler   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
 )
 
 // handleConsoleEvent records a console event. It returns 0, so that Windows also calls the next handler.
 func handleConsoleEvent(event uintptr) (handled uintptr) {
-	lastEvent.Store(uint32(event))
+	lastConsoleEvent.Store(uint32(event))
 	return 0
 }
 
@@ -89,15 +90,15 @@ type sessionWatcher struct {
 	onSessionEnd   func()
 	onConsoleClose func()
 	done           chan struct{} // closed by the function that Notify returns
-	threadID       uintptr       // id of the thread that receives the window's messages
+	windowThreadID uintptr       // id of the thread that receives the window's messages
 }
 
-// listenToConsole waits for a notification from the console. Package os/signal sends it to the channel.
-func (w *sessionWatcher) listenToConsole(events chan os.Signal) {
+// watchConsoleEvents waits for a notification from the console. Package os/signal sends it to the channel.
+func (w *sessionWatcher) watchConsoleEvents(events chan os.Signal) {
 	defer signal.Stop(events)
 	select {
 	case <-events:
-		if lastEvent.Load() == ctrlClose {
+		if lastConsoleEvent.Load() == ctrlCloseEvent {
 			w.onConsoleClose()
 		} else {
 			w.onSessionEnd()
@@ -107,16 +108,17 @@ func (w *sessionWatcher) listenToConsole(events chan os.Signal) {
 	}
 }
 
-// runWindow creates the window, and then sends nil or the error to windowCreated. It then handles the window's
+// runMessageWindow creates the window, and then sends nil or the error to windowCreated. It then handles the window's
 // messages until w.done is closed.
-func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
+func (w *sessionWatcher) runMessageWindow(windowCreated chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
-	w.threadID = uintptr(windows.GetCurrentThreadId())
+	w.windowThreadID = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
 	class := &windowClass{
-		procedure: windows.NewCallback(w.handleMessage), module: module, name: windows.StringToUTF16Ptr("queuectl"),
+		windowProcedure: windows.NewCallback(w.handleWindowMessage), module: module,
+		name: windows.StringToUTF16Ptr("queuectl"),
 	}
-	class.size = uint32(unsafe.Sizeof(*class))
+	class.structBytes = uint32(unsafe.Sizeof(*class))
 	var windowHandle uintptr
 	atom, _, err := registerClass.Call(uintptr(unsafe.Pointer(class)))
 	if atom != 0 {
@@ -129,7 +131,7 @@ func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
 	}
 	defer destroyWindow.Call(windowHandle)
 	windowCreated <- nil
-	for m := new(message); ; {
+	for m := new(windowMessage); ; {
 		if more, _, _ := getMessage.Call(uintptr(unsafe.Pointer(m)), 0, 0, 0); int32(more) <= 0 {
 			return
 		}
@@ -142,38 +144,39 @@ func (w *sessionWatcher) runWindow(windowCreated chan<- error) {
 	}
 }
 
-// handleMessage handles a message of the window.
-func (w *sessionWatcher) handleMessage(windowHandle uintptr, messageID uint32, ending, reason uintptr) uintptr {
+// handleWindowMessage handles a message of the window.
+func (w *sessionWatcher) handleWindowMessage(windowHandle uintptr, messageID uint32, sessionEnding,
+	reason uintptr) uintptr {
 	// Windows also sends these messages if an installer wants to replace a file of this program. The user's
 	// session does not end then.
 	ofSession := reason&endSessionCloseApp == 0 || reason&(endSessionLogoff|endSessionCritical) != 0
 	switch {
 	case messageID == wmQueryEndSession && ofSession:
 		return 1
-	case messageID == wmEndSession && ofSession && ending != 0:
+	case messageID == wmEndSession && ofSession && sessionEnding != 0:
 		w.onSessionEnd()
 		<-w.done // Windows may end the process when this function returns, so wait until the process is ready
 		return 0
 	case messageID == wmQueryEndSession, messageID == wmEndSession, messageID == wmClose:
 		return 0
 	}
-	r, _, _ := defWindowProc.Call(windowHandle, uintptr(messageID), ending, reason)
+	r, _, _ := defWindowProc.Call(windowHandle, uintptr(messageID), sessionEnding, reason)
 	return r
 }
 
 // windowClass has the layout of WNDCLASSEXW.
 type windowClass struct {
-	size, style                      uint32
-	procedure                        uintptr
-	extraClass, extraWindow          int32
-	module, icon, cursor, background uintptr
-	menu, name                       *uint16
-	smallIcon                        uintptr
+	structBytes, style                uint32
+	windowProcedure                   uintptr
+	extraClassBytes, extraWindowBytes int32
+	module, icon, cursor, background  uintptr
+	menu, name                        *uint16
+	smallIcon                         uintptr
 }
 
-// message has the layout of MSG.
-type message struct {
-	window         uintptr
+// windowMessage has the layout of MSG.
+type windowMessage struct {
+	windowHandle   uintptr
 	messageID      uint32
 	wParam, lParam uintptr
 	time, x, y     int32
@@ -181,7 +184,7 @@ type message struct {
 }
 
 const (
-	ctrlClose          = 2 // CTRL_CLOSE_EVENT
+	ctrlCloseEvent     = 2 // CTRL_CLOSE_EVENT
 	wmNull             = 0x0
 	wmClose            = 0x10
 	wmQueryEndSession  = 0x11

@@ -19,22 +19,22 @@ var (
 )
 
 // findOwnWindow returns the handle of this process's invisible window, or 0 if it has none.
-func findOwnWindow() (window uintptr) {
+func findOwnWindow() (windowHandle uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
-		if window, _, _ = findWindow.Call(0, window, uintptr(unsafe.Pointer(class)), 0); window == 0 {
+		if windowHandle, _, _ = findWindow.Call(0, windowHandle, uintptr(unsafe.Pointer(class)), 0); windowHandle == 0 {
 			return 0
 		}
 		var pid uint32
-		if windows.GetWindowThreadProcessId(windows.HWND(window), &pid); pid == windows.GetCurrentProcessId() {
-			return window
+		if windows.GetWindowThreadProcessId(windows.HWND(windowHandle), &pid); pid == windows.GetCurrentProcessId() {
+			return windowHandle
 		}
 	}
 }
 
 // sendMessage sends a message to a window and waits up to a second for the answer.
-func sendMessage(window uintptr, messageID uint32, wParam, lParam uintptr) (answer uintptr, answered bool) {
-	ok, _, _ := sendMessageTimeout.Call(window, uintptr(messageID), wParam, lParam, 0, 1000,
+func sendMessage(windowHandle uintptr, messageID uint32, wParam, lParam uintptr) (answer uintptr, answered bool) {
+	ok, _, _ := sendMessageTimeout.Call(windowHandle, uintptr(messageID), wParam, lParam, 0, 1000,
 		uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
@@ -44,7 +44,7 @@ func sendMessage(window uintptr, messageID uint32, wParam, lParam uintptr) (answ
 // cancels the logoff, if an installer sends the message, or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // the second round checks that a window can be created after the first one is closed
-		ctx, stop, err := notify(t.Context(), ServiceLevel, true)
+		ctx, stop, err := notifyContext(t.Context(), ServiceShutdownLevel, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,8 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 			t.Fatal("no window")
 		}
 		var level, flags uint32
-		if getShutdownLevel.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != ServiceLevel ||
+		if getShutdownLevel.Call(uintptr(unsafe.Pointer(&level)),
+			uintptr(unsafe.Pointer(&flags))); level != ServiceShutdownLevel ||
 			flags != 0 {
 			t.Errorf("notified at level %#x, flags %d", level, flags)
 		}
@@ -98,13 +99,13 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 
 // A service of the machine creates no window, because a window would use memory (the desktop heap) that its
 // jobs need. Windows notifies the service before its runner, and the runner before jobs.
-func TestOrderOfSessionEnd(t *testing.T) {
-	_, stop, err := notify(t.Context(), RunnerLevel, false)
+func TestSessionEndNotifiesServiceBeforeRunner(t *testing.T) {
+	_, stop, err := notifyContext(t.Context(), RunnerShutdownLevel, false)
 	if err != nil || findOwnWindow() != 0 {
 		t.Errorf("a window %#x, %v", findOwnWindow(), err)
 	}
 	stop()
-	if ServiceLevel <= RunnerLevel || RunnerLevel <= 0x280 {
+	if ServiceShutdownLevel <= RunnerShutdownLevel || RunnerShutdownLevel <= 0x280 {
 		t.Error("the shutdown levels are in another order")
 	}
 }
@@ -112,7 +113,7 @@ func TestOrderOfSessionEnd(t *testing.T) {
 // If the user closes the console window, ConsoleClosed returns true and IsEnding returns false.
 func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 	// 5 is CTRL_LOGOFF_EVENT, and 6 is CTRL_SHUTDOWN_EVENT.
-	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
+	for event, want := range map[uintptr]string{ctrlCloseEvent: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
 		w := &sessionWatcher{onSessionEnd: func() { got <- "ends" }, onConsoleClose: func() { got <- "closes" },
 			done: make(chan struct{})}
@@ -123,11 +124,11 @@ func TestClosedConsoleIsNotSessionEnd(t *testing.T) {
 		events <- syscall.SIGTERM
 		close(w.done)
 		for len(got) == 0 && len(events) > 0 {
-			w.listenToConsole(events)
+			w.watchConsoleEvents(events)
 		}
 		if how := <-got; how != want {
 			t.Errorf("event %d %s, want %s", event, how, want)
 		}
 	}
-	lastEvent.Store(0)
+	lastConsoleEvent.Store(0)
 }

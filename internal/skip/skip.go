@@ -1,7 +1,7 @@
 // Package skip skips tests that a machine cannot run, or that take too long for a short run. All skips in the
 // repository use this package. Each call gives a reason of two parts, separated by a semicolon: why the test is
-// skipped, and what tests its promise instead. TestSkipsHaveReasons in the root of the repository checks that.
-// In the output of go test -v, each reason follows the word "skipped:", so that a script can count the skips by
+// skipped, and what tests its promise instead. TestSkippedTestsGiveConstantReasons in the root of the repository checks
+// that. In the output of go test -v, each reason follows the word "skipped:", so that a script can count the skips by
 // reason.
 package skip
 
@@ -13,16 +13,16 @@ import (
 	"testing"
 )
 
-// requireVariable is the environment variable that lists the requirements that this machine must
+// requirementsVariable is the environment variable that lists the requirements that this machine must
 // fulfil, separated by commas. If such a requirement is missing, a test fails instead of being skipped.
-const requireVariable = "QUEUECTL_REQUIRE"
+const requirementsVariable = "QUEUECTL_REQUIRE"
 
-// Missing ends a test because this machine lacks a requirement, such as "root" or the name of a
+// MissingRequirement ends a test because this machine lacks a requirement, such as "root" or the name of a
 // program. It skips the test or, if QUEUECTL_REQUIRE lists the requirement, fails it.
-func Missing(t testing.TB, requirement, reason string) {
+func MissingRequirement(t testing.TB, requirement, reason string) {
 	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv(requireVariable), ","), requirement) {
-		t.Fatalf("%s lists %s, but the test cannot run: it %s", requireVariable, requirement, reason)
+	if slices.Contains(strings.Split(os.Getenv(requirementsVariable), ","), requirement) {
+		t.Fatalf("%s lists %s, but the test cannot run: it %s", requirementsVariable, requirement, reason)
 	}
 	t.Skip("skipped: " + reason)
 }
@@ -31,7 +31,7 @@ func Missing(t testing.TB, requirement, reason string) {
 func UnlessRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		Missing(t, "root", reason)
+		MissingRequirement(t, "root", reason)
 	}
 }
 
@@ -41,7 +41,7 @@ func UnlessProgram(t testing.TB, name, reason string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		Missing(t, name, reason)
+		MissingRequirement(t, name, reason)
 	}
 	return path
 }

@@ -6,29 +6,29 @@ import (
 	"testing"
 )
 
-// recorder is a fake test that records how it ends.
-type recorder struct {
+// skipRecorder is a fake test that records how it ends.
+type skipRecorder struct {
 	testing.TB
 	skipMessage, failMessage string
 }
 
-func (r *recorder) Helper() {}
+func (r *skipRecorder) Helper() {}
 
-func (r *recorder) Skip(args ...any) {
+func (r *skipRecorder) Skip(args ...any) {
 	r.skipMessage = args[0].(string)
 	runtime.Goexit()
 }
 
-func (r *recorder) Fatalf(format string, args ...any) {
+func (r *skipRecorder) Fatalf(format string, args ...any) {
 	r.failMessage = format
 	runtime.Goexit()
 }
 
 // A missing requirement skips a test. If QUEUECTL_REQUIRE lists the requirement, it fails the test instead.
-func TestRequiredIsNotSkipped(t *testing.T) {
-	end := func(required string) *recorder {
-		t.Setenv(requireVariable, required)
-		r, done := &recorder{TB: t}, make(chan struct{})
+func TestMissingRequirementFailsInsteadOfSkipping(t *testing.T) {
+	end := func(required string) *skipRecorder {
+		t.Setenv(requirementsVariable, required)
+		r, done := &skipRecorder{TB: t}, make(chan struct{})
 		go func() {
 			defer close(done)
 			UnlessProgram(r, "no-such-program", "needs a program; another test covers it")

@@ -10,6 +10,6 @@ import (
 func UnderWine(t testing.TB, reason string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
-		Missing(t, "windows", reason)
+		MissingRequirement(t, "windows", reason)
 	}
 }

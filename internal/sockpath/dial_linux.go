@@ -12,7 +12,7 @@ import (
 // cancelCheckInterval is the interval at which Dial checks whether its context has been cancelled.
 const cancelCheckInterval = 250 * time.Millisecond
 
-// Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or backlogTimeout
+// Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or fullBacklogTimeout
 // has passed.
 //
 // It waits in a blocking connect(2), because the kernel then wakes it each time the server accepts a
@@ -23,7 +23,7 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	deadline := time.Now().Add(backlogTimeout)
+	deadline := time.Now().Add(fullBacklogTimeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}

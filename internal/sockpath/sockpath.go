@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// MaxBytes is the longest path that fits into a socket's address, in bytes.
-const MaxBytes = 107
+// MaxPathBytes is the longest path that fits into a socket's address, in bytes.
+const MaxPathBytes = 107
 
 // ShortPath returns a path to the same file that fits into a socket's address. For a long path, the result
 // goes through a descriptor of the directory, which works only on Linux. The result is valid until the caller
 // calls release.
 func ShortPath(path string) (shortPath string, release func(), err error) {
-	if len(path) <= MaxBytes {
+	if len(path) <= MaxPathBytes {
 		return path, func() {}, nil
 	}
 	dir, err := os.Open(filepath.Dir(path))

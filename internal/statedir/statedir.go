@@ -13,7 +13,7 @@ import (
 // Create creates the state directory if it is missing. It returns an error if other accounts could
 // change it.
 func Create(dir string) error {
-	err := makePrivate(dir)
+	err := makePrivateDir(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "cannot create the state directory %s: permission denied; choose "+
@@ -21,5 +21,5 @@ func Create(dir string) error {
 	case err != nil:
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
-	return Check(dir)
+	return CheckUnwritableByOthers(dir)
 }

@@ -10,15 +10,15 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate creates a directory, and its missing parents, with mode 0700 regardless of the umask.
-func makePrivate(dir string) error {
+// makePrivateDir creates a directory, and its missing parents, with mode 0700 regardless of the umask.
+func makePrivateDir(dir string) error {
 	defer syscall.Umask(syscall.Umask(0o077))
 	return os.MkdirAll(dir, 0o700)
 }
 
-// Check returns an error if other accounts can change an existing state directory, because they could have put
-// malicious files into it.
-func Check(dir string) error {
+// CheckUnwritableByOthers returns an error if other accounts can change an existing state directory, because they could
+// have put malicious files into it.
+func CheckUnwritableByOthers(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("cannot check the state directory: %w", err)
@@ -33,7 +33,7 @@ func Check(dir string) error {
 			dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // the other user may have prepared the directory for an attack
 		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with "+
-			"--dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
+			"--dir, or run queuectl as that user", dir, new(accounts.Resolver).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("the state directory %s can be changed by other users (mode %03o); run: chmod go-w %s", dir,
 			info.Mode().Perm(), dir)

@@ -10,7 +10,7 @@ import (
 )
 
 // Create creates a state directory and its missing parents with mode 0700, regardless of the umask.
-func TestMakeIgnoresTheUmask(t *testing.T) {
+func TestCreatedStateDirIgnoresUmask(t *testing.T) {
 	base := t.TempDir()
 	for _, mask := range []int{0, 0o022, 0o177, 0o777} {
 		top := filepath.Join(base, string(rune('a'+mask%26)))

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate creates a directory and its missing parents. The directory admits only this user, the
+// makePrivateDir creates a directory and its missing parents. The directory admits only this user, the
 // system and administrators, regardless of the access list of its parent.
-func makePrivate(dir string) error {
+func makePrivateDir(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
 	}
@@ -40,9 +40,9 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// Check returns an error if other accounts can change an existing state directory, because they could have put
-// malicious files into it.
-func Check(dir string) error {
+// CheckUnwritableByOthers returns an error if other accounts can change an existing state directory, because they could
+// have put malicious files into it.
+func CheckUnwritableByOthers(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("cannot check the state folder: %w", err)
@@ -52,13 +52,13 @@ func Check(dir string) error {
 	}
 	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
-		err = checkAccess(dir, sd)
+		err = checkSecurityDescriptor(dir, sd)
 	}
 	return err
 }
 
-// checkAccess returns an error if the security descriptor lets other accounts change the directory, or if its
-// owner is not trusted. An owner can always change the access list.
-func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
+// checkSecurityDescriptor returns an error if the security descriptor lets other accounts change the directory, or if
+// its owner is not trusted. An owner can always change the access list.
+func checkSecurityDescriptor(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	return accounts.CheckDirAccess(dir, "the state folder "+dir, "choose another one with --dir", sd)
 }

@@ -11,28 +11,28 @@ import (
 )
 
 // A new state directory admits no other accounts, regardless of its parent.
-func TestStateDirIsPrivate(t *testing.T) {
+func TestNewStateDirIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	for range 2 {
-		if err := makePrivate(dir); err != nil {
+		if err := makePrivateDir(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := Check(dir); err != nil {
+	if err := CheckUnwritableByOthers(dir); err != nil {
 		t.Error(err)
 	}
 	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if others, err := accounts.OtherAccountsWithRights(sd, ^windows.ACCESS_MASK(0), 0); err != nil || len(others) > 0 {
+	if others, err := accounts.UntrustedAccountsWithRights(sd, ^windows.ACCESS_MASK(0), 0); err != nil || len(others) > 0 {
 		t.Errorf("open to %v, %v", others, err)
 	}
 }
 
-// checkAccess rejects a state directory that belongs to another account or that other accounts may change. It
-// accepts a directory that other accounts may only read.
-func TestStateDirOfOthersIsRejected(t *testing.T) {
+// checkSecurityDescriptor rejects a state directory that belongs to another account or that other accounts may change.
+// It accepts a directory that other accounts may only read.
+func TestStateDirWritableByOthersIsRejected(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",
 		"O:BUD:P(A;;FA;;;BA)": "belongs to", "O:S-1-5-80-0D:P(A;;FA;;;BA)": "belongs to", "D:P(A;;FA;;;BA)": "no owner",
@@ -43,7 +43,8 @@ func TestStateDirOfOthersIsRejected(t *testing.T) {
 		if err != nil {
 			t.Fatal(sddl, err)
 		}
-		if err := checkAccess(`C:\q`, sd); (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
+		if err := checkSecurityDescriptor(`C:\q`, sd); (err == nil) != (why == "") || err != nil &&
+			!strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v, want %q", sddl, err, why)
 		}
 	}

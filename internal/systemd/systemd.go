@@ -19,8 +19,8 @@ import (
 
 // Notify sends assignments such as READY=1 to the service manager, see sd_notify(3). Without a service manager
 // it does nothing. See docs/decisions/0081.
-func Notify(lines ...string) {
-	daemon.SdNotify(false, strings.Join(lines, "\n"))
+func Notify(assignments ...string) {
+	daemon.SdNotify(false, strings.Join(assignments, "\n"))
 }
 
 // stopTimeoutExtension is how much time a stopping service requests from the service manager in one message. The
@@ -33,9 +33,9 @@ func ExtendStopTimeout() {
 	Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(stopTimeoutExtension.Microseconds(), 10))
 }
 
-// Log writes a message with fields to the journal. It returns an error if there is no journal or
+// LogToJournal writes a message with fields to the journal. It returns an error if there is no journal or
 // the journal rejects the message.
-func Log(message string, priority int, fields map[string]string) error {
+func LogToJournal(message string, priority int, fields map[string]string) error {
 	return journal.Send(message, journal.Priority(priority), fields)
 }
 
@@ -48,9 +48,9 @@ const DashboardSocketName = "web"
 
 // Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
-	Control      *net.UnixListener // nil if the service manager has opened none
-	Web          []net.Listener    // sockets with the name DashboardSocketName
-	SocketErrors []error           // errors of descriptors that cannot be used
+	ControlSocket    *net.UnixListener // nil if the service manager has opened none
+	DashboardSockets []net.Listener    // sockets with the name DashboardSocketName
+	SocketErrors     []error           // errors of descriptors that cannot be used
 }
 
 // InheritedSockets returns the sockets that the service manager has passed to this process. It can be called
@@ -69,7 +69,7 @@ func InheritedSockets() (Sockets, error) {
 		return result, fmt.Errorf("the environment variable LISTEN_FDS is %q, but must be the number of sockets "+
 			"that systemd passes to the service; correct it or unset it", n)
 	}
-	for fd := range max(0, min(sockets, maxSockets)) {
+	for fd := range max(0, min(sockets, maxInheritedSockets)) {
 		f := os.NewFile(uintptr(firstSocketFD+fd), "socket")
 		l, err := net.FileListener(f)
 		f.Close() // net.FileListener has duplicated the descriptor
@@ -86,9 +86,9 @@ func InheritedSockets() (Sockets, error) {
 		}
 		switch {
 		case fd < len(names) && names[fd] == DashboardSocketName:
-			result.Web = append(result.Web, l)
-		case unix && result.Control == nil:
-			result.Control = u
+			result.DashboardSockets = append(result.DashboardSockets, l)
+		case unix && result.ControlSocket == nil:
+			result.ControlSocket = u
 		default:
 			l.Close()
 		}
@@ -96,8 +96,8 @@ func InheritedSockets() (Sockets, error) {
 	return result, nil
 }
 
-// maxSockets is the largest number of sockets that InheritedSockets accepts.
-const maxSockets = 16
+// maxInheritedSockets is the largest number of sockets that InheritedSockets accepts.
+const maxInheritedSockets = 16
 
 // WatchdogTimeout returns how long the service manager waits for a keep-alive message before it ends this
 // process. 0 means that it waits forever.
@@ -110,12 +110,12 @@ func WatchdogTimeout() time.Duration {
 // system or, in a user's service, among those of the user.
 type Unit string
 
-// queryTimeout is the timeout of a query. A caller repeats such queries regularly, so an unanswered one does
+// unitQueryTimeout is the timeout of a query. A caller repeats such queries regularly, so an unanswered one does
 // no harm.
-const queryTimeout = time.Second
+const unitQueryTimeout = time.Second
 
-// systemctl runs systemctl and returns its output, or "" if that fails.
-func systemctl(timeout time.Duration, args ...string) string {
+// runSystemctl runs systemctl and returns its output, or "" if that fails.
+func runSystemctl(timeout time.Duration, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): systemd sets this variable only for units of a user
@@ -133,7 +133,7 @@ func systemctl(timeout time.Duration, args ...string) string {
 // IsStopping reports whether the unit is being stopped and will not be restarted. It returns false if systemd
 // does not answer in time.
 func (u Unit) IsStopping(timeout time.Duration) bool {
-	for line := range strings.Lines(systemctl(timeout, "list-jobs", "--no-legend", "--full", "--no-pager")) {
+	for line := range strings.Lines(runSystemctl(timeout, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
 			return true
 		}
@@ -144,7 +144,7 @@ func (u Unit) IsStopping(timeout time.Duration) bool {
 // IsInactive reports whether the unit is not running and systemd is not about to start it. It returns false if
 // systemd does not answer in time.
 func (u Unit) IsInactive() bool {
-	said := systemctl(queryTimeout, "show", "-p", "ActiveState", "-p", "Job", string(u))
+	said := runSystemctl(unitQueryTimeout, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {
 		return false
 	}
@@ -159,15 +159,15 @@ func (u Unit) IsInactive() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and waits until they have ended. Without ignore-dependencies,
-// systemd could first wait for the unit of the caller, which is being stopped too and ends only after StopAll
+// StopUnits stops the units that match a pattern and waits until they have ended. Without ignore-dependencies,
+// systemd could first wait for the unit of the caller, which is being stopped too and ends only after StopUnits
 // has returned.
-func StopAll(pattern string, timeout time.Duration) {
-	systemctl(timeout, "--job-mode=ignore-dependencies", "stop", pattern)
+func StopUnits(unitPattern string, timeout time.Duration) {
+	runSystemctl(timeout, "--job-mode=ignore-dependencies", "stop", unitPattern)
 }
 
-// MonotonicLine returns the line that Notify must send together with RELOADING=1. now is the current time on
+// MonotonicUsecLine returns the line that Notify must send together with RELOADING=1. now is the current time on
 // the monotonic clock.
-func MonotonicLine(now time.Duration) string {
-	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
+func MonotonicUsecLine(monotonicNow time.Duration) string {
+	return "MONOTONIC_USEC=" + strconv.FormatInt(monotonicNow.Microseconds(), 10)
 }

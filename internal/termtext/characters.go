@@ -36,9 +36,11 @@ func IsInvisible(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// IsJoiner reports whether an invisible character belongs to a visible one: it joins the parts of an emoji, or selects
-// a variant of the visible character.
-func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
+// IsJoinerOrSelector reports whether an invisible character belongs to a visible one: it joins the parts of an emoji,
+// or selects a variant of the visible character.
+func IsJoinerOrSelector(r rune) bool {
+	return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector)
+}
 
 // EscapeInvisible escapes a text's invisible characters, with two exceptions. It keeps joiners after characters
 // that are not ASCII, as in emoji and in Persian words. It keeps variation selectors after symbols, as in most
@@ -64,16 +66,16 @@ func EscapeInvisible(s string) string {
 	return b.String()
 }
 
-// WithoutJoiners removes the joiners from a text, because terminals do not agree on the width of joined characters.
+// RemoveJoiners removes the joiners from a text, because terminals do not agree on the width of joined characters.
 // Each character then takes the columns that Width counts for it.
-func WithoutJoiners(s string) string {
+func RemoveJoiners(s string) string {
 	// These are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// ColourLength returns the length in bytes of the colour sequence at the beginning of s. It returns 0 if s
+// ColourSequenceBytes returns the length in bytes of the colour sequence at the beginning of s. It returns 0 if s
 // begins with something else, or if the sequence makes text blink or hides it.
-func ColourLength(s string) int {
+func ColourSequenceBytes(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Controls keeps the control sequences in a program's output that may have changed modes of its terminal,
+// ModeSequences keeps the control sequences in a program's output that may have changed modes of its terminal,
 // such as whether the cursor is visible. It keeps each distinct sequence once, sorted by the last occurrence.
 //
 // A Modes value that reads only these sequences gets the same state as one that reads the whole output, with
@@ -13,7 +13,7 @@ import (
 // It omits sequences that a program repeats when it redraws its screen, like colours and regions.
 //
 // Controls is small because the runner links it. The zero value is ready for use.
-type Controls struct {
+type ModeSequences struct {
 	sequences     []string // distinct sequences; the one that occurred last is at the end
 	sequenceBytes int      // number of bytes in sequences
 	scanner       scanner
@@ -22,43 +22,44 @@ type Controls struct {
 // These constants bound what Controls keeps. It drops the oldest sequences first. The bound on their number
 // keeps Write fast, because it compares each new sequence with all others.
 const (
-	maxSequences     = 128
-	maxControlsBytes = 4 << 10 // bytes
+	maxSequences      = 128
+	maxSequencesBytes = 4 << 10 // bytes
 )
 
 // Write processes the next piece of output.
-func (c *Controls) Write(data []byte) { c.scanner.write(data, c.addIfModeChange) }
+func (c *ModeSequences) Write(data []byte) { c.scanner.write(data, c.addIfModeChange) }
 
 // Text returns the sequences that are kept.
-func (c *Controls) Text() string { return strings.Join(c.sequences, "") }
+func (c *ModeSequences) Text() string { return strings.Join(c.sequences, "") }
 
 // addIfModeChange adds a sequence or string if it may change a mode.
-func (c *Controls) addIfModeChange(s string) {
-	last := s[len(s)-1]
+func (c *ModeSequences) addIfModeChange(sequence string) {
+	last := sequence[len(sequence)-1]
 	switch {
-	case s == "\x1bc": // a reset undoes all sequences before it
+	case sequence == "\x1bc": // a reset undoes all sequences before it
 		c.sequences, c.sequenceBytes = c.sequences[:0], 0
 		return
-	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // drop a string, such as a window title, and its end
+	// drop a string, such as a window title, and its end
+	case len(sequence) > 1 && beginsControlString(sequence[1]), sequence == "\x1b\\":
 		return
-	case len(s) < 3 || s[1] != '[' || s[2] >= '<' && s[2] <= '>':
-	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(s[2:len(s)-1], "0123456789:;") == "":
+	case len(sequence) < 3 || sequence[1] != '[' || sequence[2] >= '<' && sequence[2] <= '>':
+	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(sequence[2:len(sequence)-1], "0123456789:;") == "":
 		// Only the fact that the cursor was positioned matters, so one sequence represents all of them.
-		s = "\x1b[H"
+		sequence = "\x1b[H"
 	case strings.IndexByte("hlqtug}~cx", last) < 0:
 		return
 	}
-	if i := slices.Index(c.sequences, s); i >= 0 {
+	if i := slices.Index(c.sequences, sequence); i >= 0 {
 		c.dropSequence(i)
 	}
-	c.sequences, c.sequenceBytes = append(c.sequences, s), c.sequenceBytes+len(s)
-	for c.sequenceBytes > maxControlsBytes || len(c.sequences) > maxSequences {
+	c.sequences, c.sequenceBytes = append(c.sequences, sequence), c.sequenceBytes+len(sequence)
+	for c.sequenceBytes > maxSequencesBytes || len(c.sequences) > maxSequences {
 		c.dropSequence(0)
 	}
 }
 
 // dropSequence removes the sequence at index i.
-func (c *Controls) dropSequence(i int) {
+func (c *ModeSequences) dropSequence(i int) {
 	c.sequenceBytes -= len(c.sequences[i])
 	c.sequences = slices.Delete(c.sequences, i, i+1)
 }

@@ -9,40 +9,40 @@ import (
 
 // SafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes
 // exactly the columns that Width counts.
-func SafeText(s string) string { return OneLine(escapeCell(WithoutColours(s))) }
+func SafeText(s string) string { return OneLine(escapeCellText(RemoveColours(s))) }
 
-// escapeCell escapes the characters of a text that control a terminal. It removes joiners, so that the text
+// escapeCellText escapes the characters of a text that control a terminal. It removes joiners, so that the text
 // takes the columns that Width counts. The caller has already removed colours.
-func escapeCell(s string) string { return WithoutJoiners(EscapeInvisible(Escape(s))) }
+func escapeCellText(s string) string { return RemoveJoiners(EscapeInvisible(EscapeControls(s))) }
 
-// tabStop is the number of columns between tab stops in a job's output.
-const tabStop = 8
+// tabStopColumns is the number of columns between tab stops in a job's output.
+const tabStopColumns = 8
 
-// SafeLine prepares a line of output like SafeText, but keeps its spaces. If carriage returns overwrite text,
+// SafeOutputLine prepares a line of output like SafeText, but keeps its spaces. If carriage returns overwrite text,
 // only the last version remains.
-func SafeLine(s string) string {
+func SafeOutputLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
-	s = WithoutColours(s[strings.LastIndexByte(s, '\r')+1:])
+	s = RemoveColours(s[strings.LastIndexByte(s, '\r')+1:])
 	var b strings.Builder
 	for part := range strings.SplitAfterSeq(s, "\t") {
 		text, tab := strings.CutSuffix(part, "\t")
-		b.WriteString(escapeCell(strings.ReplaceAll(text, "\n", " ")))
+		b.WriteString(escapeCellText(strings.ReplaceAll(text, "\n", " ")))
 		if tab {
-			b.WriteString(strings.Repeat(" ", tabStop-Width(b.String())%tabStop))
+			b.WriteString(strings.Repeat(" ", tabStopColumns-DisplayWidth(b.String())%tabStopColumns))
 		}
 	}
 	return b.String()
 }
 
-// WithoutColours returns a text without its colour sequences.
-func WithoutColours(s string) string {
+// RemoveColours returns a text without its colour sequences.
+func RemoveColours(s string) string {
 	if !strings.Contains(s, "\x1b") {
 		return s
 	}
 	var b strings.Builder
 	whole := len(s) - TrailingPartialBytes(s)
 	for i := 0; i < whole; {
-		n := ColourLength(s[i:])
+		n := ColourSequenceBytes(s[i:])
 		if n == 0 {
 			n = 1
 			b.WriteByte(s[i])
@@ -55,16 +55,16 @@ func WithoutColours(s string) string {
 // ResetColours is the sequence that resets all colours.
 const ResetColours = "\x1b[0m"
 
-// Escape escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
-func Escape(s string) string { return EscapeExcept(s, "\n\t", true) }
+// EscapeControls escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
+func EscapeControls(s string) string { return EscapeControlsExcept(s, "\n\t", true) }
 
-// EscapeLive is like Escape, for output that a job is still writing. It also keeps carriage returns, because
+// EscapeLiveOutput is like Escape, for output that a job is still writing. It also keeps carriage returns, because
 // programs use them to redraw a progress line.
-func EscapeLive(s string) string { return EscapeExcept(s, "\n\t\r", true) }
+func EscapeLiveOutput(s string) string { return EscapeControlsExcept(s, "\n\t\r", true) }
 
-// EscapeExcept replaces control characters by readable escape sequences. It keeps the characters in allowedChars
-// and, if keepColours is true, the sequences that ColourLength recognises.
-func EscapeExcept(s, allowedChars string, keepColours bool) string {
+// EscapeControlsExcept replaces control characters by readable escape sequences. It keeps the characters in
+// allowedChars and, if keepColours is true, the sequences that ColourSequenceBytes recognises.
+func EscapeControlsExcept(s, allowedChars string, keepColours bool) string {
 	// keepByte says which ASCII bytes are kept. A table is fast, and jobs print mostly ASCII.
 	var keepByte [256]bool
 	for c := ' '; c <= '~'; c++ {
@@ -84,7 +84,7 @@ func EscapeExcept(s, allowedChars string, keepColours bool) string {
 		if i == len(s) {
 			break
 		}
-		if n := ColourLength(s[i:]); n > 0 && keepColours {
+		if n := ColourSequenceBytes(s[i:]); n > 0 && keepColours {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue

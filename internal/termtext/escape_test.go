@@ -27,24 +27,24 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"\u200f\u061c":                          `\u200f\u061c`,
 		"\x1b[" + strings.Repeat("1", 40) + "m": `\x1b[` + strings.Repeat("1", 40) + "m",
 	} {
-		if got := Escape(in); got != want {
+		if got := EscapeControls(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
 }
 
 // For any input, the escaped text is valid UTF-8 and cannot control a terminal.
-func FuzzSanitize(f *testing.F) {
+func FuzzEscapedTextCannotControlTerminal(f *testing.F) {
 	for _, seed := range []string{"x", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\xff\x9b", "\x1b[\x1b[0m"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		got := Escape(in)
+		got := EscapeControls(in)
 		if !utf8.ValidString(got) {
 			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
 		}
 		for i, r := range got {
-			if r == 0x1b && ColourLength(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f &&
+			if r == 0x1b && ColourSequenceBytes(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f &&
 				r < 0xa0 ||
 				r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 				t.Fatalf("%q: got %q, which holds %U", in, got, r)
@@ -53,14 +53,14 @@ func FuzzSanitize(f *testing.F) {
 	})
 }
 
-// ColourLength recognises only sequences that set colours.
+// ColourSequenceBytes recognises only sequences that set colours.
 func TestOnlyColourSequencesAreKept(t *testing.T) {
 	for s, want := range map[string]int{
 		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
 		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
 		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
 	} {
-		if got := ColourLength(s); got != want {
+		if got := ColourSequenceBytes(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)
 		}
 	}
@@ -77,9 +77,9 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 			kept += rest[:n]
 			rest = rest[n:]
 			whole := len(kept) - TrailingPartialBytes(kept)
-			shown, kept = shown+Escape(kept[:whole]), kept[whole:]
+			shown, kept = shown+EscapeControls(kept[:whole]), kept[whole:]
 		}
-		if got, want := shown+Escape(kept), Escape(text); got != want {
+		if got, want := shown+EscapeControls(kept), EscapeControls(text); got != want {
 			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
 		}
 	}
@@ -100,9 +100,9 @@ func TestCellsShowEveryCharacter(t *testing.T) {
 		"a\ufe0f": `a\ufe0f`, "a\u200db": `a\u200db`,
 		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
-		got := escapeCell(text)
-		if got != want || Width(got) != runewidth.StringWidth(got) {
-			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, Width(got), want, runewidth.StringWidth(want))
+		got := escapeCellText(text)
+		if got != want || DisplayWidth(got) != runewidth.StringWidth(got) {
+			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, DisplayWidth(got), want, runewidth.StringWidth(want))
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n",
 	"\u2029", "\n")
 
-// Indent indents all lines of a text except the first, so that no line of the text looks like one of queuectl's
-// own.
-func Indent(text string, indentColumns int) string {
+// IndentAfterFirstLine indents all lines of a text except the first, so that no line of the text looks like one of
+// queuectl's own.
+func IndentAfterFirstLine(text string, indentColumns int) string {
 	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indentColumns))
 }
@@ -35,10 +35,10 @@ func LastLines(s string, n int) string {
 // WrapLines breaks texts into lines of at most width columns, between words if possible.
 func WrapLines(width int, texts ...string) (lines []string) {
 	for _, text := range texts {
-		for Width(text) > width && width > 0 {
+		for DisplayWidth(text) > width && width > 0 {
 			end, space, seen := 0, 0, 0
 			for end < len(text) {
-				_, k, columns := nextUnit(text[end:])
+				_, k, columns := nextDisplayUnit(text[end:])
 				if seen += columns; seen > width {
 					break
 				}
@@ -61,10 +61,10 @@ func WrapLines(width int, texts ...string) (lines []string) {
 	return lines
 }
 
-// LocaleText returns one of queuectl's own texts in characters that the locale can show. In UTF-8 it returns
-// the text unchanged, otherwise in ASCII. Never pass texts of jobs to LocaleText.
-func LocaleText(text string) string {
-	if !isASCIIOnly() {
+// TextForLocale returns one of queuectl's own texts in characters that the locale can show. In UTF-8 it returns
+// the text unchanged, otherwise in ASCII. Never pass texts of jobs to TextForLocale.
+func TextForLocale(text string) string {
+	if !isLocaleASCIIOnly() {
 		return text
 	}
 	return strings.NewReplacer("…", "...", "·", "|", "–", "-", "◇", "#", "‖", "=", "○", "o", "↻", "~", "▶", ">", "✓", "+",

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// isASCIIOnly follows setlocale(3): it uses the first of LC_ALL, LC_CTYPE and LANG that is set and
+// isLocaleASCIIOnly follows setlocale(3): it uses the first of LC_ALL, LC_CTYPE and LANG that is set and
 // not empty, or else the locale C.
-func TestSignsFollowTheLocale(t *testing.T) {
+func TestASCIIOnlyFollowsLocaleVariables(t *testing.T) {
 	for _, c := range []struct {
 		all, ctype, lang string
 		ascii            bool
@@ -28,14 +28,14 @@ func TestSignsFollowTheLocale(t *testing.T) {
 		if c.ascii {
 			sign, short = "+", "a..."
 		}
-		if got, text := LocaleText("✓"), Truncate("abcdef", 4); got != sign || text != short {
+		if got, text := TextForLocale("✓"), Truncate("abcdef", 4); got != sign || text != short {
 			t.Errorf("%+v: got %s and %s, want %s and %s", c, got, text, sign, short)
 		}
 	}
 }
 
 // Truncate never returns more than n columns, even if the ellipsis "..." is wider than n.
-func TestCutInASCIIFitsAnyWidth(t *testing.T) {
+func TestTruncateInASCIIFitsAnyWidth(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
 	for n, want := range []string{"", ".", "..", "...", "a...", "ab..."} {
 		if got := Truncate("abcdef", n); got != want {

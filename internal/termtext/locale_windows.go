@@ -1,4 +1,4 @@
 package termtext
 
-// isASCIIOnly reports whether the terminal shows only ASCII. The Windows console shows Unicode.
-func isASCIIOnly() bool { return false }
+// isLocaleASCIIOnly reports whether the terminal shows only ASCII. The Windows console shows Unicode.
+func isLocaleASCIIOnly() bool { return false }

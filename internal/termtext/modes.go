@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Modes tracks what a program changes on its terminal. With it, a terminal can be restored after it has
+// TerminalModes tracks what a program changes on its terminal. With it, a terminal can be restored after it has
 // displayed the program's output. Modes can also give the same modes to another terminal. For example, after
 // "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, no cursor, and letters as line
 // drawings. Restore then returns "\x1b(B\x1b[?25h\x1b[?1049l".
@@ -19,42 +19,42 @@ import (
 // assumes that they have had an effect, because an unnecessary reset is harmless.
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
-type Modes struct {
-	changes     []change // sorted by their first occurrence; Restore reverts them in reverse order
+type TerminalModes struct {
+	changes     []modeChange // sorted by their first occurrence; Restore reverts them in reverse order
 	scanner     scanner
 	vt52Mode    bool // the terminal understands only the sequences of a VT52
 	cursorSaved bool
 	cursorMoved bool // the program has moved the cursor to a position on the screen
 }
 
-// change is one difference between the terminal's state and its state after a reset.
-type change struct {
-	name string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
-	redo string // sequence that makes the change again
-	undo string // sequence that reverts the change
+// modeChange is one difference between the terminal's state and its state after a reset.
+type modeChange struct {
+	property     string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
+	redoSequence string // sequence that makes the change again
+	undoSequence string // sequence that reverts the change
 	// isSaved means that the program has saved this changed state, with the cursor or as a mode. It may restore
 	// the state at any time, so Restore always undoes the change.
 	isSaved bool
 }
 
-// maxChanges bounds how many changes are kept, so that the memory of a Modes is bounded. The bound depends on
-// the change: it is maxChanges for a private mode that is not in watchedModes, three times as high for a mode
-// in watchedModes, and twice as high for any other change.
-const maxChanges = 64
+// maxModeChanges bounds how many changes are kept, so that the memory of a Modes is bounded. The bound depends on
+// the change: it is maxModeChanges for a private mode that is not in disturbingModes, three times as high for a mode
+// in disturbingModes, and twice as high for any other change.
+const maxModeChanges = 64
 
 // defaultOnModes lists the private modes that are on after a reset. They are ANSI sequences, auto-wrap,
 // auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private
 // colours.
 const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 
-// watchedModes lists the private modes that would disturb a user most if they were not reset, such as those
-// for keys, cursor, screens and the mouse. For these modes the bound on changes is higher (see maxChanges),
+// disturbingModes lists the private modes that would disturb a user most if they were not reset, such as those
+// for keys, cursor, screens and the mouse. For these modes the bound on changes is higher (see maxModeChanges),
 // so that they are kept even after many other changes.
-const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
+const disturbingModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 
-// alternateScreens lists the private modes that select the alternate screen, which full-screen programs use.
-const alternateScreens = " 47 1047 1049 "
+// alternateScreenModes lists the private modes that select the alternate screen, which full-screen programs use.
+const alternateScreenModes = " 47 1047 1049 "
 
 // cancelSequence ends an incomplete sequence or string. It consists of CAN, for most terminals, and the string
 // terminator, for terminals that ignore CAN inside a string.
@@ -64,28 +64,28 @@ const cancelSequence = "\x18\x1b\\"
 func hasWord(words, word string) bool { return word != "" && strings.Contains(words, " "+word+" ") }
 
 // Write processes the next piece of output.
-func (m *Modes) Write(data []byte) {
-	m.scanner.write(data, m.apply)
+func (m *TerminalModes) Write(data []byte) {
+	m.scanner.write(data, m.applySequence)
 }
 
-// apply applies a control sequence or string to the state.
-func (m *Modes) apply(s string) {
+// applySequence applies a control sequence or string to the state.
+func (m *TerminalModes) applySequence(sequence string) {
 	switch {
-	case s == "\x0e" || s == "\x0f":
-		m.setProperty("GL", "\x0e", "\x0f", s == "\x0e")
-	case s == "\x1bP=1s" || s == "\x1bP=2s": // these strings are the older form of synchronized output
-		m.setProperty("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
-	case s[1] == '[':
-		m.applyCSI(s[2:])
-	case s[1] == ']':
-		m.applyOSC(s[2:])
-	case !beginsString(s[1]):
-		m.applyEscape(s[1:])
+	case sequence == "\x0e" || sequence == "\x0f":
+		m.setProperty("GL", "\x0e", "\x0f", sequence == "\x0e")
+	case sequence == "\x1bP=1s" || sequence == "\x1bP=2s": // these strings are the older form of synchronized output
+		m.setProperty("=s", "", "\x1bP=2s\x1b\\", sequence == "\x1bP=1s")
+	case sequence[1] == '[':
+		m.applyCSI(sequence[2:])
+	case sequence[1] == ']':
+		m.applyOSC(sequence[2:])
+	case !beginsControlString(sequence[1]):
+		m.applyEscape(sequence[1:])
 	}
 }
 
 // applyOSC applies an operating system command (OSC).
-func (m *Modes) applyOSC(text string) {
+func (m *TerminalModes) applyOSC(text string) {
 	number, value, _ := strings.Cut(text, ";")
 	n, err := strconv.Atoi(number)
 	switch {
@@ -107,10 +107,10 @@ func (m *Modes) applyOSC(text string) {
 }
 
 // applyEscape applies a sequence without parameters.
-func (m *Modes) applyEscape(s string) {
+func (m *TerminalModes) applyEscape(s string) {
 	switch s {
 	case "c": // a reset undoes all changes except those of the palette
-		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
+		m.changes = slices.DeleteFunc(m.changes, func(c modeChange) bool { return c.property[0] != ']' })
 		m.vt52Mode, m.cursorSaved, m.cursorMoved = false, false, false
 	case "=", ">":
 		m.setProperty("=", "\x1b=", "\x1b>", s == "=")
@@ -141,7 +141,7 @@ func (m *Modes) applyEscape(s string) {
 }
 
 // applyCSI applies a control sequence (CSI).
-func (m *Modes) applyCSI(s string) {
+func (m *TerminalModes) applyCSI(s string) {
 	params := strings.TrimLeft(s, "<=>?")
 	prefix := s[:len(s)-len(params)]
 	tail := strings.TrimLeft(params, "0123456789:;") // the intermediate characters and the final character
@@ -181,9 +181,9 @@ func (m *Modes) applyCSI(s string) {
 	case "t": // these sequences push and pop the window's title
 		switch first {
 		case "22":
-			m.pushLevel("t", whole, "\x1b[23"+params[2:]+"t")
+			m.pushPropertyLevel("t", whole, "\x1b[23"+params[2:]+"t")
 		case "23":
-			m.popLevels("t", 1)
+			m.popPropertyLevels("t", 1)
 		}
 	case "H", "f", "d":
 		m.cursorMoved = true
@@ -192,16 +192,16 @@ func (m *Modes) applyCSI(s string) {
 
 // applyMode applies an operation to a mode: h sets it, l resets it, s saves it, and r restores it. The prefix
 // of a private mode is "?".
-func (m *Modes) applyMode(prefix, n string, operation byte) {
-	name, private := prefix+n, prefix == "?"
-	usual := hasWord(defaultOnModes, n)
+func (m *TerminalModes) applyMode(prefix, modeNumber string, operation byte) {
+	name, private := prefix+modeNumber, prefix == "?"
+	usual := hasWord(defaultOnModes, modeNumber)
 	if !private {
 		// Of the ANSI modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
-		usual = hasWord(" 12 34 ", n)
+		usual = hasWord(" 12 34 ", modeNumber)
 	}
 	on, i := operation == 'h', m.changeIndex(name)
 	switch {
-	case !private && !usual && !hasWord(" 2 4 20 ", n): // this ANSI mode is not tracked
+	case !private && !usual && !hasWord(" 2 4 20 ", modeNumber): // this ANSI mode is not tracked
 	case operation == 'r':
 	case operation == 's':
 		if i >= 0 {
@@ -211,16 +211,16 @@ func (m *Modes) applyMode(prefix, n string, operation byte) {
 		m.vt52Mode = !on
 	case name == "?1048":
 		m.saveCursor()
-	case private && hasWord(alternateScreens, n) && !on:
-		for _, other := range strings.Fields(alternateScreens) {
+	case private && hasWord(alternateScreenModes, modeNumber) && !on:
+		for _, other := range strings.Fields(alternateScreenModes) {
 			m.setProperty("?"+other, "", "", false)
 		}
-		m.changes = slices.DeleteFunc(m.changes, func(c change) bool {
-			return c.name == "u alternate" ||
-				c.name == "=u alternate"
+		m.changes = slices.DeleteFunc(m.changes, func(c modeChange) bool {
+			return c.property == "u alternate" ||
+				c.property == "=u alternate"
 		})
 	default:
-		undo := "\x1b[" + name + modeSuffix(!on)
+		undo := "\x1b[" + name + modeSequenceSuffix(!on)
 		switch {
 		// The sequence that undoes mode 6 also moves the cursor to the top. The next program must not print there, so
 		// move the cursor to the bottom.
@@ -228,15 +228,15 @@ func (m *Modes) applyMode(prefix, n string, operation byte) {
 			undo += "\x1b[999H"
 		case name == "?1049":
 			m.saveCursor()
-		case private && hasWord(alternateScreens, n) && m.cursorSaved:
+		case private && hasWord(alternateScreenModes, modeNumber) && m.cursorSaved:
 			undo += "\x1b8"
 		}
-		m.setProperty(name, "\x1b["+name+modeSuffix(on), undo, on != usual)
+		m.setProperty(name, "\x1b["+name+modeSequenceSuffix(on), undo, on != usual)
 	}
 }
 
-// modeSuffix returns the last character of the sequence that sets a mode or, if on is false, resets it.
-func modeSuffix(on bool) string {
+// modeSequenceSuffix returns the last character of the sequence that sets a mode or, if on is false, resets it.
+func modeSequenceSuffix(on bool) string {
 	if on {
 		return "h"
 	}
@@ -244,66 +244,66 @@ func modeSuffix(on bool) string {
 }
 
 // applyKeyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
-func (m *Modes) applyKeyboard(operation, params, sequence string) {
+func (m *TerminalModes) applyKeyboard(operation, params, sequence string) {
 	screen := ""
 	if m.usesAlternateScreen() {
 		screen = " alternate"
 	}
 	switch operation {
 	case ">":
-		m.pushLevel("u"+screen, sequence, "\x1b[<u")
+		m.pushPropertyLevel("u"+screen, sequence, "\x1b[<u")
 	case "<":
 		n, err := strconv.Atoi(params)
 		if err != nil {
 			n = 1
 		}
-		m.popLevels("u"+screen, n)
+		m.popPropertyLevels("u"+screen, n)
 	default:
 		m.setProperty("=u"+screen, sequence, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
 	}
 }
 
 // changeIndex returns the index of the change of a property, or -1.
-func (m *Modes) changeIndex(name string) int {
-	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
+func (m *TerminalModes) changeIndex(property string) int {
+	return slices.IndexFunc(m.changes, func(c modeChange) bool { return c.property == property })
 }
 
 // setProperty records whether a property differs from its state after a reset. The sequence redo repeats the
 // change, and undo reverts it.
-func (m *Modes) setProperty(name, redo, undo string, isChanged bool) {
-	i := m.changeIndex(name)
+func (m *TerminalModes) setProperty(property, redoSequence, undoSequence string, isChanged bool) {
+	i := m.changeIndex(property)
 	switch {
 	case i < 0 && isChanged:
-		most := 2 * maxChanges
-		if n, private := strings.CutPrefix(name, "?"); private && !hasWord(watchedModes, n) {
-			most = maxChanges
+		most := 2 * maxModeChanges
+		if n, private := strings.CutPrefix(property, "?"); private && !hasWord(disturbingModes, n) {
+			most = maxModeChanges
 		} else if private {
-			most = 3 * maxChanges
+			most = 3 * maxModeChanges
 		}
 		if len(m.changes) < most {
-			m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
+			m.changes = append(m.changes, modeChange{property: property, redoSequence: redoSequence, undoSequence: undoSequence})
 		}
 	case i < 0:
 	case isChanged:
-		m.changes[i].redo = redo
+		m.changes[i].redoSequence = redoSequence
 	case m.changes[i].isSaved:
-		m.changes[i].redo = ""
+		m.changes[i].redoSequence = ""
 	default:
 		m.changes = slices.Delete(m.changes, i, i+1)
 	}
 }
 
-// pushLevel adds a level to a property that the program pushes and pops, such as the window title.
-func (m *Modes) pushLevel(name, redo, undo string) {
-	if len(m.changes) < 2*maxChanges {
-		m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
+// pushPropertyLevel adds a level to a property that the program pushes and pops, such as the window title.
+func (m *TerminalModes) pushPropertyLevel(property, redoSequence, undoSequence string) {
+	if len(m.changes) < 2*maxModeChanges {
+		m.changes = append(m.changes, modeChange{property: property, redoSequence: redoSequence, undoSequence: undoSequence})
 	}
 }
 
-// popLevels removes the last n changes of a property.
-func (m *Modes) popLevels(name string, n int) {
+// popPropertyLevels removes the last n changes of a property.
+func (m *TerminalModes) popPropertyLevels(property string, n int) {
 	for i := len(m.changes) - 1; i >= 0 && n > 0; i-- {
-		if m.changes[i].name == name {
+		if m.changes[i].property == property {
 			m.changes = slices.Delete(m.changes, i, i+1)
 			n--
 		}
@@ -312,28 +312,28 @@ func (m *Modes) popLevels(name string, n int) {
 
 // saveCursor records that the program has saved the cursor. The terminal saves colours and character sets with
 // it.
-func (m *Modes) saveCursor() {
+func (m *TerminalModes) saveCursor() {
 	m.cursorSaved = true
 	for i := range m.changes {
-		if hasWord(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].name) {
+		if hasWord(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].property) {
 			m.changes[i].isSaved = true
 		}
 	}
 }
 
-func (m *Modes) usesAlternateScreen() bool {
+func (m *TerminalModes) usesAlternateScreen() bool {
 	return m.changeIndex("?47") >= 0 || m.changeIndex("?1047") >= 0 || m.changeIndex("?1049") >= 0
 }
 
-// FullScreen reports whether the program draws the whole screen, like an editor. A client that attaches to such
+// IsFullScreen reports whether the program draws the whole screen, like an editor. A client that attaches to such
 // a program makes it redraw the screen, because its last output would not be enough.
-func (m *Modes) FullScreen() bool { return m.cursorMoved || m.usesAlternateScreen() }
+func (m *TerminalModes) IsFullScreen() bool { return m.cursorMoved || m.usesAlternateScreen() }
 
-// Replay returns the sequences that give another terminal the same modes.
-func (m *Modes) Replay() string {
+// ReplaySequences returns the sequences that give another terminal the same modes.
+func (m *TerminalModes) ReplaySequences() string {
 	var b strings.Builder
 	for _, c := range m.changes {
-		b.WriteString(c.redo)
+		b.WriteString(c.redoSequence)
 	}
 	if m.vt52Mode {
 		b.WriteString("\x1b[?2l")
@@ -341,8 +341,8 @@ func (m *Modes) Replay() string {
 	return b.String()
 }
 
-// Restore returns the sequences that reset what the program has changed. columns is the width of the terminal.
-func (m *Modes) Restore(columns int) string {
+// RestoreSequences returns the sequences that reset what the program has changed. columns is the width of the terminal.
+func (m *TerminalModes) RestoreSequences(columns int) string {
 	var b strings.Builder
 	if len(m.scanner.pendingBytes) > 0 {
 		b.WriteString(cancelSequence)
@@ -351,11 +351,11 @@ func (m *Modes) Restore(columns int) string {
 		b.WriteString("\x1b<")
 	}
 	for _, c := range slices.Backward(m.changes) {
-		if c.name == "tabs" {
+		if c.property == "tabs" {
 			b.WriteString("\x1b7\r\x1b[3g" + strings.Repeat("\x1b[8C\x1bH", max(0, columns-1)/8) + "\x1b8")
 			continue
 		}
-		b.WriteString(c.undo)
+		b.WriteString(c.undoSequence)
 	}
 	return b.String()
 }

@@ -12,7 +12,7 @@ import (
 // Restore reverts all changes that a program made on a terminal, and nothing else. The controls and their state
 // after a reset are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx and sgr0. The keyboard
 // is from kitty's protocol.
-func TestModesAreUndone(t *testing.T) {
+func TestRestoreRevertsAllModeChanges(t *testing.T) {
 	const tabs = "\x1b7\r\x1b[3g\x1b[8C\x1bH\x1b[8C\x1bH\x1b8"
 	for _, c := range []struct{ name, printed, undo, again string }{
 		{"nothing", "plain\r\n\tä©\u00a0\x1b[2J\x1b[c\x1b[6n\x1b[3A\x1b[K\x1bM", "", ""},
@@ -98,22 +98,23 @@ func TestModesAreUndone(t *testing.T) {
 		{"a mode that is saved and restored", "\x1b[?1000h\x1b[?1000s\x1b[?1000l\x1b[?1000r", "\x1b[?1000l", ""},
 		{"not a mode", "\x1b[?h\x1b[?;;xh\x1b[?99999999999999999999h\x1b[?2:5h", "", ""},
 	} {
-		var m Modes
+		var m TerminalModes
 		m.Write([]byte(c.printed))
-		if m.Restore(20) != c.undo || m.Replay() != c.again {
-			t.Errorf("%s: %q: reset by %q and set again by %q, want %q and %q", c.name, c.printed, m.Restore(20), m.Replay(),
+		if m.RestoreSequences(20) != c.undo || m.ReplaySequences() != c.again {
+			t.Errorf("%s: %q: reset by %q and set again by %q, want %q and %q", c.name, c.printed, m.RestoreSequences(20),
+				m.ReplaySequences(),
 				c.undo, c.again)
 		}
-		var undone Modes
+		var undone TerminalModes
 		if undone.Write([]byte(c.printed + c.undo)); c.undo != tabs && !strings.HasSuffix(c.undo, "R\x1b\\") &&
-			!hasSavedChange(&undone) && undone.Restore(20) != "" {
-			t.Errorf("%s: after %q and %q, this mode is still set: %q", c.name, c.printed, c.undo, undone.Restore(20))
+			!hasSavedChange(&undone) && undone.RestoreSequences(20) != "" {
+			t.Errorf("%s: after %q and %q, this mode is still set: %q", c.name, c.printed, c.undo, undone.RestoreSequences(20))
 		}
 	}
 }
 
 // hasSavedChange reports whether the program has saved any of the changes.
-func hasSavedChange(m *Modes) bool {
+func hasSavedChange(m *TerminalModes) bool {
 	for _, c := range m.changes {
 		if c.isSaved {
 			return true
@@ -124,23 +125,23 @@ func hasSavedChange(m *Modes) bool {
 
 // A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
 // whole output.
-func TestControlsSetTheSameModes(t *testing.T) {
+func TestKeptSequencesReproduceModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l",
 		"\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc",
 		"\x1b]0;\x0e[?25l\a", "\x1b[2;2H", "\x1b[31m", "\x1b[?1002;1006h", "\x1b[?1006l", "\x1b[K"}
 	rapid.Check(t, func(t *rapid.T) {
 		printed := strings.Join(rapid.SliceOf(rapid.SampledFrom(parts)).Draw(t, "printed"), "")
-		var all, kept Modes
-		var c Controls
+		var all, kept TerminalModes
+		var c ModeSequences
 		c.Write([]byte(printed))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		got, want := sortSequences(kept.Replay()), sortSequences(all.Replay())
-		if got != want || kept.FullScreen() != all.FullScreen() {
-			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
+		got, want := sortSequences(kept.ReplaySequences()), sortSequences(all.ReplaySequences())
+		if got != want || kept.IsFullScreen() != all.IsFullScreen() {
+			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.IsFullScreen(), want, all.IsFullScreen())
 		}
 	})
-	var c Controls
+	var c ModeSequences
 	c.Write([]byte("\x1b[>1u\x1b[<u\x1b[>1u"))
 	if got := c.Text(); got != "\x1b[<u\x1b[>1u" {
 		t.Errorf("of a keyboard mode, %q is kept", got)
@@ -148,7 +149,7 @@ func TestControlsSetTheSameModes(t *testing.T) {
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))
 	}
-	if len(c.Text()) > maxControlsBytes {
+	if len(c.Text()) > maxSequencesBytes {
 		t.Errorf("%d bytes are kept", len(c.Text()))
 	}
 }
@@ -160,15 +161,15 @@ func sortSequences(s string) string {
 	return strings.Join(parts, "\x1b")
 }
 
-// Restore reverts the modes in watchedModes, even if many unknown modes were set before.
-func TestUndoRevertsWatchedModes(t *testing.T) {
-	var m Modes
-	for n := range 10 * maxChanges {
+// Restore reverts the modes in disturbingModes, even if many unknown modes were set before.
+func TestRestoreRevertsDisturbingModes(t *testing.T) {
+	var m TerminalModes
+	for n := range 10 * maxModeChanges {
 		m.Write(fmt.Appendf(nil, "\x1b[?%dh", 5000+n))
 	}
 	m.Write([]byte("\x1b[?1049h\x1b[?1003h\x1b[?25l\x1b[31m\x1b[>1u\x0e"))
 	for _, want := range []string{"\x1b[?1049l", "\x1b[?1003l", "\x1b[?25h", "\x1b[m", "\x1b[<u", "\x0f"} {
-		if !strings.Contains(m.Restore(80), want) {
+		if !strings.Contains(m.RestoreSequences(80), want) {
 			t.Errorf("%q is not among the modes that are reset", want)
 		}
 	}
@@ -176,7 +177,7 @@ func TestUndoRevertsWatchedModes(t *testing.T) {
 
 // For any output, the modes do not depend on how the output is split into pieces, and the size of a Modes value
 // is bounded.
-func TestModesAreBounded(t *testing.T) {
+func TestTerminalModesSizeIsBounded(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a",
 		"\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n",
 		strings.Repeat("1;", 200)}
@@ -184,20 +185,21 @@ func TestModesAreBounded(t *testing.T) {
 		printed := strings.Join(rapid.SliceOf(rapid.OneOf(rapid.SampledFrom(parts), rapid.String(),
 			rapid.StringMatching(`\x1b\[[>?]?[0-9]{1,5}[hmnut]`))).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
-		var whole, cut Modes
+		var whole, cut TerminalModes
 		whole.Write([]byte(printed))
 		cut.Write([]byte(printed[:at]))
 		cut.Write([]byte(printed[at:]))
-		if whole.Restore(80) != cut.Restore(80) || whole.Replay() != cut.Replay() || whole.FullScreen() != cut.FullScreen() {
+		if whole.RestoreSequences(80) != cut.RestoreSequences(80) || whole.ReplaySequences() != cut.ReplaySequences() ||
+			whole.IsFullScreen() != cut.IsFullScreen() {
 			t.Fatalf("%q is %+v, cut at %d %+v", printed, whole, at, cut)
 		}
 	})
-	var m Modes
+	var m TerminalModes
 	for n := range 1 << 16 {
 		m.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[>%d;1m\x1b[>1u\x1b[22t\x1b]%d;1\a", n, n, n))
 	}
 	m.Write([]byte("\x1b]0;" + strings.Repeat("x", 1<<20)))
-	if len(m.changes) > 3*maxChanges || len(m.scanner.pendingBytes) > maxControlBytes {
+	if len(m.changes) > 3*maxModeChanges || len(m.scanner.pendingBytes) > maxControlSequenceBytes {
 		t.Errorf("%d changes and %d bytes are remembered", len(m.changes), len(m.scanner.pendingBytes))
 	}
 }
@@ -205,7 +207,7 @@ func TestModesAreBounded(t *testing.T) {
 // A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
 // whole output. This holds even for output with cancelled sequences, sequences inside strings, and sequences
 // that begin with U+009B.
-func TestControlsReadAsModesDo(t *testing.T) {
+func TestKeptSequencesReproduceModesOfAnyOutput(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
 		"h", "l", "q", "x", "c", "H", "d", "(0", "(B", "=", "é", "hello"}
@@ -217,15 +219,15 @@ func TestControlsReadAsModesDo(t *testing.T) {
 			return !strings.ContainsAny(strings.Join(p, ""), "rtu")
 		}).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
-		var all, kept Modes
-		var c Controls
+		var all, kept TerminalModes
+		var c ModeSequences
 		c.Write([]byte(printed[:at]))
 		c.Write([]byte(printed[at:]))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		got, want := sortSequences(kept.Replay()), sortSequences(all.Replay())
-		if got != want || kept.FullScreen() != all.FullScreen() {
-			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
+		got, want := sortSequences(kept.ReplaySequences()), sortSequences(all.ReplaySequences())
+		if got != want || kept.IsFullScreen() != all.IsFullScreen() {
+			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.IsFullScreen(), want, all.IsFullScreen())
 		}
 	})
 	for printed, want := range map[string]string{
@@ -236,7 +238,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 		"\x1b]0;t\a\x1b(0":         "\x1b(0",
 		"\u009b?25l":               "\x1b[?25l",
 	} {
-		var c Controls
+		var c ModeSequences
 		c.Write([]byte(printed))
 		if got := c.Text(); got != want {
 			t.Errorf("%q: %q is kept, want %q", printed, got, want)
@@ -245,7 +247,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 }
 
 // Controls keeps a bounded number of sequences and bytes, and drops the oldest first.
-func TestControlsAreBounded(t *testing.T) {
+func TestKeptSequencesAreBounded(t *testing.T) {
 	long := strings.Repeat("1;", 100)
 	for name, print := range map[string]func(n int) string{
 		"short":              func(n int) string { return fmt.Sprintf("\x1b[?%dh", n) },
@@ -254,11 +256,11 @@ func TestControlsAreBounded(t *testing.T) {
 		"SO, then long":      func(n int) string { return fmt.Sprintf("\x0e\x0f\x1b[?%s%dh", long, n) },
 		"sequences too long": func(n int) string { return fmt.Sprintf("\x1b[?%s%s%dh", long, long, n) },
 	} {
-		var c Controls
+		var c ModeSequences
 		last := "\x1b[?25l"
 		for n := range 4000 {
 			c.Write([]byte(print(n)))
-			if len(c.Text()) > maxControlsBytes || len(c.sequences) > maxSequences {
+			if len(c.Text()) > maxSequencesBytes || len(c.sequences) > maxSequences {
 				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.sequences), n+1)
 			}
 		}

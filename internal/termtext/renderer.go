@@ -31,21 +31,21 @@ const (
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
-	Colours      bool // keep colour sequences in the result
-	StartsMidway bool // the text begins in the middle of an output, possibly on the alternate screen
+	KeepColours     bool // keep colour sequences in the result
+	StartsMidOutput bool // the text begins in the middle of an output, possibly on the alternate screen
 
-	partialInput        string          // incomplete character or sequence
-	inString            bool            // the output is inside a string for the terminal, such as a title
-	output              strings.Builder // finished lines
-	cells               []cell
-	column              int     // column of the cursor
-	savedColumn         int     // column that the program has saved
-	style               string  // colour sequences that apply to the next character
-	lineDrawing         [2]bool // whether character set 0 or 1 contains line drawings
-	charset             int     // the active character set
-	onAlternateScreen   bool    // the alternate screen is active
-	usedAlternateScreen bool    // the alternate screen has been entered or left before
-	lastCharacter       string  // the last printed character, which a sequence can repeat
+	partialInput          string          // incomplete character or sequence
+	inControlString       bool            // the output is inside a string for the terminal, such as a title
+	finishedLines         strings.Builder // finished lines
+	cells                 []cell
+	column                int     // column of the cursor
+	savedColumn           int     // column that the program has saved
+	style                 string  // colour sequences that apply to the next character
+	charsetHasLineDrawing [2]bool // whether character set 0 or 1 contains line drawings
+	activeCharset         int     // the active character set
+	onAlternateScreen     bool    // the alternate screen is active
+	usedAlternateScreen   bool    // the alternate screen has been entered or left before
+	lastCharacter         string  // the last printed character, which a sequence can repeat
 }
 
 // cell is one column of the line.
@@ -56,72 +56,72 @@ type cell struct {
 
 // RenderText returns the last part of an output as a Renderer shows it.
 func RenderText(text string, keepColours bool) string {
-	r := Renderer{Colours: keepColours, StartsMidway: true}
-	return r.Write(text) + r.End()
+	r := Renderer{KeepColours: keepColours, StartsMidOutput: true}
+	return r.Write(text) + r.Finish()
 }
 
 // Write processes the next piece of output, and returns the lines that it finishes.
 func (r *Renderer) Write(text string) string {
 	text, r.partialInput = r.partialInput+text, ""
 	for len(text) > 0 {
-		if r.inString {
-			text = r.skipString(text)
+		if r.inControlString {
+			text = r.skipControlString(text)
 			continue
 		}
-		n := r.consume(text)
+		n := r.processNext(text)
 		if n == 0 {
 			r.partialInput = strings.Clone(text)
 			break
 		}
 		text = text[n:]
 	}
-	out := r.output.String()
-	r.output.Reset()
+	out := r.finishedLines.String()
+	r.finishedLines.Reset()
 	return out
 }
 
-// Line returns the unfinished current line.
-func (r *Renderer) Line() string {
+// CurrentLine returns the unfinished current line.
+func (r *Renderer) CurrentLine() string {
 	var b strings.Builder
 	style := ""
 	for _, c := range r.cells {
 		text := c.text
 		if c.style != style && text != "" {
-			text = endOfStyle(style) + c.style + text
+			text = styleEndSequence(style) + c.style + text
 			style = c.style
 		}
 		b.WriteString(text)
 	}
-	return b.String() + endOfStyle(style)
+	return b.String() + styleEndSequence(style)
 }
 
-// endOfStyle returns the colour sequence that ends a style.
-func endOfStyle(style string) string {
+// styleEndSequence returns the colour sequence that ends a style.
+func styleEndSequence(style string) string {
 	if style == "" {
 		return ""
 	}
 	return "\x1b[0m"
 }
 
-// End returns the unfinished line at the end of the output. The next call of Write begins a new output.
-func (r *Renderer) End() string {
+// Finish returns the unfinished line at the end of the output. The next call of Write begins a new output.
+func (r *Renderer) Finish() string {
 	// At the end of the output, show an incomplete character as U+FFFD.
-	if !r.inString && !utf8.FullRuneInString(r.partialInput) && r.partialInput != "" {
+	if !r.inControlString && !utf8.FullRuneInString(r.partialInput) && r.partialInput != "" {
 		r.putCharacter(string(utf8.RuneError), 1)
 	}
-	out := r.output.String() + r.Line()
-	*r = Renderer{Colours: r.Colours, StartsMidway: r.StartsMidway}
+	out := r.finishedLines.String() + r.CurrentLine()
+	*r = Renderer{KeepColours: r.KeepColours, StartsMidOutput: r.StartsMidOutput}
 	return out
 }
 
-// consume processes the character or sequence at the beginning of text and returns its length. It returns
+// processNext processes the character or sequence at the beginning of text and returns its length. It returns
 // 0 if the text ends before the character or sequence is complete.
-func (r *Renderer) consume(text string) int {
+func (r *Renderer) processNext(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
-		return r.processEscape(text)
+		return r.processEscapeSequence(text)
 	case c < ' ' || c == 0x7f:
-		r.processControl(c)
+		r.processControlCharacter(c)
 		return 1
 	case !utf8.FullRuneInString(text):
 		return 0
@@ -133,11 +133,11 @@ func (r *Renderer) consume(text string) int {
 	case char == utf8.RuneError && n == 1:
 		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
-		return r.processSequence(text, n)
+		return r.processControlSequence(text, n)
 	case char == 0x85:
-		r.processControl('\n')
+		r.processControlCharacter('\n')
 	case char == 0x90 || char == 0x98 || char >= 0x9d && char <= 0x9f:
-		r.inString = true
+		r.inControlString = true
 	case char >= 0x80 && char <= 0x9f:
 	case CharacterWidth(char) == 0:
 		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternateScreen && i >= 0 &&
@@ -145,7 +145,7 @@ func (r *Renderer) consume(text string) int {
 			r.cells[i].text += string(char)
 		}
 	default:
-		if r.lineDrawing[r.charset] && char >= '`' && char <= '~' {
+		if r.charsetHasLineDrawing[r.activeCharset] && char >= '`' && char <= '~' {
 			char = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")[char-'`']
 		}
 		r.putCharacter(string(char), CharacterWidth(char))
@@ -153,11 +153,11 @@ func (r *Renderer) consume(text string) int {
 	return n
 }
 
-// processControl processes a control character.
-func (r *Renderer) processControl(c byte) {
+// processControlCharacter processes a control character.
+func (r *Renderer) processControlCharacter(c byte) {
 	switch {
 	case c == 0x0e || c == 0x0f:
-		r.charset = int(0x0f - c)
+		r.activeCharset = int(0x0f - c)
 	case r.onAlternateScreen:
 	case c == '\n', c == '\v', c == '\f':
 		r.finishLine("\n", 0)
@@ -174,16 +174,16 @@ func (r *Renderer) processControl(c byte) {
 	}
 }
 
-// processEscape processes a sequence that begins with ESC.
-func (r *Renderer) processEscape(text string) int {
+// processEscapeSequence processes a sequence that begins with ESC.
+func (r *Renderer) processEscapeSequence(text string) int {
 	if len(text) < 2 {
 		return 0
 	}
 	switch c := text[1]; c {
 	case '[':
-		return r.processSequence(text, 2)
+		return r.processControlSequence(text, 2)
 	case ']', 'P', 'X', '^', '_':
-		r.inString = true
+		r.inControlString = true
 	case '7':
 		r.savedColumn = r.column
 	case '8':
@@ -191,24 +191,24 @@ func (r *Renderer) processEscape(text string) int {
 	case 'D', 'E', 'M':
 		r.moveToOtherLine(0)
 	case 'c':
-		r.lineDrawing, r.charset, r.onAlternateScreen, r.style = [2]bool{}, 0, false, ""
+		r.charsetHasLineDrawing, r.activeCharset, r.onAlternateScreen, r.style = [2]bool{}, 0, false, ""
 		r.moveToOtherLine(0)
 	default:
 		end, complete := sequenceEnd(text, 1, '0')
 		if complete && (c == '(' || c == ')') {
-			r.lineDrawing[c-'('] = text[end-1] == '0'
+			r.charsetHasLineDrawing[c-'('] = text[end-1] == '0'
 		}
 		return end
 	}
 	return 2
 }
 
-// processSequence processes a control sequence whose parameters begin at text[paramsStart]. It returns the index
+// processControlSequence processes a control sequence whose parameters begin at text[paramsStart]. It returns the index
 // after the sequence.
-func (r *Renderer) processSequence(text string, paramsStart int) int {
+func (r *Renderer) processControlSequence(text string, paramsStart int) int {
 	end, complete := sequenceEnd(text, paramsStart, '@')
 	if complete {
-		r.applySequence(text[paramsStart:end-1], text[end-1])
+		r.applyControlSequence(text[paramsStart:end-1], text[end-1])
 	}
 	return end
 }
@@ -230,9 +230,9 @@ func sequenceEnd(text string, paramsStart int, minFinalByte byte) (end int, comp
 	return 0, false
 }
 
-// skipString skips a string for the terminal and returns the rest of the text. The string ends at its
+// skipControlString skips a string for the terminal and returns the rest of the text. The string ends at its
 // terminator, or at a byte that it cannot contain.
-func (r *Renderer) skipString(text string) string {
+func (r *Renderer) skipControlString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
 		if strings.HasSuffix(text, "\xc2") { // this may be the first half of U+009C, which ends the string
@@ -240,7 +240,7 @@ func (r *Renderer) skipString(text string) string {
 		}
 		return ""
 	}
-	r.inString = false
+	r.inControlString = false
 	switch text[end] {
 	case 0x1b, '\n':
 		return text[end:]
@@ -250,12 +250,12 @@ func (r *Renderer) skipString(text string) string {
 	return text[end+1:]
 }
 
-// applySequence applies a control sequence.
-func (r *Renderer) applySequence(params string, final byte) {
-	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
+// applyControlSequence applies a control sequence.
+func (r *Renderer) applyControlSequence(params string, finalByte byte) {
+	if list, private := strings.CutPrefix(params, "?"); private && (finalByte == 'h' || finalByte == 'l') {
 		for mode := range strings.SplitSeq(list, ";") {
 			if mode == "47" || mode == "1047" || mode == "1049" {
-				r.setAlternateScreen(final == 'h')
+				r.setAlternateScreen(finalByte == 'h')
 			}
 		}
 		return
@@ -269,15 +269,15 @@ func (r *Renderer) applySequence(params string, final byte) {
 	if k, err := strconv.Atoi(first); err == nil {
 		n, which = min(max(1, k), maxMoveColumns), k
 	}
-	switch final {
+	switch finalByte {
 	case 'm':
-		r.applyColour("\x1b[" + params + "m")
+		r.applyColourSequence("\x1b[" + params + "m")
 	case 'C', 'a':
-		r.moveTo(r.column + n)
+		r.moveToColumn(r.column + n)
 	case 'D':
-		r.moveTo(r.column - n)
+		r.moveToColumn(r.column - n)
 	case 'G', '`':
-		r.moveTo(n - 1)
+		r.moveToColumn(n - 1)
 	case 'A', 'B', 'd', 'e':
 		r.moveToOtherLine(r.column)
 	case 'E', 'F':
@@ -292,9 +292,9 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'J', 'K':
 		r.eraseLine(which)
 	case 'X':
-		r.erase(r.column, min(r.column+n, len(r.cells)))
+		r.eraseColumns(r.column, min(r.column+n, len(r.cells)))
 	case 'P', '@':
-		r.shiftCells(n, final == '@')
+		r.insertOrDeleteCells(n, finalByte == '@')
 	case 'b':
 		char, _ := utf8.DecodeRuneInString(r.lastCharacter)
 		for i := 0; i < n && r.lastCharacter != ""; i++ {
@@ -306,37 +306,37 @@ func (r *Renderer) applySequence(params string, final byte) {
 // setAlternateScreen enters or leaves the alternate screen. If the program leaves that screen and never entered
 // it, the text before was printed on it and is dropped.
 func (r *Renderer) setAlternateScreen(on bool) {
-	if !on && r.StartsMidway && !r.usedAlternateScreen {
-		r.output.Reset()
+	if !on && r.StartsMidOutput && !r.usedAlternateScreen {
+		r.finishedLines.Reset()
 		r.cells, r.column = r.cells[:0], 0
 	}
 	r.onAlternateScreen, r.usedAlternateScreen = on, true
 }
 
-// applyColour applies a colour sequence.
-func (r *Renderer) applyColour(s string) {
-	if !r.Colours || ColourLength(s) == 0 {
+// applyColourSequence applies a colour sequence.
+func (r *Renderer) applyColourSequence(sequence string) {
+	if !r.KeepColours || ColourSequenceBytes(sequence) == 0 {
 		return
 	}
-	params := strings.TrimLeft(s[2:len(s)-1], "0;")
+	params := strings.TrimLeft(sequence[2:len(sequence)-1], "0;")
 	switch {
 	case params == "":
 		r.style = ""
 		return
-	case strings.HasPrefix(s, "\x1b[0;"):
+	case strings.HasPrefix(sequence, "\x1b[0;"):
 		r.style = ""
 	}
-	if strings.HasSuffix(r.style, s) {
+	if strings.HasSuffix(r.style, sequence) {
 		return
 	}
-	r.style += s
+	r.style += sequence
 	for len(r.style) > maxStyleBytes {
 		r.style = r.style[strings.Index(r.style[1:], "\x1b")+1:]
 	}
 }
 
-// moveTo moves the cursor to a column of the current line.
-func (r *Renderer) moveTo(column int) {
+// moveToColumn moves the cursor to a column of the current line.
+func (r *Renderer) moveToColumn(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMoveColumns)))
 }
 
@@ -354,7 +354,7 @@ func (r *Renderer) moveToOtherLine(column int) {
 
 // finishLine outputs the current line followed by lineEnd, and moves the cursor to a column of the next line.
 func (r *Renderer) finishLine(lineEnd string, column int) {
-	r.output.WriteString(r.Line() + lineEnd)
+	r.finishedLines.WriteString(r.CurrentLine() + lineEnd)
 	r.cells, r.column = r.cells[:0], column
 }
 
@@ -364,8 +364,8 @@ func (r *Renderer) putCharacter(text string, columns int) {
 		return
 	}
 	r.lastCharacter = text
-	r.padTo(r.column + columns)
-	r.erase(r.column, r.column+columns)
+	r.padToColumn(r.column + columns)
+	r.eraseColumns(r.column, r.column+columns)
 	for range columns {
 		r.cells[r.column] = cell{text, r.style}
 		r.column++
@@ -376,8 +376,8 @@ func (r *Renderer) putCharacter(text string, columns int) {
 	}
 }
 
-// padTo appends spaces up to a column.
-func (r *Renderer) padTo(column int) {
+// padToColumn appends spaces up to a column.
+func (r *Renderer) padToColumn(column int) {
 	for len(r.cells) < column {
 		r.cells = append(r.cells, cell{text: " "})
 	}
@@ -391,9 +391,9 @@ func (r *Renderer) characterStart(column int) int {
 	return column
 }
 
-// erase replaces columns with spaces. If it erases one half of a wide character, it erases the
+// eraseColumns replaces columns with spaces. If it erases one half of a wide character, it erases the
 // other half too.
-func (r *Renderer) erase(firstColumn, endColumn int) {
+func (r *Renderer) eraseColumns(firstColumn, endColumn int) {
 	if firstColumn >= endColumn {
 		return
 	}
@@ -409,32 +409,32 @@ func (r *Renderer) eraseLine(eraseMode int) {
 	end := min(r.column, len(r.cells))
 	switch eraseMode {
 	case 0:
-		r.erase(end, len(r.cells))
+		r.eraseColumns(end, len(r.cells))
 		r.cells = r.cells[:end]
 	case 1:
-		r.erase(0, min(end+1, len(r.cells)))
+		r.eraseColumns(0, min(end+1, len(r.cells)))
 	default:
 		r.cells = r.cells[:0]
 	}
 }
 
-// shiftCells inserts n spaces at the cursor or, if insert is false, deletes n columns there.
-func (r *Renderer) shiftCells(n int, insert bool) {
+// insertOrDeleteCells inserts n spaces at the cursor or, if insert is false, deletes n columns there.
+func (r *Renderer) insertOrDeleteCells(n int, insert bool) {
 	if r.column >= len(r.cells) {
 		return
 	}
 	if insert {
 		if r.cells[r.column].text == "" {
-			r.erase(r.column, r.column+1)
+			r.eraseColumns(r.column, r.column+1)
 		}
 		rest := slices.Clone(r.cells[r.column:])
 		r.cells = r.cells[:r.column]
-		r.padTo(r.column + n)
+		r.padToColumn(r.column + n)
 		r.cells = append(r.cells, rest...)
 		r.cells = r.cells[:min(len(r.cells), maxLineColumns-1)]
 		return
 	}
 	end := min(r.column+n, len(r.cells))
-	r.erase(r.column, end)
+	r.eraseColumns(r.column, end)
 	r.cells = slices.Delete(r.cells, r.column, end)
 }

@@ -51,14 +51,14 @@ func TestRendererShowsWhatATerminalShows(t *testing.T) {
 		{"a sequence that ends in an invalid byte", "a\x1b(ä\n", "aä\n"},
 	} {
 		var whole, pieces Renderer
-		if got := whole.Write(c.text) + whole.End(); got != c.want {
+		if got := whole.Write(c.text) + whole.Finish(); got != c.want {
 			t.Errorf("%s: %q shows %q, want %q", c.name, c.text, got, c.want)
 		}
 		got := ""
 		for i := range len(c.text) {
 			got += pieces.Write(c.text[i : i+1])
 		}
-		if got += pieces.End(); got != c.want {
+		if got += pieces.Finish(); got != c.want {
 			t.Errorf("%s: %q byte by byte shows %q, want %q", c.name, c.text, got, c.want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestRendererKeepsColours(t *testing.T) {
 
 // If a text leaves the alternate screen without having entered it, its beginning was on that screen and is
 // dropped.
-func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
+func TestTextBeforeLeavingAlternateScreenIsDropped(t *testing.T) {
 	if got := RenderText("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)
 	}
@@ -90,7 +90,7 @@ func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 }
 
 // For any output, a Renderer keeps at most one line, and the length of that line is bounded.
-func TestRendererIsBounded(t *testing.T) {
+func TestRendererMemoryIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long line": strings.Repeat("x", 1<<20), "moves": strings.Repeat("\x1b[9999Cx\r\x1b[65535@", 1<<10),
 		"marks":   "x" + strings.Repeat("\u0301", 1<<20),
@@ -98,7 +98,7 @@ func TestRendererIsBounded(t *testing.T) {
 		"colours": strings.Repeat("\x1b[1m\x1b[38;5;1m", 1<<16) + "x", "intermediates": "\x1b" + strings.Repeat(" ", 1<<20),
 		"repeats": "x" + strings.Repeat("\x1b[99999b", 1<<8),
 	} {
-		r := Renderer{Colours: true}
+		r := Renderer{KeepColours: true}
 		size := 0
 		for len(text) > 0 {
 			n := min(len(text), 32<<10)
@@ -107,11 +107,11 @@ func TestRendererIsBounded(t *testing.T) {
 		}
 		if kept := len(r.cells); kept >= maxLineColumns || len(r.partialInput) > 2*maxSequenceBytes ||
 			len(r.style) > maxStyleBytes ||
-			len(r.Line()) > maxLineColumns*(maxCellBytes+maxStyleBytes) {
+			len(r.CurrentLine()) > maxLineColumns*(maxCellBytes+maxStyleBytes) {
 			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.partialInput),
-				len(r.style), len(r.Line()))
+				len(r.style), len(r.CurrentLine()))
 		}
-		if size += len(r.End()); name == "a long line" && size != 1<<20 {
+		if size += len(r.Finish()); name == "a long line" && size != 1<<20 {
 			t.Errorf("%s: %d bytes are left", name, size)
 		}
 	}
@@ -119,7 +119,7 @@ func TestRendererIsBounded(t *testing.T) {
 
 // For any output and any split into pieces, the result contains no control characters except
 // newlines and tabs.
-func TestRendererLeavesNoControls(t *testing.T) {
+func TestRendererRemovesControlCharacters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOf(rapid.OneOf(rapid.SampledFrom([]string{"\x1b", "[", "]", "?1049", "h", "l", "世", "\t", "\r",
 			"\b", "\n", "@", "P", "X", "K", "1K", "2K", "C", "D", "G", "5", ";", "\u009b", "\xc2", "\u0301", "b", "m"}),
@@ -129,8 +129,8 @@ func TestRendererLeavesNoControls(t *testing.T) {
 		for _, part := range parts {
 			got += pieces.Write(part)
 		}
-		got += pieces.End()
-		if want := whole.Write(strings.Join(parts, "")) + whole.End(); got != want {
+		got += pieces.Finish()
+		if want := whole.Write(strings.Join(parts, "")) + whole.Finish(); got != want {
 			t.Fatalf("in pieces %q, as a whole %q", got, want)
 		}
 		if i := strings.IndexFunc(got, func(r rune) bool {
@@ -143,7 +143,7 @@ func TestRendererLeavesNoControls(t *testing.T) {
 }
 
 // If a control sequence is too long, its beginning is dropped and the rest is printed as text.
-func TestEndlessSequenceIsText(t *testing.T) {
+func TestTooLongSequenceIsPrintedAsText(t *testing.T) {
 	const n = 200
 	got := RenderText("a\x1b["+strings.Repeat("1", n)+"mb", false)
 	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) ||

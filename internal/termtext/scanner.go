@@ -5,36 +5,36 @@ import "strings"
 // scanner finds the control sequences and strings in a program's output. It works like the state machine of a
 // VT500 terminal. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
-	pendingBytes []byte // the beginning of an incomplete sequence or string
-	maybeC1      bool   // the last byte may be the first half of a C1 control character, like U+009B
+	pendingBytes     []byte // the beginning of an incomplete sequence or string
+	maybeC1FirstByte bool   // the last byte may be the first half of a C1 control character, like U+009B
 }
 
-// maxControlBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
+// maxControlSequenceBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
 // string is truncated.
-const maxControlBytes = 256
+const maxControlSequenceBytes = 256
 
-// write processes the next piece of output. It calls handleItem(item) for each complete item. An item is SO, SI, a
+// write processes the next piece of output. It calls handleControl(item) for each complete item. An item is SO, SI, a
 // sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character
 // counts as the equivalent ESC and byte.
-func (s *scanner) write(data []byte, handleItem func(string)) {
+func (s *scanner) write(data []byte, handleControl func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
-		if len(s.pendingBytes) == 0 && !s.maybeC1 && c >= ' ' && c != 0xc2 {
+		if len(s.pendingBytes) == 0 && !s.maybeC1FirstByte && c >= ' ' && c != 0xc2 {
 			continue
 		}
-		s.consume(c, handleItem)
+		s.consumeByte(c, handleControl)
 	}
 }
 
-// consume processes one byte for write.
-func (s *scanner) consume(c byte, handleItem func(string)) {
-	c1 := s.maybeC1 && c >= 0x80 && c <= 0x9f
-	s.maybeC1 = c == 0xc2
-	inString := len(s.pendingBytes) > 1 && beginsString(s.pendingBytes[1])
+// consumeByte processes one byte for write.
+func (s *scanner) consumeByte(c byte, handleControl func(string)) {
+	c1 := s.maybeC1FirstByte && c >= 0x80 && c <= 0x9f
+	s.maybeC1FirstByte = c == 0xc2
+	inString := len(s.pendingBytes) > 1 && beginsControlString(s.pendingBytes[1])
 	switch {
 	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pendingBytes[1] == ']':
 		if inString {
-			handleItem(string(s.pendingBytes))
+			handleControl(string(s.pendingBytes))
 		}
 		s.pendingBytes = s.pendingBytes[:0]
 		if c1 {
@@ -48,7 +48,7 @@ func (s *scanner) consume(c byte, handleItem func(string)) {
 		return
 	case inString:
 	case c == 0x0e || c == 0x0f:
-		handleItem(string(c))
+		handleControl(string(c))
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
@@ -56,18 +56,19 @@ func (s *scanner) consume(c byte, handleItem func(string)) {
 		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}
-	whole := len(s.pendingBytes) < maxControlBytes
+	whole := len(s.pendingBytes) < maxControlSequenceBytes
 	if whole {
 		s.pendingBytes = append(s.pendingBytes, c)
 	}
-	if beginsString(s.pendingBytes[1]) || s.pendingBytes[1] == '[' && (c < '@' || len(s.pendingBytes) == 2) || c < '0' {
+	if beginsControlString(s.pendingBytes[1]) || s.pendingBytes[1] == '[' && (c < '@' || len(s.pendingBytes) == 2) ||
+		c < '0' {
 		return
 	}
 	if whole {
-		handleItem(string(s.pendingBytes))
+		handleControl(string(s.pendingBytes))
 	}
 	s.pendingBytes = s.pendingBytes[:0]
 }
 
-// beginsString reports whether ESC and this byte begin a string for the terminal.
-func beginsString(c byte) bool { return strings.IndexByte("]PX^_", c) >= 0 }
+// beginsControlString reports whether ESC and this byte begin a string for the terminal.
+func beginsControlString(c byte) bool { return strings.IndexByte("]PX^_", c) >= 0 }

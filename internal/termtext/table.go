@@ -12,9 +12,9 @@ const (
 	minChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
-// LayOut returns the lines of a table with the given column widths. It omits columns of width 0, and calls
+// LayOutTable returns the lines of a table with the given column widths. It omits columns of width 0, and calls
 // colourCell to colour each cell.
-func LayOut(rows [][]string, widths []int, colourCell func(column int, cell string) string) (lines []string) {
+func LayOutTable(rows [][]string, widths []int, colourCell func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
@@ -23,43 +23,43 @@ func LayOut(rows [][]string, widths []int, colourCell func(column int, cell stri
 			}
 			cell = Truncate(cell, widths[i])
 			b.WriteString(colourCell(i, cell))
-			b.WriteString(strings.Repeat(" ", widths[i]-Width(cell)+columnGap))
+			b.WriteString(strings.Repeat(" ", widths[i]-DisplayWidth(cell)+columnGap))
 		}
 		lines = append(lines, strings.TrimRight(b.String(), " "))
 	}
 	return lines
 }
 
-// Widths returns the width of each column of a table.
-func Widths(rows [][]string) []int {
+// ColumnWidths returns the width of each column of a table.
+func ColumnWidths(rows [][]string) []int {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
-			widths[i] = max(widths[i], Width(cell))
+			widths[i] = max(widths[i], DisplayWidth(cell))
 		}
 	}
 	return widths
 }
 
-// FitColumns computes column widths so that the table fits into maxColumns columns of the terminal. A column of
-// width 0 is omitted. FitColumns never omits the first and the last column, which hold the row's name and its
-// main text. If userChosen is true, it omits no column.
+// FitColumnWidths computes column widths so that the table fits into maxColumns columns of the terminal. A column of
+// width 0 is omitted. FitColumnWidths never omits the first and the last column, which hold the row's name and its
+// main text. If chosenByUser is true, it omits no column.
 //
 // For example, columns of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns of the terminal. They get the
-// widths 2, 10, 8, 0, 0 and 14: FitColumns omits two columns and cuts the last one.
-func FitColumns(widths []int, maxColumns int, userChosen bool) []int {
+// widths 2, 10, 8, 0, 0 and 14: FitColumnWidths omits two columns and cuts the last one.
+func FitColumnWidths(widths []int, terminalColumns int, chosenByUser bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
 	for i, w := range widths {
 		got[i] = w
-		if userChosen {
+		if chosenByUser {
 			got[i] = min(w, minChosenColumnWidth)
 		} else if w > uncutColumnWidth {
 			got[i] = minColumnWidth
 		}
 		used += got[i] + columnGap
 	}
-	for ; used > maxColumns && shown > 2; shown-- {
+	for ; used > terminalColumns && shown > 2; shown-- {
 		// Omit the last uncut column that is wider than minColumnWidth, such as a time. Without such a column, omit
 		// the last column that may be omitted.
 		out, time := 0, false
@@ -71,14 +71,15 @@ func FitColumns(widths []int, maxColumns int, userChosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > maxColumns; used-- { // no column can be omitted any more, so cut the wider of the first and the last one
+	// no column can be omitted any more, so cut the wider of the first and the last one
+	for ; used > terminalColumns; used-- {
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < maxColumns; used++ { // give each unused column of the terminal to the narrowest cut column
+	for ; used < terminalColumns; used++ { // give each unused column of the terminal to the narrowest cut column
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -95,7 +96,7 @@ func FitColumns(widths []int, maxColumns int, userChosen bool) []int {
 
 // TableLines returns the lines of a table, beginning with the heading, for a terminal with width columns. Cells
 // are untrusted text. TableLines cuts long cells and, if necessary, omits columns.
-func TableLines(width int, headings []string, rows [][]string) []string {
+func TableLines(terminalColumns int, headings []string, rows [][]string) []string {
 	shown := [][]string{headings}
 	for _, row := range rows {
 		cells := make([]string, len(row))
@@ -104,15 +105,16 @@ func TableLines(width int, headings []string, rows [][]string) []string {
 		}
 		shown = append(shown, cells)
 	}
-	return LayOut(shown, FitColumns(Widths(shown), width, false), func(_ int, cell string) string { return cell })
+	return LayOutTable(shown, FitColumnWidths(ColumnWidths(shown), terminalColumns, false),
+		func(_ int, cell string) string { return cell })
 }
 
 // MinTableWidth is the smallest width in columns for which lines are laid out. In a narrower window, the
 // terminal breaks the lines.
 const MinTableWidth = 20
 
-// ZoneMark marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time zone.
-const ZoneMark = " (ZONE)"
+// ZonePlaceholder marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time zone.
+const ZonePlaceholder = " (ZONE)"
 
 // MoveZonesToHeadings moves the time zone from the times of a column to the column's heading. If the zones of a
 // column differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows
@@ -120,12 +122,12 @@ const ZoneMark = " (ZONE)"
 func MoveZonesToHeadings(headings []string, rows [][]string) []string {
 	headings = slices.Clone(headings)
 	for i := range headings {
-		name, ok := strings.CutSuffix(headings[i], ZoneMark)
+		name, ok := strings.CutSuffix(headings[i], ZonePlaceholder)
 		if !ok {
 			continue
 		}
 		headings[i] = name
-		if zone := commonZone(rows, i); zone != "" {
+		if zone := commonTimeZone(rows, i); zone != "" {
 			headings[i] += " (" + zone + ")"
 			for _, row := range rows {
 				row[i] = strings.TrimSuffix(row[i], " "+zone)
@@ -135,9 +137,9 @@ func MoveZonesToHeadings(headings []string, rows [][]string) []string {
 	return headings
 }
 
-// commonZone returns the zone at the end of every time in a column. It returns "" if the zones differ
+// commonTimeZone returns the zone at the end of every time in a column. It returns "" if the zones differ
 // or the column contains no time.
-func commonZone(rows [][]string, column int) (zone string) {
+func commonTimeZone(rows [][]string, column int) (zone string) {
 	for _, row := range rows {
 		cell := row[column]
 		if cell == "-" {

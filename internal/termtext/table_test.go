@@ -9,12 +9,12 @@ import (
 
 // For any widths, a table fits the terminal, and keeps the first and the last column. A table that fits anyway
 // is not changed.
-func TestTablesFit(t *testing.T) {
+func TestTablesFitTerminalWidth(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
 		limit := rapid.IntRange(MinTableWidth, 300).Draw(t, "limit")
 		chosen := rapid.Bool().Draw(t, "chosen")
-		got := FitColumns(widths, limit, chosen)
+		got := FitColumnWidths(widths, limit, chosen)
 		used, whole := -columnGap, -columnGap
 		for i, n := range got {
 			whole += widths[i] + columnGap
@@ -47,7 +47,7 @@ func TestTablesFit(t *testing.T) {
 		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},
 		{[]int{100, 5}, 20, false, []int{13, 5}},
 	} {
-		if got := FitColumns(c.widths, c.limit, c.chosen); !slices.Equal(got, c.want) {
+		if got := FitColumnWidths(c.widths, c.limit, c.chosen); !slices.Equal(got, c.want) {
 			t.Errorf("%v in %d: got %v, want %v", c.widths, c.limit, got, c.want)
 		}
 	}

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// Width returns how many columns a text takes on a terminal. Colour sequences take none.
-func Width(s string) (n int) {
+// DisplayWidth returns how many columns a text takes on a terminal. Colour sequences take none.
+func DisplayWidth(s string) (n int) {
 	for len(s) > 0 {
-		_, k, columns := nextUnit(s)
+		_, k, columns := nextDisplayUnit(s)
 		s = s[k:]
 		n += columns
 	}
@@ -18,18 +18,18 @@ func Width(s string) (n int) {
 // Truncate shortens a text to maxColumns columns, and ends it with an ellipsis. It does not split a colour sequence
 // or separate a combining mark from its letter. At the end of a text with colours, it resets them.
 func Truncate(s string, maxColumns int) string {
-	if Width(s) <= maxColumns {
+	if DisplayWidth(s) <= maxColumns {
 		return s
 	}
-	mark := LocaleText("…")
-	if Width(mark) > maxColumns { // only the ASCII mark "..." can be wider than maxColumns
+	mark := TextForLocale("…")
+	if DisplayWidth(mark) > maxColumns { // only the ASCII mark "..." can be wider than maxColumns
 		mark = mark[:max(0, maxColumns)]
 	}
-	kept := maxColumns - Width(mark)
+	kept := maxColumns - DisplayWidth(mark)
 	var b strings.Builder
 	last := ""
 	for seen := 0; seen < kept; {
-		painted, k, columns := nextUnit(s)
+		painted, k, columns := nextDisplayUnit(s)
 		if seen += columns; seen > kept {
 			break
 		}
@@ -42,26 +42,27 @@ func Truncate(s string, maxColumns int) string {
 	return b.String() + mark + last
 }
 
-// nextUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
+// nextDisplayUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
 // sequence, or a character with its combining marks. isColour is true for a colour sequence.
-func nextUnit(s string) (isColour bool, length, columns int) {
-	if k := ColourLength(s); k > 0 {
+func nextDisplayUnit(s string) (isColour bool, byteLength, columns int) {
+	if k := ColourSequenceBytes(s); k > 0 {
 		return true, k, 0
 	}
-	r, length := utf8.DecodeRuneInString(s)
+	r, byteLength := utf8.DecodeRuneInString(s)
 	columns = CharacterWidth(r)
-	for length < len(s) {
-		r, k := utf8.DecodeRuneInString(s[length:])
+	for byteLength < len(s) {
+		r, k := utf8.DecodeRuneInString(s[byteLength:])
 		if r < 0x300 || CharacterWidth(r) > 0 {
 			break
 		}
-		if r == emojiSelector {
+		if r == emojiVariationSelector {
 			columns = 2
 		}
-		length += k
+		byteLength += k
 	}
-	return false, length, columns
+	return false, byteLength, columns
 }
 
-// emojiSelector is the variation selector that makes the character before it an emoji, which is two columns wide.
-const emojiSelector = 0xfe0f
+// emojiVariationSelector is the variation selector that makes the character before it an emoji, which is two columns
+// wide.
+const emojiVariationSelector = 0xfe0f

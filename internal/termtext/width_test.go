@@ -7,7 +7,7 @@ import (
 
 // A cell that is too wide is cut and ends with a mark. It then fills the width, or is one column narrower if
 // the next character would take two columns. A combining mark stays with its letter.
-func TestCut(t *testing.T) {
+func TestTruncateFillsWidthWithMark(t *testing.T) {
 	for _, c := range [][2]string{
 		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
 		{"漢字漢字", "漢字漢字"}, {"漢字漢字漢", "漢字漢…"}, {"a漢字漢字", "a漢字漢…"}, {"😀😀😀😀😀", "😀😀😀…"},
@@ -24,19 +24,19 @@ func TestCut(t *testing.T) {
 }
 
 // Width counts the columns that terminals use for each character.
-func TestColumnsOfCharacters(t *testing.T) {
+func TestDisplayWidthMatchesTerminals(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1,
 		"─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
 	} {
-		if got := Width(text); got != want {
+		if got := DisplayWidth(text); got != want {
 			t.Errorf("%q (%U): got %d, want %d", text, []rune(text), got, want)
 		}
 	}
 }
 
 // Text that is too long for the window is wrapped, if possible between words. Colour sequences take no columns.
-func TestTextIsFoldedBetweenWords(t *testing.T) {
+func TestWrapLinesBreaksBetweenWords(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                             {""},
 		"ok: 1 of 2":                   {"ok: 1 of 2"},

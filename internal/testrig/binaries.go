@@ -16,26 +16,26 @@ import (
 	"testing"
 )
 
-// binaries contains the paths of the built programs, by build tag. The tag "" means the program as shipped. The
+// builtPrograms contains the paths of the built programs, by build tag. The tag "" means the program as shipped. The
 // tag "failpoint" means a program with failpoints: named places at which a test can make it wait or fail.
-var binaries struct {
+var builtPrograms struct {
 	sync.Mutex
 	dir  string
 	path map[string]string
 }
 
-// lockedVariable is an environment variable that Main sets after it has taken its lock. A test may start its
+// lockHeldVariable is an environment variable that Main sets after it has taken its lock. A test may start its
 // own test binary again; the child process sees the variable and does not wait for the lock.
-const lockedVariable = "QUEUECTL_TEST_LOCKED"
+const lockHeldVariable = "QUEUECTL_TEST_LOCKED"
 
-// Main is the TestMain of a package. It runs the tests. Only two packages whose tests call Main run at a
+// RunPackageTests is the TestMain of a package. It runs the tests. Only two packages whose tests call Main run at a
 // time, because their services, clients and jobs together use the whole machine.
 //
 // A test may start its own test binary as a helper process. It then sets one of the environment variables in
 // roles. In that process, Main runs the function for the variable instead of the tests, and exits with its
 // result.
-func Main(m *testing.M, roles map[string]func() int) {
-	for variable, run := range roles {
+func RunPackageTests(m *testing.M, helpersByVariable map[string]func() int) {
+	for variable, run := range helpersByVariable {
 		if os.Getenv(variable) != "" {
 			os.Exit(run())
 		}
@@ -46,23 +46,23 @@ func Main(m *testing.M, roles map[string]func() int) {
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
-	if os.Getenv(lockedVariable) == "" {
-		unlock, err := lockOneOf([2]string{"package1", "package2"})
+	if os.Getenv(lockHeldVariable) == "" {
+		unlock, err := acquireOneOfLocks([2]string{"package1", "package2"})
 		if err != nil {
 			panic(err)
 		}
 		defer unlock() // needed only after a panic, because the lock ends with the process
-		os.Setenv(lockedVariable, "1")
+		os.Setenv(lockHeldVariable, "1")
 	}
 	code := m.Run()
-	if binaries.dir != "" {
-		os.RemoveAll(binaries.dir)
+	if builtPrograms.dir != "" {
+		os.RemoveAll(builtPrograms.dir)
 	}
 	os.Exit(code)
 }
 
-// Root returns the path of the repository, or "" if the machine does not have the sources.
-func Root() string {
+// RepositoryRoot returns the path of the repository, or "" if the machine does not have the sources.
+func RepositoryRoot() string {
 	dir, err := os.Getwd()
 	if err != nil {
 		return ""
@@ -79,31 +79,31 @@ func Root() string {
 	}
 }
 
-// lock waits until no other process holds the lock with this name, and takes it.
-func lock(name string) (unlock func(), err error) {
-	dir, err := cacheDir()
+// acquireProcessLock waits until no other process holds the lock with this name, and takes it.
+func acquireProcessLock(lockName string) (unlock func(), err error) {
+	dir, err := checkoutCacheDir()
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, lockName+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	return func() { f.Close() }, awaitLock(f)
+	return func() { f.Close() }, waitForFileLock(f)
 }
 
-// lockOneOf waits until one of the two locks is free, and takes it. A goroutine keeps waiting for the other
+// acquireOneOfLocks waits until one of the two locks is free, and takes it. A goroutine keeps waiting for the other
 // lock, takes that lock when it is free, and releases it immediately.
-func lockOneOf(names [2]string) (unlock func(), err error) {
+func acquireOneOfLocks(lockNames [2]string) (unlock func(), err error) {
 	type result struct {
 		unlock func()
 		err    error
 	}
 	first := make(chan result, 1)
 	var isTaken atomic.Bool
-	for _, name := range names {
+	for _, name := range lockNames {
 		go func() {
-			unlock, err := lock(name)
+			unlock, err := acquireProcessLock(name)
 			if !isTaken.Swap(true) {
 				first <- result{unlock, err}
 			} else if err == nil {
@@ -115,13 +115,13 @@ func lockOneOf(names [2]string) (unlock func(), err error) {
 	return r.unlock, r.err
 }
 
-// cacheDir returns the directory that all test packages of this checkout share.
-func cacheDir() (string, error) {
+// checkoutCacheDir returns the directory that all test packages of this checkout share.
+func checkoutCacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		base = os.TempDir()
 	}
-	sum := sha256.Sum256([]byte(Root()))
+	sum := sha256.Sum256([]byte(RepositoryRoot()))
 	dir := filepath.Join(base, "queuectl-test", hex.EncodeToString(sum[:6]))
 	return dir, os.MkdirAll(dir, 0o700)
 }
@@ -131,43 +131,43 @@ func cacheDir() (string, error) {
 //
 // All packages build into one directory, where the go command links a program again only if its code has
 // changed. Each package uses a copy, because a later run may replace the program in that directory.
-func BuiltProgram(t testing.TB, tag string) string {
+func BuiltProgram(t testing.TB, buildTag string) string {
 	t.Helper()
-	binaries.Lock()
-	defer binaries.Unlock()
-	if p := binaries.path[tag]; p != "" {
+	builtPrograms.Lock()
+	defer builtPrograms.Unlock()
+	if p := builtPrograms.path[buildTag]; p != "" {
 		return p
 	}
 	// If QUEUECTL_TEST_BIN names a directory with built programs, use these, because this machine may lack Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
-		return filepath.Join(dir, "plain"+tag, Programs[0])
+		return filepath.Join(dir, "plain"+buildTag, ProgramFiles[0])
 	}
-	if binaries.path == nil {
+	if builtPrograms.path == nil {
 		dir, err := os.MkdirTemp("", "queuectl-test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		binaries.dir, binaries.path = dir, map[string]string{}
+		builtPrograms.dir, builtPrograms.path = dir, map[string]string{}
 	}
-	unlock, err := lock("build")
+	unlock, err := acquireProcessLock("build")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	cache, err := cacheDir()
+	cache, err := checkoutCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	built := filepath.Join(cache, "plain"+tag)
-	build := exec.Command("go", "build", "-tags", tag, "-o", built+string(filepath.Separator), "./cmd/...")
-	build.Dir, build.Env = Root(), append(os.Environ(), "CGO_ENABLED=0")
+	built := filepath.Join(cache, "plain"+buildTag)
+	build := exec.Command("go", "build", "-tags", buildTag, "-o", built+string(filepath.Separator), "./cmd/...")
+	build.Dir, build.Env = RepositoryRoot(), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	dir := filepath.Join(binaries.dir, "plain"+tag)
+	dir := filepath.Join(builtPrograms.dir, "plain"+buildTag)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	binaries.path[tag] = Install(t, filepath.Join(built, Programs[0]), dir)
-	return binaries.path[tag]
+	builtPrograms.path[buildTag] = InstallPrograms(t, filepath.Join(built, ProgramFiles[0]), dir)
+	return builtPrograms.path[buildTag]
 }

@@ -14,18 +14,18 @@ import (
 
 // These constants are the FUSE node ids (inode numbers) of the served files.
 const (
-	imageNode = 2 // file disk.img, the content of the disk
-	stuckNode = 3 // file stuck, on which every read hangs
+	imageFileNode = 2 // file disk.img, the content of the disk
+	stuckFileNode = 3 // file stuck, on which every read hangs
 )
 
-// exportedDir is the directory that the server exports. It logs every write and every flush before it replies.
+// fuseServedDir is the directory that the server exports. It logs every write and every flush before it replies.
 // A log record consists of an offset, a size and the bytes. The record of a flush has the size 0.
-type exportedDir struct {
+type fuseServedDir struct {
 	fuse.RawFileSystem
 
-	mu       sync.Mutex
-	content  []byte   // guarded by mu
-	writeLog *os.File // guarded by mu
+	mu          sync.Mutex
+	diskContent []byte   // guarded by mu
+	writeLog    *os.File // guarded by mu
 }
 
 // serveDisk serves a disk in dir until this process is killed or its parent ends. It returns only if it fails.
@@ -34,7 +34,7 @@ func serveDisk(dir string) error {
 	if err != nil {
 		return err
 	}
-	s := &exportedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), content: image, writeLog: os.NewFile(4, "log")}
+	s := &fuseServedDir{RawFileSystem: fuse.NewDefaultRawFileSystem(), diskContent: image, writeLog: os.NewFile(4, "log")}
 	server, err := fuse.NewServer(s, dir, &fuse.MountOptions{FsName: "queuectl-test", Name: "disk",
 		DirectMountStrict: true, DisableXAttrs: true})
 	if err != nil {
@@ -57,7 +57,7 @@ func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
 	for _, line := range ProcessesWithArg(dir) {
-		KillListed(line)
+		KillListedProcess(line)
 	}
 	for _, name := range []string{"disk", "fuse"} {
 		syscall.Unmount(filepath.Join(dir, name), syscall.MNT_DETACH)
@@ -68,46 +68,46 @@ func cleanUpOrphan(mountDir string) {
 	}
 }
 
-// fillAttr stores the attributes of a node in *a.
-func (d *exportedDir) fillAttr(node uint64, a *fuse.Attr) fuse.Status {
+// fillNodeAttributes stores the attributes of a node in *a.
+func (d *fuseServedDir) fillNodeAttributes(node uint64, a *fuse.Attr) fuse.Status {
 	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
 	switch node {
 	case fuse.FUSE_ROOT_ID:
 		a.Mode = syscall.S_IFDIR | 0o755
-	case imageNode:
-		a.Size = uint64(len(d.content))
-	case stuckNode:
+	case imageFileNode:
+		a.Size = uint64(len(d.diskContent))
+	case stuckFileNode:
 		a.Size = 4096
 	}
 	return fuse.OK
 }
 
 // Lookup implements fuse.RawFileSystem.
-func (d *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	node := map[string]uint64{"disk.img": imageNode, "stuck": stuckNode}[name]
+func (d *fuseServedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	node := map[string]uint64{"disk.img": imageFileNode, "stuck": stuckFileNode}[name]
 	if node == 0 {
 		return fuse.ENOENT
 	}
 	out.NodeId = node
 	out.SetEntryTimeout(time.Hour)
 	out.SetAttrTimeout(time.Hour)
-	return d.fillAttr(node, &out.Attr)
+	return d.fillNodeAttributes(node, &out.Attr)
 }
 
 // GetAttr implements fuse.RawFileSystem.
-func (d *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return d.fillAttr(in.NodeId, &out.Attr)
+func (d *fuseServedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return d.fillNodeAttributes(in.NodeId, &out.Attr)
 }
 
 // SetAttr implements fuse.RawFileSystem.
-func (d *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return d.fillAttr(in.NodeId, &out.Attr)
+func (d *fuseServedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	return d.fillNodeAttributes(in.NodeId, &out.Attr)
 }
 
 // Open implements fuse.RawFileSystem. For the file "stuck" it requests direct I/O. A reader then waits for a
 // reply of the server, and no signal interrupts that wait.
-func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if in.NodeId == stuckNode {
+func (d *fuseServedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if in.NodeId == stuckFileNode {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	}
 	return fuse.OK
@@ -115,39 +115,39 @@ func (d *exportedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 
 // Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. Despite its name, it is
 // not a flush to the disk; Fsync is.
-func (d *exportedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
+func (d *fuseServedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.
-func (d *exportedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if in.NodeId == stuckNode {
+func (d *fuseServedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if in.NodeId == stuckFileNode {
 		select {}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := copy(buf, d.content[min(in.Offset, uint64(len(d.content))):])
+	n := copy(buf, d.diskContent[min(in.Offset, uint64(len(d.diskContent))):])
 	return fuse.ReadResultData(buf[:n]), fuse.OK
 }
 
 // Write implements fuse.RawFileSystem.
-func (d *exportedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (d *fuseServedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if in.NodeId != imageNode || in.Offset+uint64(len(data)) > uint64(len(d.content)) {
+	if in.NodeId != imageFileNode || in.Offset+uint64(len(data)) > uint64(len(d.diskContent)) {
 		return 0, fuse.EIO
 	}
-	copy(d.content[in.Offset:], data)
-	return uint32(len(data)), d.logRecordLocked(in.Offset, data)
+	copy(d.diskContent[in.Offset:], data)
+	return uint32(len(data)), d.logWriteLocked(in.Offset, data)
 }
 
 // Fsync implements fuse.RawFileSystem.
-func (d *exportedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
+func (d *fuseServedDir) Fsync(<-chan struct{}, *fuse.FsyncIn) fuse.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.logRecordLocked(0, nil)
+	return d.logWriteLocked(0, nil)
 }
 
-// logRecordLocked appends a write to the log, or a flush if data is nil. The caller holds mu.
-func (d *exportedDir) logRecordLocked(offset uint64, data []byte) fuse.Status {
+// logWriteLocked appends a write to the log, or a flush if data is nil. The caller holds mu.
+func (d *fuseServedDir) logWriteLocked(offset uint64, data []byte) fuse.Status {
 	record := bits.LittleEndian.AppendUint64(make([]byte, 0, 16+len(data)), offset)
 	record = bits.LittleEndian.AppendUint64(record, uint64(len(data)))
 	if _, err := d.writeLog.Write(append(record, data...)); err != nil {

@@ -19,31 +19,31 @@ import (
 	"time"
 )
 
-// Programs are the file names of the client and of the service, in this order.
-var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
+// ProgramFiles are the file names of the client and of the service, in this order.
+var ProgramFiles = []string{"queuectl" + ExecutableSuffix, "queuectld" + ExecutableSuffix}
 
-// Install copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
+// InstallPrograms copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
 // queuectlPath is the path of the original queuectl; queuectld is next to it. Install may replace earlier
 // copies. Processes that run an earlier copy continue.
-func Install(t testing.TB, queuectlPath, targetDir string) string {
+func InstallPrograms(t testing.TB, queuectlPath, targetDir string) string {
 	t.Helper()
-	for _, name := range Programs {
+	for _, name := range ProgramFiles {
 		CopyProgram(t, filepath.Join(filepath.Dir(queuectlPath), name), filepath.Join(targetDir, name))
 	}
-	return filepath.Join(targetDir, Programs[0])
+	return filepath.Join(targetDir, ProgramFiles[0])
 }
 
 // Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
 type Queue struct {
 	testing.TB
-	osSpecific
-	Bin        string    // path of the client, queuectl
-	Dir        string    // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string  // environment variables of the service, in addition to those that Environment returns
-	Store      string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
-	Cmd        *exec.Cmd // the running service; nil if none runs
-	ServiceLog *LockedBuffer
-	Exit       chan error // receives the result of Cmd.Wait when the service ends
+	osSpecificFields
+	ClientPath  string    // path of the client, queuectl
+	StateDir    string    // state directory, with slashes, so that a shell reads it unchanged
+	ServiceEnv  []string  // environment variables of the service, in addition to those that Environment returns
+	StoreURL    string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
+	ServiceCmd  *exec.Cmd // the running service; nil if none runs
+	ServiceLog  *LockedBuffer
+	ServiceExit chan error // receives the result of Cmd.Wait when the service ends
 }
 
 // LockedBuffer is a buffer whose methods may be called concurrently.
@@ -66,15 +66,15 @@ func (l *LockedBuffer) String() string {
 
 // NewQueue creates a state directory without a service. Start starts a service on it, with the program built
 // with tag (see BuiltProgram). At the end of the test, all processes of the queue are ended.
-func NewQueue(t testing.TB, tag string) *Queue {
+func NewQueue(t testing.TB, buildTag string) *Queue {
 	t.Helper()
-	dir, err := tempDir()
+	dir, err := newPrivateTempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &Queue{TB: t, Bin: BuiltProgram(t, tag), Dir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
+	q := &Queue{TB: t, ClientPath: BuiltProgram(t, buildTag), StateDir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
 	t.Cleanup(func() {
-		q.EndProcesses()
+		q.EndServiceAndRunners()
 		if t.Failed() {
 			t.Logf("service log:\n%s", q.ServiceLog)
 		}
@@ -94,12 +94,12 @@ func (q *Queue) Start(args ...string) {
 // TryStart is like Start, but returns an error if the service ends before it is ready, or is not ready in
 // time.
 func (q *Queue) TryStart(args ...string) error {
-	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.Dir}, args...))
-	cmd.Env = append(Environment(q.Dir), q.Env...)
-	if q.Store != "" {
-		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.Store)
+	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.StateDir}, args...))
+	cmd.Env = append(UserEnvironment(q.StateDir), q.ServiceEnv...)
+	if q.StoreURL != "" {
+		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.StoreURL)
 	}
-	stderr, err := os.CreateTemp(q.Dir, "stderr-*")
+	stderr, err := os.CreateTemp(q.StateDir, "stderr-*")
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (q *Queue) TryStart(args ...string) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	q.Cmd, q.Exit = cmd, ended
+	q.ServiceCmd, q.ServiceExit = cmd, ended
 	for deadline := time.Now().Add(
 		TimeoutFactor * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
@@ -128,39 +128,39 @@ func (q *Queue) TryStart(args ...string) error {
 	return errors.New("it did not get ready")
 }
 
-// Kill kills the service and waits for its end. Runners and their jobs continue.
-func (q *Queue) Kill() {
-	if q.Cmd == nil {
+// KillService kills the service and waits for its end. Runners and their jobs continue.
+func (q *Queue) KillService() {
+	if q.ServiceCmd == nil {
 		return
 	}
-	q.Cmd.Process.Kill()
-	<-q.Exit
-	q.Cmd = nil
+	q.ServiceCmd.Process.Kill()
+	<-q.ServiceExit
+	q.ServiceCmd = nil
 }
 
-// Stop stops the service gracefully and returns its exit code.
-func (q *Queue) Stop() int {
+// StopService stops the service gracefully and returns its exit code.
+func (q *Queue) StopService() int {
 	q.Helper()
-	q.RequestStop()
+	q.RequestServiceStop()
 	select {
-	case <-q.Exit:
+	case <-q.ServiceExit:
 	case <-time.After(60 * time.Second):
 		q.Fatal("the service does not stop")
 	}
-	code := q.Cmd.ProcessState.ExitCode()
-	q.Cmd = nil
+	code := q.ServiceCmd.ProcessState.ExitCode()
+	q.ServiceCmd = nil
 	return code
 }
 
-// RunnerPids returns the pids of the queue's live runners. The name of a runner's directory begins
+// RunnerPIDs returns the pids of the queue's live runners. The name of a runner's directory begins
 // with the pid.
-func (q *Queue) RunnerPids() (pids []int) {
+func (q *Queue) RunnerPIDs() (pids []int) {
 	dir := q.RunnerDir()
 	entries, _ := filepath.Glob(dir + "/*.*")
 	accountEntries, _ := filepath.Glob(dir + "/as-*/*.*")
 	for _, e := range append(entries, accountEntries...) {
 		prefix, _, _ := strings.Cut(filepath.Base(e), ".")
-		if pid, err := strconv.Atoi(prefix); err == nil && IsRunner(pid, dir) {
+		if pid, err := strconv.Atoi(prefix); err == nil && IsRunnerProcess(pid, dir) {
 			pids = append(pids, pid)
 		}
 	}
@@ -168,17 +168,17 @@ func (q *Queue) RunnerPids() (pids []int) {
 }
 
 // KillRunners kills the runners and waits for their end. On some systems the jobs of a killed runner continue
-// to run; see TreesOutliveRunners.
+// to run; see JobsOutliveKilledRunners.
 func (q *Queue) KillRunners() {
-	q.endRunners(Kill, 5*time.Second)
+	q.endRunners(KillProcess, 5*time.Second)
 }
 
 // endRunners calls endRunner(pid) for each runner, and reports whether all runners ended in time.
 func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool {
-	for _, pid := range q.RunnerPids() {
+	for _, pid := range q.RunnerPIDs() {
 		endRunner(pid)
 	}
-	for deadline := time.Now().Add(timeout); len(q.RunnerPids()) > 0; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); len(q.RunnerPIDs()) > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -186,65 +186,65 @@ func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool 
 	return true
 }
 
-// EndProcesses kills the service and ends its runners. It first asks each runner to end itself, because a
+// EndServiceAndRunners kills the service and ends its runners. It first asks each runner to end itself, because a
 // runner that is killed may leave its jobs running.
-func (q *Queue) EndProcesses() {
-	q.Kill()
+func (q *Queue) EndServiceAndRunners() {
+	q.KillService()
 	if !q.endRunners(terminateRunner, 5*time.Second) {
 		q.KillRunners()
 	}
 }
 
-// Result holds the output and the exit code of a command.
-type Result struct {
+// CommandResult holds the output and the exit code of a command.
+type CommandResult struct {
 	Stdout, Stderr string
-	Code           int
+	ExitCode       int
 }
 
-// CLI runs a queuectl command on the queue and returns its result.
-func (q *Queue) CLI(args ...string) Result {
+// RunCLI runs a queuectl command on the queue and returns its result.
+func (q *Queue) RunCLI(args ...string) CommandResult {
 	q.Helper()
-	return q.CLIWithInput("", args...)
+	return q.RunCLIWithInput("", args...)
 }
 
-// CLIWithInput is like CLI, and passes stdin to the command.
-func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
+// RunCLIWithInput is like CLI, and passes stdin to the command.
+func (q *Queue) RunCLIWithInput(stdin string, args ...string) CommandResult {
 	q.Helper()
 	for tries := 1; ; tries++ {
-		cmd := q.Command(args...)
+		cmd := q.CLICommand(args...)
 		cmd.Stdin = strings.NewReader(stdin)
-		if r := RunCommand(q, cmd); tries == 3 || !startFailed(r) {
+		if r := RunCommand(q, cmd); tries == 3 || !startFailedTemporarily(r) {
 			return r
 		}
 	}
 }
 
-// MustCLI runs a queuectl command, requires exit code 0 and returns the output without white space at its
+// MustRunCLI runs a queuectl command, requires exit code 0 and returns the output without white space at its
 // ends.
-func (q *Queue) MustCLI(args ...string) string {
+func (q *Queue) MustRunCLI(args ...string) string {
 	q.Helper()
-	r := q.CLI(args...)
-	if r.Code != 0 {
-		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.Code, r.Stdout, r.Stderr)
+	r := q.RunCLI(args...)
+	if r.ExitCode != 0 {
+		q.Fatalf("queuectl %v: exit code %d\nstdout: %s\nstderr: %s", args, r.ExitCode, r.Stdout, r.Stderr)
 	}
 	return strings.TrimSpace(r.Stdout)
 }
 
 // Job contains the fields that tests read of a job in the output of "queuectl show --json".
 type Job struct {
-	ID         string `json:"id"`
-	State      string `json:"state"`
-	Reason     string `json:"reason"`
-	Attempts   int    `json:"attempts"`
-	ExitCode   *int   `json:"exit_code"`
-	Signal     *int   `json:"signal"`
-	Error      string `json:"error"`
-	PID        int    `json:"pid"`
-	StartedAt  string `json:"started_at"`
-	FinishedAt string `json:"finished_at"`
-	Output     string `json:"output"`
-	Stderr     string `json:"stderr"`
-	History    []struct {
+	ID             string `json:"id"`
+	State          string `json:"state"`
+	Reason         string `json:"reason"`
+	Attempts       int    `json:"attempts"`
+	ExitCode       *int   `json:"exit_code"`
+	Signal         *int   `json:"signal"`
+	Error          string `json:"error"`
+	PID            int    `json:"pid"`
+	StartedAt      string `json:"started_at"`
+	FinishedAt     string `json:"finished_at"`
+	Output         string `json:"output"`
+	Stderr         string `json:"stderr"`
+	AttemptHistory []struct {
 		Attempt      int       `json:"attempt"`
 		StartedAt    time.Time `json:"started_at"`
 		FinishedAt   time.Time `json:"finished_at"`
@@ -256,47 +256,47 @@ type Job struct {
 	} `json:"history"`
 }
 
-// Show returns a job as "queuectl show --json" prints it.
-func (q *Queue) Show(id string) (j Job) {
+// ShowJob returns a job as "queuectl show --json" prints it.
+func (q *Queue) ShowJob(id string) (j Job) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
 	}
 	return j
 }
 
 // WaitUntil calls isMet repeatedly until it returns true. After limit, it fails the test with the text in condition.
-func (q *Queue) WaitUntil(condition string, limit time.Duration, isMet func() bool) {
+func (q *Queue) WaitUntil(conditionText string, timeout time.Duration, isMet func() bool) {
 	q.Helper()
-	limit *= TimeoutFactor
-	for deadline := time.Now().Add(limit); !isMet(); time.Sleep(5 * time.Millisecond) {
+	timeout *= TimeoutFactor
+	for deadline := time.Now().Add(timeout); !isMet(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			q.Fatalf("not within %v: %s", limit, condition)
+			q.Fatalf("not within %v: %s", timeout, conditionText)
 		}
 	}
 }
 
-// Wire is a connection to the service on which tests send and read JSON messages themselves.
-type Wire struct {
+// ServiceConn is a connection to the service on which tests send and read JSON messages themselves.
+type ServiceConn struct {
 	*Queue
 	net.Conn
-	Reader *bufio.Reader
-	LastID int // id of the last request
+	Reader        *bufio.Reader
+	LastRequestID int // id of the last request
 }
 
-// Dial connects to the service. The connection is closed at the end of the test.
-func (q *Queue) Dial() *Wire {
+// DialService connects to the service. The connection is closed at the end of the test.
+func (q *Queue) DialService() *ServiceConn {
 	q.Helper()
-	c, err := Dial(q.Dir)
+	c, err := DialService(q.StateDir)
 	if err != nil {
 		q.Fatal(err)
 	}
 	q.Cleanup(func() { c.Close() })
-	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+	return &ServiceConn{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// WireMessage is one line from the service: a reply or a notification.
-type WireMessage struct {
+// ServiceMessage is one line from the service: a reply or a notification.
+type ServiceMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Result json.RawMessage `json:"result"`
 	Method string          `json:"method"`
@@ -313,7 +313,7 @@ type WireMessage struct {
 
 // ReadMessage reads one message of the service. An error means that the connection has ended or that no message
 // arrived within 20 s.
-func (w *Wire) ReadMessage() (a WireMessage, err error) {
+func (w *ServiceConn) ReadMessage() (a ServiceMessage, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	line, err := w.Reader.ReadBytes('\n')
 	if err != nil {
@@ -323,10 +323,10 @@ func (w *Wire) ReadMessage() (a WireMessage, err error) {
 }
 
 // Call sends a request and returns its reply. The test fails if the connection breaks.
-func (w *Wire) Call(method string, params any) WireMessage {
+func (w *ServiceConn) Call(method string, params any) ServiceMessage {
 	w.Helper()
-	w.LastID++
-	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.LastID, "method": method, "params": params})
+	w.LastRequestID++
+	line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": w.LastRequestID, "method": method, "params": params})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -29,21 +29,21 @@ import (
 )
 
 const (
-	Extension      = ".exe"                  // suffix of executable files
-	ExitCodeEnded  = 1                       // exit code of a job that the runner has ended
-	NetworkFinding = "is on a network drive" // text of the finding of "queuectl doctor" about a directory on a network
-	MkdirCommand   = "mkdir"                 // command that messages recommend to create a directory
+	ExecutableSuffix  = ".exe"                  // suffix of executable files
+	KilledJobExitCode = 1                       // exit code of a job that the runner has ended
+	NetworkDirFinding = "is on a network drive" // text of the finding of "queuectl doctor" about a directory on a network
+	MkdirCommand      = "mkdir"                 // command that messages recommend to create a directory
 
-	// Starting a process is slow on Windows. Tests divide their number of jobs by JobDivisor and multiply their
+	// Starting a process is slow on Windows. Tests divide their number of jobs by JobCountDivisor and multiply their
 	// timeouts by TimeoutFactor.
-	JobDivisor, TimeoutFactor = 10, 8
+	JobCountDivisor, TimeoutFactor = 10, 8
 
-	TreesOutliveRunners = false // jobs end with their runner, because Windows ends the runner's job object
-	HasTerminals        = false // the service cannot give jobs a terminal
-	// AuditsStop says that a stop of the service leaves an audit event. Windows has no SIGTERM, so a request
+	JobsOutliveKilledRunners = false // jobs end with their runner, because Windows ends the runner's job object
+	JobsCanUseTerminals      = false // the service cannot give jobs a terminal
+	// ServiceStopIsAudited says that a stop of the service leaves an audit event. Windows has no SIGTERM, so a request
 	// stops the service.
-	AuditsStop        = true
-	DataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
+	ServiceStopIsAudited  = true
+	SentDataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
 
 // StartCommand starts a command without pipes. It retries, because under Wine the start of a process
@@ -61,18 +61,18 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailed reports whether the client could not start queuectld for a reason that may disappear. That
+// startFailedTemporarily reports whether the client could not start queuectld for a reason that may disappear. That
 // happens sometimes under Wine.
-func startFailed(r Result) bool {
-	return r.Code != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
+func startFailedTemporarily(r CommandResult) bool {
+	return r.ExitCode != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
 
-// osSpecific contains the fields of Queue that only one system needs. Windows needs none.
-type osSpecific struct{}
+// osSpecificFields contains the fields of Queue that only one system needs. Windows needs none.
+type osSpecificFields struct{}
 
-// attributes returns the process attributes of the service. The service is in its own process
+// serviceProcessAttributes returns the process attributes of the service. The service is in its own process
 // group, so the console sends it no Ctrl-C.
-func (*osSpecific) attributes() *syscall.SysProcAttr {
+func (*osSpecificFields) serviceProcessAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
 }
 
@@ -80,9 +80,9 @@ func (*osSpecific) attributes() *syscall.SysProcAttr {
 var posixToolDir = sync.OnceValue(func() string {
 	dir := os.Getenv("QUEUECTL_TEST_BIN")
 	if dir == "" {
-		dir = filepath.Dir(filepath.Dir(binaries.path[""]))
+		dir = filepath.Dir(filepath.Dir(builtPrograms.path[""]))
 		build := exec.Command("go", "build", "-o", filepath.Join(dir, "posix", "sh.exe"), "./test/posix")
-		build.Dir = Root()
+		build.Dir = RepositoryRoot()
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("build: %v\n%s", err, out))
@@ -97,9 +97,9 @@ var posixToolDir = sync.OnceValue(func() string {
 	return dir
 })
 
-// Environment returns the environment of a user with the given home directory.
-func Environment(home string) []string {
-	env := []string{"HOME=" + home, "USERPROFILE=" + home, "LOCALAPPDATA=" + home,
+// UserEnvironment returns the environment of a user with the given home directory.
+func UserEnvironment(homeDir string) []string {
+	env := []string{"HOME=" + homeDir, "USERPROFILE=" + homeDir, "LOCALAPPDATA=" + homeDir,
 		"PATH=" + posixToolDir() + ";" + os.Getenv("PATH"), "QUEUECTL_SHELL=" + posixToolDir() + "/sh.exe -c"}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT", "TEMP", "TMP",
 		"USERNAME"} {
@@ -112,19 +112,19 @@ func Environment(home string) []string {
 
 // ServiceCommand returns a command that runs the service with the given arguments.
 func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
-	cmd := exec.Command(q.Bin, args...)
-	cmd.SysProcAttr = q.attributes()
+	cmd := exec.Command(q.ClientPath, args...)
+	cmd.SysProcAttr = q.serviceProcessAttributes()
 	return cmd
 }
 
 // ShellCommand returns a command that runs a line in a shell.
-func ShellCommand(text string) *exec.Cmd { return exec.Command(posixToolDir()+"/sh.exe", "-c", text) }
+func ShellCommand(line string) *exec.Cmd { return exec.Command(posixToolDir()+"/sh.exe", "-c", line) }
 
 // ToolPath returns a path by which a job can start a standard program without using its PATH.
-func ToolPath(name string) string { return posixToolDir() + "/" + name + ".exe" }
+func ToolPath(toolName string) string { return posixToolDir() + "/" + toolName + ".exe" }
 
-// tempDir creates a directory that other users cannot access.
-func tempDir() (string, error) {
+// newPrivateTempDir creates a directory that other users cannot access.
+func newPrivateTempDir() (string, error) {
 	u, err := user.Current()
 	if err != nil {
 		return "", err
@@ -143,19 +143,19 @@ func tempDir() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// RequestStop stops the service with "service stop". Windows has no SIGTERM, and Ctrl-Break would need
+// RequestServiceStop stops the service with "service stop". Windows has no SIGTERM, and Ctrl-Break would need
 // a separate console.
-func (q *Queue) RequestStop() {
+func (q *Queue) RequestServiceStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
-	if slices.Contains(q.Cmd.Args, "--keep-jobs") {
+	if slices.Contains(q.ServiceCmd.Args, "--keep-jobs") {
 		args = append(args, "--keep-jobs")
 	}
-	q.MustCLI(args...)
+	q.MustRunCLI(args...)
 }
 
-// Kill kills a process.
-func Kill(pid int) {
+// KillProcess kills a process.
+func KillProcess(pid int) {
 	if p, err := os.FindProcess(pid); err == nil {
 		p.Kill()
 		p.Release()
@@ -163,10 +163,10 @@ func Kill(pid int) {
 }
 
 // terminateRunner kills a runner. On Windows, that also ends the runner's jobs.
-func terminateRunner(pid int) { Kill(pid) }
+func terminateRunner(pid int) { KillProcess(pid) }
 
-// wasKilled reports whether err, the error of an ended program, shows that a failpoint killed the program.
-func wasKilled(err error) bool {
+// wasKilledByFailpoint reports whether err, the error of an ended program, shows that a failpoint killed the program.
+func wasKilledByFailpoint(err error) bool {
 	var exitErr *exec.ExitError
 	return errors.As(err, &exitErr) && exitErr.ExitCode() == 1
 }
@@ -174,15 +174,15 @@ func wasKilled(err error) bool {
 // RunnerDir returns the directory of the queue's runners.
 func (q *Queue) RunnerDir() string { return q.Path("runner") }
 
-// IsRunner reports whether a process is a runner with the given directory.
-func IsRunner(pid int, dir string) bool {
-	cmdline, _ := processStartData(pid)
-	return strings.Contains(cmdline, " runner ") && strings.Contains(normalizePaths(cmdline), normalizePaths(dir))
+// IsRunnerProcess reports whether a process is a runner with the given directory.
+func IsRunnerProcess(pid int, runnerDir string) bool {
+	cmdline, _ := processCommandLineAndEnv(pid)
+	return strings.Contains(cmdline, " runner ") && strings.Contains(normalizePaths(cmdline), normalizePaths(runnerDir))
 }
 
 // pipeName returns the name of the pipe on which the service with the given state directory listens.
-func pipeName(dir string) string {
-	abs, err := filepath.Abs(dir)
+func pipeName(stateDir string) string {
+	abs, err := filepath.Abs(stateDir)
 	if err != nil {
 		panic(err)
 	}
@@ -190,11 +190,11 @@ func pipeName(dir string) string {
 	return `\\.\pipe\queuectl-` + hex.EncodeToString(sum[:8])
 }
 
-// Dial connects to the service that has the given state directory.
-func Dial(dir string) (net.Conn, error) {
+// DialService connects to the service that has the given state directory.
+func DialService(stateDir string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(dir), windows.GENERIC_READ|windows.GENERIC_WRITE,
+	c, err := winio.DialPipeAccessImpLevel(ctx, pipeName(stateDir), windows.GENERIC_READ|windows.GENERIC_WRITE,
 		winio.PipeImpLevelIdentification)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "pipe", Err: err}
@@ -202,20 +202,20 @@ func Dial(dir string) (net.Conn, error) {
 	return c, nil
 }
 
-// Listen listens at the address at which the service with the given state directory would listen.
-func Listen(dir string) (net.Listener, error) {
-	l, err := winio.ListenPipe(pipeName(dir), nil)
+// ListenAsService listens at the address at which the service with the given state directory would listen.
+func ListenAsService(stateDir string) (net.Listener, error) {
+	l, err := winio.ListenPipe(pipeName(stateDir), nil)
 	if err != nil {
 		return nil, err
 	}
-	if first, err := Dial(dir); err == nil {
+	if first, err := DialService(stateDir); err == nil {
 		first.Close() // under Wine, the data that the first client sends is lost
 	}
 	return l, nil
 }
 
 // SocketAddress returns the name of the service's pipe as it appears in the environment of jobs.
-func (q *Queue) SocketAddress() string { return pipeName(q.Dir) }
+func (q *Queue) SocketAddress() string { return pipeName(q.StateDir) }
 
 // HalfClose closes the sending direction of a connection. It returns false if the connection does
 // not support that.
@@ -225,19 +225,19 @@ func HalfClose(c net.Conn) bool {
 }
 
 // PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
-// before a worker is free. PrefetchTag is the build tag of a program with these failpoints. Without them, the
+// before a worker is free. PrefetchBuildTag is the build tag of a program with these failpoints. Without them, the
 // service prefetches only short jobs. On Windows, every job takes too long for that.
-const PrefetchFailpoints, PrefetchTag = "ahead", "failpoint"
+const PrefetchFailpoints, PrefetchBuildTag = "ahead", "failpoint"
 
-// runnerHelper is a text in the command line of the process that helps a runner: the console host.
-const runnerHelper = "conhost.exe"
+// runnerHelperCommandText is a text in the command line of the process that helps a runner: the console host.
+const runnerHelperCommandText = "conhost.exe"
 
 // LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
 // of the job have ended. The command fails if the lock is taken.
-func LockingCommand(path string) string { return `hold "` + path + `"` }
+func LockingCommand(lockPath string) string { return `hold "` + lockPath + `"` }
 
-// IsUnlocked reports whether no process holds the lock on a file.
-func IsUnlocked(t testing.TB, path string) bool {
+// IsFileUnlocked reports whether no process holds the lock on a file.
+func IsFileUnlocked(t testing.TB, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDONLY|os.O_CREATE, 0o600)
 	if errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
@@ -250,8 +250,8 @@ func IsUnlocked(t testing.TB, path string) bool {
 	return true
 }
 
-// IsAlive reports whether a process is alive.
-func IsAlive(pid int) bool {
+// IsProcessAlive reports whether a process is alive.
+func IsProcessAlive(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
 		return false
@@ -261,8 +261,8 @@ func IsAlive(pid int) bool {
 	return err == nil && event == uint32(windows.WAIT_TIMEOUT)
 }
 
-// pids lists the pids of all processes except this one.
-func pids() (otherPIDs []int) {
+// listOtherPIDs lists the pids of all processes except this one.
+func listOtherPIDs() (otherPIDs []int) {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPPROCESS, 0)
 	if err != nil {
 		panic(err)
@@ -277,11 +277,11 @@ func pids() (otherPIDs []int) {
 	return otherPIDs
 }
 
-// processStartData returns the command line and the environment that a process got at its start. Both are ""
+// processCommandLineAndEnv returns the command line and the environment that a process got at its start. Both are ""
 // if the process has ended.
-func processStartData(pid int) (commandLine, env string) {
+func processCommandLineAndEnv(pid int) (commandLine, env string) {
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
-	if err != nil || !IsAlive(pid) {
+	if err != nil || !IsProcessAlive(pid) {
 		return "", ""
 	}
 	defer windows.CloseHandle(h)
@@ -327,21 +327,21 @@ func normalizePaths(text string) string { return strings.ToLower(strings.Replace
 
 // ProcessesWithArg lists the processes whose command line contains a text. Each line begins with the pid.
 func ProcessesWithArg(arg string) (lines []string) {
-	for _, pid := range pids() {
-		if cmdline, _ := processStartData(pid); strings.Contains(normalizePaths(cmdline), normalizePaths(arg)) {
+	for _, pid := range listOtherPIDs() {
+		if cmdline, _ := processCommandLineAndEnv(pid); strings.Contains(normalizePaths(cmdline), normalizePaths(arg)) {
 			lines = append(lines, strconv.Itoa(pid)+" "+cmdline)
 		}
 	}
 	return lines
 }
 
-// ProcessesUsing returns the command line, by pid, of each other process whose command line or environment
+// ProcessesUsingDir returns the command line, by pid, of each other process whose command line or environment
 // contains the path of a directory.
-func ProcessesUsing(dir string) map[int]string {
+func ProcessesUsingDir(dir string) map[int]string {
 	list := map[int]string{}
-	for _, pid := range pids() {
-		if cmdline, env := processStartData(pid); strings.Contains(normalizePaths(cmdline+env), normalizePaths(dir)) &&
-			!isWineDesktop(cmdline) {
+	for _, pid := range listOtherPIDs() {
+		if cmdline, env := processCommandLineAndEnv(pid); strings.Contains(normalizePaths(cmdline+env),
+			normalizePaths(dir)) && !isWineDesktop(cmdline) {
 			list[pid] = cmdline
 		}
 	}
@@ -355,8 +355,8 @@ func isWineDesktop(cmdline string) bool {
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
-// PeakMemory returns the highest memory use that a process has had, in bytes.
-func PeakMemory(t testing.TB, pid int) int64 {
+// PeakMemoryBytes returns the highest memory use that a process has had, in bytes.
+func PeakMemoryBytes(t testing.TB, pid int) int64 {
 	t.Helper()
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
 	if err != nil {
@@ -403,28 +403,28 @@ func CopyDir(src, dst string) error {
 
 // SetUpHome prepares the home directory of a script. It puts the program bin into a directory in PATH, and the
 // settings file at the path that queuectl uses on Windows.
-func (s *Shell) SetUpHome(bin string) error {
-	state := filepath.Join(s.Home, ".local", "state")
-	for _, v := range Environment(s.Home) {
+func (s *ScriptShell) SetUpHome(programPath string) error {
+	state := filepath.Join(s.HomeDir, ".local", "state")
+	for _, v := range UserEnvironment(s.HomeDir) {
 		name, value, _ := strings.Cut(v, "=")
 		switch name {
 		case "LOCALAPPDATA":
 			v = name + "=" + state
 		case "PATH":
-			v = name + "=" + filepath.Join(s.Home, "bin") + ";" + value
+			v = name + "=" + filepath.Join(s.HomeDir, "bin") + ";" + value
 		}
 		s.env = append(s.env, v)
 	}
 	s.env = append(s.env, "TZ=UTC")
-	raw, err := os.ReadFile(filepath.Join(s.Home, ".config", "queuectl", "queuectl.toml"))
+	raw, err := os.ReadFile(filepath.Join(s.HomeDir, ".config", "queuectl", "queuectl.toml"))
 	if err == nil {
 		err = errors.Join(os.MkdirAll(filepath.Join(state, "queuectl"), 0o700),
 			os.WriteFile(filepath.Join(state, "queuectl", "queuectl.toml"), raw, 0o600))
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	for _, name := range Programs {
-		err = errors.Join(err, os.Link(filepath.Join(filepath.Dir(bin), name), filepath.Join(s.Home, "bin", name)))
+	for _, name := range ProgramFiles {
+		err = errors.Join(err, os.Link(filepath.Join(filepath.Dir(programPath), name), filepath.Join(s.HomeDir, "bin", name)))
 	}
 	return err
 }
@@ -435,14 +435,14 @@ const (
 	unixSettingsPath    = "~/.config/queuectl/queuectl.toml"
 )
 
-// lineCommand returns a command that runs a line of the script in a shell. A line that is a single queuectl
+// scriptLineCommand returns a command that runs a line of the script in a shell. A line that is a single queuectl
 // command without shell syntax runs without a shell.
-func (s *Shell) lineCommand(line string) *exec.Cmd {
+func (s *ScriptShell) scriptLineCommand(line string) *exec.Cmd {
 	words, err := plainCommandWords(line)
 	if err != nil || len(words) == 0 || words[0] != "queuectl" {
 		return ShellCommand(line)
 	}
-	return exec.Command(filepath.Join(s.Home, "bin", "queuectl"+Extension), words[1:]...)
+	return exec.Command(filepath.Join(s.HomeDir, "bin", "queuectl"+ExecutableSuffix), words[1:]...)
 }
 
 // plainCommandWords returns the words of a line that is a single command without shell syntax. For
@@ -475,8 +475,8 @@ func plainCommandWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// PlatformLine returns a line of a script in the form for this system. The scripts contain the Unix form.
-func (s *Shell) PlatformLine(line string) string {
+// PlatformScriptLine returns a line of a script in the form for this system. The scripts contain the Unix form.
+func (s *ScriptShell) PlatformScriptLine(line string) string {
 	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
 }
@@ -494,44 +494,44 @@ var outputReplacements = []struct{ windowsText, unixText string }{
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
 
-// timeZone matches GMT, the name that Windows uses for UTC.
-var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
+// gmtZonePattern matches GMT, the name that Windows uses for UTC.
+var gmtZonePattern = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
-// homePaths matches paths below the home directory.
-var homePaths = regexp.MustCompile(`~[^ :;"']*`)
+// homePathPattern matches paths below the home directory.
+var homePathPattern = regexp.MustCompile(`~[^ :;"']*`)
 
-// defaultSettingLines matches the output lines of settings that have their default value.
-var defaultSettingLines = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
+// defaultSettingLinePattern matches the output lines of settings that have their default value.
+var defaultSettingLinePattern = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// UnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
-func (s *Shell) UnixOutput(text string) string {
+// ToUnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
+func (s *ScriptShell) ToUnixOutput(text string) string {
 	text = strings.NewReplacer(
-		pipeName(filepath.Join(s.Home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
-		pipeName(filepath.Join(s.Work, "nowhere")), "$WORK/nowhere/queuectl.sock",
-		strings.ReplaceAll(s.Home, `\`, `\\`), "~", s.Home, "~", filepath.ToSlash(s.Home), "~",
-		strings.ReplaceAll(s.Work, `\`, `\\`), s.Work, filepath.ToSlash(s.Work), s.Work,
+		pipeName(filepath.Join(s.HomeDir, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
+		pipeName(filepath.Join(s.WorkDir, "nowhere")), "$WORK/nowhere/queuectl.sock",
+		strings.ReplaceAll(s.HomeDir, `\`, `\\`), "~", s.HomeDir, "~", filepath.ToSlash(s.HomeDir), "~",
+		strings.ReplaceAll(s.WorkDir, `\`, `\\`), s.WorkDir, filepath.ToSlash(s.WorkDir), s.WorkDir,
 	).Replace(text)
-	text = timeZone.ReplaceAllString(text, "${1}UTC$2")
-	text = homePaths.ReplaceAllStringFunc(text, func(path string) string {
+	text = gmtZonePattern.ReplaceAllString(text, "${1}UTC$2")
+	text = homePathPattern.ReplaceAllStringFunc(text, func(path string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
 	})
-	belowWork := regexp.MustCompile(regexp.QuoteMeta(s.Work) + `\\[^ :;"']*`)
+	belowWork := regexp.MustCompile(regexp.QuoteMeta(s.WorkDir) + `\\[^ :;"']*`)
 	text = belowWork.ReplaceAllStringFunc(text, func(path string) string {
-		return s.Work + strings.ReplaceAll(strings.ReplaceAll(path[len(s.Work):], `\\`, "/"), `\`, "/")
+		return s.WorkDir + strings.ReplaceAll(strings.ReplaceAll(path[len(s.WorkDir):], `\\`, "/"), `\`, "/")
 	})
 	for _, h := range outputReplacements {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
 	// Scripts print no settings that have their default value. On Windows they print the setting shell, whose
 	// origin the replacements above have changed to "default". Remove that line.
-	if found := defaultSettingLines.FindAllString(text, -1); len(found) == 1 {
+	if found := defaultSettingLinePattern.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}
 	return strings.ReplaceAll(text, windowsSettingsPath, unixSettingsPath)
 }
 
-// UserName returns the name of the account that runs the tests.
-func UserName(t testing.TB) string {
+// CurrentUserName returns the name of the account that runs the tests.
+func CurrentUserName(t testing.TB) string {
 	u, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
@@ -541,7 +541,7 @@ func UserName(t testing.TB) string {
 }
 
 // RunOnTerminal fails the test, because the tests cannot create a Windows terminal.
-func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, code int) {
+func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, exitCode int) {
 	t.Fatal("the tests cannot create a terminal on Windows")
 	return "", 0
 }

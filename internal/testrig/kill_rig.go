@@ -23,14 +23,14 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// rigScript is the shell script of the jobs of a Rig. Its arguments are: tag, size, offset, seconds, exit code.
+// rigJobScript is the shell script of the jobs of a Rig. Its arguments are: tag, size, offset, seconds, exit code.
 // The tag is the name of the job, the same in all attempts.
 //
 // The script appends notes to a file, the ledger. First it tries to take the lock of its tag. If another
 // process holds that lock, it writes the note X, but continues. It writes S, prints the first half of its
 // output, sleeps, prints the second half and writes E. The output is a part of a file of numbers. Each note is
 // 20 bytes and is appended with one write, so that notes of several jobs do not mix.
-var rigScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+var rigJobScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
 bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
@@ -43,34 +43,35 @@ exit "$5"
 
 const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 
-// Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigScript.
+// Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigJobScript.
 type Rig struct {
 	*Queue
-	Numbers []byte // content of the file "numbers", parts of which the jobs print
+	NumbersFileContent []byte // content of the file "numbers", parts of which the jobs print
 
-	Mu         sync.Mutex
-	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by Mu
-	Resent     int               // number of requests that were sent again; guarded by Mu
-	Duplicates int               // number of resent requests that the service recognised; guarded by Mu
+	Mu                   sync.Mutex
+	AckedJobs            map[string]RigJob // acknowledged jobs, by tag; guarded by Mu
+	ResentRequests       int               // number of requests that were sent again; guarded by Mu
+	RecognisedDuplicates int               // number of resent requests that the service recognised; guarded by Mu
 }
 
-// RigJob contains the parameters of one job of a Rig; see rigScript.
+// RigJob contains the parameters of one job of a Rig; see rigJobScript.
 type RigJob struct {
-	ID                          string
-	Size, Offset, Seconds, Code int // Size and Offset of its output are in bytes; Code is its exit code
+	ID string
+	// Size and Offset of its output are in bytes; Code is its exit code
+	OutputBytes, OutputOffset, RunSeconds, ExitCode int
 }
 
-// NewRig creates a queue and the files of rigScript. tag is the build tag of the program (see BuiltProgram).
-func NewRig(t testing.TB, tag string) *Rig {
+// NewRig creates a queue and the files of rigJobScript. tag is the build tag of the program (see BuiltProgram).
+func NewRig(t testing.TB, buildTag string) *Rig {
 	t.Helper()
-	r := &Rig{Queue: NewQueue(t, tag), AckedJobs: map[string]RigJob{}}
+	r := &Rig{Queue: NewQueue(t, buildTag), AckedJobs: map[string]RigJob{}}
 	for i := range 400_000 {
-		r.Numbers = fmt.Appendf(r.Numbers, "%09d\n", i)
+		r.NumbersFileContent = fmt.Appendf(r.NumbersFileContent, "%09d\n", i)
 	}
-	r.WriteFile("numbers", string(r.Numbers))
-	r.WriteFile("job.sh", rigScript)
+	r.WriteFile("numbers", string(r.NumbersFileContent))
+	r.WriteFile("job.sh", rigJobScript)
 	r.WriteFile("ledger", "")
-	if err := os.Mkdir(filepath.Join(r.Dir, "locks"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(r.StateDir, "locks"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -79,38 +80,38 @@ func NewRig(t testing.TB, tag string) *Rig {
 // WriteFile creates a file in the directory of the queue.
 func (r *Rig) WriteFile(name, text string) {
 	r.Helper()
-	if err := os.WriteFile(filepath.Join(r.Dir, name), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.StateDir, name), []byte(text), 0o600); err != nil {
 		r.Fatal(err)
 	}
 }
 
-// Params returns the parameters of the request that enqueues a job.
-func (r *Rig) Params(tag string, j RigJob) map[string]any {
-	words := []string{ToolPath("sh"), r.Path("job.sh"), tag}
-	for _, n := range []int{j.Size, j.Offset, j.Seconds, j.Code} {
+// EnqueueParams returns the parameters of the request that enqueues a job.
+func (r *Rig) EnqueueParams(jobTag string, j RigJob) map[string]any {
+	words := []string{ToolPath("sh"), r.Path("job.sh"), jobTag}
+	for _, n := range []int{j.OutputBytes, j.OutputOffset, j.RunSeconds, j.ExitCode} {
 		words = append(words, strconv.Itoa(n))
 	}
-	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir, "max_retries": 0,
+	return map[string]any{"argv": words, "env": map[string]string{"RIG": r.StateDir}, "cwd": r.StateDir, "max_retries": 0,
 		"output_limit": 8 << 20}
 }
 
 // ledgerEntry is one note in the ledger: a job has started (S), has ended (E), or found its lock taken (X).
 type ledgerEntry struct {
-	Kind         string // X, S or E, as rigScript defines
-	Tag          string
-	attempt, Pid int
+	Kind         string // X, S or E, as rigJobScript defines
+	JobTag       string
+	attempt, PID int
 }
 
-// Ledger returns the notes in the ledger, in their order.
-func (r *Rig) Ledger() (entries []ledgerEntry) {
+// ReadLedger returns the notes in the ledger, in their order.
+func (r *Rig) ReadLedger() (entries []ledgerEntry) {
 	r.Helper()
-	raw, err := os.ReadFile(filepath.Join(r.Dir, "ledger"))
+	raw, err := os.ReadFile(filepath.Join(r.StateDir, "ledger"))
 	if err != nil {
 		r.Fatal(err)
 	}
 	for line := range strings.Lines(string(raw)) {
 		var n ledgerEntry
-		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.Tag, &n.attempt, &n.Pid); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.JobTag, &n.attempt, &n.PID); err != nil {
 			r.Fatalf("ledger line %q: %v", line, err)
 		}
 		entries = append(entries, n)
@@ -122,9 +123,9 @@ func (r *Rig) Ledger() (entries []ledgerEntry) {
 func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
-	for _, e := range r.Ledger() {
+	for _, e := range r.ReadLedger() {
 		if e.Kind == kind {
-			n[e.Tag]++
+			n[e.JobTag]++
 		}
 	}
 	return n
@@ -139,59 +140,59 @@ func (r *Rig) CheckNoOverlap() {
 	}
 }
 
-// QueryInt returns the number that an SQL query returns. It reads the database directly, without the service.
+// QueryDatabaseInt returns the number that an SQL query returns. It reads the database directly, without the service.
 // It retries, because on Windows the file may be temporarily unavailable.
-func (q *Queue) QueryInt(query string) (n int) {
+func (q *Queue) QueryDatabaseInt(sqlQuery string) (n int) {
 	q.Helper()
-	if q.Store != "" {
-		return q.queryIntAtServer(query)
+	if q.StoreURL != "" {
+		return q.queryPostgresInt(sqlQuery)
 	}
 	for tries := 1; ; tries++ {
-		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.Dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.StateDir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 		if err != nil {
 			q.Fatal(err)
 		}
-		err = db.QueryRow(query).Scan(&n)
+		err = db.QueryRow(sqlQuery).Scan(&n)
 		db.Close()
 		switch {
 		case err == nil:
 			return n
 		case tries == TimeoutFactor:
-			q.Fatalf("%s: %v", query, err)
+			q.Fatalf("%s: %v", sqlQuery, err)
 		}
 		time.Sleep(50 * time.Millisecond) // the file may be available at the next try
 	}
 }
 
-// queryIntAtServer implements QueryInt for a queue in a PostgreSQL database.
-func (q *Queue) queryIntAtServer(query string) int {
+// queryPostgresInt implements QueryDatabaseInt for a queue in a PostgreSQL database.
+func (q *Queue) queryPostgresInt(query string) int {
 	q.Helper()
-	n, err := strconv.Atoi(pgserver.Query(q, q.Store, query))
+	n, err := strconv.Atoi(pgserver.Query(q, q.StoreURL, query))
 	if err != nil {
 		q.Fatalf("%s: %v", query, err)
 	}
 	return n
 }
 
-// CountReserved returns the number of reserved jobs: the service has sent them to a runner, but does not know
+// CountReservedJobs returns the number of reserved jobs: the service has sent them to a runner, but does not know
 // yet whether they have started.
-func (q *Queue) CountReserved() int {
+func (q *Queue) CountReservedJobs() int {
 	q.Helper()
-	return q.QueryInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
+	return q.QueryDatabaseInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
 // Requester sends requests over a connection to the service. It reconnects when the connection breaks.
 type Requester struct {
-	Q       *Queue
-	Conn    net.Conn
-	reader  *bufio.Reader
-	Timeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
+	TargetQueue  *Queue
+	Conn         net.Conn
+	reader       *bufio.Reader
+	ReplyTimeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
 // Request sends one request and returns its reply. It passes each notification before the reply to
 // onNotification. An error means that the connection broke; the service may or may not have executed the
 // request.
-func (r *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (WireMessage, error) {
+func (r *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (ServiceMessage, error) {
 	got, err := r.tryRequest(method, params, onNotification)
 	if err != nil && r.Conn != nil {
 		r.Conn.Close()
@@ -203,9 +204,9 @@ func (r *Requester) Request(method string, params any, onNotification func(json.
 // tryRequest is like Request, but does not close a broken connection.
 func (r *Requester) tryRequest(
 	method string, params any, onNotification func(json.RawMessage),
-) (reply WireMessage, err error) {
+) (reply ServiceMessage, err error) {
 	if r.Conn == nil {
-		if r.Conn, err = Dial(r.Q.Dir); err != nil {
+		if r.Conn, err = DialService(r.TargetQueue.StateDir); err != nil {
 			r.Conn = nil
 			return reply, err
 		}
@@ -215,7 +216,7 @@ func (r *Requester) tryRequest(
 	if err != nil {
 		return reply, err
 	}
-	r.Conn.SetDeadline(time.Now().Add(cmp.Or(r.Timeout, 30*time.Second)))
+	r.Conn.SetDeadline(time.Now().Add(cmp.Or(r.ReplyTimeout, 30*time.Second)))
 	if _, err := r.Conn.Write(append(line, '\n')); err != nil {
 		return reply, err
 	}
@@ -224,7 +225,7 @@ func (r *Requester) tryRequest(
 		if err != nil {
 			return reply, err
 		}
-		reply = WireMessage{}
+		reply = ServiceMessage{}
 		if err := json.Unmarshal(raw, &reply); err != nil {
 			return reply, err
 		}
@@ -235,10 +236,10 @@ func (r *Requester) tryRequest(
 	}
 }
 
-// Submit enqueues a job with an idempotency key and repeats the request until it is acknowledged.
-func (r *Rig) Submit(requester *Requester, tag string, j RigJob) error {
-	params := r.Params(tag, j)
-	params["key"] = "key-" + tag
+// SubmitUntilAcknowledged enqueues a job with an idempotency key and repeats the request until it is acknowledged.
+func (r *Rig) SubmitUntilAcknowledged(requester *Requester, jobTag string, j RigJob) error {
+	params := r.EnqueueParams(jobTag, j)
+	params["key"] = "key-" + jobTag
 	sent := 0
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); {
 		got, err := requester.Request("enqueue", params, nil)
@@ -253,7 +254,7 @@ func (r *Rig) Submit(requester *Requester, tag string, j RigJob) error {
 		case got.Error != nil && got.Error.Data.Code == "unavailable":
 			continue
 		case got.Error != nil:
-			return fmt.Errorf("enqueue %s: %+v", tag, *got.Error)
+			return fmt.Errorf("enqueue %s: %+v", jobTag, *got.Error)
 		}
 		var ack struct {
 			ID        string `json:"id"`
@@ -265,18 +266,18 @@ func (r *Rig) Submit(requester *Requester, tag string, j RigJob) error {
 		j.ID = ack.ID
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
-		r.AckedJobs[tag] = j
-		r.Resent += sent
+		r.AckedJobs[jobTag] = j
+		r.ResentRequests += sent
 		if ack.Duplicate {
-			r.Duplicates++
+			r.RecognisedDuplicates++
 		}
 		return nil
 	}
-	return fmt.Errorf("enqueue %s: never acknowledged", tag)
+	return fmt.Errorf("enqueue %s: never acknowledged", jobTag)
 }
 
-// Logs returns the stored standard output of a job's last attempt.
-func (r *Requester) Logs(id string) (out []byte, err error) {
+// JobStdout returns the stored standard output of a job's last attempt.
+func (r *Requester) JobStdout(id string) (out []byte, err error) {
 	var decodeErr error
 	got, err := r.Request("logs", map[string]any{"id": id, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
@@ -297,8 +298,8 @@ func (r *Requester) Logs(id string) (out []byte, err error) {
 	return out, errors.Join(err, decodeErr)
 }
 
-// ListAll returns all jobs of a state, or all jobs if state is "".
-func (r *Requester) ListAll(state string) (jobs []Job, err error) {
+// ListAllJobs returns all jobs of a state, or all jobs if state is "".
+func (r *Requester) ListAllJobs(state string) (jobs []Job, err error) {
 	params := map[string]any{"limit": 1000}
 	if state != "" {
 		params["state"] = state
@@ -328,40 +329,40 @@ func (r *Requester) ListAll(state string) (jobs []Job, err error) {
 
 // MustRequest sends a request and returns its result. The test fails if the reply is an error.
 func (r *Requester) MustRequest(method string, params any) json.RawMessage {
-	r.Q.Helper()
+	r.TargetQueue.Helper()
 	got, err := r.Request(method, params, nil)
 	if err != nil || got.Error != nil {
-		r.Q.Fatalf("%s: %v %+v", method, err, got.Error)
+		r.TargetQueue.Fatalf("%s: %v %+v", method, err, got.Error)
 	}
 	return got.Result
 }
 
-// Batch enqueues all jobs in one transaction and returns their ids.
-func (r *Requester) Batch(jobs ...map[string]any) (ids []string) {
-	r.Q.Helper()
+// EnqueueBatch enqueues all jobs in one transaction and returns their ids.
+func (r *Requester) EnqueueBatch(jobs ...map[string]any) (ids []string) {
+	r.TargetQueue.Helper()
 	var reply struct {
 		IDs []string `json:"ids"`
 	}
 	if err := json.Unmarshal(r.MustRequest("enqueue.batch", map[string]any{"jobs": jobs, "commit": true}),
 		&reply); err != nil {
-		r.Q.Fatal(err)
+		r.TargetQueue.Fatal(err)
 	}
 	return reply.IDs
 }
 
-// Show returns a job.
-func (r *Requester) Show(id string) (j Job) {
-	r.Q.Helper()
+// ShowJob returns a job.
+func (r *Requester) ShowJob(id string) (j Job) {
+	r.TargetQueue.Helper()
 	if err := json.Unmarshal(r.MustRequest("show", map[string]any{"id": id}), &j); err != nil {
-		r.Q.Fatalf("show %s: %v", id, err)
+		r.TargetQueue.Fatalf("show %s: %v", id, err)
 	}
 	return j
 }
 
-// WarmUp makes the service prefetch jobs, and then sets the number of workers. It first runs many short jobs,
+// WarmUpPrefetch makes the service prefetch jobs, and then sets the number of workers. It first runs many short jobs,
 // because the service sends jobs to a runner in advance only if earlier jobs were short.
-func (r *Requester) WarmUp(workers int) {
-	r.Q.Helper()
+func (r *Requester) WarmUpPrefetch(workers int) {
+	r.TargetQueue.Helper()
 	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without a warm-up
 		r.MustRequest("worker.scale", map[string]any{"count": workers})
 		return
@@ -371,9 +372,9 @@ func (r *Requester) WarmUp(workers int) {
 	for range 60 {
 		jobs = append(jobs, map[string]any{"argv": []string{ToolPath("true")}, "labels": map[string]string{"rig": "warm"}})
 	}
-	r.Batch(jobs...)
-	r.Q.WaitUntil("warm", 20*time.Second, func() bool {
-		return r.Q.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+	r.EnqueueBatch(jobs...)
+	r.TargetQueue.WaitUntil("warm", 20*time.Second, func() bool {
+		return r.TargetQueue.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
 	r.MustRequest("worker.scale", map[string]any{"count": workers})
 }
@@ -381,23 +382,23 @@ func (r *Requester) WarmUp(workers int) {
 // StrayProcesses lists the processes of the queue that are neither its service nor its runners. These are the
 // processes whose command line or environment contains the queue's directory.
 func (q *Queue) StrayProcesses() (processes []string) {
-	for pid, commands := range ProcessesUsing(q.Dir) {
-		if !strings.HasPrefix(commands, q.Bin) && !strings.HasPrefix(commands,
-			filepath.Join(filepath.Dir(q.Bin), Programs[1])) && !strings.Contains(commands, " runner ") &&
-			!strings.Contains(commands, runnerHelper) {
+	for pid, commands := range ProcessesUsingDir(q.StateDir) {
+		if !strings.HasPrefix(commands, q.ClientPath) && !strings.HasPrefix(commands,
+			filepath.Join(filepath.Dir(q.ClientPath), ProgramFiles[1])) && !strings.Contains(commands, " runner ") &&
+			!strings.Contains(commands, runnerHelperCommandText) {
 			processes = append(processes, fmt.Sprintf("%d %q", pid, commands))
 		}
 	}
 	return processes
 }
 
-// WaitKilled waits until the service ends. It reports whether a failpoint killed the service within limit.
-func (q *Queue) WaitKilled(limit time.Duration) bool {
+// WaitKilledByFailpoint waits until the service ends. It reports whether a failpoint killed the service within limit.
+func (q *Queue) WaitKilledByFailpoint(timeout time.Duration) bool {
 	select {
-	case err := <-q.Exit:
-		q.Cmd = nil
-		return wasKilled(err)
-	case <-time.After(limit):
+	case err := <-q.ServiceExit:
+		q.ServiceCmd = nil
+		return wasKilledByFailpoint(err)
+	case <-time.After(timeout):
 		return false
 	}
 }

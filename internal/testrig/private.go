@@ -14,34 +14,34 @@ import (
 // calls use.
 type PrivateRun struct {
 	*Queue
-	Work string
+	WorkDir string
 }
 
-// NewPrivate creates the directory Work. The first call of "queuectl run --private" creates the queue in that
+// NewPrivateRun creates the directory Work. The first call of "queuectl run --private" creates the queue in that
 // directory.
-func NewPrivate(t *testing.T) *PrivateRun {
+func NewPrivateRun(t *testing.T) *PrivateRun {
 	q := NewQueue(t, "")
-	work := filepath.Join(q.Dir, "work")
+	work := filepath.Join(q.StateDir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// A private run creates its queue in this directory.
-	q.Dir = filepath.Join(work, ".queuectl")
+	q.StateDir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
 	return &PrivateRun{q, work}
 }
 
-// Command returns the command "queuectl run --private" in the directory Work, with the given stdin.
-func (p *PrivateRun) Command(stdin string, args ...string) *exec.Cmd {
-	cmd := exec.Command(p.Bin, append([]string{"run", "--private"}, args...)...)
-	cmd.Env = Environment(p.Work)
-	cmd.Dir = p.Work
+// RunPrivateCommand returns the command "queuectl run --private" in the directory Work, with the given stdin.
+func (p *PrivateRun) RunPrivateCommand(stdin string, args ...string) *exec.Cmd {
+	cmd := exec.Command(p.ClientPath, append([]string{"run", "--private"}, args...)...)
+	cmd.Env = UserEnvironment(p.WorkDir)
+	cmd.Dir = p.WorkDir
 	cmd.Stdin = strings.NewReader(stdin)
 	return cmd
 }
 
-// Run executes "queuectl run --private" in the directory Work and returns its result.
-func (p *PrivateRun) Run(stdin string, args ...string) Result {
+// RunPrivate executes "queuectl run --private" in the directory WorkDir and returns its result.
+func (p *PrivateRun) RunPrivate(stdin string, args ...string) CommandResult {
 	p.Helper()
-	return RunCommand(p, p.Command(stdin, args...))
+	return RunCommand(p, p.RunPrivateCommand(stdin, args...))
 }

@@ -18,11 +18,11 @@ type node struct {
 	Running     int
 }
 
-// Nodes returns the nodes that "queuectl node list" prints, by name.
-func (q *Queue) Nodes() map[string]node {
+// ListNodes returns the nodes that "queuectl node list" prints, by name.
+func (q *Queue) ListNodes() map[string]node {
 	q.Helper()
 	var nodes []node
-	if err := json.Unmarshal([]byte(q.MustCLI("node", "list", "--json")), &nodes); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("node", "list", "--json")), &nodes); err != nil {
 		q.Fatal(err)
 	}
 	byName := map[string]node{}
@@ -32,9 +32,9 @@ func (q *Queue) Nodes() map[string]node {
 	return byName
 }
 
-// CountStarted returns the number of attempts that the runners have recorded as started in their running
+// CountStartedAttempts returns the number of attempts that the runners have recorded as started in their running
 // tables. A running table is the file in which a runner lists its attempts.
-func (q *Queue) CountStarted() (n int) {
+func (q *Queue) CountStartedAttempts() (n int) {
 	const slotBytes = 64 // the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
 	for _, name := range tables {
@@ -49,13 +49,13 @@ func (q *Queue) CountStarted() (n int) {
 	return n
 }
 
-// CLIWithin runs a queuectl command. The test fails if the command takes longer than limit.
-func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
+// RunCLIWithin runs a queuectl command. The test fails if the command takes longer than limit.
+func (q *Queue) RunCLIWithin(timeout time.Duration, args ...string) CommandResult {
 	q.Helper()
 	started := time.Now()
-	got := q.CLI(args...)
-	if elapsed := time.Since(started); elapsed > limit {
-		q.Errorf("%v took %v, want at most %v", args, elapsed, limit)
+	got := q.RunCLI(args...)
+	if elapsed := time.Since(started); elapsed > timeout {
+		q.Errorf("%v took %v, want at most %v", args, elapsed, timeout)
 	}
 	return got
 }
@@ -63,12 +63,12 @@ func (q *Queue) CLIWithin(limit time.Duration, args ...string) Result {
 // WaitForFileCommand returns a shell command that waits until a file with the given name exists in the
 // directory of the queue. The command also ends if the directory is removed.
 func (q *Queue) WaitForFileCommand(name string) string {
-	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.Dir, q.Path(name))
+	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.StateDir, q.Path(name))
 }
 
-// IsAnswering reports whether the service accepts and answers a new connection.
-func (q *Queue) IsAnswering() bool {
-	c, err := Dial(q.Dir)
+// IsServiceAnswering reports whether the service accepts and answers a new connection.
+func (q *Queue) IsServiceAnswering() bool {
+	c, err := DialService(q.StateDir)
 	if err != nil {
 		return false
 	}
@@ -78,16 +78,16 @@ func (q *Queue) IsAnswering() bool {
 	if _, err := fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`); err != nil {
 		return false
 	}
-	var a WireMessage
+	var a ServiceMessage
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
-// FullScale reports whether tests run at the full scale that the documentation promises, which takes minutes;
+// IsFullScale reports whether tests run at the full scale that the documentation promises, which takes minutes;
 // see "make gates".
-func FullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
+func IsFullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
-// FreeAddress returns a loopback address with a free port.
-func FreeAddress(t testing.TB) string {
+// FreeLoopbackAddress returns a loopback address with a free port.
+func FreeLoopbackAddress(t testing.TB) string {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

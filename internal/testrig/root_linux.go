@@ -46,19 +46,19 @@ func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policy
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		q.EndProcesses()
+		q.EndServiceAndRunners()
 		os.RemoveAll(base)
 	})
-	q.Bin = Install(t, BuiltProgram(t, ""), base)
+	q.ClientPath = InstallPrograms(t, BuiltProgram(t, ""), base)
 	q.RootRunnerDir = filepath.Join(base, "runners")
-	q.Owner = &syscall.Credential{Uid: uint32(ServiceAccount.Uid), Gid: uint32(ServiceAccount.Gid)}
+	q.ServiceCredential = &syscall.Credential{Uid: uint32(ServiceAccount.Uid), Gid: uint32(ServiceAccount.Gid)}
 	q.WriteFile("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")
-	for path, mode := range map[string]os.FileMode{base: 0o755, q.Dir: 0o711, q.Path("queuectl.toml"): 0o644} {
+	for path, mode := range map[string]os.FileMode{base: 0o755, q.StateDir: 0o711, q.Path("queuectl.toml"): 0o644} {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chown(q.Dir, ServiceAccount.Uid, ServiceAccount.Gid); err != nil {
+	if err := os.Chown(q.StateDir, ServiceAccount.Uid, ServiceAccount.Gid); err != nil {
 		t.Fatal(err)
 	}
 	// Create the socket as root, because clients trust a socket that root owns.
@@ -91,7 +91,7 @@ func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 		q.Fatal(err)
 	}
 	defer ready.Close()
-	cmd := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", policyPath, "--launcher",
+	cmd := exec.Command(q.ClientPath, "runner", "--dir", q.RootRunnerDir, "--policy", policyPath, "--launcher",
 		fmt.Sprintf("%d:%d", ServiceAccount.Uid, ServiceAccount.Gid))
 	life, err := cmd.StdinPipe()
 	if err != nil {
@@ -104,7 +104,7 @@ func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 	out.Close()
 	q.Cleanup(func() {
 		life.Close()
-		if err := cmd.Wait(); err != nil && !wasKilled(err) {
+		if err := cmd.Wait(); err != nil && !wasKilledByFailpoint(err) {
 			q.Errorf("the launcher ended with %v", err)
 		}
 	})
@@ -115,10 +115,10 @@ func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 }
 
 // RunJobAs enqueues a job as the user p, waits until the job ends, and returns its output and error.
-func (q *Queue) RunJobAs(p Person, args ...string) string {
+func (q *Queue) RunJobAs(person Person, args ...string) string {
 	q.Helper()
-	id := q.MustRunAs(p, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
-	q.RunAs(p, "wait", id)
-	j := q.Show(id)
+	id := q.MustRunAs(person, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
+	q.RunAs(person, "wait", id)
+	j := q.ShowJob(id)
 	return strings.TrimSpace(j.Output + j.Stderr + j.Error)
 }

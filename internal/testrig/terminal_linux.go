@@ -15,26 +15,26 @@ import (
 )
 
 var (
-	// controlCharacters matches characters that can control a terminal.
-	controlCharacters = regexp.MustCompile(
+	// controlCharacterPattern matches characters that can control a terminal.
+	controlCharacterPattern = regexp.MustCompile(
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// FindControl returns the first part of a text that could control a terminal, or "" if the text is harmless.
-func FindControl(text string) string {
+// FindControlCharacters returns the first part of a text that could control a terminal, or "" if the text is harmless.
+func FindControlCharacters(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
 	}
-	return controlCharacters.FindString(Colours.ReplaceAllString(text, ""))
+	return controlCharacterPattern.FindString(ColourSequencePattern.ReplaceAllString(text, ""))
 }
 
 // Screen is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
 // and writes input to it.
 type Screen struct {
-	Tty    *os.File
-	Master *os.File
-	Output *LockedBuffer // the output read from Master
-	closed chan struct{} // closed when all processes have closed the tty
+	Tty       *os.File
+	Master    *os.File
+	Output    *LockedBuffer // the output read from Master
+	ttyClosed chan struct{} // closed when all processes have closed the tty
 }
 
 // NewScreen creates a terminal with the given number of columns. The terminal does not translate line ends or
@@ -45,7 +45,7 @@ func NewScreen(t testing.TB, columns int) *Screen {
 	if err != nil {
 		t.Fatalf("open a terminal: %v", err)
 	}
-	s := &Screen{Master: os.NewFile(uintptr(master), "terminal"), Output: &LockedBuffer{}, closed: make(chan struct{})}
+	s := &Screen{Master: os.NewFile(uintptr(master), "terminal"), Output: &LockedBuffer{}, ttyClosed: make(chan struct{})}
 	number, failed := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	err = errors.Join(failed, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
 		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
@@ -64,40 +64,40 @@ func NewScreen(t testing.TB, columns int) *Screen {
 		t.Fatalf("set a terminal's modes: %v", err)
 	}
 	go func() { // ends when the last process closes the tty, or at the cleanup
-		defer close(s.closed)
+		defer close(s.ttyClosed)
 		io.Copy(s.Output, s.Master)
 	}()
 	t.Cleanup(func() {
 		s.Tty.Close()
 		s.Master.Close()
-		<-s.closed
+		<-s.ttyClosed
 	})
 	return s
 }
 
-// Text waits until the program has ended and returns its complete output.
-func (s *Screen) Text(t testing.TB) string {
+// WaitOutput waits until the program has ended and returns its complete output.
+func (s *Screen) WaitOutput(t testing.TB) string {
 	t.Helper()
 	s.Tty.Close()
 	select {
-	case <-s.closed:
+	case <-s.ttyClosed:
 	case <-time.After(10 * time.Second):
 		t.Fatal("a process still has the terminal open")
 	}
 	return s.Output.String()
 }
 
-// RunOnScreen runs the program with a terminal as its stdout and stderr.
-func (q *Queue) RunOnScreen(args ...string) Result {
+// RunCLIOnTerminal runs the program with a terminal as its stdout and stderr.
+func (q *Queue) RunCLIOnTerminal(args ...string) CommandResult {
 	q.Helper()
 	s := NewScreen(q, 600) // so wide that no table cell is cut
-	cmd := q.Command(args...)
+	cmd := q.CLICommand(args...)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
-	return Result{Code: ExitCodeOf(q, cmd), Stdout: s.Text(q)}
+	return CommandResult{ExitCode: RunForExitCode(q, cmd), Stdout: s.WaitOutput(q)}
 }
 
-// ExitCodeOf runs a command and returns its exit code.
-func ExitCodeOf(t testing.TB, cmd *exec.Cmd) int {
+// RunForExitCode runs a command and returns its exit code.
+func RunForExitCode(t testing.TB, cmd *exec.Cmd) int {
 	t.Helper()
 	var exitErr *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exitErr) {

@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// Fields contains the members of a JSON object, by name.
-type Fields = map[string]any
+// JSONFields contains the members of a JSON object, by name.
+type JSONFields = map[string]any
 
 // StartQueue returns a queue with a running service. It calls t.Parallel, so the test runs in parallel with
 // others.
@@ -32,11 +32,11 @@ func StartQueue(t *testing.T, args ...string) *Queue {
 	return q
 }
 
-// Command returns a queuectl command for the queue, which the caller can start.
-func (q *Queue) Command(args ...string) *exec.Cmd {
-	cmd := exec.Command(q.Bin, append([]string{"--dir", q.Dir}, args...)...)
-	cmd.Env = Environment(q.Dir)
-	cmd.Dir = q.Dir
+// CLICommand returns a queuectl command for the queue, which the caller can start.
+func (q *Queue) CLICommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(q.ClientPath, append([]string{"--dir", q.StateDir}, args...)...)
+	cmd.Env = UserEnvironment(q.StateDir)
+	cmd.Dir = q.StateDir
 	return cmd
 }
 
@@ -49,7 +49,7 @@ func startAndWait(cmd *exec.Cmd) error {
 }
 
 // RunCommand runs a command and returns its output and exit code.
-func RunCommand(t testing.TB, cmd *exec.Cmd) Result {
+func RunCommand(t testing.TB, cmd *exec.Cmd) CommandResult {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -58,11 +58,11 @@ func RunCommand(t testing.TB, cmd *exec.Cmd) Result {
 	if err != nil && !errors.As(err, &exitErr) {
 		t.Fatal(err)
 	}
-	return Result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return CommandResult{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
 // Path returns the path of a file in the queue's directory.
-func (q *Queue) Path(name string) string { return q.Dir + "/" + name }
+func (q *Queue) Path(name string) string { return q.StateDir + "/" + name }
 
 // WriteFile creates a file in the queue's directory and returns its path.
 func (q *Queue) WriteFile(name, text string) string {
@@ -81,7 +81,7 @@ func (q *Queue) ReadFile(name string) string {
 
 // MustCall sends a request and decodes the result of the reply into *result. The test fails if the reply is an
 // error.
-func (w *Wire) MustCall(method string, params, result any) {
+func (w *ServiceConn) MustCall(method string, params, result any) {
 	w.Helper()
 	a := w.Call(method, params)
 	if a.Error != nil {
@@ -96,54 +96,54 @@ func (w *Wire) MustCall(method string, params, result any) {
 }
 
 // Enqueue enqueues a job and returns its id.
-func (w *Wire) Enqueue(spec Fields) string {
+func (w *ServiceConn) Enqueue(spec JSONFields) string {
 	w.Helper()
 	var reply struct{ ID string }
 	w.MustCall("enqueue", spec, &reply)
 	return reply.ID
 }
 
-// Batch enqueues jobs and returns their ids. It sends at most 1,000 jobs in a request, the limit of the
+// EnqueueBatch enqueues jobs and returns their ids. It sends at most 1,000 jobs in a request, the limit of the
 // service.
-func (w *Wire) Batch(specs []Fields) (ids []string) {
+func (w *ServiceConn) EnqueueBatch(specs []JSONFields) (ids []string) {
 	w.Helper()
 	for part := range slices.Chunk(specs, 1000) {
 		var reply struct{ IDs []string }
-		w.MustCall("enqueue.batch", Fields{"jobs": part, "commit": true}, &reply)
+		w.MustCall("enqueue.batch", JSONFields{"jobs": part, "commit": true}, &reply)
 		ids = append(ids, reply.IDs...)
 	}
 	return ids
 }
 
-// Show returns a job.
-func (w *Wire) Show(id string) (j Job) {
+// ShowJob returns a job.
+func (w *ServiceConn) ShowJob(id string) (j Job) {
 	w.Helper()
-	w.MustCall("show", Fields{"id": id}, &j)
+	w.MustCall("show", JSONFields{"id": id}, &j)
 	return j
 }
 
-// WaitEnded waits until a job has ended and returns it.
-func (w *Wire) WaitEnded(id string) (j Job) {
+// WaitJobEnded waits until a job has ended and returns it.
+func (w *ServiceConn) WaitJobEnded(id string) (j Job) {
 	w.Helper()
 	w.WaitUntil("job "+id+" has ended", 30*time.Second, func() bool {
-		j = w.Show(id)
+		j = w.ShowJob(id)
 		return j.State == "completed" || j.State == "dead" || j.State == "cancelled"
 	})
 	return j
 }
 
-// WaitRunning waits until a job runs and has printed "up". It returns the job.
-func (w *Wire) WaitRunning(id string) (j Job) {
+// WaitJobRunning waits until a job runs and has printed "up". It returns the job.
+func (w *ServiceConn) WaitJobRunning(id string) (j Job) {
 	w.Helper()
 	w.WaitUntil("job "+id+" runs", 20*time.Second, func() bool {
-		j = w.Show(id)
+		j = w.ShowJob(id)
 		return j.State == "processing" && j.PID > 0 && strings.Contains(j.Output, "up\n")
 	})
 	return j
 }
 
-// Counts returns the number of jobs by state.
-func (w *Wire) Counts() map[string]int {
+// JobCountsByState returns the number of jobs by state.
+func (w *ServiceConn) JobCountsByState() map[string]int {
 	w.Helper()
 	var st struct{ Jobs map[string]int }
 	w.MustCall("status", nil, &st)
@@ -151,47 +151,47 @@ func (w *Wire) Counts() map[string]int {
 }
 
 // ErrorCode returns the error code of a reply, or "" if the reply has no error.
-func (a WireMessage) ErrorCode() string {
+func (a ServiceMessage) ErrorCode() string {
 	if a.Error == nil {
 		return ""
 	}
 	return a.Error.Data.Code
 }
 
-// OrMinusOne returns *n, or -1 if n is nil.
-func OrMinusOne(n *int) int {
+// ValueOrMinusOne returns *n, or -1 if n is nil.
+func ValueOrMinusOne(n *int) int {
 	if n == nil {
 		return -1
 	}
 	return *n
 }
 
-// IsNear reports whether got is at least want (less 2 ms) and at most want + tolerance*TimeoutFactor.
-func IsNear(got, want, tolerance time.Duration) bool {
+// IsDurationNear reports whether got is at least want (less 2 ms) and at most want + tolerance*TimeoutFactor.
+func IsDurationNear(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
-// KillListed kills the process in a line that ProcessesWithArg returned. The line begins with the pid.
-func KillListed(line string) {
+// KillListedProcess kills the process in a line that ProcessesWithArg returned. The line begins with the pid.
+func KillListedProcess(processLine string) {
 	var pid int
-	if n, _ := fmt.Sscan(line, &pid); n == 1 {
-		Kill(pid)
+	if n, _ := fmt.Sscan(processLine, &pid); n == 1 {
+		KillProcess(pid)
 	}
 }
 
-// RunnerPid returns the pid of the queue's only runner.
-func (q *Queue) RunnerPid() int {
+// OnlyRunnerPID returns the pid of the queue's only runner.
+func (q *Queue) OnlyRunnerPID() int {
 	q.Helper()
 	var pids []int
 	q.WaitUntil("exactly one runner is there", 10*time.Second, func() bool {
-		pids = q.RunnerPids()
+		pids = q.RunnerPIDs()
 		return len(pids) == 1
 	})
 	return pids[0]
 }
 
-// EnqueueRaw enqueues a job with the given id. It reports whether the service acknowledged the job.
-func EnqueueRaw(w *Wire, id string) bool {
+// EnqueueJobWithID enqueues a job with the given id. It reports whether the service acknowledged the job.
+func EnqueueJobWithID(w *ServiceConn, id string) bool {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
 	if _, err := w.Write([]byte(line)); err != nil {
 		return false
@@ -200,8 +200,8 @@ func EnqueueRaw(w *Wire, id string) bool {
 	return err == nil && a.Error == nil
 }
 
-// LogText returns the present content of the logs of the queue's services and runners.
-func (q *Queue) LogText() (text string) {
+// ReadAllLogs returns the present content of the logs of the queue's services and runners.
+func (q *Queue) ReadAllLogs() (text string) {
 	logs, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, name := range logs {
 		raw, _ := os.ReadFile(name)
@@ -210,8 +210,8 @@ func (q *Queue) LogText() (text string) {
 	return text
 }
 
-// Colours matches the control sequences that set colours on a terminal.
-var Colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+// ColourSequencePattern matches the control sequences that set colours on a terminal.
+var ColourSequencePattern = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
 // SkipIfShort skips a test in short mode, because the test takes seconds.
 func SkipIfShort(t testing.TB) {

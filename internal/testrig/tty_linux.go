@@ -25,11 +25,11 @@ func (q *Queue) StartOnTerminal(rows, cols int, args ...string) *TerminalSession
 	q.Helper()
 	s := NewScreen(q, cols)
 	s.Resize(q, rows, cols)
-	return s.Start(q, q.Command(args...))
+	return s.StartCommand(q, q.CLICommand(args...))
 }
 
-// Start starts a command on the terminal.
-func (s *Screen) Start(q *Queue, cmd *exec.Cmd) *TerminalSession {
+// StartCommand starts a command on the terminal.
+func (s *Screen) StartCommand(q *Queue, cmd *exec.Cmd) *TerminalSession {
 	q.Helper()
 	before, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
 	if err != nil {
@@ -65,34 +65,34 @@ func (s *TerminalSession) TypeText(text string) {
 	}
 }
 
-// WaitText waits until the terminal has shown text.
-func (s *TerminalSession) WaitText(text string) {
+// WaitForText waits until the terminal has shown text.
+func (s *TerminalSession) WaitForText(text string) {
 	s.Queue.Helper()
-	s.WaitTextAfter(0, text)
+	s.WaitForTextAfter(0, text)
 }
 
-// WaitTextAfter waits until text appears in the terminal's output after the given byte offset.
-func (s *TerminalSession) WaitTextAfter(offset int, text string) {
+// WaitForTextAfter waits until text appears in the terminal's output after the given byte offset.
+func (s *TerminalSession) WaitForTextAfter(outputOffset int, text string) {
 	s.Queue.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[offset:],
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[outputOffset:],
 		text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			s.Queue.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[offset:])
+			s.Queue.Fatalf("the terminal did not show %q, but %q", text, s.Output.String()[outputOffset:])
 		}
 	}
 }
 
 // WaitExit waits until the program ends, and checks its exit code. It also checks that the program has restored
 // the terminal settings. It returns everything that the terminal has shown.
-func (s *TerminalSession) WaitExit(code int) string {
+func (s *TerminalSession) WaitExit(wantCode int) string {
 	s.Queue.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })
 	s.Cmd.Wait()
 	timer.Stop()
 	now, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
-	text := s.Text(s.Queue)
-	if got := s.Cmd.ProcessState; got.ExitCode() != code {
-		s.Queue.Errorf("%q ended with %v, want %d, after %q", s.Cmd.Args, got, code, text)
+	text := s.WaitOutput(s.Queue)
+	if got := s.Cmd.ProcessState; got.ExitCode() != wantCode {
+		s.Queue.Errorf("%q ended with %v, want %d, after %q", s.Cmd.Args, got, wantCode, text)
 	}
 	if err != nil || *now != s.termiosBefore {
 		s.Queue.Errorf("%q leaves the terminal with %+v (%v), it was %+v", s.Cmd.Args, now, err, s.termiosBefore)

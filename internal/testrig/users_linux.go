@@ -22,26 +22,26 @@ import (
 
 // Person is a user for tests, with a uid and a gid. An account with this uid need not exist.
 type Person struct {
-	Name   string
-	Right  string
-	Uid    int
-	Gid    int // 0 means that it equals Uid
-	Groups []uint32
+	Name        string
+	AccessRight string
+	Uid         int
+	Gid         int // 0 means that it equals Uid
+	Groups      []uint32
 }
 
-// These are the users of the tests, with the rights that the settings in AccessOfAll give them.
+// These are the users of the tests, with the rights that the settings in AllPersonsAccessSettings give them.
 var (
-	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
-	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}
-	Alice    = Person{Name: "alice", Right: "submit", Uid: 61242}
-	Bob      = Person{Name: "bob", Right: "submit", Uid: 61243, Groups: []uint32{61299, 61298}}
-	Operator = Person{Name: "operator", Right: "operate", Uid: 61244, Groups: []uint32{61297}}
-	Admin    = Person{Name: "admin", Right: "admin", Uid: 61245}
-	Everyone = []Person{Outsider, Reader, Alice, Bob, Operator, Admin}
+	Outsider   = Person{Name: "outsider", AccessRight: "none", Uid: 61240}
+	Reader     = Person{Name: "reader", AccessRight: "read", Uid: 61241}
+	Alice      = Person{Name: "alice", AccessRight: "submit", Uid: 61242}
+	Bob        = Person{Name: "bob", AccessRight: "submit", Uid: 61243, Groups: []uint32{61299, 61298}}
+	Operator   = Person{Name: "operator", AccessRight: "operate", Uid: 61244, Groups: []uint32{61297}}
+	Admin      = Person{Name: "admin", AccessRight: "admin", Uid: 61245}
+	AllPersons = []Person{Outsider, Reader, Alice, Bob, Operator, Admin}
 )
 
-// AccessOfAll contains settings that give each user in Everyone the right in the field Right.
-const AccessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
+// AllPersonsAccessSettings contains settings that give each user in Everyone the right in the field Right.
+const AllPersonsAccessSettings = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
 	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
 
 // rightsInOrder lists the rights. Each right includes those before it.
@@ -49,19 +49,19 @@ var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
 // HasRight reports whether the person has a right. A higher right includes all lower ones.
 func (p Person) HasRight(right string) bool {
-	return slices.Index(rightsInOrder, p.Right) >= slices.Index(rightsInOrder, right)
+	return slices.Index(rightsInOrder, p.AccessRight) >= slices.Index(rightsInOrder, right)
 }
 
-// SharedQueue starts a service to which every user can connect, with the given settings. It skips the test
+// StartSharedQueue starts a service to which every user can connect, with the given settings. It skips the test
 // unless root runs the test, because only root can act as several users.
-func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
+func StartSharedQueue(t *testing.T, settings string, args ...string) *Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
 		".ci/run runs it as root, and the tests of control cover the table of rights")
 	t.Parallel()
 	q := NewQueue(t, "")
-	q.Bin = Install(q, q.Bin, q.Dir)
-	if err := os.Chmod(q.Dir, 0o755); err != nil {
+	q.ClientPath = InstallPrograms(q, q.ClientPath, q.StateDir)
+	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	q.WriteFile("queuectl.toml", settings)
@@ -70,52 +70,52 @@ func SharedQueue(t *testing.T, settings string, args ...string) *Queue {
 }
 
 // RunAs runs a queuectl command as a person.
-func (q *Queue) RunAs(p Person, args ...string) Result {
+func (q *Queue) RunAs(person Person, args ...string) CommandResult {
 	q.Helper()
-	return RunCommand(q, AsPerson(q.Command(args...), p))
+	return RunCommand(q, CommandAs(q.CLICommand(args...), person))
 }
 
-// AsPerson changes cmd so that it runs as a person, and returns cmd.
-func AsPerson(cmd *exec.Cmd, p Person) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(p.Uid),
-		Gid: uint32(cmp.Or(p.Gid, p.Uid)), Groups: p.Groups}}
+// CommandAs changes cmd so that it runs as a person, and returns cmd.
+func CommandAs(cmd *exec.Cmd, person Person) *exec.Cmd {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(person.Uid),
+		Gid: uint32(cmp.Or(person.Gid, person.Uid)), Groups: person.Groups}}
 	return cmd
 }
 
 // MustRunAs runs a queuectl command as a person, checks that it succeeds and returns its output.
-func (q *Queue) MustRunAs(p Person, args ...string) string {
+func (q *Queue) MustRunAs(person Person, args ...string) string {
 	q.Helper()
-	r := q.RunAs(p, args...)
-	if r.Code != 0 {
-		q.Fatalf("%s: queuectl %v: %+v", p.Name, args, r)
+	r := q.RunAs(person, args...)
+	if r.ExitCode != 0 {
+		q.Fatalf("%s: queuectl %v: %+v", person.Name, args, r)
 	}
 	return strings.TrimSpace(r.Stdout)
 }
 
 // DialAs connects to the service as a person.
-func (q *Queue) DialAs(p Person) *Wire {
+func (q *Queue) DialAs(person Person) *ServiceConn {
 	q.Helper()
-	c, err := ConnectAs(q.Dir, p)
+	c, err := ConnectAs(q.StateDir, person)
 	if err != nil {
 		q.Fatal(err)
 	}
 	q.Cleanup(func() { c.Close() })
-	return &Wire{q, c, bufio.NewReaderSize(c, 1<<20), 0}
+	return &ServiceConn{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
 // ConnectAs connects to the service with the state directory dir as a person. The kernel reports that person's
 // ids to the service for the whole connection. While the backlog of the socket is full, ConnectAs waits, as
 // queuectl does.
-func ConnectAs(dir string, p Person) (c net.Conn, err error) {
+func ConnectAs(stateDir string, person Person) (c net.Conn, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
 		// Append a group that is not passed to the kernel, so that groups[0] exists even if the person has no
 		// groups.
-		id, groups := uintptr(p.Uid), append(slices.Clone(p.Groups), 0)
+		id, groups := uintptr(person.Uid), append(slices.Clone(person.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
-			{unix.SYS_SETGROUPS, uintptr(len(p.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
+			{unix.SYS_SETGROUPS, uintptr(len(person.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},
 			{unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id},
 		} {
 			if _, _, errno := unix.RawSyscall(call[0], call[1], call[2], call[3]); errno != 0 {
@@ -124,7 +124,7 @@ func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 			}
 		}
 		runtime.KeepAlive(groups)
-		c, err = blockingDial(filepath.Join(dir, SocketName))
+		c, err = blockingDial(filepath.Join(stateDir, SocketName))
 	})
 	wg.Wait()
 	return c, err

@@ -15,54 +15,54 @@ import (
 // host a request names, Browser connects to Address.
 type Browser struct {
 	*Queue
-	LinkHost string // host and port in the links of the page
-	Address  string // host and port to which Browser connects
-	Cookie   *http.Cookie
-	Client   http.Client
+	LinkHostPort  string // host and port in the links of the page
+	ServerAddress string // host and port to which Browser connects
+	SessionCookie *http.Cookie
+	HTTPClient    http.Client
 }
 
 // OpenBrowser starts the web page of a queue and returns a browser that has not signed in.
 func OpenBrowser(q *Queue) *Browser {
 	q.Helper()
-	b := &Browser{Queue: q, Address: q.MustCLI("web", "start", "--listen", "127.0.0.1:0")}
-	b.LinkHost = b.Address
-	b.Client = http.Client{
+	b := &Browser{Queue: q, ServerAddress: q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")}
+	b.LinkHostPort = b.ServerAddress
+	b.HTTPClient = http.Client{
 		Timeout:       TimeoutFactor * 10 * time.Second,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, b.Address)
+			return new(net.Dialer).DialContext(ctx, network, b.ServerAddress)
 		}},
 	}
-	q.Cleanup(b.Client.CloseIdleConnections)
+	q.Cleanup(b.HTTPClient.CloseIdleConnections)
 	return b
 }
 
 // httpResponse contains the parts of an HTTP response that tests check.
 type httpResponse struct {
-	Code   int
-	Header http.Header
-	Body   string
-	Closed bool // whether the server closes the connection after this response
+	StatusCode       int
+	Header           http.Header
+	Body             string
+	ConnectionClosed bool // whether the server closes the connection after this response
 }
 
-// Request sends an HTTP request and returns the response. Before that, it calls each function in modify with the
+// SendRequest sends an HTTP request and returns the response. Before that, it calls each function in modify with the
 // request.
-func (b *Browser) Request(method, path, form string, modify ...func(*http.Request)) httpResponse {
+func (b *Browser) SendRequest(method, path, formBody string, modifyRequest ...func(*http.Request)) httpResponse {
 	b.Helper()
-	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHost+path, strings.NewReader(form))
+	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHostPort+path, strings.NewReader(formBody))
 	if err != nil {
 		b.Fatal(err)
 	}
-	if form != "" {
+	if formBody != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
-	if b.Cookie != nil {
-		r.AddCookie(b.Cookie)
+	if b.SessionCookie != nil {
+		r.AddCookie(b.SessionCookie)
 	}
-	for _, f := range modify {
+	for _, f := range modifyRequest {
 		f(r)
 	}
-	got, err := b.Client.Do(r)
+	got, err := b.HTTPClient.Do(r)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func (b *Browser) Request(method, path, form string, modify ...func(*http.Reques
 	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
-// WithHeader returns a function for Request that sets a header of the request.
-func WithHeader(name, value string) func(*http.Request) {
+// WithRequestHeader returns a function for Request that sets a header of the request.
+func WithRequestHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }

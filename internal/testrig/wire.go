@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// SendLine sends a line to the service unchanged.
-func (w *Wire) SendLine(line string) {
+// SendRawLine sends a line to the service unchanged.
+func (w *ServiceConn) SendRawLine(line string) {
 	w.Helper()
 	if _, err := io.WriteString(w, line+"\n"); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// RequestLine returns the text of a request that calls a method.
-func RequestLine(method, params string) string {
-	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, params)
+// RequestJSON returns the text of a request that calls a method.
+func RequestJSON(method, paramsJSON string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":7,"method":%q,"params":%s}`, method, paramsJSON)
 }

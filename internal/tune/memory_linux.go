@@ -19,27 +19,27 @@ import (
 // service is idle.
 
 // A service is idle if it uses less than 1/idleCPUDivisor of a processor. A garbage collection by MemoryTrimmer is
-// worthwhile only if the service has used minCPUTime since the last one.
+// worthwhile only if the service has used minCPUTimeToCollect since the last one.
 // See docs/decisions/0073.
 const (
-	idleCPUDivisor = 100
-	minCPUTime     = 20 * time.Millisecond // time on a processor, not elapsed time
+	idleCPUDivisor      = 100
+	minCPUTimeToCollect = 20 * time.Millisecond // time on a processor, not elapsed time
 )
 
 // MemoryTrimmer releases memory of an idle program to the system. Its methods may be called concurrently.
 type MemoryTrimmer struct {
-	mu        sync.Mutex
-	checkedAt time.Time // time of the last call of TrimIfIdle or Start
+	mu          sync.Mutex
+	lastCheckAt time.Time // time of the last call of TrimIfIdle or Start
 	// cpuAtLastCheck is the processor time that the program had used at the last call of TrimIfIdle. cpuAtLastTrim is the
 	// processor time that it had used at the last garbage collection by MemoryTrimmer.
 	cpuAtLastCheck, cpuAtLastTrim time.Duration
 }
 
-// Start records the start of the first interval for TrimIfIdle.
-func (t *MemoryTrimmer) Start() {
+// BeginIdleCheck records the start of the first interval for TrimIfIdle.
+func (t *MemoryTrimmer) BeginIdleCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.checkedAt, t.cpuAtLastCheck = time.Now(), processorTime()
+	t.lastCheckAt, t.cpuAtLastCheck = time.Now(), processCPUTime()
 }
 
 // TrimIfIdle releases memory if the program was idle since the previous call. It takes about a millisecond, or
@@ -49,11 +49,11 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 		return // another call is in progress
 	}
 	defer t.mu.Unlock()
-	now, used := time.Now(), processorTime()
-	idle := (used-t.cpuAtLastCheck)*idleCPUDivisor < now.Sub(t.checkedAt)
-	t.checkedAt, t.cpuAtLastCheck = now, used
+	now, used := time.Now(), processCPUTime()
+	idle := (used-t.cpuAtLastCheck)*idleCPUDivisor < now.Sub(t.lastCheckAt)
+	t.lastCheckAt, t.cpuAtLastCheck = now, used
 	if idle {
-		t.releasePagesLocked(used-t.cpuAtLastTrim >= minCPUTime)
+		t.releasePagesLocked(used-t.cpuAtLastTrim >= minCPUTimeToCollect)
 	}
 }
 
@@ -69,19 +69,19 @@ func (t *MemoryTrimmer) releasePagesLocked(includeHeap bool) {
 	if err != nil {
 		return
 	}
-	list := cleanMappings(smaps, exe)
+	list := unmodifiedMappings(smaps, exe)
 	smaps = nil
 	if includeHeap {
 		debug.FreeOSMemory()
-		t.cpuAtLastTrim = processorTime()
+		t.cpuAtLastTrim = processCPUTime()
 	}
 	for _, m := range list {
 		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
 	}
 }
 
-// processorTime returns the processor time that this program has used.
-func processorTime() time.Duration {
+// processCPUTime returns the processor time that this program has used.
+func processCPUTime() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
 		return 0
@@ -92,9 +92,9 @@ func processorTime() time.Duration {
 // memoryMapping is a range of addresses in the memory of this process.
 type memoryMapping struct{ start, end uintptr }
 
-// cleanMappings returns the read-only mappings of a file without modified pages. Their pages can be released,
+// unmodifiedMappings returns the read-only mappings of a file without modified pages. Their pages can be released,
 // because the kernel can read them from the file again.
-func cleanMappings(smaps []byte, filePath string) (mappings []memoryMapping) {
+func unmodifiedMappings(smaps []byte, filePath string) (mappings []memoryMapping) {
 	var m memoryMapping
 	clean := false // m is a read-only mapping of the file, and no modified page was found in it
 	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {

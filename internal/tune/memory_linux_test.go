@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// cleanMappings returns read-only mappings of the program's file, but none with modified pages.
-func TestUnwritten(t *testing.T) {
+// unmodifiedMappings returns read-only mappings of the program's file, but none with modified pages.
+func TestModifiedMappingsAreNotReleased(t *testing.T) {
 	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
 Size:              14544 kB
 Rss:               12216 kB
@@ -38,33 +38,33 @@ Anonymous:             0 kB
 Swap:                  4 kB
 `
 	want := []memoryMapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
-	if got := cleanMappings([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
+	if got := unmodifiedMappings([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %x, want %x", got, want)
 	}
-	if got := cleanMappings([]byte(smaps), "/opt/queuectld"); got != nil {
+	if got := unmodifiedMappings([]byte(smaps), "/opt/queuectld"); got != nil {
 		t.Errorf("of another file: %x", got)
 	}
 }
 
 // TrimIfIdle collects the heap once when the program is idle again after work. It collects nothing while the
 // program works, and nothing more until the program has worked again.
-func TestCleanedOnceIdle(t *testing.T) {
+func TestHeapIsCollectedOnceWhenIdle(t *testing.T) {
 	var m MemoryTrimmer
-	m.Start()
+	m.BeginIdleCheck()
 	first := m.cpuAtLastTrim
-	for processorTime()-m.cpuAtLastCheck < 2*minCPUTime {
+	for processCPUTime()-m.cpuAtLastCheck < 2*minCPUTimeToCollect {
 	}
 	// The program has used much processor time in this short interval, so TrimIfIdle finds it busy.
-	m.checkedAt = m.checkedAt.Add(-minCPUTime)
+	m.lastCheckAt = m.lastCheckAt.Add(-minCPUTimeToCollect)
 	if m.TrimIfIdle(); m.cpuAtLastTrim != first {
 		t.Error("memory was trimmed while the process was busy")
 	}
-	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	m.lastCheckAt = m.lastCheckAt.Add(-time.Hour)
 	if m.TrimIfIdle(); m.cpuAtLastTrim == first {
 		t.Error("memory was not trimmed when the process was idle")
 	}
 	second := m.cpuAtLastTrim
-	m.checkedAt = m.checkedAt.Add(-time.Hour)
+	m.lastCheckAt = m.lastCheckAt.Add(-time.Hour)
 	if m.TrimIfIdle(); m.cpuAtLastTrim != second {
 		t.Error("memory was trimmed again although the process had been idle since")
 	}

@@ -20,14 +20,14 @@ import (
 const (
 	timerSlackNanos        = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
 	defaultTimerSlackNanos = 50_000    // ns; the default on Linux
-	timerSlackVariable     = "QUEUECTL_TIMERSLACK"
+	timerSlackEnvVariable  = "QUEUECTL_TIMERSLACK"
 )
 
 // originalTimerSlack returns the timer slack, in nanoseconds, of this process before RestartWithTimerSlack
 // changed it.
 // See docs/decisions/0038.
 var originalTimerSlack = sync.OnceValue(func() uintptr {
-	if ns, err := strconv.ParseUint(os.Getenv(timerSlackVariable), 10, 62); err == nil && ns > 0 {
+	if ns, err := strconv.ParseUint(os.Getenv(timerSlackEnvVariable), 10, 62); err == nil && ns > 0 {
 		return uintptr(ns)
 	}
 	return defaultTimerSlackNanos
@@ -38,7 +38,7 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 // runs, and a thread inherits the slack of the thread that creates it. Just before the exec,
 // RestartWithTimerSlack calls beforeExec on the same thread.
 func RestartWithTimerSlack(beforeExec func()) error {
-	if os.Getenv(timerSlackVariable) != "" {
+	if os.Getenv(timerSlackEnvVariable) != "" {
 		// Set the name that ps shows. The kernel took it from the executed path, so it is "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
 		return nil
@@ -52,12 +52,12 @@ func RestartWithTimerSlack(beforeExec func()) error {
 // ExecWithTimerSlack executes this program again with the larger slack and the environment env. It returns only
 // if that fails. The caller must have locked the goroutine to its thread.
 func ExecWithTimerSlack(env []string) error {
-	if os.Getenv(timerSlackVariable) == "" {
+	if os.Getenv(timerSlackEnvVariable) == "" {
 		was, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 		if err != nil || was <= 0 {
 			was = defaultTimerSlackNanos
 		}
-		env = append(env, timerSlackVariable+"="+strconv.Itoa(was))
+		env = append(env, timerSlackEnvVariable+"="+strconv.Itoa(was))
 	}
 	// Ignore an error: the program then runs with its present slack and is only slower.
 	unix.Prctl(unix.PR_SET_TIMERSLACK, timerSlackNanos, 0, 0, 0)

@@ -8,8 +8,8 @@ type MemoryTrimmer struct{}
 // TrimIfIdle does nothing on this system.
 func (*MemoryTrimmer) TrimIfIdle() {}
 
-// Start does nothing on this system.
-func (*MemoryTrimmer) Start() {}
+// BeginIdleCheck does nothing on this system.
+func (*MemoryTrimmer) BeginIdleCheck() {}
 
 // RestartWithTimerSlack only calls beforeExec, because this system has no timer slack.
 func RestartWithTimerSlack(beforeExec func()) error {

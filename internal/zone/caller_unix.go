@@ -13,43 +13,43 @@ import (
 	"time"
 )
 
-// UnreadTZ returns the value of the environment variable TZ, and unread=true, if package time could not read
+// UnreadableTZ returns the value of the environment variable TZ, and unread=true, if package time could not read
 // that value and therefore silently uses UTC. Package time reads only names and paths of zone files. If TZ is
-// not set and the machine's zone file is missing, UnreadTZ returns the path of that file.
-func UnreadTZ() (value string, unread bool) {
+// not set and the machine's zone file is missing, UnreadableTZ returns the path of that file.
+func UnreadableTZ() (value string, isUnreadable bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
 		value = ":" + localtimeFile
 	}
 	name := strings.TrimPrefix(value, ":")
-	if name == "" || name == utc || time.Local.String() != utc {
+	if name == "" || name == utcName || time.Local.String() != utcName {
 		return "", false
 	}
-	return value, name != localtimeFile || machineZoneName("/") != utc
+	return value, name != localtimeFile || machineZoneName("/") != utcName
 }
 
-const utc = "UTC"
+const utcName = "UTC"
 
 // machineZone returns the zone of the machine, regardless of TZ.
 func machineZone() (*time.Location, error) {
-	l, err := readZoneFile(LocalName, localtimeFile)
-	if name := machineZoneName("/"); errors.Is(err, fs.ErrNotExist) && name != LocalName {
+	l, err := readZoneFile(LocalZoneName, localtimeFile)
+	if name := machineZoneName("/"); errors.Is(err, fs.ErrNotExist) && name != LocalZoneName {
 		// The link /etc/localtime contains the name of the zone, but its target is missing.
 		return Load(name)
 	}
 	return l, err
 }
 
-// CallerZone returns the name of this process's time zone. A service on the same machine can pass the name to
+// CallerZoneName returns the name of this process's time zone. A service on the same machine can pass the name to
 // Load.
-func CallerZone() (string, error) {
+func CallerZoneName() (string, error) {
 	value, set := os.LookupEnv("TZ")
 	name := strings.TrimPrefix(value, ":")
 	switch {
 	case !set || name == localtimeFile:
 		return machineZoneName("/"), nil
 	case name == "":
-		return utc, nil
+		return utcName, nil
 	case !strings.HasPrefix(name, "/"):
 		return name, nil
 	}
@@ -64,7 +64,7 @@ func CallerZone() (string, error) {
 func zoneNameOfPath(path string) (name string, found bool) {
 	_, name, found = strings.Cut(path, "zoneinfo/")
 	if name = strings.TrimPrefix(name, "posix/"); name == "Etc/UTC" {
-		name = utc
+		name = utcName
 	}
 	return name, found
 }
@@ -72,7 +72,7 @@ func zoneNameOfPath(path string) (name string, found bool) {
 // machineZoneName returns the name of the zone of the machine whose root directory is rootDir. If
 // /etc/localtime is a link, the path of its target contains the name. If it is a regular file, the name is
 // that in /etc/timezone, but only if the zone file of that name has the same content as /etc/localtime.
-// Otherwise machineZoneName returns LocalName: a container often has the zone file of its host, but the name
+// Otherwise machineZoneName returns LocalZoneName: a container often has the zone file of its host, but the name
 // from its image. If /etc/localtime is missing, the zone is UTC.
 func machineZoneName(rootDir string) string {
 	path := filepath.Join(rootDir, localtimeFile)
@@ -82,7 +82,7 @@ func machineZoneName(rootDir string) string {
 	}
 	localtimeData, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return utc
+		return utcName
 	}
 	text, _ := os.ReadFile(filepath.Join(rootDir, "etc/timezone")) // the file may be missing
 	name := strings.TrimSpace(string(text))
@@ -90,5 +90,5 @@ func machineZoneName(rootDir string) string {
 	if len(localtimeData) > 0 && bytes.Equal(localtimeData, namedZoneData) {
 		return name
 	}
-	return LocalName
+	return LocalZoneName
 }

@@ -11,7 +11,7 @@ import (
 
 // The zone of the machine is that in /etc/localtime. The name in /etc/timezone is used only if the zone file of
 // that name has the same content, because the name may come from another machine.
-func TestMachineName(t *testing.T) {
+func TestMachineZoneNameMatchesLocaltime(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
 		{"a link", "/usr/share/zoneinfo/Europe/Berlin", "", "", "Europe/Berlin"},
@@ -50,34 +50,34 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-// CallerZone returns the zone in TZ as a name that the service can load, even if TZ contains the path of a zone
+// CallerZoneName returns the zone in TZ as a name that the service can load, even if TZ contains the path of a zone
 // file.
-func TestCaller(t *testing.T) {
+func TestCallerZoneNameIsLoadable(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
 		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo",
 		":/etc/localtime": machineZoneName("/"),
 	} {
 		t.Setenv("TZ", value)
-		if got, err := CallerZone(); err != nil || got != want {
+		if got, err := CallerZoneName(); err != nil || got != want {
 			t.Errorf("TZ=%s: got %q, %v, want %q", value, got, err, want)
 		}
 	}
 	t.Setenv("TZ", "/srv/zone")
-	if got, err := CallerZone(); err == nil {
+	if got, err := CallerZoneName(); err == nil {
 		t.Errorf("TZ=/srv/zone: got %q, want refused", got)
 	}
 }
 
-// UnreadTZ returns a value of TZ that package time cannot read. For such a value, package time uses UTC.
-func TestUnread(t *testing.T) {
+// UnreadableTZ returns a value of TZ that package time cannot read. For such a value, package time uses UTC.
+func TestUnreadableTZIsReported(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })
 	time.Local = time.UTC
 	for value, want := range map[string]bool{"": false, ":": false, "UTC": false, ":UTC": false, "JST-9": true,
 		"Foo/Bar": true, ":Europe/Berlin": true} {
 		t.Setenv("TZ", value)
-		if got, unread := UnreadTZ(); unread != want || unread && got != value {
+		if got, unread := UnreadableTZ(); unread != want || unread && got != value {
 			t.Errorf("TZ=%s: got %q, %v, want %v", value, got, unread, want)
 		}
 	}

@@ -18,7 +18,7 @@ func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
 	at := wall.Add(-maxZoneOffset).In(location)
 	for {
 		_, offset := at.Zone()
-		start, end := OffsetPeriod(at)
+		start, end := ConstantOffsetPeriod(at)
 		due := wall.Add(-time.Duration(offset) * time.Second).In(location)
 		switch {
 		case !start.IsZero() && due.Before(start):
@@ -30,11 +30,11 @@ func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
 	}
 }
 
-// OffsetPeriod returns the start and the end of the period around t in which the zone's offset from UTC does
+// ConstantOffsetPeriod returns the start and the end of the period around t in which the zone's offset from UTC does
 // not change. A zero time means that the period has no bound. The end is always after t. t.ZoneBounds does not
 // guarantee that: for a zone with a POSIX rule, it assumes 365 days in every year. So on the last day of a leap
 // year, it returns an end before t.
-func OffsetPeriod(t time.Time) (start, end time.Time) {
+func ConstantOffsetPeriod(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {
 		end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(t.Location())

@@ -12,29 +12,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalName is a name for the zone of the machine, whatever zone that is.
-const LocalName = "Local"
+// LocalZoneName is a name for the zone of the machine, whatever zone that is.
+const LocalZoneName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
-// section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or LocalName.
+// section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or LocalZoneName.
 func Load(name string) (*time.Location, error) {
-	if name == LocalName {
+	if name == LocalZoneName {
 		return machineZone()
 	}
 	if l, err := time.LoadLocation(name); err == nil {
 		return l, nil
 	}
-	if l, ok := parsePOSIX(name); ok {
+	if l, ok := parsePOSIXZone(name); ok {
 		return l, nil
 	}
 	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3",
-		queue.Clip(name))
+		queue.ClipForMessage(name))
 }
 
 // FromTZ returns the zone for a value of the environment variable TZ. The value is a name as for Load, or the
 // path of a zone file. It may begin with a colon.
-func FromTZ(value string) (*time.Location, error) {
-	name := strings.TrimPrefix(value, ":")
+func FromTZ(tzValue string) (*time.Location, error) {
+	name := strings.TrimPrefix(tzValue, ":")
 	switch {
 	case name == "":
 		return time.UTC, nil
@@ -42,7 +42,7 @@ func FromTZ(value string) (*time.Location, error) {
 		return machineZone()
 	case strings.HasPrefix(name, "/"):
 		return readZoneFile(name, name)
-	case name == LocalName: // only queuectl gives Local a meaning, so it is not valid in TZ
+	case name == LocalZoneName: // only queuectl gives Local a meaning, so it is not valid in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
@@ -64,11 +64,11 @@ func readZoneFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// parsePOSIX parses a zone in the form of POSIX. It has package time parse the zone as the last line of a zone
+// parsePOSIXZone parses a zone in the form of POSIX. It has package time parse the zone as the last line of a zone
 // file, which has the same form (RFC 9636, section 3.3). For a zone with summer time but without a rule, that
 // parser uses M3.2.0,M11.1.0, as the C libraries do.
-func parsePOSIX(name string) (*time.Location, bool) {
-	if !isWellFormedPOSIX(name) {
+func parsePOSIXZone(name string) (*time.Location, bool) {
+	if !isWellFormedPOSIXZone(name) {
 		return nil, false
 	}
 	l, err := time.LoadLocationFromTZData(name, []byte(buildTZif(name)))
@@ -96,10 +96,10 @@ func buildTZif(lastLine string) string {
 		"\n" + lastLine + "\n"
 }
 
-// isWellFormedPOSIX reports whether a zone may be passed to package time's parser, which accepts more than
-// POSIX allows. isWellFormedPOSIX checks the names, the hours of the offsets, which are at most 24, and the
+// isWellFormedPOSIXZone reports whether a zone may be passed to package time's parser, which accepts more than
+// POSIX allows. isWellFormedPOSIXZone checks the names, the hours of the offsets, which are at most 24, and the
 // separator before the rule.
-func isWellFormedPOSIX(zone string) bool {
+func isWellFormedPOSIXZone(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`
 	const summerTime = name + `(?:` + offset + `)?(?:,[^\n;]*)?`
 	// Compile the expression in the function. A package variable would link package regexp into queuectl.

@@ -58,7 +58,7 @@ func TestLoadRejectsInvalidZones(t *testing.T) {
 }
 
 // TZ may have a colon before the name.
-func TestFromTZ(t *testing.T) {
+func TestFromTZAcceptsLeadingColon(t *testing.T) {
 	for value, want := range map[string]string{"": "UTC", ":": "UTC", "UTC": "UTC", ":Europe/Berlin": "CEST",
 		":JST-9": "JST"} {
 		l, err := FromTZ(value)
@@ -77,7 +77,7 @@ func TestFromTZ(t *testing.T) {
 
 // For a time that a clock change skips, TimeOfWallClock returns the first time after the gap. For a time that
 // occurs twice, it returns the first occurrence. Schedules with fixed hours do the same.
-func TestInstantAtClockChanges(t *testing.T) {
+func TestTimeOfWallClockAtClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, wall, want string }{
 		{"America/New_York", "2027-03-14 01:59:59", "2027-03-14T01:59:59-05:00"},
 		{"America/New_York", "2027-03-14 02:00:00", "2027-03-14T03:00:00-04:00"},
@@ -94,7 +94,7 @@ func TestInstantAtClockChanges(t *testing.T) {
 		{"Africa/Cairo", "2026-04-24 00:00:00", "2026-04-24T01:00:00+03:00"},
 		{"Pacific/Apia", "2011-12-30 12:00:00", "2011-12-31T00:00:00+14:00"}, // a clock change skipped this whole day
 		// For the last day of a leap year, time.ZoneBounds returns a wrong end of the period (see
-		// OffsetPeriod).
+		// ConstantOffsetPeriod).
 		{"America/New_York", "2040-12-30 23:30:00", "2040-12-30T23:30:00-05:00"},
 		{"America/New_York", "2040-12-31 12:00:00", "2040-12-31T12:00:00-05:00"},
 		{"EST5EDT4,M3.2.0,M11.1.0", "2028-12-31 23:59:59", "2028-12-31T23:59:59-05:00"},

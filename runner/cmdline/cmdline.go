@@ -12,15 +12,15 @@ import (
 
 // These are the maximum lengths, in UTF-16 code units, of a command line on Windows and of one for cmd.exe.
 const (
-	maxCommandLine = 32_766
-	maxCmdExeLine  = 8_191
+	maxCommandLineLength = 32_766
+	maxCmdExeLineLength  = 8_191
 )
 
 // Encode returns the command line for the program argv[0] and its arguments. For cmd.exe and batch files,
 // it follows the quoting rules of cmd.exe. For other programs, it follows those of the Windows function
 // CommandLineToArgvW. Encode returns an error if an argument cannot be passed unchanged.
 func Encode(argv []string) (line string, err error) {
-	maxLength := maxCommandLine
+	maxLength := maxCommandLineLength
 	for _, a := range argv {
 		if strings.ContainsRune(a, 0) {
 			return "", errors.New("an argument contains a NUL byte")
@@ -32,15 +32,15 @@ func Encode(argv []string) (line string, err error) {
 	text, kind := findShellText(argv)
 	switch {
 	case IsBatchFile(argv[0]):
-		maxLength = maxCmdExeLine
+		maxLength = maxCmdExeLineLength
 		line, err = batchFileLine(argv)
 	case kind == cmdExeText:
-		maxLength = maxCmdExeLine
+		maxLength = maxCmdExeLineLength
 		line, err = cmdExeLine(argv, text)
 	case kind == powershellText:
-		line = argvLine(addPowerShellOptions(argv, text))
+		line = quoteArgv(addPowerShellOptions(argv, text))
 	default:
-		line = argvLine(argv)
+		line = quoteArgv(argv)
 	}
 	if n := len(utf16.Encode([]rune(line))); err == nil && n > maxLength {
 		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, maxLength)
@@ -66,18 +66,18 @@ func findShellText(argv []string) (optionIndex, textKind int) {
 		switch {
 		case name == "cmd" && (strings.EqualFold(a, "/c") || strings.EqualFold(a, "/k")):
 			return i + 1, cmdExeText
-		case isPowerShell && (isAbbreviation(a, "-file", 2) || isAbbreviation(a, "-encodedcommand", 2)):
+		case isPowerShell && (isParameterAbbreviation(a, "-file", 2) || isParameterAbbreviation(a, "-encodedcommand", 2)):
 			return 0, noShellText
-		case isPowerShell && isAbbreviation(a, "-command", 2):
+		case isPowerShell && isParameterAbbreviation(a, "-command", 2):
 			return i + 1, powershellText
 		}
 	}
 	return 0, noShellText
 }
 
-// isAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength is
-// the length of the shortest abbreviation that is unique.
-func isAbbreviation(argument, parameter string, minLength int) bool {
+// isParameterAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength
+// is the length of the shortest abbreviation that is unique.
+func isParameterAbbreviation(argument, parameter string, minLength int) bool {
 	return len(argument) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(argument))
 }
 
@@ -111,7 +111,7 @@ func cmdExeLine(argv []string, optionIndex int) (string, error) {
 func addPowerShellOptions(argv []string, optionIndex int) []string {
 	var addedOptions []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
-		isGiven := func(a string) bool { return isAbbreviation(a, option, minLength) }
+		isGiven := func(a string) bool { return isParameterAbbreviation(a, option, minLength) }
 		if !slices.ContainsFunc(argv[1:optionIndex], isGiven) {
 			addedOptions = append(addedOptions, option)
 		}
@@ -152,8 +152,8 @@ func batchFileLine(argv []string) (string, error) {
 // cmdUnquotedChars lists the characters that an argument for cmd.exe may contain without quotes.
 const cmdUnquotedChars = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
 
-// argvLine returns a command line that CommandLineToArgvW splits into argv.
-func argvLine(argv []string) string {
+// quoteArgv returns a command line that CommandLineToArgvW splits into argv.
+func quoteArgv(argv []string) string {
 	line := []string{quoteProgram(argv[0])}
 	for _, a := range argv[1:] {
 		line = append(line, quoteArgument(a))
@@ -170,14 +170,14 @@ func quoteProgram(name string) string {
 }
 
 // quoteArgument quotes an argument. A backslash has a special meaning only before a quote.
-func quoteArgument(a string) string {
-	if a != "" && !strings.ContainsAny(a, " \t\r\n\v\"") {
-		return a
+func quoteArgument(argument string) string {
+	if argument != "" && !strings.ContainsAny(argument, " \t\r\n\v\"") {
+		return argument
 	}
 	b := []byte{'"'}
 	slashes := 0
-	for i := range len(a) {
-		switch a[i] {
+	for i := range len(argument) {
+		switch argument[i] {
 		case '\\':
 			slashes++
 		case '"':
@@ -186,7 +186,7 @@ func quoteArgument(a string) string {
 		default:
 			slashes = 0
 		}
-		b = append(b, a[i])
+		b = append(b, argument[i])
 	}
 	return string(append(append(b, strings.Repeat(`\`, slashes)...), '"'))
 }

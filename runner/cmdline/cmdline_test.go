@@ -9,7 +9,7 @@ import (
 )
 
 // Encode uses the quoting rules of the program that is started: cmd.exe, batch files, PowerShell, and others.
-func TestCommandLine(t *testing.T) {
+func TestEncodeUsesProgramQuotingRules(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
 		want string
@@ -43,7 +43,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 // Encode rejects arguments that it cannot pass unchanged. The error says why.
-func TestCommandLineRefuses(t *testing.T) {
+func TestEncodeRejectsUnpassableArguments(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
 		want string
@@ -55,18 +55,18 @@ func TestCommandLineRefuses(t *testing.T) {
 		{[]string{"x.bat", "%PATH%"}, "cmd.exe"},
 		{[]string{"x.bat", "a\nb"}, "cmd.exe"},
 		{[]string{"100%.bat"}, "cmd.exe"},
-		{[]string{"x", strings.Repeat("a", maxCommandLine-1)}, "32766"},
-		{[]string{"x", strings.Repeat("😀", maxCommandLine/2)}, "32766"},
-		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdExeLine-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
-		{[]string{"x.bat", strings.Repeat("a", maxCmdExeLine)}, "8191"},
+		{[]string{"x", strings.Repeat("a", maxCommandLineLength-1)}, "32766"},
+		{[]string{"x", strings.Repeat("😀", maxCommandLineLength/2)}, "32766"},
+		{[]string{"cmd", "/C", strings.Repeat("a", maxCmdExeLineLength-len(`cmd /D /S /V:OFF /C ""`)+1)}, "8191"},
+		{[]string{"x.bat", strings.Repeat("a", maxCmdExeLineLength)}, "8191"},
 	} {
 		if line, err := Encode(c.argv); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60q: %.60q, %v; want an error with %q", c.argv, line, err, c.want)
 		}
 	}
 	for _, argv := range [][]string{
-		{"x", strings.Repeat("a", maxCommandLine-2)},
-		{"cmd", "/C", strings.Repeat("a", maxCmdExeLine-len(`cmd /D /S /V:OFF /C ""`))},
+		{"x", strings.Repeat("a", maxCommandLineLength-2)},
+		{"cmd", "/C", strings.Repeat("a", maxCmdExeLineLength-len(`cmd /D /S /V:OFF /C ""`))},
 	} {
 		if line, err := Encode(argv); err != nil {
 			t.Errorf("the longest line: %d characters, %v", len(line), err)
@@ -76,7 +76,7 @@ func TestCommandLineRefuses(t *testing.T) {
 
 // For any arguments, the function CommandLineToArgvW would split the line that Encode returns into the same
 // arguments.
-func TestCommandLineKeepsArguments(t *testing.T) {
+func TestEncodeKeepsArguments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argument := rapid.StringOf(rapid.SampledFrom([]rune("ab \t\n\"\"\\\\\\%&^é😀")))
 		argv := append([]string{`C:\a b\x.exe`}, rapid.SliceOf(argument).Draw(t, "arguments")...)

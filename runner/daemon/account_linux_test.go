@@ -17,29 +17,29 @@ import (
 
 // If the user database (NSS) does not answer when the runner looks up a job's account, the runner reports that
 // the job could not start for now. Other jobs are not delayed.
-func TestUnansweredLookupDelaysOnlyItsJob(t *testing.T) {
+func TestHungAccountLookupDelaysOnlyItsJob(t *testing.T) {
 	dir := t.TempDir()
 	j, err := rundir.OpenJournal(dir, 0o600, func(rundir.JournalSize) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := rundir.CreateTable(dir, 0o600, 1, 1)
+	table, err := rundir.CreateRunningTable(dir, 0o600, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
 	silence := func(string, string) (string, error) { return "", errors.New("no answer") }
-	silent := &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: silence}
+	silent := &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: silence}
 	s := &server{
-		dir: directory{path: dir}, runningTable: table, journal: j, link: serviceLink{lastBusyAt: time.Now()},
-		workers:  workers{busyCount: 1},
-		accounts: &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), Directory: silent},
+		dir: runnerDirectory{path: dir}, runningTable: table, journal: j, serviceLink: serviceLink{lastBusyAt: time.Now()},
+		workers:  workerGroup{busyCount: 1},
+		accounts: &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), AccountDirectory: silent},
 	}
-	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, UID: 4_000_000}
-	a := &attempt{startFrame: start, phase: attemptStarting, outputLog: output.New(1<<20, nil), slot: 1}
-	s.execute(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
-	f, _, err := wire.Parse(a.encodedResult)
-	if r, ok := f.(*wire.Result); !ok || !r.Shortage || r.Cause != int64(queue.EndStartHung) {
+	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, AccountUID: 4_000_000}
+	a := &attempt{startFrame: start, phase: attemptStarting, outputLog: output.NewLog(1<<20, nil), tableSlot: 1}
+	s.executeAttempt(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
+	f, _, err := wire.ParseFrame(a.encodedResult)
+	if r, ok := f.(*wire.Result); !ok || !r.ResourceShortage || r.EndCause != int64(queue.EndStartHung) {
 		t.Errorf("the result frame is %+v, error %v; want a shortage of a hung start", f, err)
 	}
 }

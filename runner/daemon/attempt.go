@@ -11,7 +11,7 @@ import (
 )
 
 // attemptPhase is the phase of an attempt. The first phase begins when the service's Start frame for the
-// attempt arrives, and the last one when the service has acknowledged the result. attemptMoves lists the
+// attempt arrives, and the last one when the service has acknowledged the result. attemptPhaseTransitions lists the
 // transitions.
 type attemptPhase int
 
@@ -24,9 +24,9 @@ const (
 	attemptAcknowledged                     // the service has its result
 )
 
-// attemptMoves lists, for each phase, the phases that may follow. The runner removes a waiting attempt that
+// attemptPhaseTransitions lists, for each phase, the phases that may follow. The runner removes a waiting attempt that
 // the service cancels, so there is no phase for cancelled attempts.
-var attemptMoves = [...][]attemptPhase{
+var attemptPhaseTransitions = [...][]attemptPhase{
 	attemptWaiting:      {attemptStarting},
 	attemptStarting:     {attemptRunning, attemptUnjournaled, attemptJournaled}, // a failed start has no process
 	attemptRunning:      {attemptUnjournaled, attemptJournaled},
@@ -38,37 +38,37 @@ var attemptMoves = [...][]attemptPhase{
 // attempt is one execution of a job, which the service has requested with a Start frame. The server's mu guards
 // its fields.
 type attempt struct {
-	startFrame       *wire.Start
-	outputLog        *output.Log
-	phase            attemptPhase
-	worker           *process.Worker // the worker that executes the attempt; set in the phases starting and running
-	slot             int64           // slot in the running table; 0 in the phase waiting
-	pid              int             // pid of the main process; 0 before the phase running
-	startedAtMillis  int64           // milliseconds since 1970
-	sendsImmediately bool            // frames about the attempt are sent without waiting for other frames
-	pendingKill      func()          // kills the attempt right after the fork; nil unless a kill arrived earlier
-	isPaused         bool            // the process tree is frozen, or is to be frozen when it starts
-	signals          signalQueue     // signals that are still to be sent to the attempt
-	encodedResult    []byte          // the encoded Result frame; nil until the attempt has ended
-	resultSegment    int             // number of the journal segment that holds the result; 0 if none
-	sentProgress     wire.Progress   // the progress that was last sent to the service
-	workspace        workspace       // used only by the worker that runs the attempt
+	startFrame           *wire.Start
+	outputLog            *output.Log
+	phase                attemptPhase
+	worker               *process.Worker // the worker that executes the attempt; set in the phases starting and running
+	tableSlot            int64           // slot in the running table; 0 in the phase waiting
+	pid                  int             // pid of the main process; 0 before the phase running
+	startedAtMillis      int64           // milliseconds since 1970
+	reportsImmediately   bool            // frames about the attempt are sent without waiting for other frames
+	pendingKill          func()          // kills the attempt right after the fork; nil unless a kill arrived earlier
+	isPaused             bool            // the process tree is frozen, or is to be frozen when it starts
+	pendingSignals       signalQueue     // signals that are still to be sent to the attempt
+	encodedResult        []byte          // the encoded Result frame; nil until the attempt has ended
+	resultJournalSegment int             // number of the journal segment that holds the result; 0 if none
+	lastSentProgress     wire.Progress   // the progress that was last sent to the service
+	workspace            workspace       // used only by the worker that runs the attempt
 }
 
 func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
 
-// enterPhaseLocked moves the attempt to another phase. If attemptMoves does not allow that, enterPhaseLocked
+// enterPhaseLocked moves the attempt to another phase. If attemptPhaseTransitions does not allow that, enterPhaseLocked
 // changes nothing and returns false.
 func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
-	if !slices.Contains(attemptMoves[a.phase], next) {
+	if !slices.Contains(attemptPhaseTransitions[a.phase], next) {
 		return false
 	}
 	a.phase = next
 	return true
 }
 
-// isOnWorker reports whether a worker is executing the attempt.
-func (a *attempt) isOnWorker() bool { return a.phase == attemptStarting || a.phase == attemptRunning }
+// isExecuting reports whether a worker is executing the attempt.
+func (a *attempt) isExecuting() bool { return a.phase == attemptStarting || a.phase == attemptRunning }
 
 // hasEnded reports whether the attempt has a result.
 func (a *attempt) hasEnded() bool { return a.phase >= attemptUnjournaled }
@@ -87,33 +87,35 @@ func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {
 	if a.pendingKill != nil {
 		a.pendingKill()
 	} else if a.isPaused {
-		a.worker.Pause(true, func(int, bool) {})
+		a.worker.SetPaused(true, func(int, bool) {})
 	}
 }
 
 // recordResultLocked records the encoded result of the attempt. journalSegment is the number of the journal
 // segment that contains the result, or 0 if the result could not be written to the journal.
-func (a *attempt) recordResultLocked(result []byte, journalSegment int) {
+func (a *attempt) recordResultLocked(encodedResult []byte, journalSegment int) {
 	next := attemptJournaled
 	if journalSegment == 0 {
 		next = attemptUnjournaled
 	}
 	a.enterPhaseLocked(next)
-	a.worker, a.encodedResult, a.resultSegment = nil, result, journalSegment
+	a.worker, a.encodedResult, a.resultJournalSegment = nil, encodedResult, journalSegment
 }
 
-// endLocked kills an attempt that a worker executes. If the attempt has no process yet, it is killed right
+// killLocked kills an attempt that a worker executes. If the attempt has no process yet, it is killed right
 // after the fork.
-func (a *attempt) endLocked(cause int, grace time.Duration) {
-	if !a.worker.Kill(cause, grace) {
-		a.pendingKill = func() { a.worker.Kill(cause, grace) }
+func (a *attempt) killLocked(endCause int, gracePeriod time.Duration) {
+	if !a.worker.Kill(endCause, gracePeriod) {
+		a.pendingKill = func() { a.worker.Kill(endCause, gracePeriod) }
 	}
 }
 
-// cookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
-func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
+// attemptCookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
+func (s *server) attemptCookie(a *attempt) string {
+	return runner.AttemptCookie(s.dir.runnerName, leaseOf(a))
+}
 
-// wireAttempt returns the description of an attempt for frames to the service.
-func wireAttempt(a *attempt) wire.Attempt {
-	return wire.Attempt{Lease: leaseOf(a), Slot: a.slot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
+// toWireAttempt returns the description of an attempt for frames to the service.
+func toWireAttempt(a *attempt) wire.Attempt {
+	return wire.Attempt{Lease: leaseOf(a), TableSlot: a.tableSlot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptMoves decides which phase an attempt can enter. Any other move leaves the phase unchanged.
-func TestAttemptPhases(t *testing.T) {
+// attemptPhaseTransitions decides which phase an attempt can enter. Any other move leaves the phase unchanged.
+func TestAttemptPhaseTransitionsAreChecked(t *testing.T) {
 	allowed := map[[2]attemptPhase]bool{
 		{attemptWaiting, attemptStarting}:          true,
 		{attemptStarting, attemptRunning}:          true,
@@ -43,17 +43,17 @@ func TestAttemptPhases(t *testing.T) {
 func newTestServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{
-		Options:      Options{Log: slog.New(slog.DiscardHandler)},
-		orphanHint:   make(chan struct{}, 1),
-		life:         lifetime{done: make(chan struct{})},
-		link:         serviceLink{lastBusyAt: time.Now()},
-		attempts:     map[wire.Lease]*attempt{},
-		slots:        slotUses{reservedCount: 1},
-		workers:      workers{targetCount: 1, count: 1},
-		leases:       leaseTerm{needsWatchdog: make(chan struct{})},
-		runningTable: newRunningTable(t),
+		Options:        Options{Log: slog.New(slog.DiscardHandler)},
+		mayHaveOrphans: make(chan struct{}, 1),
+		lifetime:       runnerLifetime{ended: make(chan struct{})},
+		serviceLink:    serviceLink{lastBusyAt: time.Now()},
+		attempts:       map[wire.Lease]*attempt{},
+		tableSlots:     tableSlotUses{reservedCount: 1},
+		workers:        workerGroup{targetCount: 1, count: 1},
+		leaseExpiry:    leaseExpiry{watchdogNeeded: make(chan struct{})},
+		runningTable:   newRunningTable(t),
 	}
-	s.workers.cond = sync.NewCond(&s.mu)
+	s.workers.wakeUp = sync.NewCond(&s.mu)
 	s.diskQueue.wake = make(chan struct{}, 1)
 	var err error
 	if s.journal, err = rundir.OpenJournal(t.TempDir(), 0o600, s.runningTable.SetJournalSize); err != nil {
@@ -65,17 +65,18 @@ func newTestServer(t *testing.T) *server {
 
 // addRunningAttempt adds an attempt that runs in slot 1.
 func addRunningAttempt(s *server, l wire.Lease) *attempt {
-	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil), phase: attemptRunning, slot: 1,
-		pid: 7}
+	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.NewLog(1<<20, nil), phase: attemptRunning,
+		tableSlot: 1,
+		pid:       7}
 	s.attempts[l] = a
-	s.slots.useCounts[1]++
+	s.tableSlots.useCounts[1]++
 	s.workers.busyCount++
 	return a
 }
 
 // An attempt keeps its slot in the running table until its result is written to the journal or acknowledged by
 // the service. The first of these events frees the slot, and the second does not free it again.
-func TestUnjournaledResultKeepsSlot(t *testing.T) {
+func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 	for _, first := range []string{"journal", "acknowledgement"} {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 		a := addRunningAttempt(s, l)
@@ -83,25 +84,26 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 		a.recordResultLocked([]byte("result"), 0)
 		s.unjournaledCount++
 		s.workers.busyCount--
-		if s.slots.firstFreeLocked() != 0 || !a.hasEnded() || a.isOnWorker() {
+		if s.tableSlots.firstFreeSlotLocked() != 0 || !a.hasEnded() || a.isExecuting() {
 			t.Errorf("%s: the slot is free although the result is not in the journal", first)
 		}
 		s.mu.Unlock()
 		if first == "journal" {
-			s.retryJournal()
-			if a.phase != attemptJournaled || a.resultSegment != 1 {
-				t.Errorf("got phase %d, segment %d, want the result in segment 1", a.phase, a.resultSegment)
+			s.retryJournalWrites()
+			if a.phase != attemptJournaled || a.resultJournalSegment != 1 {
+				t.Errorf("got phase %d, segment %d, want the result in segment 1", a.phase, a.resultJournalSegment)
 			}
 		}
 		s.mu.Lock()
-		s.acknowledgeLocked(&wire.Ack{Leases: []wire.Lease{l, l, {Seq: 9}}})
-		if s.slots.firstFreeLocked() != 1 || s.slots.useCounts[1] != 0 || s.unjournaledCount != 0 || len(s.attempts) != 0 {
-			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.slots.useCounts[1],
+		s.forgetAcknowledgedLocked(&wire.AckResults{Leases: []wire.Lease{l, l, {Seq: 9}}})
+		if s.tableSlots.firstFreeSlotLocked() != 1 || s.tableSlots.useCounts[1] != 0 || s.unjournaledCount != 0 ||
+			len(s.attempts) != 0 {
+			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.tableSlots.useCounts[1],
 				s.unjournaledCount, len(s.attempts))
 		}
 		s.mu.Unlock()
-		s.retryJournal()
-		if s.slots.useCounts[1] != 0 {
+		s.retryJournalWrites()
+		if s.tableSlots.useCounts[1] != 0 {
 			t.Errorf("%s: the slot was freed twice", first)
 		}
 	}
@@ -114,18 +116,19 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	a := addRunningAttempt(s, l)
 	s.mu.Lock()
 	s.startClosingLocked()
-	if s.life.phase != phaseClosing {
-		t.Errorf("got phase %d while an attempt runs, want closing", s.life.phase)
+	if s.lifetime.phase != runnerClosing {
+		t.Errorf("got phase %d while an attempt runs, want closing", s.lifetime.phase)
 	}
 	s.mu.Unlock()
-	s.settle(a, &process.Result{EndedAt: time.Now()}, &workspace{server: s, attempt: a})
+	s.settleAttempt(a, &process.Result{EndedAt: time.Now()}, &workspace{server: s, attempt: a})
 	select {
-	case <-s.life.done:
+	case <-s.lifetime.ended:
 	default:
 		t.Error("the runner has not ended after its last attempt")
 	}
-	if s.life.phase != phaseEnded || a.phase != attemptJournaled || s.slots.useCounts[1] != 0 || s.workers.busyCount != 0 {
-		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.life.phase, a.phase, s.slots.useCounts[1],
+	if s.lifetime.phase != runnerEnded || a.phase != attemptJournaled || s.tableSlots.useCounts[1] != 0 ||
+		s.workers.busyCount != 0 {
+		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.lifetime.phase, a.phase, s.tableSlots.useCounts[1],
 			s.workers.busyCount)
 	}
 	s.mu.Lock()

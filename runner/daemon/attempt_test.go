@@ -9,21 +9,21 @@ import (
 
 // If the service has killed an attempt, the reported cause is that of the kill, whatever else the runner has
 // observed. Otherwise it is the cause that the runner has observed.
-func TestCauseOfKillComesFirst(t *testing.T) {
+func TestKillCauseOverridesObservedCause(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result
 		want int64
 	}{
 		{process.Result{ExitCode: 1}, 0},
 		{process.Result{Signal: 9}, 0},
-		{process.Result{Cause: 4, HungStart: true, EndUnknown: true, OutOfMemory: true}, 4},
-		{process.Result{EndUnknown: true}, int64(queue.EndRunnerLost)},
+		{process.Result{KillCause: 4, HungStart: true, ExitStatusUnknown: true, OutOfMemory: true}, 4},
+		{process.Result{ExitStatusUnknown: true}, int64(queue.EndRunnerLost)},
 		{process.Result{HungStart: true}, int64(queue.EndStartHung)},
 		{process.Result{OutOfMemory: true}, int64(queue.EndOutOfMemory)},
-		{process.Result{AtMemoryLimit: true}, 0}, // a child process was killed, not the main process
-		{process.Result{SessionWasEnding: true, OutOfMemory: true, Shortage: true}, int64(queue.EndStopped)},
+		{process.Result{ReachedMemoryLimit: true}, 0}, // a child process was killed, not the main process
+		{process.Result{LoginSessionWasEnding: true, OutOfMemory: true, ResourceShortage: true}, int64(queue.EndStopped)},
 	} {
-		if got := resultCause(&c.r); got != c.want {
+		if got := resultEndCause(&c.r); got != c.want {
 			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
 		}
 	}

@@ -19,9 +19,9 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 	return a.worker.TypeInput(a.pid, f.Data)
 }
 
-// pauseLocked freezes or resumes an attempt and answers the service. An attempt that has not started yet is
+// handlePauseLocked freezes or resumes an attempt and answers the service. An attempt that has not started yet is
 // frozen when it starts.
-func (s *server) pauseLocked(c *conn, f *wire.Pause) {
+func (s *server) handlePauseLocked(c *serviceConn, f *wire.PauseAttempt) {
 	answer := func(unchangedCount int, ok bool) {
 		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchangedCount), NotRunning: !ok})
 	}
@@ -35,7 +35,7 @@ func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 		answer(0, true)
 		return
 	}
-	a.worker.Pause(f.Paused, answer)
+	a.worker.SetPaused(f.Paused, answer)
 }
 
 // signalQueue contains the signals that are still to be sent to an attempt. Sending takes long, because it may
@@ -45,36 +45,36 @@ type signalQueue struct {
 	isSending     bool    // the goroutine that sends the signals is running
 }
 
-// signalLocked queues a signal for all processes of an attempt. If the same signal is already queued, it does
+// queueSignalLocked queues a signal for all processes of an attempt. If the same signal is already queued, it does
 // nothing.
-func (s *server) signalLocked(f *wire.Signal) {
+func (s *server) queueSignalLocked(f *wire.SignalAttempt) {
 	a := s.attempts[f.Lease]
-	if a == nil || a.phase != attemptRunning || slices.Contains(a.signals.signalNumbers, f.Number) {
+	if a == nil || a.phase != attemptRunning || slices.Contains(a.pendingSignals.signalNumbers, f.SignalNumber) {
 		return
 	}
-	a.signals.signalNumbers = append(a.signals.signalNumbers, f.Number)
-	if !a.signals.isSending {
-		a.signals.isSending = true
-		w, pid, cookie := a.worker, a.pid, s.cookie(a)
+	a.pendingSignals.signalNumbers = append(a.pendingSignals.signalNumbers, f.SignalNumber)
+	if !a.pendingSignals.isSending {
+		a.pendingSignals.isSending = true
+		w, pid, cookie := a.worker, a.pid, s.attemptCookie(a)
 		s.goroutines.Go(func() {
-			for n, more := s.nextSignal(a); more; n, more = s.nextSignal(a) {
+			for n, more := s.takeNextSignal(a); more; n, more = s.takeNextSignal(a) {
 				w.Signal(pid, cookie, int(n))
 			}
 		})
 	}
 }
 
-// nextSignal removes the first queued signal of the attempt and returns it. found is false if the queue is
+// takeNextSignal removes the first queued signal of the attempt and returns it. found is false if the queue is
 // empty.
-func (s *server) nextSignal(a *attempt) (number int64, found bool) {
+func (s *server) takeNextSignal(a *attempt) (signalNumber int64, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(a.signals.signalNumbers) == 0 {
-		a.signals.isSending = false
+	if len(a.pendingSignals.signalNumbers) == 0 {
+		a.pendingSignals.isSending = false
 		return 0, false
 	}
-	number, a.signals.signalNumbers = a.signals.signalNumbers[0], a.signals.signalNumbers[1:]
-	return number, true
+	signalNumber, a.pendingSignals.signalNumbers = a.pendingSignals.signalNumbers[0], a.pendingSignals.signalNumbers[1:]
+	return signalNumber, true
 }
 
 // reportImmediatelyLocked makes the runner send all further frames about an attempt without waiting for others.
@@ -83,8 +83,8 @@ func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 	if a == nil {
 		return
 	}
-	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // frames about the attempt may wait in the outbox
-		s.link.conn.FlushNow()
+	a.reportsImmediately = true
+	if a.phase >= attemptRunning && s.serviceLink.conn != nil { // frames about the attempt may wait in the outbox
+		s.serviceLink.conn.FlushNow()
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 // handleRecover answers a Recover request: it ends the processes that attempts of dead runners have left
 // behind.
-func (s *server) handleRecover(c *conn, f *wire.Recover) {
+func (s *server) handleRecover(c *serviceConn, f *wire.Recover) {
 	s.mu.Lock()
-	newest := c.epoch != 0 && c.epoch == s.link.epoch
+	newest := c.epoch != 0 && c.epoch == s.serviceLink.newestEpoch
 	s.mu.Unlock()
 	if !newest {
 		return
@@ -24,7 +24,7 @@ func (s *server) handleRecover(c *conn, f *wire.Recover) {
 	}
 	var answer wire.RecoverReply
 	if err == nil {
-		answer, err = runner.EndTrees(dir, f.Attempts)
+		answer, err = runner.EndProcessTrees(dir, f.Attempts)
 	}
 	if answer.RequestID = f.RequestID; err != nil {
 		answer.Error = err.Error()
@@ -34,10 +34,10 @@ func (s *server) handleRecover(c *conn, f *wire.Recover) {
 
 // removeDeadRunner removes the directory with the given name, which belongs to a dead runner. If that fails,
 // it logs the error.
-func (s *server) removeDeadRunner(name string) {
-	dir, err := s.deadRunnerDir(name)
+func (s *server) removeDeadRunner(runnerName string) {
+	dir, err := s.deadRunnerDir(runnerName)
 	if err == nil {
-		err = rundir.RemoveDeadRunner(dir)
+		err = rundir.RemoveDeadRunnerDir(dir)
 	}
 	if err != nil {
 		s.Log.Error("the service requested the removal of a dead runner's directory, but it was not removed", "error", err)
@@ -46,9 +46,10 @@ func (s *server) removeDeadRunner(name string) {
 
 // deadRunnerDir returns the path of the directory with the given name. It returns an error if the name is
 // invalid or if the runner that owns the directory is alive.
-func (s *server) deadRunnerDir(name string) (string, error) {
-	dir := filepath.Join(s.RunnersDir, name)
-	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunnerDirName(name) {
+func (s *server) deadRunnerDir(runnerName string) (string, error) {
+	dir := filepath.Join(s.RunnersDir, runnerName)
+	if !filepath.IsLocal(runnerName) || filepath.Base(runnerName) != runnerName || runnerName[0] == '.' ||
+		!rundir.IsRunnerDirName(runnerName) {
 		return "", fmt.Errorf("%s is not a runner's directory; this is a bug in queuectl; please report it", dir)
 	}
 	alive, err := runner.IsAlive(dir)

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// directory is the runner's own directory.
-type directory struct {
-	name          string // unique name of this runner; also the prefix of its jobs' cookies
+// runnerDirectory is the runner's own directory.
+type runnerDirectory struct {
+	runnerName    string // unique name of this runner; also the prefix of its jobs' cookies
 	path          string
 	groupMayRead  bool   // the Unix group of the runners' directory may read the runner's files
 	workspacesDir string // path of the directory that contains the private directories of attempts
@@ -20,7 +20,7 @@ type directory struct {
 
 // fileMode returns the mode for a file or directory of the runner. ownerMode contains the permissions of the
 // owner. If groupMayRead is set, the group gets those of them that allow reading and entering.
-func (d *directory) fileMode(ownerMode os.FileMode) os.FileMode {
+func (d *runnerDirectory) fileMode(ownerMode os.FileMode) os.FileMode {
 	if d.groupMayRead {
 		return ownerMode | ownerMode>>3&0o050
 	}
@@ -28,7 +28,7 @@ func (d *directory) fileMode(ownerMode os.FileMode) os.FileMode {
 }
 
 // socketMode returns the mode of the socket. A client needs write permission to connect.
-func (d *directory) socketMode() os.FileMode {
+func (d *runnerDirectory) socketMode() os.FileMode {
 	if d.groupMayRead {
 		return 0o660
 	}
@@ -38,7 +38,7 @@ func (d *directory) socketMode() os.FileMode {
 // setUpDirectory creates the runner's directory and the files in it. It first takes the lock; without that, a
 // service would consider the runner dead. It creates the socket last, because a service may connect once the socket
 // exists.
-func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
+func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	d := &s.dir
 	info, err := os.Stat(s.RunnersDir)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	}
 	mode := d.fileMode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
-	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
+	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, mode) })
 	if err == nil && lock == nil { // another process holds the lock longer than a check for its state takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
@@ -65,26 +65,27 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 		return nil, fmt.Errorf("the runner cannot start: %w", err)
 	}
 	note := filepath.Join(d.path, rundir.BootIDFileName)
-	if err := os.WriteFile(note, []byte(rundir.WithChecksum(boot)), mode); err != nil {
+	if err := os.WriteFile(note, []byte(rundir.AppendChecksum(boot)), mode); err != nil {
 		return nil, fmt.Errorf("cannot write the boot ID: %w", err)
 	}
-	if s.Tmpdir != "" {
-		if err := rundir.StoreTmpdir(d.path, s.Tmpdir, mode); err != nil {
+	if s.JobTmpdir != "" {
+		if err := rundir.StoreJobTmpdir(d.path, s.JobTmpdir, mode); err != nil {
 			return nil, err
 		}
 	}
-	if d.workspacesDir, err = rundir.MakeWorkspaces(s.RunnersDir, s.Tmpdir, d.name, s.accounts != nil); err != nil {
+	if d.workspacesDir, err = rundir.CreateRunnerWorkspaces(s.RunnersDir, s.JobTmpdir, d.runnerName,
+		s.accounts != nil); err != nil {
 		lock.Close()
 		os.RemoveAll(d.path) // if something remains, a service removes it later, like the directory of a dead runner
 		return nil, err
 	}
-	if s.runningTable, err = rundir.CreateTable(d.path, mode, pid, process.OwnStartTicks()); err != nil {
+	if s.runningTable, err = rundir.CreateRunningTable(d.path, mode, runnerPID, process.OwnStartTicks()); err != nil {
 		return nil, err
 	}
 	if s.journal, err = rundir.OpenJournal(d.path, mode, s.runningTable.SetJournalSize); err != nil {
 		return nil, err
 	}
-	if s.socket, err = listenAt(filepath.Join(d.path, rundir.SocketFileName), d.socketMode()); err != nil {
+	if s.socket, err = newRunnerSocket(filepath.Join(d.path, rundir.SocketFileName), d.socketMode()); err != nil {
 		return nil, fmt.Errorf("cannot listen on the runner's socket: %w", err)
 	}
 	return lock, nil
@@ -94,7 +95,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 // acknowledged all results. Otherwise the directory stays, so that the next service can read the results.
 func (s *server) removeDirAfterShutdown(lock *os.File) error {
 	s.mu.Lock()
-	keep := !s.life.shutdownRequested
+	keep := !s.lifetime.shutdownRequested
 	for _, a := range s.attempts {
 		keep = keep || a.hasEnded()
 	}
@@ -102,5 +103,5 @@ func (s *server) removeDirAfterShutdown(lock *os.File) error {
 	if keep {
 		return s.journal.Sync()
 	}
-	return errors.Join(s.journal.Close(), s.runningTable.Close(), rundir.RemoveOwnDir(s.dir.path, lock))
+	return errors.Join(s.journal.Close(), s.runningTable.Close(), rundir.RemoveRunnerDir(s.dir.path, lock))
 }

@@ -12,41 +12,41 @@ import (
 type diskQueue struct {
 	wake chan struct{}
 
-	mu  sync.Mutex
-	ops []func() // guarded by mu
+	mu                sync.Mutex
+	pendingOperations []func() // guarded by mu
 }
 
-func (q *diskQueue) add(operation func()) {
+func (q *diskQueue) addOperation(operation func()) {
 	q.mu.Lock()
-	q.ops = append(q.ops, operation)
+	q.pendingOperations = append(q.pendingOperations, operation)
 	q.mu.Unlock()
-	wire.Wake(q.wake)
+	wire.WakeReceiver(q.wake)
 }
 
-// run executes the queued operations until done is closed. It then executes those that are still queued, and
+// runOperations executes the queued operations until done is closed. It then executes those that are still queued, and
 // returns.
-func (q *diskQueue) run(done <-chan struct{}) {
+func (q *diskQueue) runOperations(done <-chan struct{}) {
 	for more := true; more; {
 		select {
 		case <-q.wake:
 		case <-done:
 			more = false
 		}
-		for f := q.next(); f != nil; f = q.next() {
+		for f := q.takeNext(); f != nil; f = q.takeNext() {
 			f()
 		}
 	}
 }
 
-// next removes the first operation from the queue and returns it, or nil if the queue is empty.
-func (q *diskQueue) next() func() {
+// takeNext removes the first operation from the queue and returns it, or nil if the queue is empty.
+func (q *diskQueue) takeNext() func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ops) == 0 {
-		q.ops = nil
+	if len(q.pendingOperations) == 0 {
+		q.pendingOperations = nil
 		return nil
 	}
-	f := q.ops[0]
-	q.ops = q.ops[1:]
+	f := q.pendingOperations[0]
+	q.pendingOperations = q.pendingOperations[1:]
 	return f
 }

@@ -20,14 +20,14 @@ import (
 // The service cannot end the jobs itself in that case, because it may hang or be dead. The runner may hang too.
 // Therefore a watchdog process ends the runner and its jobs if the runner does not end them in time.
 
-// leaseTerm says when the leases of the service end. All leases end at the same time. leaseTerm also contains
+// leaseExpiry says when the leases of the service end. All leases end at the same time. leaseExpiry also contains
 // the watchdog, which ends the jobs in time if the runner hangs or dies.
-type leaseTerm struct {
-	endsAt        time.Time     // zero if the leases are not limited in time
-	endsSinceBoot time.Duration // the same time as endsAt, as time since boot; 0 if unknown
-	checkTimer    *time.Timer   // runs checkLeases; nil before its first use
-	watchdogPhase watchdogPhase
-	needsWatchdog chan struct{} // closed when the leases are limited in time
+type leaseExpiry struct {
+	leasesEndAt        time.Time     // zero if the leases are not limited in time
+	leasesEndSinceBoot time.Duration // the same time as leasesEndAt, as time since boot; 0 if unknown
+	checkTimer         *time.Timer   // runs checkLeaseExpiry; nil before its first use
+	watchdogPhase      watchdogPhase
+	watchdogNeeded     chan struct{} // closed when the leases are limited in time
 	// watchdog kills this process if the process hangs when the leases end. It is nil if no watchdog runs.
 	watchdog *launcher.Watchdog
 }
@@ -44,30 +44,32 @@ const (
 
 // canExpireLocked reports whether the leases are limited in time. The running table stores the same fact, for
 // the watchdog.
-func (l *leaseTerm) canExpireLocked() bool { return !l.endsAt.IsZero() }
+func (l *leaseExpiry) canExpireLocked() bool { return !l.leasesEndAt.IsZero() }
 
 // awaitsWatchdogLocked reports whether no attempt may start yet, because the watchdog is still being started.
-func (l *leaseTerm) awaitsWatchdogLocked() bool {
+func (l *leaseExpiry) awaitsWatchdogLocked() bool {
 	return l.canExpireLocked() && l.watchdogPhase != watchdogStartDone
 }
 
-// remainingLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
+// remainingTimeLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
 // if the leases are limited in time.
-func (l *leaseTerm) remainingLocked() time.Duration {
-	remaining := time.Until(l.endsAt)
-	if l.endsSinceBoot != 0 {
-		remaining = min(remaining, l.endsSinceBoot-runner.TimeSinceBoot())
+func (l *leaseExpiry) remainingTimeLocked() time.Duration {
+	remaining := time.Until(l.leasesEndAt)
+	if l.leasesEndSinceBoot != 0 {
+		remaining = min(remaining, l.leasesEndSinceBoot-runner.TimeSinceBoot())
 	}
 	return remaining
 }
 
 // hasExpiredLocked reports whether the leases have expired.
-func (l *leaseTerm) hasExpiredLocked() bool { return l.canExpireLocked() && l.remainingLocked() <= 0 }
+func (l *leaseExpiry) hasExpiredLocked() bool {
+	return l.canExpireLocked() && l.remainingTimeLocked() <= 0
+}
 
 // extendLeasesLocked sets a new end of the leases. If f.Duration is 0, the leases are no longer limited in
 // time. See docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
-	l := &s.leases
+	l := &s.leaseExpiry
 	if l.checkTimer != nil {
 		l.checkTimer.Stop()
 	}
@@ -76,19 +78,19 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	limited := f.Duration > 0
 	if limited != l.canExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)
-		s.workers.cond.Broadcast() // waiting attempts no longer need a watchdog to start
+		s.workers.wakeUp.Broadcast() // waiting attempts no longer need a watchdog to start
 	}
 	if !limited {
-		l.endsAt, l.endsSinceBoot = time.Time{}, 0
-		l.watchdog.SetDeadline(launcher.NoDeadline)
+		l.leasesEndAt, l.leasesEndSinceBoot = time.Time{}, 0
+		l.watchdog.SetKillDeadline(launcher.NoKillDeadline)
 		return
 	}
 	if l.watchdogPhase == watchdogUnneeded {
 		l.watchdogPhase = watchdogStarting
-		close(l.needsWatchdog)
+		close(l.watchdogNeeded)
 	}
-	l.endsAt, l.endsSinceBoot = time.Now().Add(f.Duration), time.Duration(f.BootDeadlineMillis)*time.Millisecond
-	l.checkTimer = time.AfterFunc(l.untilCheckLocked(), s.checkLeases)
+	l.leasesEndAt, l.leasesEndSinceBoot = time.Now().Add(f.Duration), time.Duration(f.ExpiryBootMillis)*time.Millisecond
+	l.checkTimer = time.AfterFunc(l.untilNextCheckLocked(), s.checkLeaseExpiry)
 	l.armWatchdogLocked()
 }
 
@@ -99,45 +101,45 @@ const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked makes the watchdog kill this process watchdogKillDelay after the end of the leases. Until
 // then, a renewal of the leases can set a later time.
-func (l *leaseTerm) armWatchdogLocked() {
-	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
+func (l *leaseExpiry) armWatchdogLocked() {
+	l.watchdog.SetKillDeadline(runner.TimeSinceBoot() + max(l.remainingTimeLocked(), 0) + watchdogKillDelay)
 }
 
 // leaseCheckInterval is the longest time between two checks whether the leases have ended. A single timer for
 // the end would be late if the machine has slept, because timers do not advance during sleep.
 const leaseCheckInterval = time.Second
 
-// untilCheckLocked returns how long to wait before the next check whether the leases have expired.
-func (l *leaseTerm) untilCheckLocked() time.Duration {
-	return max(0, min(l.remainingLocked(), leaseCheckInterval))
+// untilNextCheckLocked returns how long to wait before the next check whether the leases have expired.
+func (l *leaseExpiry) untilNextCheckLocked() time.Duration {
+	return max(0, min(l.remainingTimeLocked(), leaseCheckInterval))
 }
 
-// checkLeases ends all jobs if the leases have expired. Otherwise it schedules the next check.
-func (s *server) checkLeases() {
+// checkLeaseExpiry ends all jobs if the leases have expired. Otherwise it schedules the next check.
+func (s *server) checkLeaseExpiry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.leases.canExpireLocked():
-	case s.leases.hasExpiredLocked():
+	case !s.leaseExpiry.canExpireLocked():
+	case s.leaseExpiry.hasExpiredLocked():
 		s.endExpiredLeasesLocked()
 	default:
-		s.leases.checkTimer = time.AfterFunc(s.leases.untilCheckLocked(), s.checkLeases)
+		s.leaseExpiry.checkTimer = time.AfterFunc(s.leaseExpiry.untilNextCheckLocked(), s.checkLeaseExpiry)
 	}
 }
 
-// watchdogStartLimit is how long the start of a watchdog may take before a message is logged.
-const watchdogStartLimit = 5 * time.Second
+// watchdogStartWarnDelay is how long the start of a watchdog may take before a message is logged.
+const watchdogStartWarnDelay = 5 * time.Second
 
 // startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner
 // dies, the watchdog ends the runner's jobs in time, even if the service hangs. startLeaseWatchdog returns
 // when the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
-	case <-s.leases.needsWatchdog:
-	case <-s.life.done:
+	case <-s.leaseExpiry.watchdogNeeded:
+	case <-s.lifetime.ended:
 		return
 	}
-	warning := time.AfterFunc(watchdogStartLimit, func() {
+	warning := time.AfterFunc(watchdogStartWarnDelay, func() {
 		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, has not started yet; until it " +
 			"runs, this runner starts no jobs; the machine may be overloaded")
 	})
@@ -148,7 +150,7 @@ func (s *server) startLeaseWatchdog() {
 			"service both die, jobs may run twice: here, and on the node that takes them over", "error", err)
 	}
 	s.setLeaseWatchdog(w)
-	<-s.life.done
+	<-s.lifetime.ended
 	s.setLeaseWatchdog(nil)
 	s.runningTable.SetLeasesExpire(false) // no jobs are left, so the watchdog must not try to end jobs
 	w.End()
@@ -158,22 +160,22 @@ func (s *server) startLeaseWatchdog() {
 // could not be started. Attempts that were waiting for the watchdog may then start.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
-	s.leases.watchdogPhase, s.leases.watchdog = watchdogStartDone, w
-	s.workers.cond.Broadcast()
-	if s.leases.canExpireLocked() && !s.leases.hasExpiredLocked() {
-		s.leases.armWatchdogLocked()
+	s.leaseExpiry.watchdogPhase, s.leaseExpiry.watchdog = watchdogStartDone, w
+	s.workers.wakeUp.Broadcast()
+	if s.leaseExpiry.canExpireLocked() && !s.leaseExpiry.hasExpiredLocked() {
+		s.leaseExpiry.armWatchdogLocked()
 	}
 	s.mu.Unlock()
 }
 
 // endExpiredLeasesLocked ends all jobs, because the leases have expired.
 func (s *server) endExpiredLeasesLocked() {
-	s.leases.watchdog.SetDeadline(launcher.NoDeadline)
+	s.leaseExpiry.watchdog.SetKillDeadline(launcher.NoKillDeadline)
 	s.discardWaitingAttemptsLocked()
 	running := 0
 	for _, a := range s.attempts {
-		if a.isOnWorker() {
-			a.endLocked(int(queue.EndInterrupted), 0)
+		if a.isExecuting() {
+			a.killLocked(int(queue.EndInterrupted), 0)
 			running++
 		}
 	}

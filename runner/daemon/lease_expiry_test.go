@@ -15,9 +15,9 @@ import (
 )
 
 // newRunningTable creates a running table.
-func newRunningTable(t *testing.T) *rundir.Table {
+func newRunningTable(t *testing.T) *rundir.MappedRunningTable {
 	t.Helper()
-	table, err := rundir.CreateTable(t.TempDir(), 0o600, 4711, 99)
+	table, err := rundir.CreateRunningTable(t.TempDir(), 0o600, 4711, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +28,15 @@ func newRunningTable(t *testing.T) *rundir.Table {
 // When the leases end, the runner removes the waiting attempts, and starts no attempt until the leases are
 // renewed. A renewal contains the time from its arrival to the new end of the leases. If this time is 0, the
 // leases do not end.
-func TestExpiredLeasesStopStarts(t *testing.T) {
+func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needsWatchdog: make(chan struct{})},
+			attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeeded: make(chan struct{})},
 			runningTable: newRunningTable(
 				t),
 		}
-		s.workers.cond = sync.NewCond(&s.mu)
+		s.workers.wakeUp = sync.NewCond(&s.mu)
 		withLock := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -47,13 +47,13 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			withLock(func() {
-				if s.leases.hasExpiredLocked() != want {
+				if s.leaseExpiry.hasExpiredLocked() != want {
 					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
 			})
 		}
 		checkExpired(false)
-		waiting := &attempt{startFrame: &wire.Start{Lease: wire.Lease{Seq: 1}}, outputLog: output.New(0, nil)}
+		waiting := &attempt{startFrame: &wire.Start{Lease: wire.Lease{Seq: 1}}, outputLog: output.NewLog(0, nil)}
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
@@ -73,7 +73,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 			if len(s.waitingAttempts) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
 			}
-			s.addAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1})
+			s.addWaitingAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, AccountUID: -1})
 			if len(s.attempts) != 0 {
 				t.Error("an attempt starts after its lease expired")
 			}
@@ -86,7 +86,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		// machine had slept.
 		withLock(func() {
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
-				BootDeadlineMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
+				ExpiryBootMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
 		})
 		checkExpired(true)
 	})
@@ -110,19 +110,19 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leases: leaseTerm{needsWatchdog: make(chan struct{})},
+				attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeeded: make(chan struct{})},
 				runningTable: newRunningTable(
 					t),
-				slots: slotUses{reservedCount: 1}, workers: workers{targetCount: 1, count: 1},
+				tableSlots: tableSlotUses{reservedCount: 1}, workers: workerGroup{targetCount: 1, count: 1},
 			}
-			s.workers.cond = sync.NewCond(&s.mu)
+			s.workers.wakeUp = sync.NewCond(&s.mu)
 			s.mu.Lock()
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: c.leaseDuration})
-			s.addAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
+			s.addWaitingAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, AccountUID: -1})
 			s.mu.Unlock()
 			begun := false
 			go func() {
-				s.nextAttempt(nil, &workDir{Dir: privdir.New(t.TempDir())})
+				s.awaitNextAttempt(nil, &workDir{Dir: privdir.New(t.TempDir())})
 				begun = true
 			}()
 			synctest.Wait()

@@ -11,35 +11,35 @@ import (
 type runnerPhase int
 
 const (
-	phaseServing runnerPhase = iota // accepts and starts attempts
-	phaseClosing                    // starts no more attempts, and waits until all attempts have ended
-	phaseEnded                      // all attempts have ended
+	runnerServing runnerPhase = iota // accepts and starts attempts
+	runnerClosing                    // starts no more attempts, and waits until all attempts have ended
+	runnerEnded                      // all attempts have ended
 )
 
-// lifetime holds the phase of a runner and the state that depends on it.
-type lifetime struct {
+// runnerLifetime holds the phase of a runner and the state that depends on it.
+type runnerLifetime struct {
 	phase runnerPhase
-	done  chan struct{} // closed when phaseEnded begins
+	ended chan struct{} // closed when runnerEnded begins
 	// shutdownRequested means that the service has sent Shutdown. The runner may then remove its directory at
 	// its end.
 	shutdownRequested bool
 }
 
-// startClosingLocked begins phaseClosing. Workers start no more attempts, and the runner ends when all attempts
+// startClosingLocked begins runnerClosing. Workers start no more attempts, and the runner ends when all attempts
 // have ended.
 func (s *server) startClosingLocked() {
-	if s.life.phase == phaseServing {
-		s.life.phase = phaseClosing
-		s.workers.cond.Broadcast()
+	if s.lifetime.phase == runnerServing {
+		s.lifetime.phase = runnerClosing
+		s.workers.wakeUp.Broadcast()
 	}
-	s.endIfDoneLocked()
+	s.endRunnerIfDoneLocked()
 }
 
-// endIfDoneLocked ends the runner if it is in phaseClosing and all attempts have ended.
-func (s *server) endIfDoneLocked() {
-	if s.life.phase == phaseClosing && !s.hasUnendedAttemptsLocked() {
-		s.life.phase = phaseEnded
-		close(s.life.done)
+// endRunnerIfDoneLocked ends the runner if it is in runnerClosing and all attempts have ended.
+func (s *server) endRunnerIfDoneLocked() {
+	if s.lifetime.phase == runnerClosing && !s.hasUnendedAttemptsLocked() {
+		s.lifetime.phase = runnerEnded
+		close(s.lifetime.ended)
 	}
 }
 
@@ -54,77 +54,78 @@ func (s *server) hasUnendedAttemptsLocked() bool {
 	return false
 }
 
-// stopAll ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit
-// and no service is connected, stopAll waits up to stopTimeout for the running attempts to end by themselves.
+// stopRunner ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit
+// and no service is connected, stopRunner waits up to stopTimeout for the running attempts to end by themselves.
 // Then it kills the attempts that still run, with the cause queue.EndStopped. It waits at most grace between
 // SIGTERM and SIGKILL.
-func (s *server) stopAll(grace time.Duration) {
+func (s *server) stopRunner(gracePeriod time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingAttemptsLocked()
 	s.startClosingLocked()
-	wait := s.link.stopTimeout
-	if s.link.conn != nil || s.IsUnwanted == nil {
+	wait := s.serviceLink.stopTimeout
+	if s.serviceLink.conn != nil || s.IsServiceStopped == nil {
 		// Do not wait. A connected service has already waited for its jobs. stopTimeout is only for a runner that
 		// systemd manages as a separate unit.
 		wait = 0
 	}
 	s.mu.Unlock()
 	select {
-	case <-s.life.done:
+	case <-s.lifetime.ended:
 		return
 	case <-time.After(wait):
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
-		if a.isOnWorker() {
-			a.endLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, grace))
+		if a.isExecuting() {
+			a.killLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, gracePeriod))
 		}
 	}
 }
 
-// unwantedCheckInterval is the time between two calls of Options.IsUnwanted, which reports whether the
+// serviceStopCheckInterval is the time between two calls of Options.IsServiceStopped, which reports whether the
 // service was stopped permanently. The runner ends if two calls in a row return true.
-const unwantedCheckInterval = 2 * time.Second
+const serviceStopCheckInterval = 2 * time.Second
 
 // watchServiceUnit closes serviceStopped when the operating system has stopped the service permanently. It
 // checks this only while no service is connected. A connected service itself sends the frame Shutdown.
 func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count := 0 // number of calls of IsUnwanted in a row that returned true
-	s.link.unwantedTimer = time.AfterFunc(unwantedCheckInterval, func() {
-		isUnwanted := s.isDisconnected() && s.IsUnwanted()
+	count := 0 // number of calls of IsServiceStopped in a row that returned true
+	s.serviceLink.serviceStopTimer = time.AfterFunc(serviceStopCheckInterval, func() {
+		isUnwanted := s.isServiceDisconnected() && s.IsServiceStopped()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if count++; !isUnwanted {
 			count = 0
 		}
-		if s.link.unwantedTimer == nil { // two calls of this function overlapped, and the other has closed the channel
+		// two calls of this function overlapped, and the other has closed the channel
+		if s.serviceLink.serviceStopTimer == nil {
 			return
 		}
 		if count == 2 {
-			s.link.unwantedTimer = nil // so that disconnectLocked does not start the timer again
+			s.serviceLink.serviceStopTimer = nil // so that disconnectLocked does not start the timer again
 			close(serviceStopped)
-		} else if s.link.conn == nil && s.life.phase != phaseEnded {
-			s.link.unwantedTimer.Reset(unwantedCheckInterval)
+		} else if s.serviceLink.conn == nil && s.lifetime.phase != runnerEnded {
+			s.serviceLink.serviceStopTimer.Reset(serviceStopCheckInterval)
 		}
 	})
 }
 
-// endingReportInterval is the time between two calls of Options.OnEnding, which asks the operating system for
+// endingReportInterval is the time between two calls of Options.ExtendStopTimeout, which asks the operating system for
 // more time.
 const endingReportInterval = 10 * time.Second
 
-// reportEnding calls OnEnding again and again until the runner ends. OnEnding asks the operating system for
-// more time.
+// reportEnding calls ExtendStopTimeout again and again until the runner ends. ExtendStopTimeout asks the operating
+// system for more time.
 func (s *server) reportEnding() {
 	tick := time.NewTicker(endingReportInterval)
 	defer tick.Stop()
 	for {
-		s.OnEnding()
+		s.ExtendStopTimeout()
 		select {
-		case <-s.life.done:
+		case <-s.lifetime.ended:
 			return
 		case <-tick.C:
 		}
@@ -140,43 +141,44 @@ const (
 
 // housekeep does periodic work every housekeepInterval. It reaps ended orphans, which are processes of jobs
 // whose parent has ended. It removes unused control groups and leftover private directories, calls
-// retryJournal, and ends a runner that has been idle for idleExitDelay.
+// retryJournalWrites, and ends a runner that has been idle for idleExitDelay.
 //
 // When an attempt may have left orphans, housekeep reaps them immediately.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
-	var nextReap <-chan time.Time // fires when ReapEnded must be called again; nil if it expects no more orphans soon
+	// fires when ReapEndedOrphans must be called again; nil if it expects no more orphans soon
+	var nextReap <-chan time.Time
 	for {
 		isRound := false
 		select {
-		case <-s.life.done:
+		case <-s.lifetime.ended:
 			return
-		case <-s.orphanHint:
+		case <-s.mayHaveOrphans:
 		case <-nextReap:
 		case <-tick.C:
 			isRound = true
 		}
-		if nextReap = nil; process.ReapEnded() {
-			nextReap = time.After(reapPause)
+		if nextReap = nil; process.ReapEndedOrphans() {
+			nextReap = time.After(orphanReapInterval)
 		}
 		if !isRound {
 			continue
 		}
 		if s.Cgroups != nil {
-			s.Cgroups.Sweep()
+			s.Cgroups.RemoveAbandonedGroups()
 		}
-		s.retryJournal()
-		s.sweeper.addLeftoverDirs(s.dir.workspacesDir)
+		s.retryJournalWrites()
+		s.sweeper.queueLeftoverDirs(s.dir.workspacesDir)
 		s.mu.Lock()
-		if s.link.conn != nil || s.hasUnendedAttemptsLocked() || len(s.stuckAttempts) > 0 {
-			s.link.lastBusyAt = time.Now()
-		} else if time.Since(s.link.lastBusyAt) > idleExitDelay {
+		if s.serviceLink.conn != nil || s.hasUnendedAttemptsLocked() || len(s.stuckAttempts) > 0 {
+			s.serviceLink.lastBusyAt = time.Now()
+		} else if time.Since(s.serviceLink.lastBusyAt) > idleExitDelay {
 			s.startClosingLocked()
 		}
 		s.mu.Unlock()
 	}
 }
 
-// reapPause is the time until ReapEnded is called again if it expects that more orphans will end soon.
-const reapPause = 100 * time.Millisecond
+// orphanReapInterval is the time until ReapEndedOrphans is called again if it expects that more orphans will end soon.
+const orphanReapInterval = 100 * time.Millisecond

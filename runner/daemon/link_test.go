@@ -12,7 +12,7 @@ import (
 
 // connectService connects a service to the runner s. epoch is the number of this service start. accepted
 // reports whether the runner accepts the service.
-func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
+func connectService(t *testing.T, s *server, epoch int64) (c *serviceConn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
 	c = newConn(runnerEnd)
@@ -37,31 +37,31 @@ func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted boo
 // The runner executes only frames of the service with the highest epoch, the number of a service start. It
 // refuses services with the same or a lower epoch. The end of an older connection does not disconnect the
 // newest service.
-func TestNewestServiceIsConnected(t *testing.T) {
+func TestNewerServiceReplacesConnection(t *testing.T) {
 	s := newTestServer(t)
-	if !s.isDisconnected() {
+	if !s.isServiceDisconnected() {
 		t.Error("a new runner is connected")
 	}
 	first, ok := connectService(t, s, 5)
-	if !ok || s.link.conn != first || s.isDisconnected() {
-		t.Errorf("epoch 5: accepted %t, disconnected %t", ok, s.isDisconnected())
+	if !ok || s.serviceLink.conn != first || s.isServiceDisconnected() {
+		t.Errorf("epoch 5: accepted %t, disconnected %t", ok, s.isServiceDisconnected())
 	}
-	if c, ok := connectService(t, s, 5); ok || s.link.conn == c {
+	if c, ok := connectService(t, s, 5); ok || s.serviceLink.conn == c {
 		t.Error("a second service with epoch 5 was accepted")
 	}
 	second, ok := connectService(t, s, 6)
-	if !ok || s.link.conn != second {
+	if !ok || s.serviceLink.conn != second {
 		t.Error("epoch 6 was not accepted")
 	}
-	if s.handleFrame(first, &wire.Shutdown{}) || s.life.phase != phaseServing {
+	if s.handleFrame(first, &wire.Shutdown{}) || s.lifetime.phase != runnerServing {
 		t.Error("a frame of the older service was executed")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link.disconnectLocked(first) || s.link.conn != second {
+	if s.serviceLink.disconnectLocked(first) || s.serviceLink.conn != second {
 		t.Error("the end of the older connection ended the newer one")
 	}
-	if !s.link.disconnectLocked(second) || s.link.conn != nil {
+	if !s.serviceLink.disconnectLocked(second) || s.serviceLink.conn != nil {
 		t.Error("the newest connection has not ended")
 	}
 }
@@ -71,22 +71,22 @@ func TestNewestServiceIsConnected(t *testing.T) {
 func TestStoppedServiceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, isUnwanted := newTestServer(t), atomic.Bool{}
-		s.IsUnwanted = isUnwanted.Load
+		s.IsServiceStopped = isUnwanted.Load
 		isUnwanted.Store(true)
 		stopped := make(chan struct{})
 		s.watchServiceUnit(stopped)
 		<-stopped
 		for epoch, unwanted := range []bool{false, true} {
-			c := &conn{}
+			c := &serviceConn{}
 			s.mu.Lock()
-			s.link.connectLocked(c, int64(epoch+1))
-			s.link.disconnectLocked(c)
+			s.serviceLink.connectLocked(c, int64(epoch+1))
+			s.serviceLink.disconnectLocked(c)
 			s.mu.Unlock()
 			isUnwanted.Store(unwanted)
-			time.Sleep(5 * unwantedCheckInterval)
+			time.Sleep(5 * serviceStopCheckInterval)
 		}
 		s.mu.Lock()
-		s.life.phase = phaseEnded
+		s.lifetime.phase = runnerEnded
 		s.mu.Unlock()
 	})
 }

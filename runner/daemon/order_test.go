@@ -21,10 +21,10 @@ func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 		// This job starts before all others of its queue.
 		{Lease: wire.Lease{Seq: 7}, Queue: "b", Position: wire.QueuePosition{Rank: -9, Seq: 7}},
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Position: wire.QueuePosition{Rank: 20, Seq: 3}},
-		// With StartsBefore set, this job starts before job 5.
-		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
+		// With StartsBeforeJob set, this job starts before job 5.
+		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBeforeJob: true}},
 		// This job also starts before job 5. It starts after job 9, because job 9 was sent earlier.
-		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
+		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBeforeJob: true}},
 	} {
 		s.insertWaitingAttemptLocked(&attempt{startFrame: &start})
 	}

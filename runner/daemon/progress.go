@@ -22,33 +22,33 @@ const progressInterval = 500 * time.Millisecond
 // progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text", where
 // N is a percentage. Only the last valid line counts.
 type progressParser struct {
-	lastProgress wire.Progress // progress in the last valid line
-	line         []byte        // the part of the current line that has been read
-	skipLine     bool          // the current line is longer than maxProgressLineBytes and is ignored
-	secretTexts  [][]byte      // secret values, which are masked in each line
+	lastProgress  wire.Progress // progress in the last valid line
+	partialLine   []byte        // the part of the current line that has been read
+	skipsLongLine bool          // the current line is longer than maxProgressLineBytes and is ignored
+	secretTexts   [][]byte      // secret values, which are masked in each line
 }
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
-func (p *progressParser) parse(data []byte) (valid bool) {
+func (p *progressParser) parse(data []byte) (foundValidLine bool) {
 	for part := range bytes.Lines(data) {
 		part, ended := bytes.CutSuffix(part, []byte("\n"))
-		if p.skipLine = p.skipLine || len(p.line)+len(part) > maxProgressLineBytes; !p.skipLine {
-			p.line = append(p.line, part...)
+		if p.skipsLongLine = p.skipsLongLine || len(p.partialLine)+len(part) > maxProgressLineBytes; !p.skipsLongLine {
+			p.partialLine = append(p.partialLine, part...)
 		}
 		if ended {
-			valid = p.flush() || valid
+			foundValidLine = p.flush() || foundValidLine
 		}
 	}
-	return valid
+	return foundValidLine
 }
 
 // flush parses the incomplete current line as if it were complete. It reports whether the line is valid.
-func (p *progressParser) flush() (valid bool) {
-	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.secretTexts)))
-	if ok = ok && !p.skipLine; ok {
+func (p *progressParser) flush() (foundValidLine bool) {
+	percent, text, ok := parseProgress(string(output.MaskSecrets(p.partialLine, p.secretTexts)))
+	if ok = ok && !p.skipsLongLine; ok {
 		p.lastProgress = wire.Progress{ReportedAtMillis: time.Now().UnixMilli(), Percent: percent, Text: text}
 	}
-	p.line, p.skipLine = p.line[:0], false
+	p.partialLine, p.skipsLongLine = p.partialLine[:0], false
 	return ok
 }
 
@@ -72,21 +72,21 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 // is not sent yet or a line is incomplete. HandleProgress must then be called again, even without new bytes.
 func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	p := &ws.progress
-	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
+	if !p.parse(data) && len(data) == 0 && len(p.partialLine) > 0 {
 		p.flush() // no more bytes came, so treat a line without a newline as complete
 	}
-	// Only this goroutine changes sentProgress, so reading it does not need mu.
-	sent := ws.attempt.sentProgress
+	// Only this goroutine changes lastSentProgress, so reading it does not need mu.
+	sent := ws.attempt.lastSentProgress
 	if p.lastProgress.ReportedAtMillis == sent.ReportedAtMillis {
-		return len(p.line) > 0
+		return len(p.partialLine) > 0
 	}
 	const interval = int64(progressInterval / time.Millisecond)
 	if time.Now().UnixMilli()-sent.ReportedAtMillis < interval {
 		return true
 	}
 	ws.server.mu.Lock()
-	ws.attempt.sentProgress = p.lastProgress
-	ws.server.sendLocked(&wire.ProgressReport{Lease: leaseOf(ws.attempt), Progress: p.lastProgress}, false)
+	ws.attempt.lastSentProgress = p.lastProgress
+	ws.server.sendFrameLocked(&wire.ProgressReport{Lease: leaseOf(ws.attempt), Progress: p.lastProgress}, false)
 	ws.server.mu.Unlock()
-	return len(p.line) > 0
+	return len(p.partialLine) > 0
 }

@@ -12,7 +12,7 @@ import (
 // deadRunnerDir accepts only names of dead runners in the parent directory of this runner. It rejects names
 // that lead to other directories, and the directory with the runners of an account, because that account can
 // change its contents.
-func TestDeadDirAcceptsOnlyRunnerNames(t *testing.T) {
+func TestDeadRunnerDirRejectsOtherNames(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", rundir.OutputsDirName} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {

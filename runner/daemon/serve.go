@@ -23,13 +23,13 @@ type Options struct {
 	Version string
 	// WatchdogCommand is the command line that starts this program in the mode in which it is a watchdog.
 	WatchdogCommand []string
-	// IsUnwanted reports whether the operating system has stopped the service permanently. The runner calls it
+	// IsServiceStopped reports whether the operating system has stopped the service permanently. The runner calls it
 	// while no service is connected. If it is nil, the runner never ends for this reason.
-	IsUnwanted func() bool
-	// OnEnding is called every endingReportInterval from the end of the context of Serve until all jobs have
+	IsServiceStopped func() bool
+	// ExtendStopTimeout is called every endingReportInterval from the end of the context of Serve until all jobs have
 	// ended. It may be nil.
-	OnEnding func()
-	Log      *slog.Logger
+	ExtendStopTimeout func()
+	Log               *slog.Logger
 	// OnReady is called once the runner's socket accepts connections.
 	OnReady func(dir string)
 }
@@ -38,32 +38,32 @@ type Options struct {
 // must hold it. The fields above mu are set before the first connection, or have their own locks.
 type server struct {
 	Options
-	dir          directory
-	runningTable *rundir.Table
-	journal      *rundir.Journal
-	accounts     *launcher.Accounts // nil unless the runner runs as root
-	watchdog     *launcher.Watchdog // nil unless the runner runs as root
-	socket       *socket
-	diskQueue    diskQueue      // disk operations, which must not run while mu is held
-	sweeper      sweeper        // removes the private directories of attempts that have ended
-	orphanHint   chan struct{}  // receives a value when an attempt may have left orphans
-	goroutines   sync.WaitGroup // workers and the goroutines that workers start
-	workDirCount atomic.Int64   // number of private directories that were given a name
+	dir               runnerDirectory
+	runningTable      *rundir.MappedRunningTable
+	journal           *rundir.Journal
+	accounts          *launcher.Accounts // nil unless the runner runs as root
+	watchdog          *launcher.Watchdog // nil unless the runner runs as root
+	socket            *runnerSocket
+	diskQueue         diskQueue      // disk operations, which must not run while mu is held
+	sweeper           workDirSweeper // removes the private directories of attempts that have ended
+	mayHaveOrphans    chan struct{}  // receives a value when an attempt may have left orphans
+	goroutines        sync.WaitGroup // workers and the goroutines that workers start
+	namedWorkDirCount atomic.Int64   // number of private directories that were given a name
 
 	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
 	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
 
 	mu               sync.Mutex
-	life             lifetime
-	link             serviceLink
+	lifetime         runnerLifetime
+	serviceLink      serviceLink
 	attempts         map[wire.Lease]*attempt
 	waitingAttempts  []*attempt     // attempts that no worker has taken, the one to start next first
 	unjournaledCount int            // number of attempts in phase unjournaled
 	stuckAttempts    []wire.Attempt // ended attempts with processes that survived SIGKILL; each keeps its slot
-	slots            slotUses
-	workers          workers
+	tableSlots       tableSlotUses
+	workers          workerGroup
 	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
-	leases           leaseTerm
+	leaseExpiry      leaseExpiry
 }
 
 // Serve runs a runner in this process, with a new directory below RunnersDir. The runner ends when ctx ends,
@@ -72,22 +72,22 @@ type server struct {
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	name := fmt.Sprintf("%d.%x", pid, time.Now().UnixNano())
-	if o.Isolated {
-		name += runner.IsolatedSuffix
+	if o.ForIsolatedJob {
+		name += runner.IsolatedDirSuffix
 	}
 	s := &server{
-		Options:    o,
-		dir:        directory{name: name, path: filepath.Join(o.RunnersDir, name)},
-		orphanHint: make(chan struct{}, 1),
-		life:       lifetime{done: make(chan struct{})},
-		link:       serviceLink{lastBusyAt: time.Now()},
-		attempts:   map[wire.Lease]*attempt{},
-		leases:     leaseTerm{needsWatchdog: make(chan struct{})},
+		Options:        o,
+		dir:            runnerDirectory{runnerName: name, path: filepath.Join(o.RunnersDir, name)},
+		mayHaveOrphans: make(chan struct{}, 1),
+		lifetime:       runnerLifetime{ended: make(chan struct{})},
+		serviceLink:    serviceLink{lastBusyAt: time.Now()},
+		attempts:       map[wire.Lease]*attempt{},
+		leaseExpiry:    leaseExpiry{watchdogNeeded: make(chan struct{})},
 	}
-	s.workers.cond = sync.NewCond(&s.mu)
+	s.workers.wakeUp = sync.NewCond(&s.mu)
 	if o.PolicyFile != "" {
-		users := &accounts.Directory{AlwaysQueryRemote: true}
-		s.accounts = &launcher.Accounts{PolicyFile: o.PolicyFile, ServiceUID: o.ServiceUID, Directory: users}
+		users := &accounts.Resolver{AlwaysQueryRemote: true}
+		s.accounts = &launcher.Accounts{PolicyFile: o.PolicyFile, ServiceUID: o.ServiceUID, AccountDirectory: users}
 	}
 	lock, err := s.setUpDirectory(pid)
 	if err != nil {
@@ -101,7 +101,7 @@ func Serve(ctx context.Context, o Options) error {
 			return err
 		}
 		defer s.watchdog.End()
-		s.leases.watchdog, s.leases.watchdogPhase = s.watchdog, watchdogStartDone
+		s.leaseExpiry.watchdog, s.leaseExpiry.watchdogPhase = s.watchdog, watchdogStartDone
 	}
 	o.OnReady(s.dir.path)
 
@@ -118,8 +118,8 @@ func (s *server) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(s.acceptConns)
 	loops.Go(s.housekeep)
-	loops.Go(func() { s.diskQueue.run(s.life.done) })
-	loops.Go(func() { s.sweeper.run(s.life.done) })
+	loops.Go(func() { s.diskQueue.runOperations(s.lifetime.ended) })
+	loops.Go(func() { s.sweeper.runOperations(s.lifetime.ended) })
 	if s.watchdog == nil {
 		loops.Go(s.startLeaseWatchdog)
 	}
@@ -131,26 +131,26 @@ func (s *server) run(ctx context.Context) {
 		}
 	})
 	serviceStopped := make(chan struct{})
-	if s.IsUnwanted != nil {
+	if s.IsServiceStopped != nil {
 		s.watchServiceUnit(serviceStopped)
 	}
 	select {
 	case <-ctx.Done():
-		if s.OnEnding != nil {
+		if s.ExtendStopTimeout != nil {
 			loops.Go(s.reportEnding)
 		}
-		s.stopAll(runner.StopGraceOf(ctx))
+		s.stopRunner(runner.StopGracePeriodFor(ctx))
 	case <-serviceStopped:
 		s.Log.Info("the service is stopped, so this runner ends; its running jobs may finish within the setting " +
 			"stop_timeout")
-		s.stopAll(runner.StopGrace())
+		s.stopRunner(runner.StopGracePeriod())
 	case <-dirRemoved:
 		s.Log.Error("this runner's directory was removed, so no service can find this runner; "+
 			"ending the runner and its jobs", "dir", s.dir.path)
-		s.stopAll(runner.StopGrace())
-	case <-s.life.done:
+		s.stopRunner(runner.StopGracePeriod())
+	case <-s.lifetime.ended:
 	}
-	<-s.life.done
+	<-s.lifetime.ended
 	stopGuard()
 	s.socket.close()
 	s.goroutines.Wait()

@@ -15,36 +15,36 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// closingReadTime is how long an ending runner continues to read from its connections after it has sent its
+// closingReadTimeout is how long an ending runner continues to read from its connections after it has sent its
 // last frames. The service can acknowledge results in this time.
-const closingReadTime = 100 * time.Millisecond
+const closingReadTimeout = 100 * time.Millisecond
 
-// acceptPause is the pause before the runner tries again after it could not accept a connection.
-const acceptPause = 100 * time.Millisecond
+// acceptRetryDelay is the pause before the runner tries again after it could not accept a connection.
+const acceptRetryDelay = 100 * time.Millisecond
 
-// disconnectSyncDelay is the time from the end of the service's connection until the runner flushes its journal
+// disconnectJournalSyncDelay is the time from the end of the service's connection until the runner flushes its journal
 // to the disk. Without a service, only the journal has the results, and it must survive a power failure.
-const disconnectSyncDelay = time.Second
+const disconnectJournalSyncDelay = time.Second
 
-// maxConcurrentReads limits how many ReadOutput requests of one connection are in progress at the same time.
-const maxConcurrentReads = 1024
+// maxConcurrentOutputReads limits how many ReadOutput requests of one connection are in progress at the same time.
+const maxConcurrentOutputReads = 1024
 
-// conn is the connection to one service.
-type conn struct {
+// serviceConn is the connection to one service.
+type serviceConn struct {
 	*wire.Outbox
-	netConn     net.Conn
-	closed      chan struct{} // closed when the connection ends
-	activeReads atomic.Int64  // number of ReadOutput requests in progress
+	netConn           net.Conn
+	closed            chan struct{} // closed when the connection ends
+	activeOutputReads atomic.Int64  // number of ReadOutput requests in progress
 
-	epoch    int64       // number of the service's start; 0 before its Hello; guarded by the server's mu
-	gathered gatherState // guarded by the server's mu
+	epoch          int64          // number of the service's start; 0 before its Hello; guarded by the server's mu
+	gatheredFrames gatheredFrames // guarded by the server's mu
 }
 
-func newConn(c net.Conn) *conn {
-	return &conn{Outbox: wire.NewOutbox(c), netConn: c, closed: make(chan struct{})}
+func newConn(c net.Conn) *serviceConn {
+	return &serviceConn{Outbox: wire.NewOutbox(c), netConn: c, closed: make(chan struct{})}
 }
 
-func (c *conn) close() {
+func (c *serviceConn) close() {
 	if c.Outbox.Close() {
 		close(c.closed)
 	}
@@ -60,10 +60,10 @@ func (s *server) acceptConns() {
 			return // the runner is ending
 		}
 		if err != nil { // no descriptors or memory; retry, because the next service must be able to connect
-			time.Sleep(acceptPause)
+			time.Sleep(acceptRetryDelay)
 			continue
 		}
-		uid, err := rundir.CheckPeer(c, s.ServiceUID)
+		uid, err := rundir.CheckPeerAccount(c, s.ServiceUID)
 		if err != nil {
 			s.Log.Warn("the runner rejected a connection", "uid", uid, "error", err)
 			c.Close()
@@ -74,19 +74,19 @@ func (s *server) acceptConns() {
 }
 
 // serveConn executes the frames of one connection until the connection ends or a newer service connects.
-func (s *server) serveConn(c *conn) {
+func (s *server) serveConn(c *serviceConn) {
 	var loops sync.WaitGroup
 	loops.Go(c.Run)
-	// When the runner ends, send the remaining frames. Stop reading after closingReadTime.
+	// When the runner ends, send the remaining frames. Stop reading after closingReadTimeout.
 	loops.Go(func() {
 		select {
-		case <-s.life.done:
+		case <-s.lifetime.ended:
 			c.FlushNow()
-			c.netConn.SetReadDeadline(time.Now().Add(closingReadTime))
+			c.netConn.SetReadDeadline(time.Now().Add(closingReadTimeout))
 		case <-c.closed:
 		}
 	})
-	reader := wire.NewReader(c.netConn)
+	reader := wire.NewFrameReader(c.netConn)
 	f, err := wire.ReadFrame(reader)
 	for ; err == nil; f, err = wire.ReadFrame(reader) {
 		switch f := f.(type) {
@@ -107,10 +107,10 @@ func (s *server) serveConn(c *conn) {
 		s.Log.Debug("service connection ended", "error", err)
 	}
 	s.mu.Lock()
-	if s.link.disconnectLocked(c) {
-		time.AfterFunc(disconnectSyncDelay, func() {
-			if s.isDisconnected() {
-				s.diskQueue.add(s.syncJournal)
+	if s.serviceLink.disconnectLocked(c) {
+		time.AfterFunc(disconnectJournalSyncDelay, func() {
+			if s.isServiceDisconnected() {
+				s.diskQueue.addOperation(s.syncJournal)
 			}
 		})
 	}
@@ -124,51 +124,51 @@ func (s *server) serveConn(c *conn) {
 //
 // mu is held during the check and the execution. So after a new service has read the runner's state, no frame
 // of an earlier service can change it.
-func (s *server) handleFrame(c *conn, f wire.Frame) bool {
+func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if hello, ok := f.(*wire.Hello); ok {
-		return s.helloLocked(c, hello)
+		return s.handleHelloLocked(c, hello)
 	}
-	if c.epoch == 0 || c.epoch != s.link.epoch && !failpoint.IsEnabled("nofence") {
+	if c.epoch == 0 || c.epoch != s.serviceLink.newestEpoch && !failpoint.IsEnabled("nofence") {
 		return false
 	}
 	switch f := f.(type) {
 	case *wire.Setup:
-		s.setupLocked(f)
+		s.applySetupLocked(f)
 	case *wire.Start:
-		s.addAttemptLocked(f)
+		s.addWaitingAttemptLocked(f)
 	case *wire.TypeInput:
 		t, ok := s.typeInputLocked(f)
 		c.SendFrames(&wire.TypeInputReply{RequestID: f.RequestID, WrittenBytes: int64(t.WrittenBytes),
-			ModeControls: t.ModeControls, NoTerminal: !ok})
-	case *wire.Resize:
-		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() {
+			TerminalModeControls: t.TerminalModeControls, NoTerminal: !ok})
+	case *wire.ResizeTerminal:
+		if a := s.attempts[f.Lease]; a != nil && a.isExecuting() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
 		}
 	case *wire.RemoveDeadRunner:
-		s.diskQueue.add(func() { s.removeDeadRunner(f.RunnerName) })
-	case *wire.Drop:
+		s.diskQueue.addOperation(func() { s.removeDeadRunner(f.RunnerName) })
+	case *wire.DropStart:
 		s.dropAttemptLocked(f)
 	case *wire.EndAttempt:
-		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // the frame Drop cancels a waiting attempt
-			a.sendsImmediately = true
-			a.endLocked(int(f.Cause), f.Grace)
+		if a := s.attempts[f.Lease]; a != nil && a.isExecuting() { // the frame Drop cancels a waiting attempt
+			a.reportsImmediately = true
+			a.killLocked(int(f.EndCause), f.GracePeriod)
 		}
 	case *wire.ExtendLeases:
 		s.extendLeasesLocked(f)
-	case *wire.Signal:
-		s.signalLocked(f)
-	case *wire.Pause:
-		s.pauseLocked(c, f)
+	case *wire.SignalAttempt:
+		s.queueSignalLocked(f)
+	case *wire.PauseAttempt:
+		s.handlePauseLocked(c, f)
 	case *wire.ReportImmediately:
 		s.reportImmediatelyLocked(f)
-	case *wire.Ack:
-		s.acknowledgeLocked(f)
+	case *wire.AckResults:
+		s.forgetAcknowledgedLocked(f)
 	case *wire.PurgeOutputs:
-		s.diskQueue.add(func() { s.purgeOutputs(c, f) })
+		s.diskQueue.addOperation(func() { s.purgeOutputs(c, f) })
 	case *wire.Shutdown:
-		s.life.shutdownRequested = true
+		s.lifetime.shutdownRequested = true
 		s.startClosingLocked()
 	default:
 		return false
@@ -180,42 +180,42 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 // continue when the operating system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
-// setupLocked applies the settings in a Setup frame: the number of workers, settleDelay and stopTimeout.
-func (s *server) setupLocked(f *wire.Setup) {
-	target := int(min(max(f.Workers, 0), rundir.MaxSlots))
-	reserved, err := s.runningTable.ReserveSlots(min(target+spareSlotCount, rundir.MaxSlots))
+// applySetupLocked applies the settings in a Setup frame: the number of workers, settleDelay and stopTimeout.
+func (s *server) applySetupLocked(f *wire.Setup) {
+	target := int(min(max(f.WorkerCount, 0), rundir.MaxTableSlots))
+	reserved, err := s.runningTable.ReserveSlots(min(target+spareTableSlotCount, rundir.MaxTableSlots))
 	if err != nil && reserved < target {
 		target = reserved
 		s.Log.Error("the runner runs fewer jobs at the same time than configured, because it cannot reserve disk "+
 			"space for more",
 			"max_running_jobs", target, "error", err)
 	}
-	s.slots.reservedCount = reserved
-	s.link.settleDelay, s.link.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
+	s.tableSlots.reservedCount = reserved
+	s.serviceLink.settleDelay, s.serviceLink.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
 	s.setWorkerCountLocked(target)
-	s.limitOwnMemory(target)
+	s.limitRunnerMemory(target)
 }
 
 // answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits for output after the cursor,
 // or until the output is complete.
-func (s *server) answerReadOutput(c *conn, f *wire.ReadOutput) {
-	tooMany := c.activeReads.Add(1) > maxConcurrentReads
-	defer c.activeReads.Add(-1)
-	answer := &wire.ReadOutputReply{RequestID: f.RequestID, Cursor: f.Cursor}
+func (s *server) answerReadOutput(c *serviceConn, f *wire.ReadOutput) {
+	tooMany := c.activeOutputReads.Add(1) > maxConcurrentOutputReads
+	defer c.activeOutputReads.Add(-1)
+	answer := &wire.ReadOutputReply{RequestID: f.RequestID, StreamCursors: f.StreamCursors}
 	s.mu.Lock()
 	a := s.attempts[f.Lease]
 	s.mu.Unlock()
 	if a == nil || tooMany {
-		answer.AttemptGone = true
+		answer.AttemptUnknown = true
 		c.SendFrames(answer)
 		return
 	}
 	for {
 		changed := a.outputLog.ChangeSignal()
-		chunks, next, done, err := a.outputLog.Read(output.Cursor(f.Cursor), output.MaxMemoryBytes)
-		if len(chunks) > 0 || done || err != nil || !f.Wait {
-			answer.Data, _ = output.AppendChunks(nil, 0, chunks)
-			answer.Cursor, answer.LogComplete, answer.AttemptGone = next, done, err != nil
+		chunks, next, done, err := a.outputLog.Read(output.StreamCursor(f.StreamCursors), output.MaxMemoryBytes)
+		if len(chunks) > 0 || done || err != nil || !f.WaitForOutput {
+			answer.OutputChunks, _ = output.AppendEncodedChunks(nil, 0, chunks)
+			answer.StreamCursors, answer.OutputComplete, answer.AttemptUnknown = next, done, err != nil
 			c.SendFrames(answer)
 			return
 		}
@@ -228,7 +228,7 @@ func (s *server) answerReadOutput(c *conn, f *wire.ReadOutput) {
 }
 
 // purgeOutputs answers a PurgeOutputs request: it deletes output files.
-func (s *server) purgeOutputs(c *conn, f *wire.PurgeOutputs) {
-	runner.RemoveOutputs(s.RunnersDir, f.Refs)
+func (s *server) purgeOutputs(c *serviceConn, f *wire.PurgeOutputs) {
+	runner.RemoveOutputs(s.RunnersDir, f.OutputRefs)
 	c.SendFrames(&wire.PurgeOutputsReply{RequestID: f.RequestID})
 }

@@ -24,13 +24,13 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		go c.Run() // ends when c is closed
 		defer c.close()
 		const delay = 7 * time.Millisecond
-		s := &server{link: serviceLink{conn: c, settleDelay: delay}}
+		s := &server{serviceLink: serviceLink{conn: c, settleDelay: delay}}
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.sendLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
+			s.sendFrameLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, now)
 		}
-		frame := make([]byte, len(wire.Append(nil, &wire.StartReport{})))
+		frame := make([]byte, len(wire.AppendFrame(nil, &wire.StartReport{})))
 		checkSent := func(what string, after time.Duration, frames int) {
 			t.Helper()
 			begun := time.Now()
@@ -55,7 +55,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 
 // While attempts are waiting, results are gathered for up to four times settleDelay. They are sent so early
 // that the service has at least settleDelay to send more attempts before the workers have no work.
-func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
+func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	// By the number of waiting attempts: the shortest and the longest time until the frames are sent.
 	for waiting, want := range map[int][2]time.Duration{
@@ -67,7 +67,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			c := newConn(runnerEnd)
 			go c.Run() // ends when c is closed
 			defer c.close()
-			s := &server{link: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
+			s := &server{serviceLink: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -75,7 +75,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			jobs.Go(func() {
 				for seq := int64(1); ; seq++ { // an attempt ends every millisecond
 					s.mu.Lock()
-					s.sendLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
+					s.sendFrameLocked(&wire.StartReport{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
 					s.waitingAttempts = s.waitingAttempts[min(1, len(s.waitingAttempts)):]
 					s.mu.Unlock()
 					select {
@@ -95,20 +95,20 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 }
 
 // A client may wait for the output of an attempt that has not started. If the attempt is dropped, the client
-// gets a reply with AttemptGone set.
-func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
+// gets a reply with AttemptUnknown set.
+func TestDroppedAttemptReleasesOutputReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
 		c := newConn(runnerEnd)
 		go c.Run() // ends when c is closed
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
-		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil)}
+		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.NewLog(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waitingAttempts: []*attempt{a}}
-		go s.answerReadOutput(c, &wire.ReadOutput{Lease: l, RequestID: 3, Wait: true})
+		go s.answerReadOutput(c, &wire.ReadOutput{Lease: l, RequestID: 3, WaitForOutput: true})
 		synctest.Wait() // the client waits for output now
 		s.mu.Lock()
-		s.dropAttemptLocked(&wire.Drop{Lease: l})
+		s.dropAttemptLocked(&wire.DropStart{Lease: l})
 		s.mu.Unlock()
 		service.SetReadDeadline(time.Now().Add(time.Second))
 		raw := make([]byte, 1000)
@@ -116,8 +116,8 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		if err != nil {
 			t.Fatalf("the client got no answer: %v", err)
 		}
-		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.ReadOutputReply).RequestID != 3 ||
-			!f.(*wire.ReadOutputReply).AttemptGone {
+		if f, _, err := wire.ParseFrame(raw[:n]); err != nil || f.(*wire.ReadOutputReply).RequestID != 3 ||
+			!f.(*wire.ReadOutputReply).AttemptUnknown {
 			t.Errorf("the answer is %+v, error %v; want a ReadOutputReply with AttemptGone", f, err)
 		}
 	})
@@ -132,18 +132,18 @@ func TestSignalsAreSentOneByOne(t *testing.T) {
 	s.mu.Lock()
 	before := runtime.NumGoroutine()
 	for range 1000 {
-		s.signalLocked(&wire.Signal{Lease: l, Number: 10})
-		s.signalLocked(&wire.Signal{Lease: l, Number: 12})
+		s.queueSignalLocked(&wire.SignalAttempt{Lease: l, SignalNumber: 10})
+		s.queueSignalLocked(&wire.SignalAttempt{Lease: l, SignalNumber: 12})
 	}
 	if n := runtime.NumGoroutine() - before; n > 1 {
 		t.Errorf("%d goroutines send signals", n)
 	}
-	if !slices.Equal(a.signals.signalNumbers, []int64{10, 12}) {
-		t.Errorf("signals that wait: %d", a.signals.signalNumbers)
+	if !slices.Equal(a.pendingSignals.signalNumbers, []int64{10, 12}) {
+		t.Errorf("signals that wait: %d", a.pendingSignals.signalNumbers)
 	}
 	s.mu.Unlock()
 	s.goroutines.Wait()
-	if len(a.signals.signalNumbers) != 0 || a.signals.isSending {
-		t.Errorf("signals that are left: %d", a.signals.signalNumbers)
+	if len(a.pendingSignals.signalNumbers) != 0 || a.pendingSignals.isSending {
+		t.Errorf("signals that are left: %d", a.pendingSignals.signalNumbers)
 	}
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// settle stores the result of an attempt in the journal, and then sends it to the service. The journal keeps it
+// settleAttempt stores the result of an attempt in the journal, and then sends it to the service. The journal keeps it
 // until the service has acknowledged it.
-func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
+func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
 	s.storeOutput(a, f)
 	// Reading the attempt's fields does not need mu here, because only this worker changes them.
-	f.Attempt = wireAttempt(a)
-	result := wire.Append(nil, f)
-	segment, err := s.journal.Append(result)
+	f.Attempt = toWireAttempt(a)
+	result := wire.AppendFrame(nil, f)
+	segment, err := s.journal.AppendResult(result)
 	if err != nil {
 		s.Log.Error("could not write a job's result to the result journal; "+
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
-	if r.HasBackground {
-		if err := rundir.AppendSparedGroup(s.dir.path, r.PID, s.dir.fileMode(0o600)); err != nil {
+	if r.HasBackgroundProcesses {
+		if err := rundir.AppendBackgroundGroup(s.dir.path, r.PID, s.dir.fileMode(0o600)); err != nil {
 			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 				"job", f.Seq, "error", err)
 		}
 	}
-	if r.Leftovers > 0 || r.Signal != 0 {
-		wire.Wake(s.orphanHint)
+	if r.EndedLeftoverCount > 0 || r.Signal != 0 {
+		wire.WakeReceiver(s.mayHaveOrphans)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.recordResultLocked(result, segment)
-	if s.link.conn == nil && time.Since(s.link.lastBusyAt) > disconnectSyncDelay {
-		s.diskQueue.add(s.syncJournal)
+	if s.serviceLink.conn == nil && time.Since(s.serviceLink.lastBusyAt) > disconnectJournalSyncDelay {
+		s.diskQueue.addOperation(s.syncJournal)
 	}
 	s.workers.busyCount--
 	if a.phase == attemptUnjournaled {
@@ -45,42 +45,44 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	} else {
 		s.freeSlotLocked(a)
 		if s.unjournaledCount > 0 {
-			s.diskQueue.add(s.retryJournal)
+			s.diskQueue.addOperation(s.retryJournalWrites)
 		}
 	}
-	// Send StuckReport before the result. Otherwise the service would consider the worker free and send another
+	// Send StuckAttemptsReport before the result. Otherwise the service would consider the worker free and send another
 	// job.
 	if r.StuckPID != 0 {
-		s.addStuckLocked(a, r.StuckPID)
+		s.addStuckAttemptLocked(a, r.StuckPID)
 	}
-	s.sendEncodedLocked(a.encodedResult, a.sendsImmediately || len(s.waitingAttempts) == 0)
-	s.endIfDoneLocked()
+	s.sendEncodedFrameLocked(a.encodedResult, a.reportsImmediately || len(s.waitingAttempts) == 0)
+	s.endRunnerIfDoneLocked()
 }
 
 // resultFrame returns the Result frame of an ended attempt, without its output.
 func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	return &wire.Result{
-		EndedAtMillis: r.EndedAt.UnixMilli(), Cause: resultCause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,
-		Shortage: r.Shortage, HasSurvivors: r.StuckPID != 0 || r.HeldByTracer, AtMemoryLimit: r.AtMemoryLimit,
-		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
-		CPU: r.CPU, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks, Leftovers: int64(r.Leftovers),
-		DroppedBytes: ws.attempt.outputLog.DroppedBytes(), ResultJSON: ws.resultJSON, ResultError: ws.resultError,
+		EndedAtMillis: r.EndedAt.UnixMilli(), EndCause: resultEndCause(r), TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut,
+		ResourceShortage: r.ResourceShortage, HasStuckProcesses: r.StuckPID != 0 || r.ExitHeldByTracer,
+		ReachedMemoryLimit: r.ReachedMemoryLimit,
+		ExitCode:           r.ExitCode, Signal: int64(r.Signal), Error: r.Error,
+		CPUTime: r.CPUTime, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
+		EndedLeftoverCount: int64(r.EndedLeftoverCount),
+		DroppedOutputBytes: ws.attempt.outputLog.DroppedBytes(), ResultJSON: ws.resultJSON, ResultError: ws.resultError,
 		Progress: ws.progress.lastProgress,
 	}
 }
 
-// resultCause returns why an attempt ended: the cause of the kill that ended it, or a cause that the runner has
+// resultEndCause returns why an attempt ended: the cause of the kill that ended it, or a cause that the runner has
 // observed. It returns 0 if the command ended by itself.
 //
 // If the cause is queue.EndStartHung, Shortage means that a file, directory or user database needed for the
 // start did not answer, and not that the machine lacks resources.
-func resultCause(r *process.Result) int64 {
+func resultEndCause(r *process.Result) int64 {
 	switch {
-	case r.Cause != 0:
-		return int64(r.Cause)
-	case r.SessionWasEnding:
+	case r.KillCause != 0:
+		return int64(r.KillCause)
+	case r.LoginSessionWasEnding:
 		return int64(queue.EndStopped)
-	case r.EndUnknown:
+	case r.ExitStatusUnknown:
 		return int64(queue.EndRunnerLost)
 	case r.HungStart:
 		return int64(queue.EndStartHung)
@@ -92,9 +94,9 @@ func resultCause(r *process.Result) int64 {
 	return 0
 }
 
-// retryJournal writes results to the journal that could not be written earlier, for example because the disk
+// retryJournalWrites writes results to the journal that could not be written earlier, for example because the disk
 // was full.
-func (s *server) retryJournal() {
+func (s *server) retryJournalWrites() {
 	s.mu.Lock()
 	var unjournaledAttempts []*attempt
 	for _, a := range s.attempts {
@@ -104,26 +106,26 @@ func (s *server) retryJournal() {
 	}
 	s.mu.Unlock()
 	for _, a := range unjournaledAttempts {
-		segment, err := s.journal.Append(a.encodedResult)
+		segment, err := s.journal.AppendResult(a.encodedResult)
 		if err != nil {
 			return // the next round of housekeep or the next result tries again
 		}
 		s.mu.Lock()
 		needed := a.enterPhaseLocked(attemptJournaled)
 		if needed {
-			a.resultSegment = segment
+			a.resultJournalSegment = segment
 			s.unjournaledCount--
 			s.freeSlotLocked(a)
 		}
 		s.mu.Unlock()
 		if !needed { // the service acknowledged the result during the write
-			s.journal.Ack(segment)
+			s.journal.AckResult(segment)
 		}
 	}
 }
 
-// acknowledgeLocked forgets attempts whose results the service has stored.
-func (s *server) acknowledgeLocked(f *wire.Ack) {
+// forgetAcknowledgedLocked forgets attempts whose results the service has stored.
+func (s *server) forgetAcknowledgedLocked(f *wire.AckResults) {
 	for _, l := range f.Leases {
 		a := s.attempts[l]
 		if a == nil {
@@ -138,12 +140,12 @@ func (s *server) acknowledgeLocked(f *wire.Ack) {
 			s.unjournaledCount--
 			s.freeSlotLocked(a)
 		}
-		s.diskQueue.add(func() {
+		s.diskQueue.addOperation(func() {
 			a.outputLog.Discard()
-			s.journal.Ack(a.resultSegment)
+			s.journal.AckResult(a.resultJournalSegment)
 		})
 	}
-	s.endIfDoneLocked()
+	s.endRunnerIfDoneLocked()
 }
 
 // syncJournal flushes the journal to the disk, so that the results survive a power cut.

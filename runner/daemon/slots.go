@@ -6,39 +6,39 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spareSlotCount is the number of slots in the running table beyond one for each worker. They are needed
+// spareTableSlotCount is the number of slots in the running table beyond one for each worker. They are needed
 // because an attempt keeps its slot while its result cannot be written to the journal, and its worker needs
 // another slot for the next attempt.
-const spareSlotCount = 64
+const spareTableSlotCount = 64
 
-// slotUses says which slots of the running table are taken. The running table is the file that lists the
+// tableSlotUses says which slots of the running table are taken. The running table is the file that lists the
 // running attempts.
-type slotUses struct {
+type tableSlotUses struct {
 	// useCounts counts, for each slot, why it is still needed: the attempt runs, its result is not in the
 	// journal yet, or it has processes that survived SIGKILL. A slot with count 0 is free.
-	useCounts     [rundir.MaxSlots + 1]int8
-	reservedCount int  // number of slots for which the running table has reserved disk space
-	hasWaiter     bool // a worker waits for a free slot
+	useCounts        [rundir.MaxTableSlots + 1]int8
+	reservedCount    int  // number of slots for which the running table has reserved disk space
+	hasWaitingWorker bool // a worker waits for a free slot
 }
 
-// firstFreeLocked returns the first free slot, or 0 if no slot is free.
-func (l *slotUses) firstFreeLocked() int64 {
+// firstFreeSlotLocked returns the first free slot, or 0 if no slot is free.
+func (l *tableSlotUses) firstFreeSlotLocked() int64 {
 	return int64(slices.Index(l.useCounts[1:l.reservedCount+1], 0) + 1)
 }
 
 // freeSlotLocked frees the slot of an attempt whose result is in the journal or was acknowledged by the
 // service.
 func (s *server) freeSlotLocked(a *attempt) {
-	s.runningTable.FreeSlot(a.slot)
+	s.runningTable.FreeSlot(a.tableSlot)
 	s.releaseSlotUseLocked(a)
 }
 
 // releaseSlotUseLocked removes one of the reasons for which the slot of an attempt is in use (see useCounts).
 // It wakes workers that wait for a free slot.
 func (s *server) releaseSlotUseLocked(a *attempt) {
-	s.slots.useCounts[a.slot]--
-	if s.slots.hasWaiter {
-		s.slots.hasWaiter = false
-		s.workers.cond.Broadcast()
+	s.tableSlots.useCounts[a.tableSlot]--
+	if s.tableSlots.hasWaitingWorker {
+		s.tableSlots.hasWaitingWorker = false
+		s.workers.wakeUp.Broadcast()
 	}
 }

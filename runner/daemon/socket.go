@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// socket is the socket on which the runner listens. If another process removes its file, the runner creates it
+// runnerSocket is the socket on which the runner listens. If another process removes its file, the runner creates it
 // again, because services could not connect otherwise.
-type socket struct {
+type runnerSocket struct {
 	path string
 	mode os.FileMode
 
@@ -20,12 +20,12 @@ type socket struct {
 	closed   bool         // the runner no longer accepts connections; guarded by mu
 }
 
-func listenAt(path string, mode os.FileMode) (*socket, error) {
+func newRunnerSocket(path string, mode os.FileMode) (*runnerSocket, error) {
 	l, err := rundir.Listen(path, mode)
-	return &socket{path: path, mode: mode, listener: l}, err
+	return &runnerSocket{path: path, mode: mode, listener: l}, err
 }
 
-func (s *socket) currentListener() net.Listener {
+func (s *runnerSocket) currentListener() net.Listener {
 	s.mu.Lock()
 	l := s.listener
 	s.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *socket) currentListener() net.Listener {
 
 // accept waits for the next connection. If the socket is created again in the meantime, accept uses the new
 // one.
-func (s *socket) accept() (net.Conn, error) {
+func (s *runnerSocket) accept() (net.Conn, error) {
 	for {
 		l := s.currentListener()
 		c, err := l.Accept()
@@ -45,7 +45,7 @@ func (s *socket) accept() (net.Conn, error) {
 }
 
 // close makes the runner accept no more connections. A removed socket is no longer created again.
-func (s *socket) close() {
+func (s *runnerSocket) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.listener.Close()

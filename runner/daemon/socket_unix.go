@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// recreateDelay is the time from the removal of the socket until it is created again. If the directory is
+// socketRecreateDelay is the time from the removal of the socket until it is created again. If the directory is
 // removed in this time too, the runner must end instead.
-const recreateDelay = 50 * time.Millisecond
+const socketRecreateDelay = 50 * time.Millisecond
 
-// minCheckInterval is the shortest, and maxCheckInterval the longest time between two checks whether the socket
-// exists.
+// minSocketCheckInterval is the shortest, and maxSocketCheckInterval the longest time between two checks whether the
+// socket exists.
 const (
-	minCheckInterval = time.Second
-	maxCheckInterval = 30 * time.Second
+	minSocketCheckInterval = time.Second
+	maxSocketCheckInterval = 30 * time.Second
 )
 
 // waitForChangeFunc waits for a change of files in a directory. Tests replace dir.WaitForChange with another
@@ -32,14 +32,14 @@ type waitForChangeFunc func(ctx context.Context, dir string, names []string, onW
 
 // keepReachable creates the socket again each time its file is removed. It returns when ctx ends or the
 // runner's directory is gone, and reports whether the directory is gone.
-func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone bool) {
+func (s *runnerSocket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone bool) {
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
 // keepReachableWith implements keepReachable. It uses waitForChange to notice changes immediately, and also
-// checks at least every maxCheckInterval. The checks are needed because the kernel may refuse to watch a
+// checks at least every maxSocketCheckInterval. The checks are needed because the kernel may refuse to watch a
 // directory, and because it does not report that a parent directory was renamed.
-func (s *socket) keepReachableWith(
+func (s *runnerSocket) keepReachableWith(
 	ctx context.Context, log *slog.Logger, waitForChange waitForChangeFunc,
 ) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
@@ -48,14 +48,14 @@ func (s *socket) keepReachableWith(
 		return err == nil && info.Mode()&os.ModeSocket != 0
 	}
 	warned := false
-	for wait := minCheckInterval; ; {
-		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
+	for wait := minSocketCheckInterval; ; {
+		watch, stop := context.WithTimeout(ctx, maxSocketCheckInterval)
 		err := waitForChange(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
 			err = nil // the timeout of the watch is not an error
 		}
 		stop()
-		if !sleepOrDone(ctx, recreateDelay) {
+		if !sleepOrDone(ctx, socketRecreateDelay) {
 			return false
 		}
 		if isDirGone(dir) {
@@ -75,8 +75,8 @@ func (s *socket) keepReachableWith(
 		if !sleepOrDone(ctx, wait) {
 			return false
 		}
-		if wait = min(2*wait, maxCheckInterval); err == nil {
-			wait = minCheckInterval
+		if wait = min(2*wait, maxSocketCheckInterval); err == nil {
+			wait = minSocketCheckInterval
 		}
 	}
 }
@@ -102,7 +102,7 @@ func sleepOrDone(ctx context.Context, d time.Duration) bool {
 }
 
 // recreate creates the socket again.
-func (s *socket) recreate() error {
+func (s *runnerSocket) recreate() error {
 	os.Remove(s.path) // another file may have been created at this path
 	l, err := rundir.Listen(s.path, s.mode)
 	if err != nil {

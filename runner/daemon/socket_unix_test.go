@@ -14,27 +14,28 @@ import (
 	"time"
 )
 
-// failToWatch fails like dir.WaitForChange when the account cannot watch more directories (inotify instances).
-func failToWatch(context.Context, string, []string, func() bool) error {
+// failToWatchDir fails like dir.WaitForChange when the account cannot watch more directories (inotify instances).
+func failToWatchDir(context.Context, string, []string, func() bool) error {
 	return errors.New("too many open files")
 }
 
-// waitWithoutEvent waits until ctx ends, like dir.WaitForChange when the kernel reports no change.
-func waitWithoutEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
+// waitWithoutChangeEvent waits until ctx ends, like dir.WaitForChange when the kernel reports no change.
+func waitWithoutChangeEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// withSocket calls f while keepReachableWith watches the socket root/1.a/run.sock. gone receives the result of
+// withWatchedSocket calls f while keepReachableWith watches the socket root/1.a/run.sock. gone receives the result of
 // keepReachableWith.
-func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
+func withWatchedSocket(t *testing.T, waitForChange waitForChangeFunc,
+	f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
 		path := filepath.Join(root, "1.a", rundir.SocketFileName)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		s, err := listenAt(path, 0o600)
+		s, err := newRunnerSocket(path, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +44,7 @@ func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), waitForChange) }()
-		time.Sleep(maxCheckInterval) // so that keepReachableWith has finished its first check
+		time.Sleep(maxSocketCheckInterval) // so that keepReachableWith has finished its first check
 		f(t, root, gone)
 	})
 }
@@ -55,18 +56,18 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 		waitForChange waitForChangeFunc
 		lose          func(root string) error
 	}{
-		{"removed, cannot be watched", failToWatch, os.RemoveAll},
-		{"parent replaced by a file", failToWatch, func(root string) error {
+		{"removed, cannot be watched", failToWatchDir, os.RemoveAll},
+		{"parent replaced by a file", failToWatchDir, func(root string) error {
 			return errors.Join(os.RemoveAll(root), os.WriteFile(root, nil, 0o600))
 		}},
-		{"replaced by a file", failToWatch, func(root string) error {
+		{"replaced by a file", failToWatchDir, func(root string) error {
 			dir := filepath.Join(root, "1.a")
 			return errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 		}},
-		{"parent renamed, no event", waitWithoutEvent, func(root string) error { return os.Rename(root, root+"-old") }},
+		{"parent renamed, no event", waitWithoutChangeEvent, func(root string) error { return os.Rename(root, root+"-old") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			withSocket(t, c.waitForChange, func(t *testing.T, root string, gone <-chan bool) {
+			withWatchedSocket(t, c.waitForChange, func(t *testing.T, root string, gone <-chan bool) {
 				if err := c.lose(root); err != nil {
 					t.Fatal(err)
 				}
@@ -75,8 +76,8 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 					if !got {
 						t.Error("keepReachableWith returned false, want true: the directory is gone")
 					}
-				case <-time.After(2 * maxCheckInterval):
-					t.Errorf("keepReachableWith has not returned after %v, want that it returns true", 2*maxCheckInterval)
+				case <-time.After(2 * maxSocketCheckInterval):
+					t.Errorf("keepReachableWith has not returned after %v, want that it returns true", 2*maxSocketCheckInterval)
 				}
 			})
 		})
@@ -85,10 +86,10 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 
 // A removed socket is created again even if the kernel does not report changes of the directory.
 func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
-	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": failToWatch,
-		"no event": waitWithoutEvent} {
+	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": failToWatchDir,
+		"no event": waitWithoutChangeEvent} {
 		t.Run(name, func(t *testing.T) {
-			withSocket(t, waitForChange, func(t *testing.T, root string, gone <-chan bool) {
+			withWatchedSocket(t, waitForChange, func(t *testing.T, root string, gone <-chan bool) {
 				path := filepath.Join(root, "1.a", rundir.SocketFileName)
 				if err := os.Remove(path); err != nil {
 					t.Fatal(err)
@@ -96,10 +97,10 @@ func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
 				select {
 				case got := <-gone:
 					t.Fatalf("keepReachableWith returned %t, want that it continues", got)
-				case <-time.After(2 * maxCheckInterval):
+				case <-time.After(2 * maxSocketCheckInterval):
 				}
 				if _, err := os.Lstat(path); err != nil {
-					t.Errorf("after %v: got %v, want a new socket", 2*maxCheckInterval, err)
+					t.Errorf("after %v: got %v, want a new socket", 2*maxSocketCheckInterval, err)
 				}
 			})
 		})

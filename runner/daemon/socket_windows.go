@@ -7,4 +7,4 @@ import (
 
 // keepReachable does nothing: on Windows, other processes cannot remove the name of a pipe, or a directory
 // with open files.
-func (s *socket) keepReachable(context.Context, *slog.Logger) (dirGone bool) { return false }
+func (s *runnerSocket) keepReachable(context.Context, *slog.Logger) (dirGone bool) { return false }

@@ -25,18 +25,18 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 		f.Output = nil
 	}
 	ref := runner.OutputRef(leaseOf(a))
-	err := writeOutput(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
+	err := writeOutputFile(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
 	// If the output directory was removed, create it again.
 	dir := filepath.Join(s.RunnersDir, rundir.OutputsDirName)
 	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.fileMode(0o700)) == nil {
-		err = writeOutput(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
+		err = writeOutputFile(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
 	}
 	if err != nil {
 		s.Log.Error("a job's output was truncated, because its output file could not be written",
 			"job", a.startFrame.Seq, "error", err)
 		var keptBytes int64
 		f.Output, keptBytes = a.outputLog.EncodeHead(output.MaxMemoryBytes)
-		f.DroppedBytes += a.outputLog.KeptBytes() - keptBytes
+		f.DroppedOutputBytes += a.outputLog.KeptBytes() - keptBytes
 		if f.Error != "" {
 			f.Error += "; "
 		}
@@ -46,9 +46,9 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	f.OutputRef = ref
 }
 
-// writeOutput writes a log to a file, and syncs the file and its directory. Without that, a power failure could
+// writeOutputFile writes a log to a file, and syncs the file and its directory. Without that, a power failure could
 // remove the file, but not the result that names it.
-func writeOutput(path string, mode os.FileMode, l *output.Log) error {
+func writeOutputFile(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err

@@ -12,81 +12,81 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// sweepTimeout is how long the sweeper tries to remove one directory. Whatever is left then stays until
-// addLeftoverDirs queues it again.
-const sweepTimeout = 10 * time.Second
+// dirRemovalTimeout is how long the sweeper tries to remove one directory. Whatever is left then stays until
+// queueLeftoverDirs queues it again.
+const dirRemovalTimeout = 10 * time.Second
 
-// sweeper removes the private directories of ended attempts. It alternates between the queued directories and
+// workDirSweeper removes the private directories of ended attempts. It alternates between the queued directories and
 // removes a part of one at a time, so that a large directory does not delay others. Call init before use.
-// addPath and addLeftoverDirs may be called from any goroutine.
-type sweeper struct {
+// queueRemoval and queueLeftoverDirs may be called from any goroutine.
+type workDirSweeper struct {
 	diskQueue
 	log *slog.Logger
 
-	mu          sync.Mutex
-	queuedPaths map[string]bool // paths that are queued; guarded by mu
-	loggedPaths map[string]bool // paths for which a failed removal was logged; guarded by mu
+	mu                 sync.Mutex
+	queuedPaths        map[string]bool // paths that are queued; guarded by mu
+	failureLoggedPaths map[string]bool // paths for which a failed removal was logged; guarded by mu
 }
 
-func (s *sweeper) init(log *slog.Logger) {
+func (s *workDirSweeper) init(log *slog.Logger) {
 	s.diskQueue.wake = make(chan struct{}, 1)
-	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
+	s.log, s.queuedPaths, s.failureLoggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxQueuedPaths limits how many directories are queued. If the queue is full, addPath removes a part of the
+// maxQueuedRemovals limits how many directories are queued. If the queue is full, queueRemoval removes a part of the
 // new directory itself. This slows down the caller, and so the creation of further directories.
-const maxQueuedPaths = 64
+const maxQueuedRemovals = 64
 
-// addPath queues a directory of the given owner for removal.
-func (s *sweeper) addPath(path string, owner *runas.Identity) {
+// queueRemoval queues a directory of the given owner for removal.
+func (s *workDirSweeper) queueRemoval(path string, owner *runas.Identity) {
 	s.mu.Lock()
-	queued, full := s.queuedPaths[path], len(s.queuedPaths) >= maxQueuedPaths
+	queued, full := s.queuedPaths[path], len(s.queuedPaths) >= maxQueuedRemovals
 	s.queuedPaths[path] = true
 	s.mu.Unlock()
 	if queued {
 		return
 	}
-	deadline := time.Now().Add(sweepTimeout)
+	deadline := time.Now().Add(dirRemovalTimeout)
 	if full {
-		s.removeStep(path, owner, deadline)
+		s.removePartOfDir(path, owner, deadline)
 		return
 	}
-	s.diskQueue.add(func() { s.removeStep(path, owner, deadline) })
+	s.diskQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
 }
 
-// removeStep removes a part of a directory. If more is left, it queues another step.
-func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.Time) {
-	more, err := privdir.RemoveSome(path, owner)
+// removePartOfDir removes a part of a directory. If more is left, it queues another step.
+func (s *workDirSweeper) removePartOfDir(path string, owner *runas.Identity, deadline time.Time) {
+	more, err := privdir.RemoveDirStep(path, owner)
 	if more && time.Now().Before(deadline) {
-		s.diskQueue.add(func() { s.removeStep(path, owner, deadline) })
+		s.diskQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.queuedPaths, path)
-	if err != nil && !s.loggedPaths[path] {
-		if len(s.loggedPaths) < maxQueuedPaths {
-			s.loggedPaths[path] = true
+	if err != nil && !s.failureLoggedPaths[path] {
+		if len(s.failureLoggedPaths) < maxQueuedRemovals {
+			s.failureLoggedPaths[path] = true
 		}
 		s.log.Warn("the runner could not remove the private directory of an ended job; it tries again later", "dir", path,
 			"error", err)
 	}
 }
 
-// addLeftoverDirs queues the leftover directories in dir. Attempts have used them, and privdir.Dir.Rename has
+// queueLeftoverDirs queues the leftover directories in dir. Attempts have used them, and privdir.Dir.Rename has
 // renamed them to mark them for removal.
-func (s *sweeper) addLeftoverDirs(dir string) {
-	list, err := os.ReadDir(dir)
+func (s *workDirSweeper) queueLeftoverDirs(parentDir string) {
+	list, err := os.ReadDir(parentDir)
 	if err != nil {
 		return // dir was removed together with all directories in it
 	}
 	for _, e := range list {
-		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), privdir.RenamedInfix) {
+		path := filepath.Join(parentDir, e.Name())
+		if !e.IsDir() || !strings.Contains(e.Name(), privdir.RenamedDirInfix) {
 			continue
 		}
 		if owner, err := privdir.OwnerIdentity(path); err == nil {
-			s.addPath(path, owner)
+			s.queueRemoval(path, owner)
 		}
 	}
 }

@@ -10,21 +10,22 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// addAttemptLocked adds the attempt of a Start frame to the waiting attempts.
-func (s *server) addAttemptLocked(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.hasExpiredLocked() || len(f.Argv) == 0 ||
-		(s.accounts != nil) != (f.UID >= 0) {
+// addWaitingAttemptLocked adds the attempt of a Start frame to the waiting attempts.
+func (s *server) addWaitingAttemptLocked(f *wire.Start) {
+	if s.attempts[f.Lease] != nil || s.lifetime.phase != runnerServing || s.leaseExpiry.hasExpiredLocked() ||
+		len(f.Argv) == 0 ||
+		(s.accounts != nil) != (f.AccountUID >= 0) {
 		// Ignore the frame: each lease is started at most once. A runner of root ignores a frame that names no
 		// account, and every other runner ignores a frame that names one.
 		return
 	}
 	a := &attempt{startFrame: f}
-	a.outputLog = output.New(f.OutputLimitBytes, func() (*os.File, error) {
+	a.outputLog = output.NewLog(f.OutputLimitBytes, func() (*os.File, error) {
 		return os.CreateTemp(s.dir.path, "log-*")
 	})
 	s.attempts[f.Lease] = a
 	s.insertWaitingAttemptLocked(a)
-	s.workers.cond.Signal()
+	s.workers.wakeUp.Signal()
 }
 
 // insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. Within the list, the attempts
@@ -50,10 +51,10 @@ func (s *server) insertWaitingAttemptLocked(a *attempt) {
 	}
 }
 
-// isPastDeadline reports whether it is too late to start the attempt. An attempt can have a deadline by the
+// isPastStartDeadline reports whether it is too late to start the attempt. An attempt can have a deadline by the
 // clock and one by the time since boot.
-func (a *attempt) isPastDeadline() bool {
-	notAfter, bootDeadline := a.startFrame.DeadlineMillis, a.startFrame.BootDeadlineMillis
+func (a *attempt) isPastStartDeadline() bool {
+	notAfter, bootDeadline := a.startFrame.StartDeadlineMillis, a.startFrame.StartDeadlineBootMillis
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
 		bootDeadline != 0 && runner.TimeSinceBoot().Milliseconds() >= bootDeadline
 }
@@ -68,14 +69,14 @@ func (s *server) hasNoWaitingAttempt() bool {
 
 // dropAttemptLocked handles the service's request to cancel the start of an attempt. It removes the attempt
 // if no worker has taken it, and replies whether the attempt is gone.
-func (s *server) dropAttemptLocked(f *wire.Drop) {
+func (s *server) dropAttemptLocked(f *wire.DropStart) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {
 		s.discardAttemptLocked(s.waitingAttempts[i])
 		s.waitingAttempts = slices.Delete(s.waitingAttempts, i, i+1)
 		dropped = true
 	}
-	s.sendLocked(&wire.DropReply{Lease: f.Lease, Dropped: dropped}, true)
+	s.sendFrameLocked(&wire.DropStartReply{Lease: f.Lease, Dropped: dropped}, true)
 }
 
 // discardWaitingAttemptsLocked removes all attempts that no worker has taken.

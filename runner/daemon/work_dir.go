@@ -11,35 +11,35 @@ import (
 // workDir is the private directory that a worker gives to its attempts, one after the other.
 type workDir struct {
 	*privdir.Dir
-	lastEndedAt time.Time // end of the worker's last attempt
+	lastAttemptEndedAt time.Time // end of the worker's last attempt
 }
 
 // A worker normally removes the private directory when an attempt ends. But creating and removing a directory
 // takes a fifth of a short job's time. A worker therefore keeps a directory that the attempt did not use, for
-// its next attempt, in two cases: the attempt started within maxReuseGap after the previous attempt ended, or
-// other attempts are waiting. If no next attempt comes, the worker removes the directory idleRemoveDelay
+// its next attempt, in two cases: the attempt started within maxDirReuseGap after the previous attempt ended, or
+// other attempts are waiting. If no next attempt comes, the worker removes the directory idleDirRemoveDelay
 // after its last attempt ended.
 const (
-	maxReuseGap     = time.Millisecond
-	idleRemoveDelay = 50 * time.Millisecond
+	maxDirReuseGap     = time.Millisecond
+	idleDirRemoveDelay = 50 * time.Millisecond
 )
 
 // newWorkDir returns the private directory of a new worker, with a new name. It does not create the
 // directory yet.
 func (s *server) newWorkDir() *workDir {
-	name := strconv.FormatInt(s.workDirCount.Add(1), 10)
+	name := strconv.FormatInt(s.namedWorkDirCount.Add(1), 10)
 	return &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, name))}
 }
 
-// removeIdleDirLocked removes the private directory of an idle worker, if idleRemoveDelay has passed
+// removeIdleDirLocked removes the private directory of an idle worker, if idleDirRemoveDelay has passed
 // since the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
 // whether it removed the directory. It releases mu during the removal.
 func (s *server) removeIdleDirLocked(dir *workDir) bool {
-	if time.Since(dir.lastEndedAt) < idleRemoveDelay {
+	if time.Since(dir.lastAttemptEndedAt) < idleDirRemoveDelay {
 		if s.idleTimer == nil {
-			s.idleTimer = time.AfterFunc(idleRemoveDelay, s.wakeIdleWorkers)
+			s.idleTimer = time.AfterFunc(idleDirRemoveDelay, s.wakeIdleWorkers)
 		}
-		s.idleTimer.Reset(idleRemoveDelay)
+		s.idleTimer.Reset(idleDirRemoveDelay)
 		return false
 	}
 	s.mu.Unlock()
@@ -51,6 +51,6 @@ func (s *server) removeIdleDirLocked(dir *workDir) bool {
 // wakeIdleWorkers makes idle workers remove their private directories.
 func (s *server) wakeIdleWorkers() {
 	s.mu.Lock()
-	s.workers.cond.Broadcast()
+	s.workers.wakeUp.Broadcast()
 	s.mu.Unlock()
 }

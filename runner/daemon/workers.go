@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// workers is the group of goroutines that execute attempts.
-type workers struct {
-	count       int        // number of workers, busy or idle
-	targetCount int        // number of workers that the service wants
-	busyCount   int        // number of attempts that workers are executing
-	cond        *sync.Cond // wakes workers that wait in nextAttempt
-	threadCount int        // number of threads that createThreads has made the Go runtime create
+// workerGroup is the group of goroutines that execute attempts.
+type workerGroup struct {
+	count              int        // number of workers, busy or idle
+	targetCount        int        // number of workers that the service wants
+	busyCount          int        // number of attempts that workers are executing
+	wakeUp             *sync.Cond // wakes workers that wait in awaitNextAttempt
+	createdThreadCount int        // number of threads that createThreads has made the Go runtime create
 }
 
 // setWorkerCountLocked sets the number of workers to target. Surplus workers end after their current attempts.
@@ -26,15 +26,15 @@ func (s *server) setWorkerCountLocked(target int) {
 	procs := min(target+1, 256)
 	runtime.GOMAXPROCS(procs)
 	// While the threads of all workers are in system calls, Go may need this many threads.
-	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.threadCount {
-		w.threadCount = threads
+	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.createdThreadCount {
+		w.createdThreadCount = threads
 		s.goroutines.Go(func() { createThreads(threads) })
 	}
 	for w.count < target {
 		w.count++
 		s.goroutines.Go(s.runWorker)
 	}
-	w.cond.Broadcast()
+	w.wakeUp.Broadcast()
 }
 
 // createThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might
@@ -64,37 +64,37 @@ func (s *server) runWorker() {
 	f := s.newWorkDir()
 	defer f.Close()
 	for {
-		a := s.nextAttempt(w, f)
+		a := s.awaitNextAttempt(w, f)
 		if a == nil {
 			return
 		}
-		s.execute(w, f, a)
+		s.executeAttempt(w, f, a)
 	}
 }
 
-// nextAttempt waits until there is a waiting attempt, and returns the first one. It returns nil if the
+// awaitNextAttempt waits until there is a waiting attempt, and returns the first one. It returns nil if the
 // worker must end.
-func (s *server) nextAttempt(w *process.Worker, dir *workDir) *attempt {
+func (s *server) awaitNextAttempt(w *process.Worker, dir *workDir) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		slot := s.slots.firstFreeLocked()
+		slot := s.tableSlots.firstFreeSlotLocked()
 		switch {
-		case s.workers.count > s.workers.targetCount || s.life.phase != phaseServing:
+		case s.workers.count > s.workers.targetCount || s.lifetime.phase != runnerServing:
 			s.workers.count--
 			return nil
-		case len(s.waitingAttempts) == 0 || slot == 0 || s.leases.awaitsWatchdogLocked():
-			s.slots.hasWaiter = s.slots.hasWaiter || slot == 0
+		case len(s.waitingAttempts) == 0 || slot == 0 || s.leaseExpiry.awaitsWatchdogLocked():
+			s.tableSlots.hasWaitingWorker = s.tableSlots.hasWaitingWorker || slot == 0
 			if !dir.IsOpen() || !s.removeIdleDirLocked(dir) {
-				s.workers.cond.Wait()
+				s.workers.wakeUp.Wait()
 			}
 			continue
 		}
 		if a := s.takeWaitingAttemptLocked(slot); a != nil {
 			a.assignWorkerLocked(w)
-			s.slots.useCounts[slot]++
+			s.tableSlots.useCounts[slot]++
 			if s.workers.busyCount++; s.workers.busyCount == 1 {
-				s.watchdog.CheckStarts()
+				s.watchdog.CheckHungStarts()
 			}
 			return a
 		}
@@ -107,14 +107,14 @@ func (s *server) nextAttempt(w *process.Worker, dir *workDir) *attempt {
 func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
-	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
+	a.tableSlot, a.startedAtMillis = slot, time.Now().UnixMilli()
 	// Write the attempt to the table before comparing its deadline with the clock. A service that finds no
 	// such attempt in the table after BootDeadlineMillis then knows that the attempt will never start.
-	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
-	if a.isPastDeadline() {
+	s.runningTable.SetStartingAttempt(slot, leaseOf(a), a.startedAtMillis)
+	if a.isPastStartDeadline() {
 		s.runningTable.FreeSlot(slot)
 		s.discardAttemptLocked(a)
-		s.sendLocked(&wire.DropReply{Lease: leaseOf(a), Dropped: true}, true)
+		s.sendFrameLocked(&wire.DropStartReply{Lease: leaseOf(a), Dropped: true}, true)
 		return nil
 	}
 	return a

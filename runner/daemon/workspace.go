@@ -18,31 +18,31 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxResultNesting is the maximum nesting depth of the JSON that an attempt writes as its result. The
+// maxResultNestingDepth is the maximum nesting depth of the JSON that an attempt writes as its result. The
 // service later puts this JSON into other JSON. See docs/decisions/0059.
-const maxResultNesting = 24
+const maxResultNestingDepth = 24
 
-// resultName is the name of the file, in the private directory of an attempt, to which the attempt writes
+// resultFileName is the name of the file, in the private directory of an attempt, to which the attempt writes
 // its result.
-const resultName = "result.json"
+const resultFileName = "result.json"
 
 // workspace is the private directory of one attempt, with the result and the progress that the attempt
 // reports through files in it.
 type workspace struct {
-	server      *server
-	attempt     *attempt
-	dir         *workDir
-	noDir       bool   // the attempt runs without a private directory, because the disk was full
-	resultJSON  []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
-	resultError string // why the attempt's result file is invalid; "" if it is valid or missing
-	progress    progressParser
-	secretTexts [][]byte // secret values, replaced in everything the attempt reports
+	server         *server
+	attempt        *attempt
+	dir            *workDir
+	runsWithoutDir bool   // the attempt runs without a private directory, because the disk was full
+	resultJSON     []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
+	resultError    string // why the attempt's result file is invalid; "" if it is valid or missing
+	progress       progressParser
+	secretTexts    [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// SetMasks implements process.ProgressHandler. It sets the secret texts to replace in the attempt's reports.
-// The result is JSON, so a secret in it may be JSON-escaped. SetMasks therefore adds the escaped form of each
+// SetMaskedTexts implements process.ProgressHandler. It sets the secret texts to replace in the attempt's reports.
+// The result is JSON, so a secret in it may be JSON-escaped. SetMaskedTexts therefore adds the escaped form of each
 // text.
-func (ws *workspace) SetMasks(secretTexts [][]byte) {
+func (ws *workspace) SetMaskedTexts(secretTexts [][]byte) {
 	ws.secretTexts = secretTexts
 	for _, t := range secretTexts {
 		if quoted, err := json.Marshal(string(t)); err == nil {
@@ -52,20 +52,21 @@ func (ws *workspace) SetMasks(secretTexts [][]byte) {
 	ws.progress.secretTexts = ws.secretTexts
 }
 
-// openDir creates the private directory of a command and adds the variables that name it to the command's
+// openWorkDir creates the private directory of a command and adds the variables that name it to the command's
 // environment.
-func (ws *workspace) openDir(c *process.Command) error {
+func (ws *workspace) openWorkDir(c *process.Command) error {
 	f := ws.dir
 	deps := ws.attempt.startFrame.DependencyResults
 	err := f.Open(c.RunAs)
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent directory was removed
-		if _, err = rundir.MakeWorkspaces(ws.server.RunnersDir, ws.server.Tmpdir, ws.server.dir.name,
+		if _, err = rundir.CreateRunnerWorkspaces(ws.server.RunnersDir, ws.server.JobTmpdir, ws.server.dir.runnerName,
 			ws.server.accounts != nil); err == nil {
 			err = f.Open(c.RunAs)
 		}
 	}
 	if err != nil {
-		if ws.noDir = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); ws.noDir {
+		if ws.runsWithoutDir = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) ||
+			errors.Is(err, syscall.EDQUOT)); ws.runsWithoutDir {
 			ws.server.Log.Warn("no disk space for a job's private directory; the job runs without one",
 				"job", ws.attempt.startFrame.Seq, "error", err)
 			return nil // a full disk must not prevent the job from running
@@ -73,12 +74,12 @@ func (ws *workspace) openDir(c *process.Command) error {
 		return err
 	}
 	c.PrivateDir, c.ProgressHandler = f.Dir, ws
-	c.Env = append(c.Env, "QUEUECTL_TMPDIR="+f.Path, "QUEUECTL_RESULT="+filepath.Join(f.Path, resultName),
+	c.Env = append(c.Env, "QUEUECTL_TMPDIR="+f.Path, "QUEUECTL_RESULT="+filepath.Join(f.Path, resultFileName),
 		"QUEUECTL_PROGRESS="+f.ProgressPath)
 	if len(deps) == 0 {
 		return nil
 	}
-	path, err := f.AddFile("deps.json", deps)
+	path, err := f.CreateSiblingFile("deps.json", deps)
 	if err != nil {
 		return fmt.Errorf("cannot write the file with the results of the job's dependencies (QUEUECTL_DEPS): %w", err)
 	}
@@ -86,41 +87,41 @@ func (ws *workspace) openDir(c *process.Command) error {
 	return nil
 }
 
-// collectReports reads the result and the progress that the command left in the private directory. If the
-// command has used the directory, collectReports renames it, and a background goroutine removes it later.
-// Otherwise collectReports removes the directory immediately, or keeps it for the worker's next attempt (see
-// maxReuseGap).
-func (ws *workspace) collectReports(r *process.Result) {
+// collectAttemptReports reads the result and the progress that the command left in the private directory. If the
+// command has used the directory, collectAttemptReports renames it, and a background goroutine removes it later.
+// Otherwise collectAttemptReports removes the directory immediately, or keeps it for the worker's next attempt (see
+// maxDirReuseGap).
+func (ws *workspace) collectAttemptReports(r *process.Result) {
 	f := ws.dir
-	if ws.noDir {
+	if ws.runsWithoutDir {
 		return
 	}
-	survived := r.HasBackground || r.StuckPID != 0 || r.HeldByTracer
-	if f.MayHaveProgress() || survived || r.Leftovers > 0 {
+	survived := r.HasBackgroundProcesses || r.StuckPID != 0 || r.ExitHeldByTracer
+	if f.MayHaveProgress() || survived || r.EndedLeftoverCount > 0 {
 		ws.progress.parse(f.DrainProgress())
 		ws.progress.flush()
 	}
 	if len(ws.attempt.startFrame.DependencyResults) > 0 {
-		f.RemoveFile("deps.json")
+		f.RemoveSiblingFile("deps.json")
 	}
 	switch {
-	case f.IsUsed() || survived:
+	case f.WasUsed() || survived:
 		ws.resultJSON, ws.resultError = readResultFile(f, ws.secretTexts)
 		owner, err := privdir.OwnerIdentity(f.Path)
 		path := f.Rename(survived)
 		if err == nil {
-			ws.server.sweeper.addPath(path, owner)
+			ws.server.sweeper.queueRemoval(path, owner)
 		}
-	case r.StartedAt.Sub(f.lastEndedAt) > maxReuseGap && ws.server.hasNoWaitingAttempt():
+	case r.StartedAt.Sub(f.lastAttemptEndedAt) > maxDirReuseGap && ws.server.hasNoWaitingAttempt():
 		f.RemoveUnused()
 	}
-	f.lastEndedAt = r.EndedAt
+	f.lastAttemptEndedAt = r.EndedAt
 }
 
 // readResultFile reads the result that an attempt wrote. resultJSON is nil if the attempt wrote no result or
 // an invalid one. problem says why the result is invalid, and is "" otherwise.
-func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, problem string) {
-	raw, err := dir.Read(resultName, queue.MaxResultBytes)
+func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, resultProblem string) {
+	raw, err := dir.ReadFile(resultFileName, queue.MaxResultBytes)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
@@ -132,19 +133,19 @@ func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, prob
 		return nil, "empty"
 	case !utf8.Valid(raw):
 		return nil, "not UTF-8"
-	case nestingDepth(raw) > maxResultNesting:
-		return nil, fmt.Sprintf("nested more than %d levels deep", maxResultNesting)
+	case jsonNestingDepth(raw) > maxResultNestingDepth:
+		return nil, fmt.Sprintf("nested more than %d levels deep", maxResultNestingDepth)
 	}
 	var compact bytes.Buffer
-	if err := json.Compact(&compact, output.MaskText(raw, secretTexts)); err != nil {
+	if err := json.Compact(&compact, output.MaskSecrets(raw, secretTexts)); err != nil {
 		return nil, "not JSON: " + strings.TrimPrefix(err.Error(), "json: ")
 	}
 	return compact.Bytes(), ""
 }
 
-// nestingDepth returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
-func nestingDepth(raw []byte) (deepestLevel int) {
-	depth, tokens := 0, json.NewDecoder(bytes.NewReader(raw))
+// jsonNestingDepth returns how deep JSON is nested. For invalid JSON, it is the depth before the first error.
+func jsonNestingDepth(rawJSON []byte) (deepestLevel int) {
+	depth, tokens := 0, json.NewDecoder(bytes.NewReader(rawJSON))
 	tokens.UseNumber() // a number too large for a float64 must not end the loop
 	for {
 		token, err := tokens.Token()

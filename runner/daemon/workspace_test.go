@@ -11,7 +11,7 @@ import (
 
 // A job reports its progress by lines of the form "N" or "N text", where N is a percentage. All other lines
 // are ignored. It does not matter how many bytes each read returns.
-func TestProgressLines(t *testing.T) {
+func TestProgressParserIgnoresInvalidLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {
 		written  string
@@ -46,13 +46,13 @@ func TestProgressLines(t *testing.T) {
 }
 
 // The nesting depth of a result is the depth of its deepest list or object. Other values do not change it.
-func TestResultNestingDepth(t *testing.T) {
+func TestJSONNestingDepthCountsContainers(t *testing.T) {
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 	for text, want := range map[string]int{
 		`1`: 0, `"[[["`: 0, `{"a": [{}]}`: 3, `[[], {"]": 1}, [[]]]`: 3, nested(25): 25,
 		`[1e400,` + nested(25) + `]`: 26, // 1e400 is too large for a float64
 	} {
-		if got := nestingDepth([]byte(text)); got != want {
+		if got := jsonNestingDepth([]byte(text)); got != want {
 			t.Errorf("%s: the depth is %d, want %d", text, got, want)
 		}
 	}
@@ -60,7 +60,7 @@ func TestResultNestingDepth(t *testing.T) {
 
 // Whatever bytes a job writes, the reported percentage, the text and the parser's buffer stay within their
 // limits.
-func FuzzProgress(f *testing.F) {
+func FuzzProgressParser(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {
 		var p progressParser
@@ -69,7 +69,7 @@ func FuzzProgress(f *testing.F) {
 		p.flush()
 		l := p.lastProgress
 		if l.Percent < 0 || l.Percent > 100 || len(l.Text) > queue.MaxProgressTextBytes || !utf8.ValidString(l.Text) ||
-			cap(p.line) > 4*maxProgressLineBytes+len(first)+len(second) {
+			cap(p.partialLine) > 4*maxProgressLineBytes+len(first)+len(second) {
 			t.Errorf("lines %q, %q: the reported progress is %+v", first, second, l)
 		}
 	})

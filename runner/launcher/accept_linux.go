@@ -20,14 +20,14 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxRequestBytes bounds a request for a runner, in bytes. It leaves room for a file path in the request.
-const maxRequestBytes = 16 << 10
+// maxSpawnRequestBytes bounds a request for a runner, in bytes. It leaves room for a file path in the request.
+const maxSpawnRequestBytes = 16 << 10
 
 // HandleSpawnRequest reads a service's request for a runner from the connection on standard input, and does
 // every step that needs root's rights. It replaces standard input with /dev/null. cgroupDelegated means that
 // this process may divide its control group. If the request names an account, HandleSpawnRequest switches
 // this process to that account permanently.
-func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*AcceptedRequest, error) {
+func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*AcceptedSpawnRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
 		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit what package net adds to the error
@@ -44,8 +44,9 @@ func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*A
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &AcceptedRequest{Conn: c, RunnerSettings: RunnerSettings{RunnersDir: runnersDir, PolicyFile: policyFile}}
-	c.SetDeadline(time.Now().Add(runner.StartTimeout))
+	g := &AcceptedSpawnRequest{ServiceConn: c, RunnerSettings: RunnerSettings{RunnersDir: runnersDir,
+		PolicyFile: policyFile}}
+	c.SetDeadline(time.Now().Add(runner.SpawnTimeout))
 	if err := g.handleRequest(cgroupDelegated); err != nil {
 		g.ReplyError(err)
 		return nil, err
@@ -54,33 +55,33 @@ func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*A
 }
 
 // handleRequest reads the request and executes it.
-func (g *AcceptedRequest) handleRequest(cgroupDelegated bool) error {
-	peer, err := rundir.PeerCredentials(g.Conn)
+func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
+	peer, err := rundir.PeerCredentials(g.ServiceConn)
 	if err != nil {
 		return err
 	}
-	request, err := readRequest(g.Conn)
+	request, err := readSpawnRequest(g.ServiceConn)
 	if err != nil {
 		return err
 	}
-	g.ServiceUID, g.Isolated, g.Tmpdir = int(peer.Uid), request.Isolated, request.Tmpdir
+	g.ServiceUID, g.ForIsolatedJob, g.JobTmpdir = int(peer.Uid), request.ForIsolatedJob, request.JobTmpdir
 	if g.PolicyFile == "" {
 		return g.prepareOwnAccountRunner(request, cgroupDelegated)
 	}
-	if request.KillDir != "" {
+	if request.KillRunnerDir != "" {
 		g.KilledOtherRunner = true
-		if err := killNamedRunner(g.RunnersDir, request.KillDir); err != nil {
+		if err := killNamedRunner(g.RunnersDir, request.KillRunnerDir); err != nil {
 			return err
 		}
-		g.ReplyReady(request.KillDir)
+		g.ReplyReady(request.KillRunnerDir)
 		return nil
 	}
 	return g.prepareRootRunner(request, int(peer.Gid), cgroupDelegated)
 }
 
-// readRequest reads the line with the service's request.
-func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
-	line, err := bufio.NewReader(io.LimitReader(r, maxRequestBytes)).ReadString('\n')
+// readSpawnRequest reads the line with the service's request.
+func readSpawnRequest(r io.Reader) (request runner.SpawnRequest, err error) {
+	line, err := bufio.NewReader(io.LimitReader(r, maxSpawnRequestBytes)).ReadString('\n')
 	if err != nil {
 		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the addresses, which are empty
 			err = op.Err
@@ -93,25 +94,25 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 
 // prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if
 // the service runs under another account.
-func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, cgroupDelegated bool) error {
+func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnRequest, cgroupDelegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
 			"the path of the socket", g.ServiceUID, os.Geteuid())
-	case request.Account != "" || request.KillDir != "":
+	case request.SwitchToAccount != "" || request.KillRunnerDir != "":
 		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
 			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
 	if err := os.MkdirAll(g.RunnersDir, 0o700); err != nil {
 		return err
 	}
-	g.createCgroups(cgroupDelegated)
+	g.createJobCgroups(cgroupDelegated)
 	return nil
 }
 
-// createCgroups creates control groups for jobs if cgroupDelegated is true, that is, if this process may
+// createJobCgroups creates control groups for jobs if cgroupDelegated is true, that is, if this process may
 // divide its own control group.
-func (g *AcceptedRequest) createCgroups(cgroupDelegated bool) {
+func (g *AcceptedSpawnRequest) createJobCgroups(cgroupDelegated bool) {
 	if cgroupDelegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
@@ -119,24 +120,25 @@ func (g *AcceptedRequest) createCgroups(cgroupDelegated bool) {
 
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
 // the account that the request names. The group with this gid may read the runner's files.
-func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int, cgroupDelegated bool) error {
-	if err := createSharedDir(g.RunnersDir, 0, gid, rootDirMode); err != nil {
+func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, readerGID int,
+	cgroupDelegated bool) error {
+	if err := createSharedDir(g.RunnersDir, 0, readerGID, runnersDirMode); err != nil {
 		return err
 	}
-	g.createCgroups(cgroupDelegated)
+	g.createJobCgroups(cgroupDelegated)
 	rules, err := readPolicy(g.PolicyFile)
 	if err != nil {
 		return err
 	}
-	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the policy's job_tmpdir replaces the service's
-		if err := rundir.CheckTmpdir(g.Tmpdir, g.RunnersDir, true); err != nil {
+	if g.JobTmpdir = rules.jobTmpdir; g.JobTmpdir != "" { // the policy's job_tmpdir replaces the service's
+		if err := rundir.CheckJobTmpdir(g.JobTmpdir, g.RunnersDir, true); err != nil {
 			return err
 		}
 	}
-	if err := process.PreferOOMKillOfCommands(); err != nil || request.Account == "" {
+	if err := process.PreferOOMKillOfCommands(); err != nil || request.SwitchToAccount == "" {
 		return err
 	}
-	return g.switchAccount(request.Account, g.PolicyFile, gid)
+	return g.switchAccount(request.SwitchToAccount, g.PolicyFile, readerGID)
 }
 
 // killNamedRunner kills the runner whose directory is runnersDir/runnerName. It returns an error if
@@ -148,30 +150,30 @@ func killNamedRunner(runnersDir, runnerName string) error {
 	if !filepath.IsLocal(runnerName) || !rundir.IsRunnerDirName(own) || own[0] == '.' || account != "" && !isAccount {
 		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", runnerName)
 	}
-	return runner.KillByDir(filepath.Join(runnersDir, account, own))
+	return runner.KillRunnerByDir(filepath.Join(runnersDir, account, own))
 }
 
 // switchAccount switches this process to the account with the given name, and makes sure that it cannot
 // switch back.
-func (g *AcceptedRequest) switchAccount(accountName, policyFile string, gid int) error {
+func (g *AcceptedSpawnRequest) switchAccount(accountName, policyFile string, readerGID int) error {
 	known := &Accounts{PolicyFile: policyFile, ServiceUID: g.ServiceUID,
-		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
-	account, rules, err := known.authorizeAccount(known.Directory.UserByName(accountName))
+		AccountDirectory: &accounts.Resolver{AlwaysQueryRemote: true}}
+	account, rules, err := known.authorizeAccount(known.AccountDirectory.UserByName(accountName))
 	if err != nil {
 		return err
 	}
 	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	g.Credentials = readAllowedCredentials(rules, &account, known.Directory)
+	g.Credentials = readAllowedCredentials(rules, &account, known.AccountDirectory)
 	g.RunnersDir, g.PolicyFile = filepath.Join(g.RunnersDir, rundir.AccountDirPrefix+account.Name), ""
-	if err := createSharedDir(g.RunnersDir, int(account.UID), gid, accountDirMode); err != nil {
+	if err := createSharedDir(g.RunnersDir, int(account.UID), readerGID, accountRunnersDirMode); err != nil {
 		return err
 	}
-	if g.Tmpdir != "" {
-		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountDirPrefix+account.Name)
-		os.Mkdir(g.Tmpdir, 0o700) // ignore an error: the directory may exist; if it does not, Lchown fails too
-		if err := os.Lchown(g.Tmpdir, int(account.UID), int(account.GID)); err != nil {
+	if g.JobTmpdir != "" {
+		g.JobTmpdir = filepath.Join(g.JobTmpdir, rundir.AccountDirPrefix+account.Name)
+		os.Mkdir(g.JobTmpdir, 0o700) // ignore an error: the directory may exist; if it does not, Lchown fails too
+		if err := os.Lchown(g.JobTmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
 		}
 	}
@@ -199,15 +201,15 @@ func (g *AcceptedRequest) switchAccount(accountName, policyFile string, gid int)
 
 // ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
 // accepts connections.
-func (g *AcceptedRequest) ReplyReady(dir string) {
+func (g *AcceptedSpawnRequest) ReplyReady(runnerDir string) {
 	// An error can only mean that the service has ended, so ignore it.
-	fmt.Fprintln(g.Conn, runner.ReadyReplyPrefix+filepath.Base(dir))
-	g.Conn.Close()
+	fmt.Fprintln(g.ServiceConn, runner.ReadyReplyPrefix+filepath.Base(runnerDir))
+	g.ServiceConn.Close()
 }
 
 // ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
 // nothing.
-func (g *AcceptedRequest) ReplyError(reason error) {
-	fmt.Fprintln(g.Conn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
-	g.Conn.Close()
+func (g *AcceptedSpawnRequest) ReplyError(reason error) {
+	fmt.Fprintln(g.ServiceConn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	g.ServiceConn.Close()
 }

@@ -11,7 +11,7 @@ import (
 
 // A service can end only runners whose directories are in the directory of root's runners. A name
 // that leads to another directory is rejected.
-func TestOnlyNamedRunnersAreKilled(t *testing.T) {
+func TestKillRequestRejectsOtherDirectories(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "runner")
 	for _, dir := range []string{"1.a", "as-mail/1.a", "output", "other/1.a"} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o700); err != nil {
@@ -36,18 +36,18 @@ func TestOnlyNamedRunnersAreKilled(t *testing.T) {
 }
 
 // A request is one line of limited length.
-func TestRequestIsBounded(t *testing.T) {
-	line := runner.SpawnRequest{Tmpdir: "/" + strings.Repeat("x", maxRequestBytes)}.String()
+func TestSpawnRequestSizeIsBounded(t *testing.T) {
+	line := runner.SpawnRequest{JobTmpdir: "/" + strings.Repeat("x", maxSpawnRequestBytes)}.String()
 	for _, c := range []struct {
 		name, sent string
 		accepted   bool
 	}{
-		{"at the limit", line[:maxRequestBytes-1] + "\n", true},
-		{"one byte longer", line[:maxRequestBytes] + "\n", false},
+		{"at the limit", line[:maxSpawnRequestBytes-1] + "\n", true},
+		{"one byte longer", line[:maxSpawnRequestBytes] + "\n", false},
 		{"without its end", line[:100], false},
 	} {
-		if got, err := readRequest(strings.NewReader(c.sent)); (err == nil) != c.accepted {
-			t.Errorf("%s: got a job_tmpdir of %d bytes, %v", c.name, len(got.Tmpdir), err)
+		if got, err := readSpawnRequest(strings.NewReader(c.sent)); (err == nil) != c.accepted {
+			t.Errorf("%s: got a job_tmpdir of %d bytes, %v", c.name, len(got.JobTmpdir), err)
 		}
 	}
 }

@@ -18,14 +18,14 @@ type policyCache = atomic.Pointer[cachedPolicy]
 
 // cachedPolicy is a policy, and the state of its file (times, size, mode) just before the file was read.
 type cachedPolicy struct {
-	policy
-	stamp accounts.FileStamp
+	accountPolicy
+	fileStamp accounts.FileStamp
 }
 
-// ByUID returns the account with the given uid. It returns an error if the account does not exist, or if the
-// policy does not allow its jobs.
-func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	account, _, err := a.authorizeAccount(a.Directory.UserByUID(uid))
+// AllowedAccountByUID returns the account with the given uid. It returns an error if the account does not exist, or if
+// the policy does not allow its jobs.
+func (a *Accounts) AllowedAccountByUID(uid uint32) (accounts.Account, error) {
+	account, _, err := a.authorizeAccount(a.AccountDirectory.UserByUID(uid))
 	return account, err
 }
 
@@ -33,48 +33,49 @@ func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
 // returns "" if the policy allows them or cannot be checked now. The runner checks again before it starts a
 // job.
 func (a *Accounts) RefusalReason(uid uint32) string {
-	_, err := a.ByUID(uid)
-	reason, _ := errors.AsType[refusalError](err)
+	_, err := a.AllowedAccountByUID(uid)
+	reason, _ := errors.AsType[policyRefusalError](err)
 	return string(reason)
 }
 
 // authorizeAccount checks whether the policy allows jobs of an account. Its parameters are the results of
 // looking up the account. If err is nil and the policy allows the jobs, authorizeAccount returns the account
 // with its groups, and the policy. Otherwise it returns an error.
-func (a *Accounts) authorizeAccount(account accounts.Account, err error) (accounts.Account, *policy, error) {
-	if err != nil {
-		return accounts.Account{}, nil, err
+func (a *Accounts) authorizeAccount(account accounts.Account, lookUpErr error) (accounts.Account, *accountPolicy,
+	error) {
+	if lookUpErr != nil {
+		return accounts.Account{}, nil, lookUpErr
 	}
-	p, err := a.currentPolicy()
-	if err != nil {
-		return accounts.Account{}, nil, err
+	p, lookUpErr := a.currentPolicy()
+	if lookUpErr != nil {
+		return accounts.Account{}, nil, lookUpErr
 	}
-	if account, err = a.Directory.WithGroups(account); err != nil {
-		return accounts.Account{}, nil, err
+	if account, lookUpErr = a.AccountDirectory.WithGroups(account); lookUpErr != nil {
+		return accounts.Account{}, nil, lookUpErr
 	}
-	if reason := p.refusalReason(&account, a.ServiceUID, a.Directory.Group); reason != "" {
-		err = refusalError(reason)
+	if reason := p.refusalReason(&account, a.ServiceUID, a.AccountDirectory.GroupIDByName); reason != "" {
+		lookUpErr = policyRefusalError(reason)
 	}
-	return account, p, err
+	return account, p, lookUpErr
 }
 
 // currentPolicy returns the policy. It reads the file again only if the file has changed. Callers must not modify
 // the policy.
-func (a *Accounts) currentPolicy() (*policy, error) {
+func (a *Accounts) currentPolicy() (*accountPolicy, error) {
 	stamp, err := accounts.FileStampOf(a.PolicyFile)
 	if err != nil {
 		return nil, err
 	}
-	if c := a.Cache.Load(); c != nil && c.stamp == stamp {
-		return &c.policy, nil
+	if c := a.PolicyCache.Load(); c != nil && c.fileStamp == stamp {
+		return &c.accountPolicy, nil
 	}
 	p, err := readPolicy(a.PolicyFile)
 	if err != nil {
 		return nil, err
 	}
 	c := &cachedPolicy{p, stamp}
-	a.Cache.Store(c)
-	return &c.policy, nil
+	a.PolicyCache.Store(c)
+	return &c.accountPolicy, nil
 }
 
 // maxPolicyBytes bounds the size of a policy file, in bytes.
@@ -82,32 +83,32 @@ const maxPolicyBytes = 64 << 10
 
 // readPolicy reads a policy file. It returns an error if an account other than root can change the file. If
 // the file is missing, it returns a policy that allows no jobs.
-func readPolicy(path string) (policy, error) {
+func readPolicy(path string) (accountPolicy, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {
-		return policy{file: path}, nil
+		return accountPolicy{policyFile: path}, nil
 	}
 	if err != nil {
-		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+		return accountPolicy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+		return accountPolicy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return policy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
+		return accountPolicy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
-		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; "+
+		return accountPolicy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; "+
 			"make root its owner, and remove the write permission of all others (chmod go-w)", path)
 	case info.Size() > maxPolicyBytes:
-		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicyBytes)
+		return accountPolicy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicyBytes)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxPolicyBytes))
 	if err != nil {
-		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
+		return accountPolicy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	return parsePolicy(path, string(raw))
 }

@@ -13,12 +13,12 @@ import (
 
 // If the look-up of an account or its groups gets no answer, the account's jobs wait until it does. They
 // neither fail nor run without some of their groups.
-func TestUnansweredLookupDelaysJobs(t *testing.T) {
+func TestHungAccountLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	answers := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "passwd 61401": ""}
 	a := &Accounts{PolicyFile: filepath.Join(t.TempDir(), "runner.conf"),
-		Directory: &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: func(database, key string) (string, error) {
+		AccountDirectory: &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: func(database, key string) (string, error) {
 			line, ok := answers[database+" "+key]
 			if !ok {
 				return "", silent
@@ -27,7 +27,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 		}}}
 	checkError := func(what string, uid uint32, final bool) {
 		t.Helper()
-		if known, err := a.ByUID(uid); err == nil || IsPermanent(err) != final {
+		if known, err := a.AllowedAccountByUID(uid); err == nil || IsPermanentError(err) != final {
 			t.Errorf("%s: got account %+v, error %v", what, known, err)
 		}
 	}
@@ -35,7 +35,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	checkError("no account", 61401, true)
 	checkError("no answer about the account", 61402, false)
 	delete(answers, "initgroups dora")
-	a.Directory = &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: a.Directory.LookupFunc}
+	a.AccountDirectory = &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: a.AccountDirectory.GetentFunc}
 	checkError("no answer about groups", 61400, false)
 	answers["initgroups dora"] = "dora 61410 61411"
 	checkError("after the groups are known", 61400, true)
@@ -43,7 +43,7 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 
 // The policy file is read again only after it has changed. A change of its mode alone counts too, because a
 // policy file that other accounts than root can change must be rejected.
-func TestPolicyIsCached(t *testing.T) {
+func TestPolicyFileIsRereadOnlyAfterChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runner.conf")
 	a := &Accounts{PolicyFile: path}
 	checkCached := func(what string) {
@@ -80,7 +80,7 @@ func TestPolicyIsCached(t *testing.T) {
 
 // A policy file that an account other than root owns or can change is rejected. The part that needs a file of
 // root runs only as root.
-func TestPolicyMustBelongToRoot(t *testing.T) {
+func TestPolicyFileMustBelongToRoot(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "runner.conf")
 	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {

@@ -13,42 +13,45 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// credentialsDirVar is the environment variable that names the directory with the credentials of a systemd
+// credentialsDirEnvVar is the environment variable that names the directory with the credentials of a systemd
 // unit. maxCredentialBytes bounds the size of one credential, in bytes.
 const (
-	credentialsDirVar  = "CREDENTIALS_DIRECTORY"
-	maxCredentialBytes = 64 << 10
+	credentialsDirEnvVar = "CREDENTIALS_DIRECTORY"
+	maxCredentialBytes   = 64 << 10
 )
 
 // AllowedCredential returns the systemd credential with this name for a job of the account with this uid. It
 // returns an error if the policy does not allow the account to use the credential. Only a runner that runs as
 // root passes Accounts. Any other runner passes nil, and in credentials what it read before it switched from
 // root to its account.
-func AllowedCredential(a *Accounts, credentials map[string][]byte, name string, uid int64) ([]byte, error) {
+func AllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string, uid int64) ([]byte,
+	error) {
 	if a == nil {
-		if value, ok := credentials[name]; ok {
+		if value, ok := preloadedCredentials[credentialName]; ok {
 			return value, nil
 		}
-		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
-			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, name))
+		return nil,
+			process.UnusablePathError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
+				"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, credentialName))
 	}
-	account, p, err := a.authorizeAccount(a.Directory.UserByUID(uint32(uid)))
+	account, p, err := a.authorizeAccount(a.AccountDirectory.UserByUID(uint32(uid)))
 	if err != nil {
 		return nil, err
 	}
-	if !p.allowsCredential(name, &account, a.Directory.Group) {
-		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it "+
-			"in %s with: %s%s = %[1]s", account.Name, p.file, credentialKeyPrefix, name))
+	if !p.allowsCredential(credentialName, &account, a.AccountDirectory.GroupIDByName) {
+		return nil, process.UnusablePathError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it "+
+			"in %s with: %s%s = %[1]s", account.Name, p.policyFile, credentialKeyPrefix, credentialName))
 	}
-	return readCredential(name)
+	return readCredential(credentialName)
 }
 
 // readAllowedCredentials reads all credentials that the jobs of an account may use. The runner calls it as
 // root, before it switches to the account, because the account cannot read the credentials.
-func readAllowedCredentials(p *policy, account *accounts.Account, directory *accounts.Directory) map[string][]byte {
+func readAllowedCredentials(p *accountPolicy, account *accounts.Account,
+	directory *accounts.Resolver) map[string][]byte {
 	values := map[string][]byte{}
 	for name := range p.credentialUsers {
-		if !p.allowsCredential(name, account, directory.Group) {
+		if !p.allowsCredential(name, account, directory.GroupIDByName) {
 			continue
 		}
 		// Skip an unreadable credential. A job that needs it gets an error when it starts.
@@ -60,23 +63,23 @@ func readAllowedCredentials(p *policy, account *accounts.Account, directory *acc
 }
 
 // readCredential reads one of the credentials that systemd passed to this process.
-func readCredential(name string) ([]byte, error) {
-	dir := os.Getenv(credentialsDirVar)
+func readCredential(credentialName string) ([]byte, error) {
+	dir := os.Getenv(credentialsDirEnvVar)
 	if dir == "" {
-		return nil, process.UnusableError("systemd passed no credentials to the runner; " +
+		return nil, process.UnusablePathError("systemd passed no credentials to the runner; " +
 			"add LoadCredential= to queuectl-runner@.service")
 	}
-	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, process.UnusableError(`the name of the credential is not valid; use a name without "/" that ` +
+	if filepath.Base(credentialName) != credentialName || credentialName[0] == '.' {
+		return nil, process.UnusablePathError(`the name of the credential is not valid; use a name without "/" that ` +
 			`does not begin with "."`)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(filepath.Join(dir, credentialName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(process.UnusableError("the credential is not a regular file"), err)
+		return nil, errors.Join(process.UnusablePathError("the credential is not a regular file"), err)
 	}
 	return io.ReadAll(io.LimitReader(f, maxCredentialBytes+1))
 }

@@ -15,7 +15,7 @@ import (
 // credentials that it read before the switch.
 func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because the policy file must belong to root; "+
-		".ci/run runs it as root, and TestCredentialsByPolicy tests which jobs get a credential")
+		".ci/run runs it as root, and TestPolicyAllowsCredentialPerAccount tests which jobs get a credential")
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "runner.conf")
 	credentials := filepath.Join(dir, "credentials")
@@ -32,9 +32,9 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "other"), filepath.Join(credentials, "link")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(credentialsDirVar, credentials)
-	directory := &accounts.Directory{AlwaysQueryRemote: true}
-	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, Directory: directory}
+	t.Setenv(credentialsDirEnvVar, credentials)
+	directory := &accounts.Resolver{AlwaysQueryRemote: true}
+	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, AccountDirectory: directory}
 	daemon, rules, err := roots.authorizeAccount(directory.UserByName("daemon"))
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,9 @@ import (
 
 // RunnerSettings describes a runner: where it keeps its files, and whose jobs it runs.
 type RunnerSettings struct {
-	RunnersDir string // directory that contains the directories of all runners
-	Tmpdir     string // setting job_tmpdir: directory for the jobs' private directories; "" means below RunnersDir
-	Isolated   bool   // the runner runs one isolated job only
+	RunnersDir     string // directory that contains the directories of all runners
+	JobTmpdir      string // setting job_tmpdir: directory for the jobs' private directories; "" means below RunnersDir
+	ForIsolatedJob bool   // the runner runs one isolated job only
 	// ServiceUID is the uid of the service. The runner accepts connections only from this uid and from root.
 	ServiceUID int
 	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set, the
@@ -25,9 +25,9 @@ type RunnerSettings struct {
 	Cgroups *process.Cgroups
 }
 
-// AcceptedRequest describes the runner that this process should run. HandleSpawnRequest returns it after it
+// AcceptedSpawnRequest describes the runner that this process should run. HandleSpawnRequest returns it after it
 // has checked a service's request.
-type AcceptedRequest struct {
+type AcceptedSpawnRequest struct {
 	RunnerSettings
 	// NoCgroupsReason says why jobs get no control groups although this process may divide its own. It is nil
 	// if jobs get control groups, or if this process may not divide its control group.
@@ -35,15 +35,15 @@ type AcceptedRequest struct {
 	// KilledOtherRunner means that the request was to kill another runner, and that this is done. This
 	// process must then end instead of running a runner.
 	KilledOtherRunner bool
-	Conn              net.Conn // the connection on which the request came and the reply is sent
+	ServiceConn       net.Conn // the connection on which the request came and the reply is sent
 }
 
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
 // reads the policy file again if the file has changed, so a change applies from the next look-up. The methods
 // may be called concurrently. Only Linux supports Accounts.
 type Accounts struct {
-	PolicyFile string // path of the policy file
-	ServiceUID int    // uid of the service
-	Directory  *accounts.Directory
-	Cache      policyCache // the policy that was read last; only methods of Accounts use it
+	PolicyFile       string // path of the policy file
+	ServiceUID       int    // uid of the service
+	AccountDirectory *accounts.Resolver
+	PolicyCache      policyCache // the policy that was read last; only methods of Accounts use it
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// launcherLockName is the name of the lock file in the runners' directory. The launcher, the root process
+// launcherLockFileName is the name of the lock file in the runners' directory. The launcher, the root process
 // that starts runners, keeps this file locked.
-const launcherLockName = "launcher.lock"
+const launcherLockFileName = "launcher.lock"
 
 // acceptRetryDelay is the pause before the launcher tries again after it could not accept a connection.
 const acceptRetryDelay = 100 * time.Millisecond
@@ -26,9 +26,9 @@ const acceptRetryDelay = 100 * time.Millisecond
 // RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it
 // starts a process with the command line argv and the connection as standard input. Only the account with
 // this uid and root may connect. The group with this gid may read the runners' files in runnersDir.
-func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile string, uid, gid int,
+func RunLauncher(ctx context.Context, runnerArgv []string, runnersDir, policyFile string, serviceUID, readerGID int,
 	log *slog.Logger) error {
-	if err := createSharedDir(runnersDir, 0, gid, rootDirMode); err != nil {
+	if err := createSharedDir(runnersDir, 0, readerGID, runnersDirMode); err != nil {
 		return err
 	}
 	lock, err := takeLauncherLock(runnersDir)
@@ -47,7 +47,7 @@ func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile stri
 		return err
 	}
 	defer l.Close()
-	if err := os.Chown(path, uid, -1); err != nil {
+	if err := os.Chown(path, serviceUID, -1); err != nil {
 		return err
 	}
 	syscall.Umask(0o022)
@@ -70,7 +70,7 @@ func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile stri
 			time.Sleep(acceptRetryDelay)
 			continue
 		}
-		peer, err := rundir.CheckPeer(c, uid)
+		peer, err := rundir.CheckPeerAccount(c, serviceUID)
 		if err != nil {
 			log.Warn("rejected a connection to the socket that starts runners of root", "uid", peer, "error", err)
 			c.Close()
@@ -80,7 +80,7 @@ func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile stri
 			c.Close()
 			continue
 		}
-		if err := startAcceptProcess(argv, runnersDir, policyFile, c); err != nil {
+		if err := startRequestHandler(runnerArgv, runnersDir, policyFile, c); err != nil {
 			fmt.Fprintln(c, runner.RefusedReplyPrefix+err.Error())
 		}
 		c.Close()
@@ -90,8 +90,8 @@ func RunLauncher(ctx context.Context, argv []string, runnersDir, policyFile stri
 // takeLauncherLock makes this process the launcher for a directory. If another launcher is running, the error
 // contains its pid. That launcher may still be running after the end of its service because it hangs.
 func takeLauncherLock(runnersDir string) (*os.File, error) {
-	path := filepath.Join(runnersDir, launcherLockName)
-	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
+	path := filepath.Join(runnersDir, launcherLockFileName)
+	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, 0o600) })
 	if err == nil && lock == nil {
 		holder := "the process that locks the file " + path + " (fuser shows it)"
 		if pid, _ := os.ReadFile(path); len(pid) > 0 {
@@ -108,14 +108,14 @@ func takeLauncherLock(runnersDir string) (*os.File, error) {
 	return lock, err
 }
 
-// startAcceptProcess starts a process that calls HandleSpawnRequest for a connection of the service.
-func startAcceptProcess(argv []string, runnersDir, policyFile string, c *net.UnixConn) error {
+// startRequestHandler starts a process that calls HandleSpawnRequest for a connection of the service.
+func startRequestHandler(runnerArgv []string, runnersDir, policyFile string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {
 		return err
 	}
 	defer connFile.Close()
-	cmd := runner.NewCommand(argv, "--dir", runnersDir, "--policy", policyFile, "--accepted")
+	cmd := runner.NewDetachedCommand(runnerArgv, "--dir", runnersDir, "--policy", policyFile, "--accepted")
 	cmd.Stdin, cmd.Stderr = connFile, os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err

@@ -20,7 +20,7 @@
 //  5. If the request names no account, the process stays root. It starts each job under the job's account.
 //     Before that, it uses Accounts to check the account, and AllowedCredential to check each credential
 //     that the job names.
-//  6. HandleSpawnRequest returns an AcceptedRequest. The process runs the runner that it describes (package
+//  6. HandleSpawnRequest returns an AcceptedSpawnRequest. The process runs the runner that it describes (package
 //     daemon), and replies to the service with ReplyReady or ReplyError.
 //  7. The service connects to the runner's socket. The runner accepts only root and the account that the
 //     kernel named in step 2.

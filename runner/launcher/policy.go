@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// policy says whose jobs a runner of root may run. It is read from a file that belongs to root, so the
+// accountPolicy says whose jobs a runner of root may run. It is read from a file that belongs to root, so the
 // service cannot change it. Only Linux has a policy. See docs/decisions/0060.
-type policy struct {
-	file      string // path of the policy file
-	allowRoot bool   // jobs may run as root
-	tmpdir    string // setting job_tmpdir; "" if the file does not set it
+type accountPolicy struct {
+	policyFile    string // path of the policy file
+	allowRootJobs bool   // jobs may run as root
+	jobTmpdir     string // setting job_tmpdir; "" if the file does not set it
 	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @group for all members
 	// of a group, or * for every account except root and the service's.
 	allowedAccounts []string
@@ -28,8 +28,8 @@ type policy struct {
 const credentialKeyPrefix = "credential."
 
 // parsePolicy parses the text of a policy file: lines of the form key = value. A # begins a comment.
-func parsePolicy(file, text string) (policy, error) {
-	p := policy{file: file}
+func parsePolicy(file, text string) (accountPolicy, error) {
+	p := accountPolicy{policyFile: file}
 	seen := map[string]bool{}
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
@@ -45,14 +45,14 @@ func parsePolicy(file, text string) (policy, error) {
 		case seen[key]:
 			problem = key + " is set twice"
 		case key == "allow_root_jobs":
-			if p.allowRoot = value == "true"; !p.allowRoot && value != "false" {
+			if p.allowRootJobs = value == "true"; !p.allowRootJobs && value != "false" {
 				problem = "allow_root_jobs must be true or false, not " + value
 			}
 		case key == "accounts":
 			p.allowedAccounts = strings.Fields(value)
-		case key == rundir.TmpdirSetting:
+		case key == rundir.JobTmpdirSetting:
 			if strings.HasPrefix(value, "/") {
-				p.tmpdir = filepath.ToSlash(filepath.Clean(value))
+				p.jobTmpdir = filepath.ToSlash(filepath.Clean(value))
 			} else if value != "none" {
 				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
@@ -76,17 +76,18 @@ func parsePolicy(file, text string) (policy, error) {
 // The entry * does not include the service's own account: its jobs could connect to the runner like the
 // service does, and start jobs of every account. So this account must be listed by its name. groupNamed
 // returns the id of the group with the given name.
-func (p *policy) refusalReason(a *accounts.Account, serviceUID int, groupNamed func(string) (uint32, bool)) string {
+func (p *accountPolicy) refusalReason(a *accounts.Account, serviceUID int,
+	lookUpGroupID func(string) (uint32, bool)) string {
 	if a.UID == 0 {
-		if p.allowRoot {
+		if p.allowRootJobs {
 			return ""
 		}
 		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, "+
-			"or ask an administrator to set allow_root_jobs = true in %s", p.file)
+			"or ask an administrator to set allow_root_jobs = true in %s", p.policyFile)
 	}
 	isService := int(a.UID) == serviceUID
 	for _, allowed := range p.allowedAccounts {
-		byName, byGroup := matchEntry(allowed, a, groupNamed)
+		byName, byGroup := matchPolicyEntry(allowed, a, lookUpGroupID)
 		if byName || !isService && (byGroup || allowed == "*") {
 			return ""
 		}
@@ -94,38 +95,39 @@ func (p *policy) refusalReason(a *accounts.Account, serviceUID int, groupNamed f
 	if isService {
 		return fmt.Sprintf(`jobs may not run as %s, the service's account, because they would have all rights `+
 			`of the service; to allow this, an administrator can add the account to the line "accounts" in %s`,
-			a.Name, p.file)
+			a.Name, p.policyFile)
 	}
 	return fmt.Sprintf(`jobs may not run as %[1]s; an administrator can add this account to the line `+
-		`"accounts = %[3]s" in %[2]s`, a.Name, p.file, strings.Join(p.allowedAccounts, " "))
+		`"accounts = %[3]s" in %[2]s`, a.Name, p.policyFile, strings.Join(p.allowedAccounts, " "))
 }
 
 // allowsCredential reports whether the jobs of an account may use a credential. The account must be
 // listed for the credential by its name or by a group.
-func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
-	return slices.ContainsFunc(p.credentialUsers[credential], func(entry string) bool {
-		byName, byGroup := matchEntry(entry, a, groupNamed)
+func (p *accountPolicy) allowsCredential(credentialName string, a *accounts.Account,
+	lookUpGroupID func(string) (uint32, bool)) bool {
+	return slices.ContainsFunc(p.credentialUsers[credentialName], func(entry string) bool {
+		byName, byGroup := matchPolicyEntry(entry, a, lookUpGroupID)
 		return byName || byGroup
 	})
 }
 
-// matchEntry compares an account with an entry of the policy. nameMatches means that the entry is the
+// matchPolicyEntry compares an account with an entry of the policy. nameMatches means that the entry is the
 // account's user name. groupMatches means that the entry is @group, and the account is a member of that
 // group.
-func matchEntry(
-	entry string, a *accounts.Account, groupNamed func(string) (uint32, bool),
+func matchPolicyEntry(
+	policyEntry string, a *accounts.Account, lookUpGroupID func(string) (uint32, bool),
 ) (nameMatches, groupMatches bool) {
-	group, isGroup := strings.CutPrefix(entry, "@")
+	group, isGroup := strings.CutPrefix(policyEntry, "@")
 	if !isGroup {
-		return entry == a.Name, false
+		return policyEntry == a.Name, false
 	}
-	gid, ok := groupNamed(group)
+	gid, ok := lookUpGroupID(group)
 	return false, ok && (gid == a.GID || slices.Contains(a.Groups, gid))
 }
 
-// AccountEnv adds the account's HOME, USER, LOGNAME and SHELL to env, except the variables that env already
+// AddAccountEnv adds the account's HOME, USER, LOGNAME and SHELL to env, except the variables that env already
 // contains.
-func AccountEnv(a *accounts.Account, env []string) []string {
+func AddAccountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(variable string) bool { return strings.HasPrefix(variable, name+"=") }) {
@@ -135,16 +137,16 @@ func AccountEnv(a *accounts.Account, env []string) []string {
 	return env
 }
 
-// refusalError is the reason why the policy does not allow an account's jobs.
-type refusalError string
+// policyRefusalError is the reason why the policy does not allow an account's jobs.
+type policyRefusalError string
 
 // Error returns the reason.
-func (e refusalError) Error() string { return string(e) }
+func (e policyRefusalError) Error() string { return string(e) }
 
-// IsPermanent reports whether a later attempt would fail with the same error: the policy does not allow the
+// IsPermanentError reports whether a later attempt would fail with the same error: the policy does not allow the
 // account's jobs, or the account does not exist. Other errors may be temporary.
-func IsPermanent(err error) bool {
-	_, isRefused := errors.AsType[refusalError](err)
+func IsPermanentError(err error) bool {
+	_, isRefused := errors.AsType[policyRefusalError](err)
 	_, isMissing := errors.AsType[accounts.NoAccountError](err)
 	return isRefused || isMissing
 }

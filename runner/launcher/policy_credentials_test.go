@@ -8,7 +8,7 @@ import (
 
 // An account gets a credential only if the policy lists the account for this credential, by name or by group.
 // The name "all" is an ordinary credential: it does not allow the others.
-func TestCredentialsByPolicy(t *testing.T) {
+func TestPolicyAllowsCredentialPerAccount(t *testing.T) {
 	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
 	if err != nil {
 		t.Fatal(err)

@@ -9,18 +9,18 @@ import (
 
 // A policy file consists of lines of the form key = value. Another line is an error that contains the line's
 // number.
-func TestPolicyIsRead(t *testing.T) {
+func TestPolicyFileIsParsed(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
-	if err != nil || !p.allowRoot || strings.Join(p.allowedAccounts, " ") != "@queuectl alice" {
+	if err != nil || !p.allowRootJobs || strings.Join(p.allowedAccounts, " ") != "@queuectl alice" {
 		t.Errorf("the policy is %+v, error %v", p, err)
 	}
-	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.tmpdir != "/a b/c" {
+	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.jobTmpdir != "/a b/c" {
 		t.Errorf("job_tmpdir: got %+v, %v", p, err)
 	}
-	if p, err := parsePolicy("f", "job_tmpdir = none"); err != nil || p.tmpdir != "" {
+	if p, err := parsePolicy("f", "job_tmpdir = none"); err != nil || p.jobTmpdir != "" {
 		t.Errorf("job_tmpdir = none: got %+v, %v", p, err)
 	}
-	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.allowedAccounts != nil {
+	if p, err := parsePolicy("f", ""); err != nil || p.allowRootJobs || p.allowedAccounts != nil {
 		t.Errorf("an empty file: got %+v, %v, want that it allows no account", p, err)
 	}
 	for text, want := range map[string]string{
@@ -49,24 +49,24 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 	service := accounts.Account{Name: "queuectl", UID: 998, GID: 50, Groups: []uint32{50}}
 	www := accounts.Account{Name: "www-data", UID: 33, GID: 60, Groups: []uint32{60}}
 	for _, c := range []struct {
-		policy  policy
+		policy  accountPolicy
 		account accounts.Account
 		want    string // part of the reason; "" if the jobs may run
 	}{
-		{policy{}, root, "allow_root_jobs = true in F"},
-		{policy{allowedAccounts: []string{"*", "root"}}, root, "--user NAME"},
-		{policy{allowRoot: true}, root, ""},
-		{policy{allowRoot: true}, alice, "jobs may not run as alice"},
-		{policy{allowedAccounts: []string{"@queuectl"}}, alice, ""},
-		{policy{allowedAccounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
-		{policy{allowedAccounts: []string{"@staff"}}, www, ""},
-		{policy{allowedAccounts: []string{"@nothing", "www-data"}}, www, ""},
-		{policy{allowedAccounts: []string{"*"}}, www, ""},
-		{policy{allowedAccounts: []string{"33"}}, www, "www-data"},
-		{policy{allowedAccounts: []string{"*", "@queuectl"}}, service, "the service's account"},
-		{policy{allowedAccounts: []string{"queuectl"}}, service, ""},
+		{accountPolicy{}, root, "allow_root_jobs = true in F"},
+		{accountPolicy{allowedAccounts: []string{"*", "root"}}, root, "--user NAME"},
+		{accountPolicy{allowRootJobs: true}, root, ""},
+		{accountPolicy{allowRootJobs: true}, alice, "jobs may not run as alice"},
+		{accountPolicy{allowedAccounts: []string{"@queuectl"}}, alice, ""},
+		{accountPolicy{allowedAccounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
+		{accountPolicy{allowedAccounts: []string{"@staff"}}, www, ""},
+		{accountPolicy{allowedAccounts: []string{"@nothing", "www-data"}}, www, ""},
+		{accountPolicy{allowedAccounts: []string{"*"}}, www, ""},
+		{accountPolicy{allowedAccounts: []string{"33"}}, www, "www-data"},
+		{accountPolicy{allowedAccounts: []string{"*", "@queuectl"}}, service, "the service's account"},
+		{accountPolicy{allowedAccounts: []string{"queuectl"}}, service, ""},
 	} {
-		c.policy.file = "F"
+		c.policy.policyFile = "F"
 		got := c.policy.refusalReason(&c.account, 998, groupNamed)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v, %s: got %q, want %q", c.policy, c.account.Name, got, c.want)
@@ -77,7 +77,7 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 // A job's environment gets its account's variables, except those that the job sets itself.
 func TestJobGetsAccountVariables(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
-	got := strings.Join(AccountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
+	got := strings.Join(AddAccountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
 		t.Errorf("the environment is %q, want %q", got, want)
 	}

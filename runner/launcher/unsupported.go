@@ -12,7 +12,7 @@ import (
 )
 
 // HandleSpawnRequest returns process.ErrUnsupported: only Linux supports runners that run as root.
-func HandleSpawnRequest(string, string, bool) (*AcceptedRequest, error) {
+func HandleSpawnRequest(string, string, bool) (*AcceptedSpawnRequest, error) {
 	return nil, process.ErrUnsupported
 }
 
@@ -22,16 +22,16 @@ func RunLauncher(context.Context, []string, string, string, int, int, *slog.Logg
 }
 
 // ReplyReady does nothing.
-func (g *AcceptedRequest) ReplyReady(string) {}
+func (g *AcceptedSpawnRequest) ReplyReady(string) {}
 
 // ReplyError does nothing.
-func (g *AcceptedRequest) ReplyError(error) {}
+func (g *AcceptedSpawnRequest) ReplyError(error) {}
 
 // policyCache is empty, because this system has no policy.
 type policyCache struct{}
 
-// ByUID returns process.ErrUnsupported.
-func (a *Accounts) ByUID(uint32) (accounts.Account, error) {
+// AllowedAccountByUID returns process.ErrUnsupported.
+func (a *Accounts) AllowedAccountByUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
 
@@ -40,7 +40,7 @@ func (a *Accounts) RefusalReason(uint32) string { return "" }
 
 // AllowedCredential returns an error: this system has no systemd, which provides credentials.
 func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
-	return nil, process.UnusableError("systemd credentials are not available on this system; " +
+	return nil, process.UnusablePathError("systemd credentials are not available on this system; " +
 		"use a file instead")
 }
 
@@ -52,11 +52,11 @@ func StartWatchdog([]string, string, bool, *slog.Logger) (*Watchdog, error) {
 	return nil, process.ErrUnsupported
 }
 
-// CheckStarts does nothing.
-func (g *Watchdog) CheckStarts() {}
+// CheckHungStarts does nothing.
+func (g *Watchdog) CheckHungStarts() {}
 
-// SetDeadline does nothing.
-func (g *Watchdog) SetDeadline(time.Duration) {}
+// SetKillDeadline does nothing.
+func (g *Watchdog) SetKillDeadline(time.Duration) {}
 
 // End does nothing.
 func (g *Watchdog) End() {}

@@ -30,14 +30,14 @@ import (
 // runner that hangs when the leases expire, and ends the jobs of a dead runner. The service also ends the
 // jobs of a dead runner, but the service may hang for too long.
 
-// startCheckInterval is the time between two checks for hanging starts. A child is noticed by the first or
+// hungStartCheckInterval is the time between two checks for hanging starts. A child is noticed by the first or
 // second check after its fork. From then on, it has process.ExecTimeout to reach exec; otherwise the watchdog
 // kills it. See docs/decisions/0030.
-const startCheckInterval = 50 * time.Millisecond
+const hungStartCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep limits by how much one check increases the recorded age of a child. Otherwise a child would
+// maxChildAgeStep limits by how much one check increases the recorded age of a child. Otherwise a child would
 // seem to hang after the whole machine was suspended between two checks.
-const maxCheckStep = 2 * startCheckInterval
+const maxChildAgeStep = 2 * hungStartCheckInterval
 
 // deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the time between
 // two checks was more than twice as long, the watchdog itself was stopped. It then ignores the deadline,
@@ -49,35 +49,37 @@ const watchdogRestartDelay = time.Second
 
 // Watchdog is the runner's handle of its watchdog process.
 type Watchdog struct {
-	argv          []string // arguments of the watchdog process
-	checksStarts  bool     // the watchdog process checks for hanging starts
-	log           *slog.Logger
-	messageReader *os.File      // reading end of the pipe, the watchdog's standard input
-	messageWriter *os.File      // writing end; closing it makes the watchdog end
-	writerFD      int           // non-blocking descriptor of messageWriter
-	stop          chan struct{} // closed by the method End
-	done          chan struct{} // closed after the last watchdog process has ended
+	argv             []string // arguments of the watchdog process
+	checksHungStarts bool     // the watchdog process checks for hanging starts
+	log              *slog.Logger
+	messageReader    *os.File      // reading end of the pipe, the watchdog's standard input
+	messageWriter    *os.File      // writing end; closing it makes the watchdog end
+	messageWriterFD  int           // non-blocking descriptor of messageWriter
+	stop             chan struct{} // closed by the method End
+	done             chan struct{} // closed after the last watchdog process has ended
 }
 
 // StartWatchdog starts a watchdog process for the runner in dir. argv is the command line that starts this
-// program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksStarts is true,
-// the runner must call the method CheckStarts when it starts commands.
-func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*Watchdog, error) {
+// program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksHungStarts is true,
+// the runner must call the method CheckHungStarts when it starts commands.
+func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts bool, log *slog.Logger) (*Watchdog,
+	error) {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a pipe for the runner's watchdog process: %w", err)
 	}
 	g := &Watchdog{
-		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
+		argv:             append(watchdogArgv[1:len(watchdogArgv):len(watchdogArgv)], "--dir", runnerDir),
+		checksHungStarts: checksHungStarts, log: log,
 		messageReader: reader, messageWriter: writer, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.writerFD = int(writer.Fd()) // Fd makes the descriptor blocking; the next line reverts this
-	err = unix.SetNonblock(g.writerFD, true)
+	g.messageWriterFD = int(writer.Fd()) // Fd makes the descriptor blocking; the next line reverts this
+	err = unix.SetNonblock(g.messageWriterFD, true)
 	if err == nil {
 		started := make(chan error)
 		// Start the watchdog from another thread than the main thread, because package process treats children of
 		// the main thread as orphans.
-		go g.supervise(argv[0], started)
+		go g.supervise(watchdogArgv[0], started)
 		err = <-started
 	}
 	if err != nil {
@@ -91,24 +93,24 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 
 // supervise runs the watchdog process, and starts it again if it ends, until End is called. It sends the
 // error of the first start, or nil, to the given channel.
-func (g *Watchdog) supervise(program string, firstStart chan<- error) {
+func (g *Watchdog) supervise(program string, firstStartError chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
-		cmd.Env, cmd.Dir = runner.ProcessEnv(), "/"
+		cmd.Env, cmd.Dir = runner.InheritedRunnerEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.messageReader, os.Stderr
 		// Give the watchdog its own session. Otherwise runner.Recover would treat it as a process of a job.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
-			firstStart <- err
+			firstStartError <- err
 			if err != nil {
 				return
 			}
 		}
 		if err == nil {
-			if g.checksStarts {
-				g.CheckStarts() // the previous watchdog may have ended before it read the last message
+			if g.checksHungStarts {
+				g.CheckHungStarts() // the previous watchdog may have ended before it read the last message
 			}
 			err = cmd.Wait()
 		}
@@ -122,24 +124,24 @@ func (g *Watchdog) supervise(program string, firstStart chan<- error) {
 	}
 }
 
-// CheckStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
-func (g *Watchdog) CheckStarts() { g.send(checkStartsMessage) }
+// CheckHungStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
+func (g *Watchdog) CheckHungStarts() { g.sendMessage(checkHungStartsMessage) }
 
-// SetDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
+// SetKillDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
 // call replaces the time of an earlier one. SetDeadline does not block.
-func (g *Watchdog) SetDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
+func (g *Watchdog) SetKillDeadline(sinceBoot time.Duration) { g.sendMessage(sinceBoot) }
 
-// checkStartsMessage is the message that CheckStarts sends to the watchdog. Any other message is a new
+// checkHungStartsMessage is the message that CheckHungStarts sends to the watchdog. Any other message is a new
 // deadline, in nanoseconds since boot. A message has 8 bytes.
-const checkStartsMessage = 0
+const checkHungStartsMessage = 0
 
-// send writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
+// sendMessage writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
 // the watchdog hangs, or still has many messages to read.
-func (g *Watchdog) send(message time.Duration) {
+func (g *Watchdog) sendMessage(message time.Duration) {
 	if g != nil {
 		var buf [8]byte
 		binary.LittleEndian.PutUint64(buf[:], uint64(message))
-		unix.Write(g.writerFD, buf[:])
+		unix.Write(g.messageWriterFD, buf[:])
 	}
 }
 
@@ -157,25 +159,25 @@ func (g *Watchdog) End() {
 // runner that is still alive at its deadline. It reads the runner's messages from standard input, which ends
 // when the runner has ended. If the service's leases are limited in time, RunWatchdog then ends the jobs of a
 // dead runner.
-func RunWatchdog(dir string) error {
-	table, err := rundir.MapLiveTable(dir)
+func RunWatchdog(runnerDir string) error {
+	table, err := rundir.MapLiveRunningTable(runnerDir)
 	if err != nil {
 		return fmt.Errorf("the watchdog process of the runner in %s cannot start; jobs continue, and the runner starts the "+
-			"watchdog again: %w", dir, err)
+			"watchdog again: %w", runnerDir, err)
 	}
-	w := watchdogState{table: table, runnerPID: table.PID(), killAt: NoDeadline}
+	w := watchdogState{runningTable: table, runnerPID: table.RunnerPID(), killAtSinceBoot: NoKillDeadline}
 	if w.startWatcher, err = process.NewStartWatcher(w.runnerPID); err != nil {
 		return err
 	}
 	for w.readMessages() {
-		if runner.TimeSinceBoot() >= w.killAt && os.Getppid() == w.runnerPID {
+		if runner.TimeSinceBoot() >= w.killAtSinceBoot && os.Getppid() == w.runnerPID {
 			fmt.Fprintf(os.Stderr, "queuectl: the runner with pid %d hangs, and other nodes may take over its jobs now "+
 				"(setting node_lease); ending the runner and its jobs\n", w.runnerPID)
 			unix.Kill(w.runnerPID, unix.SIGKILL)
-			w.killAt = NoDeadline
+			w.killAtSinceBoot = NoKillDeadline
 		}
-		if w.checkingStarts {
-			w.checkStarts()
+		if w.checkingHungStarts {
+			w.killHungStarts()
 		}
 	}
 	if !table.LeasesExpire() {
@@ -184,8 +186,8 @@ func RunWatchdog(dir string) error {
 	// Wait until the runner's lock is released. This may happen a moment after the runner's end of the pipe
 	// is closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
-		if alive, err := runner.IsAlive(dir); err != nil || !alive {
-			_, ended := runner.EndTrees(dir, nil)
+		if alive, err := runner.IsAlive(runnerDir); err != nil || !alive {
+			_, ended := runner.EndProcessTrees(runnerDir, nil)
 			return errors.Join(err, ended)
 		}
 		time.Sleep(wait)
@@ -195,24 +197,24 @@ func RunWatchdog(dir string) error {
 
 // watchdogState is the state of the watchdog process.
 type watchdogState struct {
-	table          rundir.LiveTable
-	runnerPID      int
-	startWatcher   *process.StartWatcher
-	checkingStarts bool               // the watchdog checks for hanging starts until no attempt is running
-	unforkedLeases map[int]wire.Lease // attempts that had no process at the last check, by slot of the table
-	killAt         time.Duration      // time since boot at which to kill the runner
+	runningTable       rundir.LiveRunningTable
+	runnerPID          int
+	startWatcher       *process.StartWatcher
+	checkingHungStarts bool               // the watchdog checks for hanging starts until no attempt is running
+	unforkedLeases     map[int]wire.Lease // attempts that had no process at the last check, by slot of the table
+	killAtSinceBoot    time.Duration      // time since boot at which to kill the runner
 }
 
 // readMessages waits until the runner sends messages or a check is due, and reads the messages. It returns
 // false when standard input ends.
-func (w *watchdogState) readMessages() (more bool) {
+func (w *watchdogState) readMessages() (inputOpen bool) {
 	start, wait := runner.TimeSinceBoot(), time.Duration(-1)
 	switch {
-	case w.checkingStarts:
-		time.Sleep(startCheckInterval) // messages that arrive during the sleep stay in the pipe
+	case w.checkingHungStarts:
+		time.Sleep(hungStartCheckInterval) // messages that arrive during the sleep stay in the pipe
 		wait = 0
-	case w.killAt != NoDeadline:
-		left := max(0, min(w.killAt-start, deadlineCheckInterval))
+	case w.killAtSinceBoot != NoKillDeadline:
+		left := max(0, min(w.killAtSinceBoot-start, deadlineCheckInterval))
 		wait = (left + time.Millisecond - 1) / time.Millisecond // rounded up
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
@@ -224,25 +226,26 @@ func (w *watchdogState) readMessages() (more bool) {
 			return false
 		}
 		for ; n >= 8; n, buf = n-8, buf[8:] {
-			if message := time.Duration(binary.LittleEndian.Uint64(buf)); message == checkStartsMessage {
-				w.checkingStarts = true
+			if message := time.Duration(binary.LittleEndian.Uint64(buf)); message == checkHungStartsMessage {
+				w.checkingHungStarts = true
 			} else {
-				w.killAt = message
+				w.killAtSinceBoot = message
 			}
 		}
 	}
 	if wait >= 0 && runner.TimeSinceBoot()-start > 2*deadlineCheckInterval {
-		w.killAt = NoDeadline // this process was stopped, perhaps with the whole machine, so the deadline is outdated
+		// this process was stopped, perhaps with the whole machine, so the deadline is outdated
+		w.killAtSinceBoot = NoKillDeadline
 	}
 	return true
 }
 
-// checkStarts finds and kills children of the runner that hang between fork and exec.
-func (w *watchdogState) checkStarts() {
+// killHungStarts finds and kills children of the runner that hang between fork and exec.
+func (w *watchdogState) killHungStarts() {
 	busy, slow := false, false
 	now := map[int]wire.Lease{}
-	for slot := 1; slot <= rundir.MaxSlots; slot++ {
-		l, forked := w.table.Attempt(slot)
+	for slot := 1; slot <= rundir.MaxTableSlots; slot++ {
+		l, forked := w.runningTable.AttemptInSlot(slot)
 		busy = busy || l.Seq != 0
 		if l.Seq != 0 && !forked {
 			now[slot] = l
@@ -250,7 +253,7 @@ func (w *watchdogState) checkStarts() {
 		}
 	}
 	if w.unforkedLeases = now; slow {
-		w.startWatcher.KillHungStarts(process.ExecTimeout, maxCheckStep)
+		w.startWatcher.KillHungStarts(process.ExecTimeout, maxChildAgeStep)
 	}
-	w.checkingStarts = busy && os.Getppid() == w.runnerPID
+	w.checkingHungStarts = busy && os.Getppid() == w.runnerPID
 }

@@ -16,12 +16,12 @@ import (
 	"syscall"
 )
 
-// maxNameTries is how many names are tried for a new directory. A name is taken while an old directory with
+// maxDirNameTries is how many names are tried for a new directory. A name is taken while an old directory with
 // this name could be neither removed nor renamed.
-const maxNameTries = 100
+const maxDirNameTries = 100
 
-// RenamedInfix is part of the name of every directory that Rename has renamed.
-const RenamedInfix = ".gone."
+// RenamedDirInfix is part of the name of every directory that Rename has renamed.
+const RenamedDirInfix = ".gone."
 
 // pathWithEnding returns the path of the directory with ending appended. With ending "", this is the path of
 // the directory; otherwise the path of something next to the directory.
@@ -36,29 +36,29 @@ func (d *Dir) pathWithEnding(ending string) string {
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
 // Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the
-// caller passes to RemoveSome. If renaming fails, it returns the old path, and the next Open uses another
+// caller passes to RemoveDirStep. If renaming fails, it returns the old path, and the next Open uses another
 // name. processAlive means that a process of the command is still alive and may write progress notes. Rename
 // then also removes the FIFO or file for these notes, and the next command gets a new one.
-func (d *Dir) Rename(processAlive bool) (path string) {
-	path = d.Path
-	for try := range maxNameTries {
-		newPath := d.pathWithEnding(RenamedInfix) + strconv.Itoa(try)
-		err := renameNew(d.Path, newPath)
+func (d *Dir) Rename(processAlive bool) (renamedPath string) {
+	renamedPath = d.Path
+	for try := range maxDirNameTries {
+		newPath := d.pathWithEnding(RenamedDirInfix) + strconv.Itoa(try)
+		err := renameToNewPath(d.Path, newPath)
 		if err == nil {
-			path = newPath
+			renamedPath = newPath
 		}
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}
 	}
-	if path == d.Path || processAlive {
+	if renamedPath == d.Path || processAlive {
 		d.nameSuffix++
 	}
 	if processAlive {
 		d.removeProgressNotes()
 	}
 	d.RemoveUnused()
-	return path
+	return renamedPath
 }
 
 // RemoveUnused removes the directory if it is empty. Call it while no command uses the directory.
@@ -80,11 +80,11 @@ func (d *Dir) Close() {
 	d.removeProgressNotes()
 }
 
-// RemoveFile removes a file that AddFile created.
-func (d *Dir) RemoveFile(name string) { os.Remove(d.pathPrefix + "." + name) }
+// RemoveSiblingFile removes a file that CreateSiblingFile created.
+func (d *Dir) RemoveSiblingFile(name string) { os.Remove(d.pathPrefix + "." + name) }
 
-// errNotRegular means that a name that should be a regular file is something else, for example a FIFO.
-var errNotRegular = errors.New("not a regular file")
+// errNotRegularFile means that a name that should be a regular file is something else, for example a FIFO.
+var errNotRegularFile = errors.New("not a regular file")
 
 // ReadUpTo reads up to maxBytes+1 bytes of a file. The caller knows that the file is too large if it gets
 // more than maxBytes bytes.

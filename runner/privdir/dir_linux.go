@@ -30,7 +30,7 @@ type Dir struct {
 	// fifoFD is the descriptor of the FIFO, or -1 without a FIFO. It is open for reading and writing. So a
 	// read does not return end of file when no command has the FIFO open.
 	fifoFD          int
-	unusedStat      unix.Stat_t // state of the unused directory; IsUsed compares the current state with it
+	unusedStat      unix.Stat_t // state of the unused directory; WasUsed compares the current state with it
 	hasReadProgress bool        // progress notes were read from the FIFO since the last Open
 }
 
@@ -45,7 +45,7 @@ func (d *Dir) Open(owner *runas.Identity) (err error) {
 		d.Close()
 		d.owner = owner
 	}
-	for range maxNameTries {
+	for range maxDirNameTries {
 		if err = d.create(); !errors.Is(err, os.ErrExist) {
 			break
 		}
@@ -74,7 +74,7 @@ func (d *Dir) create() (err error) {
 		}
 		const flags = unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC
 		if d.fifoFD, err = unix.Open(d.ProgressPath, flags, 0); err == nil {
-			err = d.chown(d.fifoFD)
+			err = d.chownToOwner(d.fifoFD)
 		}
 		if err != nil {
 			return err
@@ -98,30 +98,30 @@ func (d *Dir) create() (err error) {
 	if d.dirFD, err = unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	return errors.Join(d.chown(d.dirFD), unix.Fstat(d.dirFD, &d.unusedStat))
+	return errors.Join(d.chownToOwner(d.dirFD), unix.Fstat(d.dirFD, &d.unusedStat))
 }
 
-// chown makes the account the owner of a file.
-func (d *Dir) chown(fd int) error {
+// chownToOwner makes the account the owner of a file.
+func (d *Dir) chownToOwner(fd int) error {
 	if d.owner == nil {
 		return nil
 	}
 	return unix.Fchown(fd, int(d.owner.UID), int(d.owner.GID))
 }
 
-// IsUsed reports whether the directory was changed, moved or removed. It checks the open descriptor, because
+// WasUsed reports whether the directory was changed, moved or removed. It checks the open descriptor, because
 // a check of the path could hang in a file system that the user has mounted there. A command can hide its
-// files from IsUsed by resetting the directory's times. But then only a later command of the same account can
+// files from WasUsed by resetting the directory's times. But then only a later command of the same account can
 // see these files.
-func (d *Dir) IsUsed() bool {
+func (d *Dir) WasUsed() bool {
 	var currentStat unix.Stat_t
 	err := unix.Fstat(d.dirFD, &currentStat)
 	return err != nil || currentStat.Mtim != d.unusedStat.Mtim || currentStat.Ctim != d.unusedStat.Ctim ||
 		currentStat.Nlink != d.unusedStat.Nlink || currentStat.Mode != d.unusedStat.Mode
 }
 
-// renameNew renames a directory. It returns an error if newPath exists.
-func renameNew(path, newPath string) error {
+// renameToNewPath renames a directory. It returns an error if newPath exists.
+func renameToNewPath(path, newPath string) error {
 	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, newPath, unix.RENAME_NOREPLACE)
 }
 
@@ -142,8 +142,8 @@ func (d *Dir) removeProgressNotes() {
 	os.Remove(d.ProgressPath)
 }
 
-// AddFile creates a file for the command, next to the directory. It returns the path of the file.
-func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
+// CreateSiblingFile creates a file for the command, next to the directory. It returns the path of the file.
+func (d *Dir) CreateSiblingFile(name string, content []byte) (path string, err error) {
 	path = d.pathPrefix + "." + name
 	os.Remove(path) // remove the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
@@ -153,32 +153,32 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 	file := os.NewFile(uintptr(fd), path)
 	_, err = file.Write(content)
 	if err == nil {
-		err = d.chown(fd)
+		err = d.chownToOwner(fd)
 	}
 	return path, errors.Join(err, file.Close())
 }
 
-// Read reads a file that the command left in the directory, with the rights of the command's account. It
+// ReadFile reads a file that the command left in the directory, with the rights of the command's account. It
 // returns up to maxBytes+1 bytes; more than maxBytes means that the file is too large. It returns
 // os.ErrNotExist if the file does not exist.
-func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+func (d *Dir) ReadFile(name string, maxBytes int64) ([]byte, error) {
 	// Reading the file may hang, and use the descriptor after the Dir is closed. So use a duplicate of the
 	// descriptor.
 	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	return runas.LookUpAt(d.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
+	return runas.LookUpInDirAs(d.owner, fd, func() ([]byte, error) { return readRegularFileAt(fd, name, maxBytes) })
 }
 
-// readRegularAt reads a regular file, given its name and the descriptor of its directory.
-func readRegularAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
+// readRegularFileAt reads a regular file, given its name and the descriptor of its directory.
+func readRegularFileAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dirFD, name, flags, 0)
 	switch err {
 	case nil:
 	case unix.ELOOP, unix.ENXIO:
-		return nil, errNotRegular
+		return nil, errNotRegularFile
 	default:
 		return nil, err
 	}
@@ -189,7 +189,7 @@ func readRegularAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
 		return nil, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errNotRegular
+		return nil, errNotRegularFile
 	}
 	return ReadUpTo(f, maxBytes)
 }
@@ -198,7 +198,7 @@ func readRegularAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
 func (d *Dir) MayHaveProgress() bool { return d.hasReadProgress }
 
 // DrainProgress returns the progress notes that have not been read yet. If a process keeps the FIFO locked
-// for longer than drainTimeout, DrainProgress returns nil and the FIFO is no longer used.
+// for longer than fifoDrainTimeout, DrainProgress returns nil and the FIFO is no longer used.
 func (d *Dir) DrainProgress() []byte {
 	if d == nil || d.fifoFD < 0 {
 		return nil
@@ -208,7 +208,7 @@ func (d *Dir) DrainProgress() []byte {
 	select {
 	case data := <-got:
 		return data
-	case <-time.After(drainTimeout):
+	case <-time.After(fifoDrainTimeout):
 		go func() {
 			<-got
 			unix.Close(pipe)
@@ -220,8 +220,8 @@ func (d *Dir) DrainProgress() []byte {
 	}
 }
 
-// drainTimeout limits how long a read of the FIFO may take.
-const drainTimeout = time.Second
+// fifoDrainTimeout limits how long a read of the FIFO may take.
+const fifoDrainTimeout = time.Second
 
 // ProgressFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
 func (d *Dir) ProgressFD() int { return d.fifoFD }

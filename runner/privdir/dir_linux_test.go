@@ -8,7 +8,7 @@ import (
 
 // RemoveUnused removes an empty directory. If a file has replaced the directory, RemoveUnused keeps the
 // file, and the next directory gets another name.
-func TestRemoveUnusedKeepsFile(t *testing.T) {
+func TestRemoveUnusedKeepsReplacingFile(t *testing.T) {
 	f := New(filepath.Join(t.TempDir(), "1"))
 	defer f.Close()
 	if err := f.Open(nil); err != nil {

@@ -17,10 +17,10 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the file for progress notes
 
-	pathPrefix       string // prefix of the paths of all directories and files
-	nameSuffix       int    // number in the current names, or 0; grows if the name of an old file is not free
-	isOpen           bool
-	lastProgressFile progressFileState
+	pathPrefix            string // prefix of the paths of all directories and files
+	nameSuffix            int    // number in the current names, or 0; grows if the name of an old file is not free
+	isOpen                bool
+	lastProgressFileState progressFileState
 }
 
 // progressFileState is the size and time of the file for progress notes. If both are equal to those of the
@@ -36,7 +36,7 @@ func New(pathPrefix string) *Dir { return &Dir{pathPrefix: pathPrefix} }
 
 // Open ensures that an empty directory exists, and that no file for progress notes exists.
 func (d *Dir) Open(*runas.Identity) error {
-	d.lastProgressFile, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
+	d.lastProgressFileState, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
 	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.nameSuffix++ // another process has the file open, so use the next name
 		d.RemoveUnused()
@@ -47,7 +47,7 @@ func (d *Dir) Open(*runas.Identity) error {
 		switch err := os.Mkdir(d.Path, 0o700); {
 		case err == nil:
 			d.isOpen = true
-		case tries < maxNameTries && errors.Is(err, os.ErrExist):
+		case tries < maxDirNameTries && errors.Is(err, os.ErrExist):
 			d.nameSuffix++
 		default:
 			return fmt.Errorf("cannot create the job's private folder: %w", err)
@@ -56,14 +56,14 @@ func (d *Dir) Open(*runas.Identity) error {
 	return nil
 }
 
-// IsUsed reports whether the directory contains anything.
-func (d *Dir) IsUsed() bool {
+// WasUsed reports whether the directory contains anything.
+func (d *Dir) WasUsed() bool {
 	list, err := os.ReadDir(d.Path)
 	return err != nil || len(list) > 0
 }
 
-// renameNew renames a directory. It returns an error if newPath exists.
-func renameNew(path, newPath string) error {
+// renameToNewPath renames a directory. It returns an error if newPath exists.
+func renameToNewPath(path, newPath string) error {
 	if _, err := os.Lstat(newPath); err == nil {
 		return os.ErrExist
 	}
@@ -76,22 +76,22 @@ func (d *Dir) closeDir() {}
 // removeProgressNotes removes the file for progress notes. If another process has the file open, it stays.
 func (d *Dir) removeProgressNotes() { os.Remove(d.ProgressPath) }
 
-// AddFile creates a file for the command next to the directory. It returns the path of the file.
-func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
+// CreateSiblingFile creates a file for the command next to the directory. It returns the path of the file.
+func (d *Dir) CreateSiblingFile(name string, content []byte) (path string, err error) {
 	path = d.pathPrefix + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// Read reads a file that the command left in the directory. It returns up to maxBytes+1 bytes; more than
+// ReadFile reads a file that the command left in the directory. It returns up to maxBytes+1 bytes; more than
 // maxBytes means that the file is too large. It returns os.ErrNotExist if the file does not exist.
-func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
+func (d *Dir) ReadFile(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(d.Path, name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errNotRegular
+		return nil, errNotRegularFile
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -126,10 +126,10 @@ func (d *Dir) DrainProgress() []byte {
 	if err == nil {
 		now = progressFileState{info.Size(), info.ModTime()}
 	}
-	if err != nil || now == d.lastProgressFile || !info.Mode().IsRegular() {
+	if err != nil || now == d.lastProgressFileState || !info.Mode().IsRegular() {
 		return nil
 	}
-	d.lastProgressFile = now
+	d.lastProgressFileState = now
 	if _, err := file.Seek(max(0, now.size-maxProgressTailBytes), 0); err != nil {
 		return nil
 	}
@@ -137,8 +137,8 @@ func (d *Dir) DrainProgress() []byte {
 	return data
 }
 
-// RemoveSome removes a directory completely, so it always returns hasMore=false.
-func RemoveSome(path string, _ *runas.Identity) (hasMore bool, err error) {
+// RemoveDirStep removes a directory completely, so it always returns hasMore=false.
+func RemoveDirStep(path string, _ *runas.Identity) (hasMore bool, err error) {
 	return false, os.RemoveAll(path)
 }
 

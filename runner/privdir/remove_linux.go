@@ -15,29 +15,29 @@ import (
 // A directory is removed in several steps. These constants limit one step. See docs/decisions/0058.
 const (
 	// removeStepTimeout limits the duration of one step. It is shorter than runas.LookUpTimeout, the time
-	// after which runas.LookUpAt treats the step as hung.
+	// after which runas.LookUpInDirAs treats the step as hung.
 	removeStepTimeout = 200 * time.Millisecond
 	maxOpenDirs       = 32 // maximum number of directories that are open at the same time
 )
 
-// errNotAllRemoved means that a step has ended before the directory was empty.
-var errNotAllRemoved = errors.New("not everything is removed yet")
+// errDirNotEmptied means that a step has ended before the directory was empty.
+var errDirNotEmptied = errors.New("not everything is removed yet")
 
-// RemoveSome does one step of removing a directory, with the rights of the account that owns the directory.
-// hasMore means that the caller must call it again. RemoveSome returns an error if something cannot be
+// RemoveDirStep does one step of removing a directory, with the rights of the account that owns the directory.
+// hasMore means that the caller must call it again. RemoveDirStep returns an error if something cannot be
 // removed. It follows no link and enters no mounted file system. The caller must ensure that no other account
 // can change the parent directory.
-func RemoveSome(path string, owner *runas.Identity) (hasMore bool, err error) {
+func RemoveDirStep(path string, owner *runas.Identity) (hasMore bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, fmt.Errorf("cannot open %s: %w", filepath.Dir(path), err)
 	}
 	name := filepath.Base(path)
-	_, err = runas.LookUpAt(owner, parent, func() (struct{}, error) {
+	_, err = runas.LookUpInDirAs(owner, parent, func() (struct{}, error) {
 		r := &removalStep{deadline: time.Now().Add(removeStepTimeout), topFD: -1}
 		return struct{}{}, r.emptyNamedDir(parent, name, 0)
 	})
-	if err == nil || errors.Is(err, errNotAllRemoved) {
+	if err == nil || errors.Is(err, errDirNotEmptied) {
 		// The directory itself is removed with the rights of this process, because only the account of this process
 		// can change the parent directory.
 		switch unix.Rmdir(path) {
@@ -51,7 +51,7 @@ func RemoveSome(path string, owner *runas.Identity) (hasMore bool, err error) {
 	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
 }
 
-// OwnerIdentity returns the user and group that own a directory, for RemoveSome. It returns nil if this
+// OwnerIdentity returns the user and group that own a directory, for RemoveDirStep. It returns nil if this
 // process is not root, because it can then only use its own rights.
 func OwnerIdentity(path string) (*runas.Identity, error) {
 	if os.Getuid() != 0 {
@@ -128,13 +128,13 @@ func (r *removalStep) emptyOpenDir(dirFD, depth int) error {
 			_, _, names := unix.ParseDirent(buf[:n], -1, nil)
 			for _, name := range names {
 				if time.Now().After(r.deadline) {
-					return errNotAllRemoved
+					return errDirNotEmptied
 				}
 				err := r.removeEntry(dirFD, name, depth)
 				switch {
 				case err == nil:
 					removed++
-				case errors.Is(err, errNotAllRemoved):
+				case errors.Is(err, errDirNotEmptied):
 					return err
 				default:
 					lastErr = err

@@ -11,8 +11,8 @@ import (
 // Dir does nothing: commands get no private directory on this system.
 type Dir struct{ Path, ProgressPath string }
 
-// RenamedInfix marks the names of renamed directories. On this system, no directory is renamed.
-const RenamedInfix = ".gone."
+// RenamedDirInfix marks the names of renamed directories. On this system, no directory is renamed.
+const RenamedDirInfix = ".gone."
 
 // New returns a Dir without a directory.
 func New(string) *Dir { return &Dir{} }
@@ -20,8 +20,8 @@ func New(string) *Dir { return &Dir{} }
 // Open returns errors.ErrUnsupported.
 func (d *Dir) Open(*runas.Identity) error { return errors.ErrUnsupported }
 
-// IsUsed returns false.
-func (d *Dir) IsUsed() bool { return false }
+// WasUsed returns false.
+func (d *Dir) WasUsed() bool { return false }
 
 // IsOpen returns false.
 func (d *Dir) IsOpen() bool { return false }
@@ -35,14 +35,14 @@ func (d *Dir) RemoveUnused() {}
 // Close does nothing.
 func (d *Dir) Close() {}
 
-// AddFile returns errors.ErrUnsupported.
-func (d *Dir) AddFile(string, []byte) (string, error) { return "", errors.ErrUnsupported }
+// CreateSiblingFile returns errors.ErrUnsupported.
+func (d *Dir) CreateSiblingFile(string, []byte) (string, error) { return "", errors.ErrUnsupported }
 
-// RemoveFile does nothing.
-func (d *Dir) RemoveFile(string) {}
+// RemoveSiblingFile does nothing.
+func (d *Dir) RemoveSiblingFile(string) {}
 
-// Read returns errors.ErrUnsupported.
-func (d *Dir) Read(string, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+// ReadFile returns errors.ErrUnsupported.
+func (d *Dir) ReadFile(string, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 // DrainProgress returns nil.
 func (d *Dir) DrainProgress() []byte { return nil }
@@ -50,8 +50,8 @@ func (d *Dir) DrainProgress() []byte { return nil }
 // MayHaveProgress returns false.
 func (d *Dir) MayHaveProgress() bool { return false }
 
-// RemoveSome returns errors.ErrUnsupported.
-func RemoveSome(string, *runas.Identity) (hasMore bool, err error) {
+// RemoveDirStep returns errors.ErrUnsupported.
+func RemoveDirStep(string, *runas.Identity) (hasMore bool, err error) {
 	return false, errors.ErrUnsupported
 }
 

@@ -9,21 +9,21 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// maxSparedTreesPerUser is how many process trees of one account may live on after their commands have
+// maxBackgroundTreesPerUser is how many process trees of one account may live on after their commands have
 // ended.
-const maxSparedTreesPerUser = 64
+const maxBackgroundTreesPerUser = 64
 
-// allSparedTrees records the process trees that live on after their commands have ended.
-var allSparedTrees sparedTrees
+// allBackgroundTrees records the process trees that live on after their commands have ended.
+var allBackgroundTrees backgroundTrees
 
-// sparedTrees is a list of process trees that are allowed to live on. Workers can use it concurrently.
-type sparedTrees struct {
+// backgroundTrees is a list of process trees that are allowed to live on. Workers can use it concurrently.
+type backgroundTrees struct {
 	mu    sync.Mutex
-	trees []*sparedTree // guarded by mu
+	trees []*backgroundTree // guarded by mu
 }
 
-// sparedTree describes a spared tree: processes that a command left behind and that are allowed to live on.
-type sparedTree struct {
+// backgroundTree describes a spared tree: processes that a command left behind and that are allowed to live on.
+type backgroundTree struct {
 	uid        uint32 // account of the command
 	cgroupPath string // directory of the control group; "" without a control group
 	cookie     string
@@ -33,19 +33,19 @@ type sparedTree struct {
 // maxRecordedProcesses limits how many processes of a spared tree without a control group are recorded.
 const maxRecordedProcesses = 16
 
-// add records a spared tree. It returns false if the account already has maxSparedTreesPerUser living
+// addTree records a spared tree. It returns false if the account already has maxBackgroundTreesPerUser living
 // trees.
-func (t *sparedTrees) add(s *sparedTree) bool {
-	if t.addIfRoom(s) {
+func (t *backgroundTrees) addTree(s *backgroundTree) bool {
+	if t.addTreeIfRoom(s) {
 		return true
 	}
-	t.removeEnded()
-	return t.addIfRoom(s)
+	t.removeEndedTrees()
+	return t.addTreeIfRoom(s)
 }
 
-// addIfRoom records a spared tree if fewer than maxSparedTreesPerUser trees of its account are recorded,
+// addTreeIfRoom records a spared tree if fewer than maxBackgroundTreesPerUser trees of its account are recorded,
 // and reports whether it did.
-func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
+func (t *backgroundTrees) addTreeIfRoom(s *backgroundTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	recorded := 0
@@ -54,34 +54,34 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 			recorded++
 		}
 	}
-	if recorded >= maxSparedTreesPerUser {
+	if recorded >= maxBackgroundTreesPerUser {
 		return false
 	}
 	t.trees = append(t.trees, s)
 	return true
 }
 
-// removeEnded removes the records of trees that have ended. It does not hold mu while it checks the
+// removeEndedTrees removes the records of trees that have ended. It does not hold mu while it checks the
 // processes.
-func (t *sparedTrees) removeEnded() {
+func (t *backgroundTrees) removeEndedTrees() {
 	t.mu.Lock()
 	list := slices.Clone(t.trees)
 	t.mu.Unlock()
 	ended := endedTrees(list)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.trees = slices.DeleteFunc(t.trees, func(s *sparedTree) bool { return ended[s] })
+	t.trees = slices.DeleteFunc(t.trees, func(s *backgroundTree) bool { return ended[s] })
 }
 
 // endedTrees returns the trees that have no living process.
-func endedTrees(trees []*sparedTree) map[*sparedTree]bool {
-	ended, byCookie, uids := map[*sparedTree]bool{}, map[string]*sparedTree{}, map[uint32]bool{}
+func endedTrees(trees []*backgroundTree) map[*backgroundTree]bool {
+	ended, byCookie, uids := map[*backgroundTree]bool{}, map[string]*backgroundTree{}, map[uint32]bool{}
 	for _, s := range trees {
 		switch {
 		case s.cgroupPath != "":
 			raw, err := os.ReadFile(s.cgroupPath + "/cgroup.events")
 			ended[s] = err != nil || bytes.Contains(raw, []byte("populated 0"))
-		case !slices.ContainsFunc(s.procs, procfs.Process.StillAlive):
+		case !slices.ContainsFunc(s.procs, procfs.Process.IsStillAlive):
 			ended[s], byCookie[s.cookie], uids[s.uid] = true, s, true
 		}
 	}
@@ -90,7 +90,7 @@ func endedTrees(trees []*sparedTree) map[*sparedTree]bool {
 	}
 	l := processScanner.freshScan()
 	for _, p := range l.procs {
-		uid, known := l.realUIDs[p.PID]
+		uid, known := l.realUIDByPID[p.PID]
 		if !known || !uids[uid] || !p.WasAlive() {
 			continue
 		}

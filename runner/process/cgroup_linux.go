@@ -23,36 +23,36 @@ import (
 // groups, so a process cannot leave its subgroup. A subgroup therefore contains all processes of one command
 // and nothing else. All methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
-	path string
+	parentPath string
 	// oomCountFile is the path of the version 1 file that counts out-of-memory kills in all subgroups
 	// together. It is "" if version 1 does not manage the memory.
 	oomCountFile string
 
-	mu           sync.Mutex
-	createdCount int // number in the name of the newest subgroup; guarded by mu
+	mu              sync.Mutex
+	lastGroupNumber int // number in the name of the newest subgroup; guarded by mu
 	// abandonedPaths lists the subgroups that are not used any more, but could not be removed yet; guarded by mu.
 	abandonedPaths []string
 }
 
-// supervisorName is the name of the subgroup for this process itself. The kernel allows a group to have
+// supervisorGroupName is the name of the subgroup for this process itself. The kernel allows a group to have
 // either processes or controllers for its subgroups, so this process may not stay in the group that it
 // divides.
-const supervisorName = "supervisor"
+const supervisorGroupName = "supervisor"
 
-// maxTasks is the limit of tasks (processes and threads) of a command that sets no such limit. A control
+// defaultMaxTasks is the limit of tasks (processes and threads) of a command that sets no such limit. A control
 // group enforces it.
-const maxTasks = 4096
+const defaultMaxTasks = 4096
 
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
 // Delegate=yes). If a controller cannot be enabled, NewCgroups returns an error that names it, and a usable
 // Cgroups without this controller.
 func NewCgroups() (*Cgroups, error) {
-	path, err := ownCgroup()
+	path, err := ownCgroupPath()
 	if err != nil {
 		return nil, err
 	}
-	supervisor := filepath.Join(path, supervisorName)
+	supervisor := filepath.Join(path, supervisorGroupName)
 	err = os.Mkdir(supervisor, 0o755)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		err = os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
@@ -70,12 +70,12 @@ func NewCgroups() (*Cgroups, error) {
 			}
 		}
 	}
-	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, controllerErrs
+	return &Cgroups{parentPath: path, oomCountFile: oomCountFilePathV1()}, controllerErrs
 }
 
-// oomCountFileV1 returns the path of a file of this process's version 1 group, which counts the processes
+// oomCountFilePathV1 returns the path of a file of this process's version 1 group, which counts the processes
 // that the kernel killed because memory ran out. It returns "" if version 1 does not manage the memory.
-func oomCountFileV1() string {
+func oomCountFilePathV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
 		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -86,9 +86,9 @@ func oomCountFileV1() string {
 	return ""
 }
 
-// ownCgroup returns the directory of this process's version 2 group. It also works if both cgroup versions
+// ownCgroupPath returns the directory of this process's version 2 group. It also works if both cgroup versions
 // are mounted.
-func ownCgroup() (string, error) {
+func ownCgroupPath() (string, error) {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", err
@@ -112,11 +112,11 @@ func ownCgroup() (string, error) {
 // Chown gives the group to an account, so that the account may create subgroups. Call it before this process
 // switches to the account.
 func (c *Cgroups) Chown(uid, gid int) error {
-	const ownLimit = supervisorName + "/memory.max" // this file does not exist without a controller for memory
+	const ownLimit = supervisorGroupName + "/memory.max" // this file does not exist without a controller for memory
 	var errs error
-	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorName,
-		supervisorName + "/cgroup.procs", ownLimit} {
-		err := os.Chown(filepath.Join(c.path, name), uid, gid)
+	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorGroupName,
+		supervisorGroupName + "/cgroup.procs", ownLimit} {
+		err := os.Chown(filepath.Join(c.parentPath, name), uid, gid)
 		if name != ownLimit || !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, err)
 		}
@@ -126,8 +126,9 @@ func (c *Cgroups) Chown(uid, gid int) error {
 
 // LimitOwnMemory limits the memory of this process, in bytes. The limit does not include commands, which are
 // in other groups. If LimitOwnMemory returns an error, no limit is set.
-func (c *Cgroups) LimitOwnMemory(bytes int64) error {
-	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
+func (c *Cgroups) LimitOwnMemory(maxBytes int64) error {
+	err := os.WriteFile(filepath.Join(c.parentPath, supervisorGroupName, "memory.max"),
+		[]byte(strconv.FormatInt(maxBytes, 10)), 0)
 	if err != nil {
 		return fmt.Errorf("cannot limit the memory of the runner's control group: %w", err)
 	}
@@ -141,12 +142,12 @@ type cgroup struct {
 	eventsFD        int        // descriptor of cgroup.events
 	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
 	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together, as cgroup version 1 does
-	limits          TreeLimits // the current limits; Tasks is never 0, because setLimits replaces 0 by maxTasks
+	limits          TreeLimits // the current limits; Tasks is never 0, because setLimits replaces 0 by defaultMaxTasks
 	missingLimits   []string   // names of the current limits that no controller enforces
-	// Values of the kernel's counters when they were last read. killCount counts processes that were killed
-	// because memory ran out. limitHitCount counts how often this group or one of its subgroups reached its
-	// memory limit. ownLimitHitCount counts this only for the group itself.
-	killCount, limitHitCount, ownLimitHitCount int64
+	// Values of the kernel's counters when they were last read. oomKillCount counts processes that were killed
+	// because memory ran out. memoryLimitHitCount counts how often this group or one of its subgroups reached its
+	// memory limit. ownMemoryLimitHitCount counts this only for the group itself.
+	oomKillCount, memoryLimitHitCount, ownMemoryLimitHitCount int64
 	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
 	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
@@ -158,7 +159,7 @@ type cgroup struct {
 // newCgroup creates a group for a worker. If it fails, the worker has no group, and finds the processes of a
 // tree by their process group, session and cookie.
 func (c *Cgroups) newCgroup() (*cgroup, error) {
-	path, err := c.makeGroup()
+	path, err := c.createGroupDir()
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ const cpuPeriodMicros = 100_000
 // setLimits sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
 func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
-	l.Tasks = cmp.Or(l.Tasks, maxTasks)
+	l.Tasks = cmp.Or(l.Tasks, defaultMaxTasks)
 	if l == c.limits {
 		return c.missingLimits, nil
 	}
@@ -225,14 +226,14 @@ func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
 	return missingLimits, nil
 }
 
-// makeGroup creates the directory of a new group. Groups that an earlier runner has left behind may exist, so
+// createGroupDir creates the directory of a new group. Groups that an earlier runner has left behind may exist, so
 // it tries the next name until one is free.
-func (c *Cgroups) makeGroup() (path string, err error) {
+func (c *Cgroups) createGroupDir() (path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for range maxGroupNames {
-		c.createdCount++
-		path = filepath.Join(c.path, "job-"+strconv.Itoa(c.createdCount))
+	for range maxGroupNameTries {
+		c.lastGroupNumber++
+		path = filepath.Join(c.parentPath, "job-"+strconv.Itoa(c.lastGroupNumber))
 		if err = os.Mkdir(path, 0o755); !errors.Is(err, fs.ErrExist) {
 			break
 		}
@@ -240,8 +241,8 @@ func (c *Cgroups) makeGroup() (path string, err error) {
 	return path, err
 }
 
-// maxGroupNames is how many names makeGroup tries before it returns an error.
-const maxGroupNames = 100_000
+// maxGroupNameTries is how many names createGroupDir tries before it returns an error.
+const maxGroupNameTries = 100_000
 
 // abandon stops using a group and removes it. If the group still has processes, Sweep removes it later.
 func (c *Cgroups) abandon(b *cgroup) {
@@ -254,8 +255,8 @@ func (c *Cgroups) abandon(b *cgroup) {
 	c.abandonedPaths = append(c.abandonedPaths, b.path)
 }
 
-// Sweep removes groups that are no longer used and whose processes have ended.
-func (c *Cgroups) Sweep() {
+// RemoveAbandonedGroups removes groups that are no longer used and whose processes have ended.
+func (c *Cgroups) RemoveAbandonedGroups() {
 	c.mu.Lock()
 	paths := c.abandonedPaths
 	c.abandonedPaths = nil
@@ -277,8 +278,8 @@ func (c *cgroup) isEmpty() bool {
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and its subgroups, without the process exceptPID.
-func (c *cgroup) procs(exceptPID int) (list []procfs.Process) {
+// listProcesses lists the living processes in the group and its subgroups, without the process exceptPID.
+func (c *cgroup) listProcesses(exceptPID int) (processes []procfs.Process) {
 	if c.isEmpty() {
 		return nil
 	}
@@ -290,13 +291,13 @@ func (c *cgroup) procs(exceptPID int) (list []procfs.Process) {
 		for field := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(field)); err == nil && pid != exceptPID {
 				if p, ok := procfs.Stat(pid); ok && p.WasAlive() {
-					list = append(list, p)
+					processes = append(processes, p)
 				}
 			}
 		}
 		return nil
 	})
-	return list
+	return processes
 }
 
 // kill ends all processes in the group and its subgroups. It returns false and ends no process if the kernel
@@ -323,31 +324,31 @@ type oomKills struct {
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
 // they can be kills of processes of any command of this runner.
-func (c *cgroup) takeOOMKills() (result oomKills) {
+func (c *cgroup) takeOOMKills() (oomKillResult oomKills) {
 	if c.memoryEventsFD < 0 {
-		return result
+		return oomKillResult
 	}
 	var buf [256]byte
 	n, _ := unix.Pread(c.memoryEventsFD, buf[:], 0)
 	events := buf[:max(n, 0)]
-	if kills := parseCounter(events, "oom_kill "); kills > c.killCount {
-		result.processKilled, c.killCount = true, kills
+	if kills := parseCounter(events, "oom_kill "); kills > c.oomKillCount {
+		oomKillResult.processKilled, c.oomKillCount = true, kills
 	}
-	if reached := parseCounter(events, "oom "); reached > c.limitHitCount && !c.countsAllGroups {
-		c.limitHitCount = reached // this counter includes subgroups, so read memory.events.local too
+	if reached := parseCounter(events, "oom "); reached > c.memoryLimitHitCount && !c.countsAllGroups {
+		c.memoryLimitHitCount = reached // this counter includes subgroups, so read memory.events.local too
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
-		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
-			result.ownLimitReached, c.ownLimitHitCount = result.processKilled, localReached
+		if localReached := parseCounter(raw, "oom "); localReached > c.ownMemoryLimitHitCount {
+			oomKillResult.ownLimitReached, c.ownMemoryLimitHitCount = oomKillResult.processKilled, localReached
 		}
 	}
-	return result
+	return oomKillResult
 }
 
 // parseCounter returns the number after a name in one of the kernel's counter files, or 0 if the name is
 // missing.
-func parseCounter(file []byte, name string) int64 {
-	for line := range strings.Lines(string(file)) {
-		if value, ok := strings.CutPrefix(line, name); ok {
+func parseCounter(counterFile []byte, counterName string) int64 {
+	for line := range strings.Lines(string(counterFile)) {
+		if value, ok := strings.CutPrefix(line, counterName); ok {
 			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
 			return n
 		}

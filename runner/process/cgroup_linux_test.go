@@ -18,7 +18,7 @@ import (
 
 // A control group has the limits of its current command. Limits that no controller enforces are reported as
 // missing for each command, even if the limits are the same as those of the command before.
-func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
+func TestCgroupAppliesLimitsOfCurrentCommand(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
 		if err := os.WriteFile(filepath.Join(b.path, name), nil, 0o600); err != nil {
@@ -74,7 +74,7 @@ func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 
 // An out-of-memory kill counts as reaching the command's own limit only if the command's group itself reached
 // its limit. Otherwise memory ran out in the whole machine, or in a group above or below.
-func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
+func TestOOMKillReportsOwnLimitOnlyIfReached(t *testing.T) {
 	dir := t.TempDir()
 	set := func(name, content string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
@@ -127,16 +127,16 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
 	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, ownLimitReached: true})
-	if want := (Result{ExitCode: 137, AtMemoryLimit: true}); got != want {
+	if want := (Result{ExitCode: 137, ReachedMemoryLimit: true}); got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
 }
 
 // LimitOwnMemory sets the limit on the group of this process. It returns an error if no controller can
 // enforce the limit.
-func TestLimitOwnMemory(t *testing.T) {
-	c := &Cgroups{path: t.TempDir()}
-	own := filepath.Join(c.path, supervisorName)
+func TestLimitOwnMemorySetsGroupLimit(t *testing.T) {
+	c := &Cgroups{parentPath: t.TempDir()}
+	own := filepath.Join(c.parentPath, supervisorGroupName)
 	if err := os.Mkdir(own, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func newTestCgroups(t *testing.T) *Cgroups {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		c := &Cgroups{path: path}
+		c := &Cgroups{parentPath: path}
 		t.Cleanup(func() {
 			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-				c.Sweep()
+				c.RemoveAbandonedGroups()
 				if os.Remove(path) == nil || time.Now().After(deadline) {
 					break
 				}
@@ -187,14 +187,14 @@ func newTestCgroups(t *testing.T) *Cgroups {
 		})
 		return c
 	}
-	skip.Missing(t, "cgroup2", "needs control groups of version 2; packaging/test/scenario/limits.sh has them")
+	skip.MissingRequirement(t, "cgroup2", "needs control groups of version 2; packaging/test/scenario/limits.sh has them")
 	return nil
 }
 
-// runLine runs a shell command line and returns its output.
-func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
+// runShellLine runs a shell command line and returns its output.
+func (w *Worker) runShellLine(t *testing.T, commandLine string) (Result, string) {
 	t.Helper()
-	c := command(t, "/bin/sh", "-c", line)
+	c := newTestCommand(t, "/bin/sh", "-c", commandLine)
 	r := w.Run(c)
 	return r, c.output(t)
 }
@@ -202,22 +202,22 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 // A command's leftover processes end with its control group, even if they changed their session and
 // environment. The worker's next command gets another group, because since Linux 6.15 a group in which
 // cgroup.kill was used also kills processes that enter it later.
-func TestTreeEndsWithItsControlGroup(t *testing.T) {
+func TestCgroupKillEndsDetachedProcesses(t *testing.T) {
 	groups := newTestCgroups(t)
 	// Create a group that an earlier runner seems to have left behind.
-	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(groups.parentPath, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	groups.abandonedPaths = append(groups.abandonedPaths, filepath.Join(groups.path, "job-1"))
+	groups.abandonedPaths = append(groups.abandonedPaths, filepath.Join(groups.parentPath, "job-1"))
 	w := NewWorker(groups)
 	defer w.Close()
-	r, stdout := w.runLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
+	r, stdout := w.runShellLine(t, "cat /proc/self/cgroup; setsid env -i sleep 4321 & echo $!")
 	lines := strings.Fields(stdout)
-	if r.Leftovers != 1 || r.ExitCode != 0 || !strings.Contains(stdout, "/queuectl-test-") {
+	if r.EndedLeftoverCount != 1 || r.ExitCode != 0 || !strings.Contains(stdout, "/queuectl-test-") {
 		t.Errorf("%+v, %q; want one process left behind, in its own control group", r, stdout)
 	}
 	for range 3 {
-		if r, stdout := w.runLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
+		if r, stdout := w.runShellLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
 			t.Errorf("after a tree was ended: %+v, %q", r, stdout)
 		}
 	}
@@ -228,15 +228,15 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 
 // A command with a limit of tasks gets a new group, because the reported peak of tasks counts from the
 // creation of the group. A command without such a limit reuses the group of the command before it.
-func TestPeakTasksBelongToCommand(t *testing.T) {
+func TestPeakTasksCountOnlyOwnCommand(t *testing.T) {
 	groups := newTestCgroups(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	groupOfRun := func(tasks int) string {
-		c := command(t, "/bin/sh", "-c", "sed -n s/^0:://p /proc/self/cgroup")
+		c := newTestCommand(t, "/bin/sh", "-c", "sed -n s/^0:://p /proc/self/cgroup")
 		c.Limits.Tasks = tasks
 		r := w.Run(c)
-		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.output(t)))
+		path := filepath.Join(filepath.Dir(groups.parentPath), strings.TrimSpace(c.output(t)))
 		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // unreadable if no controller counts tasks
 		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want ||
 			tasks == 0 && r.PeakTasks != 0 {
@@ -268,25 +268,25 @@ func TestLostCgroupIsReplaced(t *testing.T) {
 	w := NewWorker(groups)
 	defer w.Close()
 	leave := fmt.Sprintf(`own=%s/$(basename "$(sed -n s/^0:://p /proc/self/cgroup)"); echo $$ >%[1]s/cgroup.procs; `,
-		groups.path)
+		groups.parentPath)
 	for _, c := range []struct{ what, line string }{
 		{"removed", "for i in 1 2 3 4 5; do rmdir $own && exit 0; sleep 0.1; done; cat $own/cgroup.procs; exit 1"},
 		{"divided", "mkdir $own/below; echo threaded >$own/below/cgroup.type; echo fine"},
 	} {
-		if r, stdout := w.runLine(t, leave+c.line); r.ExitCode != 0 {
+		if r, stdout := w.runShellLine(t, leave+c.line); r.ExitCode != 0 {
 			t.Fatalf("%s: the command that changes its group failed: %+v, output %q", c.what, r, stdout)
 		}
 		for range 2 {
-			if r, stdout := w.runLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
+			if r, stdout := w.runShellLine(t, "echo fine"); r.ExitCode != 0 || stdout != "fine\n" {
 				t.Errorf("after a group was %s: %+v, %q", c.what, r, stdout)
 			}
 		}
 	}
-	left, _ := filepath.Glob(groups.path + "/job-*/below")
+	left, _ := filepath.Glob(groups.parentPath + "/job-*/below")
 	for _, name := range left {
 		os.Remove(name)
 	}
-	if r, _ := w.runLine(t, "exec /no/such/program"); r.ExitCode != 127 || r.Shortage {
+	if r, _ := w.runShellLine(t, "exec /no/such/program"); r.ExitCode != 127 || r.ResourceShortage {
 		t.Errorf("a missing program: %+v", r)
 	}
 }

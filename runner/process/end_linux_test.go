@@ -8,7 +8,7 @@ import (
 )
 
 // The result contains the peak memory of the command, not that of the process that started it.
-func TestPeakMemoryBelongsToCommand(t *testing.T) {
+func TestPeakMemoryExcludesParentProcess(t *testing.T) {
 	var own unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {
 		t.Fatal(err)
@@ -16,7 +16,7 @@ func TestPeakMemoryBelongsToCommand(t *testing.T) {
 	more := own.Maxrss<<10 + 100<<20
 	for line, least := range map[string]int64{"true": 0,
 		fmt.Sprintf("head -c %d /dev/zero | tail -c %[1]d | wc -c", more): more} {
-		c := command(t, "/bin/sh", "-c", line)
+		c := newTestCommand(t, "/bin/sh", "-c", line)
 		w := NewWorker(nil)
 		r := w.Run(c)
 		w.Close()

@@ -11,25 +11,25 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// finish completes the run after the main process has ended. It reads the rest of the output, ends leftover
+// finishRun completes the run after the main process has ended. It reads the rest of the output, ends leftover
 // processes (those that the main process left behind), and reaps the main process.
-func (r *run) finish() {
+func (r *run) finishRun() {
 	if r.result.StuckPID != 0 {
 		r.worker.abandonCgroup()
 		return
 	}
-	forced := !r.termAt.IsZero()
+	forced := !r.sigtermSentAt.IsZero()
 	if !forced {
 		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
 	}
-	r.graceEndsAt = time.Now().Add(r.command.OutputGrace)
+	r.leftoverGraceEndsAt = time.Now().Add(r.command.OutputGrace)
 	switch {
-	case forced || !r.isTreeGone():
+	case forced || !r.hasTreeEnded():
 		r.endRemainingProcesses(forced)
-	case !r.pipesEmpty || r.reapedCountBefore != orphans.reapedCount.Load():
-		r.readRemaining() // no process of the tree is alive, so no more output can follow
+	case !r.pipesWereEmpty || r.reapedCountBefore != globalOrphanTable.reapedCount.Load():
+		r.readRemainingOutput() // no process of the tree is alive, so no more output can follow
 	}
-	usage, ok := r.reapMain()
+	usage, ok := r.reapMainProcess()
 	if !ok {
 		r.worker.abandonCgroup()
 		return
@@ -39,40 +39,41 @@ func (r *run) finish() {
 		if r.command.Limits.Tasks != 0 {
 			r.result.PeakTasks = b.peakTasks()
 		}
-		if r.result.HasBackground || b.wasKilled {
+		if r.result.HasBackgroundProcesses || b.wasKilled {
 			r.worker.abandonCgroup()
 		}
 	}
-	r.result.CPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	if exceedsOwnPeak(usage.Maxrss) {
+	r.result.CPUTime = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	if exceedsOwnPeakMemory(usage.Maxrss) {
 		r.result.PeakRSSBytes = usage.Maxrss << 10
 	}
 }
 
-// exceedsOwnPeak reports whether a command's memory peak, in KiB, is above the peak of this process. If not,
+// exceedsOwnPeakMemory reports whether a command's memory peak, in KiB, is above the peak of this process. If not,
 // the command's real peak is unknown: before its exec, a child shares this process's memory, and the kernel
 // counts that for the child (setmax_mm_hiwater_rss).
-func exceedsOwnPeak(peakKiB int64) bool {
+func exceedsOwnPeakMemory(peakKiB int64) bool {
 	var ownUsage unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &ownUsage) // this call cannot fail
 	return peakKiB > ownUsage.Maxrss
 }
 
-// reapMain collects the exit status of the main process, which has ended. It returns ok=false if a tracer
-// (ptrace) withholds the status for longer than UnkillableAfter.
-func (r *run) reapMain() (usage unix.Rusage, ok bool) {
-	notExecuted, executed, limit := false, r.limiter.hasExecuted(r.pid), ""
+// reapMainProcess collects the exit status of the main process, which has ended. It returns ok=false if a tracer
+// (ptrace) withholds the status for longer than SigkillTimeout.
+func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
+	notExecuted, executed, limit := false, r.limiter.hasExecutedProgram(r.pid), ""
 	// Most commands end with an exit code. For those, this one system call is enough.
-	if signal, _ := exitState(r.pid); signal != 0 {
+	if signal, _ := childExitState(r.pid); signal != 0 {
 		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		status, usage, ok, err := orphans.reap(r.pid)
+		status, usage, ok, err := globalOrphanTable.reapMainProcess(r.pid)
 		switch {
 		case err != nil:
-			r.result.EndUnknown, r.result.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for "+
-				"its process failed: %v", err)
+			r.result.ExitStatusUnknown, r.result.Error = true,
+				fmt.Sprintf("the job's exit status is unknown, because waiting for "+
+					"its process failed: %v", err)
 		case ok && !executed:
 			r.recordLimiterFailure(status)
 		case ok && notExecuted:
@@ -84,8 +85,8 @@ func (r *run) reapMain() (usage unix.Rusage, ok bool) {
 			if limit != "" {
 				r.result.Error = "ended by " + queue.SignalText(r.result.Signal) + limit
 			}
-		case time.Since(start) > r.command.UnkillableAfter:
-			r.abandonTracedMain()
+		case time.Since(start) > r.command.SigkillTimeout:
+			r.abandonTracedMainProcess()
 			return usage, false
 		default:
 			time.Sleep(pause)
@@ -99,13 +100,13 @@ func (r *run) reapMain() (usage unix.Rusage, ok bool) {
 // before the child is reaped, because it reads /proc.
 func endedBeforeExec(pid int) bool {
 	p, ok := procfs.Stat(pid)
-	return ok && p.Flags&procfs.FlagForkNoExec != 0
+	return ok && p.KernelFlags&procfs.FlagForkNoExec != 0
 }
 
 // recordOutOfMemory records in the result whether the kernel killed the main process for lack of memory,
 // possibly before its program began, and whether the command had reached its own memory limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
-	r.result.AtMemoryLimit = kills.ownLimitReached
+	r.result.ReachedMemoryLimit = kills.ownLimitReached
 	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
 		return
 	}
@@ -130,15 +131,15 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		"kernel sent it, run: dmesg", r.command.Argv[0], queue.SignalText(int(signal)))
 }
 
-// isTreeGone reports whether all processes of the tree have ended. Call it after the end of the main process.
-// If the run has a control group, isTreeGone also reaps ended orphans.
-func (r *run) isTreeGone() bool {
+// hasTreeEnded reports whether all processes of the tree have ended. Call it after the end of the main process.
+// If the run has a control group, hasTreeEnded also reaps ended orphans.
+func (r *run) hasTreeEnded() bool {
 	none := hasNoOrphans()
 	if r.worker.cgroup == nil {
 		return none
 	}
 	if !none {
-		r.pipesEmpty = false // an orphan may have printed since the last poll
+		r.pipesWereEmpty = false // an orphan may have printed since the last poll
 		reapOrphans()
 	}
 	return r.worker.cgroup.isEmpty()
@@ -159,18 +160,18 @@ func (r *run) mayHaveOrphans() bool {
 // are not in the list because they are just being forked.
 func (r *run) killRemaining(remaining []procfs.Process) {
 	if b := r.worker.cgroup; b == nil || !b.kill() {
-		killAll(remaining)
+		killProcesses(remaining)
 	}
 }
 
-// readRemaining reads the output that is left in the pipes. After the output grace period, it reads only what
+// readRemainingOutput reads the output that is left in the pipes. After the output grace period, it reads only what
 // the pipes contain at that moment, because a process outside the tree may have a pipe open and print
 // endlessly.
-func (r *run) readRemaining() {
-	if !r.drainPipes(0) || time.Now().Before(r.graceEndsAt) {
+func (r *run) readRemainingOutput() {
+	if !r.drainPipes(0) || time.Now().Before(r.leftoverGraceEndsAt) {
 		return
 	}
-	for i, unread := range r.maxPendingBytes() {
+	for i, unread := range r.maxUnreadBytes() {
 		for unread > 0 {
 			n := r.readPipe(i)
 			if n == 0 {
@@ -181,19 +182,19 @@ func (r *run) readRemaining() {
 	}
 }
 
-// maxTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps up to 4
+// maxUnreadTerminalBytes is an upper bound for the unread output of a terminal, in bytes. The kernel keeps up to 4
 // KiB in the line discipline. The buffer in front of the line discipline holds 8 KiB plus one write.
-const maxTerminalBytes = 32 << 10
+const maxUnreadTerminalBytes = 32 << 10
 
-// maxPendingBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
+// maxUnreadBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
 // bound.
-func (r *run) maxPendingBytes() (unreadBytes [2]int) {
+func (r *run) maxUnreadBytes() (unreadBytes [2]int) {
 	if r.command.TTY {
-		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
+		return [2]int{maxUnreadTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
-	for i, fd := range r.pipes {
+	for i, fd := range r.outputPipes {
 		if fd >= 0 {
-			r.callBlocking(func() { unreadBytes[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+			r.callPipeOperation(func() { unreadBytes[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
 		}
 	}
 	return unreadBytes
@@ -203,32 +204,32 @@ func (r *run) maxPendingBytes() (unreadBytes [2]int) {
 // there is a hint that some exist: afterKill is true, a pipe is still open, or a process of the tree may be
 // alive.
 func (r *run) endRemainingProcesses(afterKill bool) {
-	r.callBlocking(r.closeWriteEnds)
+	r.callPipeOperation(r.closeWriteEnds)
 	open := r.drainPipes(0)
 	// A child that this process is starting for another command may have a copy of the pipe until its exec.
 	if open && !afterKill {
-		open = r.drainPipes(min(maxExecTime, r.command.OutputGrace))
+		open = r.drainPipes(min(maxExecWait, r.command.OutputGrace))
 	}
 	if open || afterKill || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
 		!r.worker.cgroup.isEmpty() {
-		r.endLeftovers(afterKill)
+		r.endLeftoverProcesses(afterKill)
 	}
 	if r.result.StuckPID == 0 {
-		r.readRemaining()
+		r.readRemainingOutput()
 	}
 }
 
 // mayOwnOrphan reports whether any of the orphans may belong to this tree, that is, runs under this command's
 // account.
-func (r *run) mayOwnOrphan(orphans []int) bool {
-	return slices.ContainsFunc(orphans, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
+func (r *run) mayOwnOrphan(orphanPIDs []int) bool {
+	return slices.ContainsFunc(orphanPIDs, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
 
 // pollFds returns the descriptors of the output pipes, for poll(2).
 func (r *run) pollFds() [2]unix.PollFd {
 	return [2]unix.PollFd{
-		{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
-		{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
+		{Fd: int32(r.outputPipes[0]), Events: unix.POLLIN},
+		{Fd: int32(r.outputPipes[1]), Events: unix.POLLIN},
 	}
 }
 
@@ -245,7 +246,7 @@ func (r *run) readReadyPipes(fds [2]unix.PollFd) {
 // pipe is still open.
 func (r *run) drainPipes(maxWait time.Duration) bool {
 	deadline := time.Now().Add(maxWait)
-	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
+	for r.outputPipes[0] >= 0 || r.outputPipes[1] >= 0 {
 		fds := r.pollFds()
 		n, err := unix.Poll(fds[:], int(ceilMilliseconds(max(0, time.Until(deadline)))))
 		if err == unix.EINTR {
@@ -256,45 +257,45 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 		}
 		r.readReadyPipes(fds)
 		// Stop at the deadline even if a process prints endlessly.
-		if now := time.Now(); maxWait > 0 && now.After(deadline) || maxWait == 0 && now.After(r.graceEndsAt) {
+		if now := time.Now(); maxWait > 0 && now.After(deadline) || maxWait == 0 && now.After(r.leftoverGraceEndsAt) {
 			return true
 		}
 	}
 	return false
 }
 
-// endLeftovers ends leftover processes, or lets them live on if the command allows background processes and
+// endLeftoverProcesses ends leftover processes, or lets them live on if the command allows background processes and
 // afterKill is false. Processes that have already received SIGTERM keep the rest of their grace period.
-func (r *run) endLeftovers(afterKill bool) {
+func (r *run) endLeftoverProcesses(afterKill bool) {
 	if r.command.AllowBackground && !afterKill {
-		r.waitTree(r.arePipesClosed)
-		if r.spareTree() {
+		r.waitForTreeEnd(r.arePipesClosed)
+		if r.keepTreeInBackground() {
 			return
 		}
 	}
-	r.waitTree(func() bool { return false })
-	r.worker.markEnded()
+	r.waitForTreeEnd(func() bool { return false })
+	r.worker.markCommandEnded()
 	start, firstScan := time.Now(), time.Time{}
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		remaining := r.remainingProcesses()
 		if firstScan.IsZero() {
 			firstScan = time.Now()
 		}
-		if len(remaining) == 0 && time.Since(firstScan) < maxExecTime && r.mayHaveOrphans() {
+		if len(remaining) == 0 && time.Since(firstScan) < maxExecWait && r.mayHaveOrphans() {
 			time.Sleep(pause)
 			continue
 		}
 		if len(remaining) == 0 {
 			if r.worker.cgroup == nil {
-				orphans.ignore(unidentifiedOrphans(r.command.uid()))
+				globalOrphanTable.ignoreOrphans(unidentifiedOrphans(r.command.uid()))
 			}
 			break
 		}
-		if time.Since(start) > r.command.UnkillableAfter {
+		if time.Since(start) > r.command.SigkillTimeout {
 			r.recordStuckProcesses(remaining)
 			break
 		}
-		r.result.Leftovers = max(r.result.Leftovers, len(remaining))
+		r.result.EndedLeftoverCount = max(r.result.EndedLeftoverCount, len(remaining))
 		r.killRemaining(remaining)
 		time.Sleep(pause)
 		reapOrphans()
@@ -304,40 +305,40 @@ func (r *run) endLeftovers(afterKill bool) {
 	}
 }
 
-// spareTree lets the remaining processes of the tree live on. If too many trees of the account already live
+// keepTreeInBackground lets the remaining processes of the tree live on. If too many trees of the account already live
 // on, it returns false and records the reason in the result.
-func (r *run) spareTree() bool {
+func (r *run) keepTreeInBackground() bool {
 	remaining := r.remainingProcesses()
 	if len(remaining) == 0 {
 		return true
 	}
-	s := &sparedTree{uid: r.command.uid(), cookie: r.command.Cookie}
+	s := &backgroundTree{uid: r.command.uid(), cookie: r.command.Cookie}
 	if b := r.worker.cgroup; b != nil {
 		s.cgroupPath = b.path
 	} else {
 		s.procs = remaining[:min(len(remaining), maxRecordedProcesses)]
 	}
-	if !allSparedTrees.add(s) {
+	if !allBackgroundTrees.addTree(s) {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: the job's background processes were ended, because %d earlier jobs of "+
-				"this account still have background processes, which is the limit", maxSparedTreesPerUser)
+				"this account still have background processes, which is the limit", maxBackgroundTreesPerUser)
 		return false
 	}
-	orphans.addSpared(remaining)
-	r.result.HasBackground = true
+	globalOrphanTable.addBackgroundProcesses(remaining)
+	r.result.HasBackgroundProcesses = true
 	return true
 }
 
 // arePipesClosed reports whether both pipes are at end of file.
-func (r *run) arePipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
+func (r *run) arePipesClosed() bool { return r.outputPipes[0] < 0 && r.outputPipes[1] < 0 }
 
-// waitTree waits until the remaining processes of the tree have ended, shouldStop returns true, or SIGKILL is
+// waitForTreeEnd waits until the remaining processes of the tree have ended, shouldStop returns true, or SIGKILL is
 // due.
-func (r *run) waitTree(shouldStop func() bool) {
+func (r *run) waitForTreeEnd(shouldStop func() bool) {
 	// unsureSince is the time since which all remaining processes may belong to other trees. It is zero while
 	// at least one process certainly belongs to this tree.
 	var unsureSince time.Time
-	for time.Now().Before(r.killDueTime()) && !shouldStop() {
+	for time.Now().Before(r.leftoverKillTime()) && !shouldStop() {
 		reapOrphans()
 		remaining := r.remainingProcesses()
 		for _, p := range remaining {
@@ -351,11 +352,11 @@ func (r *run) waitTree(shouldStop func() bool) {
 		if unsureSince.IsZero() {
 			unsureSince = now
 		}
-		if !r.mayHaveOrphans() || now.After(r.graceEndsAt) && now.Sub(unsureSince) > maxExecTime {
+		if !r.mayHaveOrphans() || now.After(r.leftoverGraceEndsAt) && now.Sub(unsureSince) > maxExecWait {
 			return
 		}
-		if !r.drainPipes(maxExecTime / 20) { // the orphans may print
-			time.Sleep(maxExecTime / 20)
+		if !r.drainPipes(maxExecWait / 20) { // the orphans may print
+			time.Sleep(maxExecWait / 20)
 		}
 	}
 }
@@ -369,16 +370,16 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	}
 	if err != nil { // no pidfd is available, so poll
 		r.drainPipes(0)
-		r.handleRequests(time.Now())
-		time.Sleep(min(maxExecTime, time.Until(r.killDueTime())))
+		r.executeRequests(time.Now())
+		time.Sleep(min(maxExecWait, time.Until(r.leftoverKillTime())))
 		return
 	}
 	defer unix.Close(pidfd)
-	for p.StillAlive() && !shouldStop() {
+	for p.IsStillAlive() && !shouldStop() {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
-			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
-		wait := time.Until(r.killDueTime())
+			{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN}}
+		wait := time.Until(r.leftoverKillTime())
 		if wait <= 0 {
 			return
 		}
@@ -389,7 +390,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 		r.readReadyPipes([2]unix.PollFd{fds[0], fds[1]})
 		if fds[3].Revents != 0 {
 			r.worker.clearWakeEvent()
-			r.handleRequests(time.Now())
+			r.executeRequests(time.Now())
 		}
 	}
 }

@@ -11,52 +11,52 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// drainTimeout limits how long the output pipes are read after the tree has ended. A pipe that is still open
+// pipeDrainTimeout limits how long the output pipes are read after the tree has ended. A pipe that is still open
 // after this time is held open by a program outside the tree.
-const drainTimeout = time.Second
+const pipeDrainTimeout = time.Second
 
-// finish completes the run after the main process has ended. It reads the rest of the output and ends
+// finishRun completes the run after the main process has ended. It reads the rest of the output and ends
 // leftover processes, which are those that the main process left behind.
-func (r *run) finish() {
+func (r *run) finishRun() {
 	if r.result.StuckPID != 0 {
 		return
 	}
-	forced := !r.termAt.IsZero()
-	r.graceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
+	forced := !r.sigtermSentAt.IsZero()
+	r.leftoverGraceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
 	if !forced {
 		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
-		r.drainPipes(r.graceEndsAt)
+		r.drainPipes(r.leftoverGraceEndsAt)
 	}
 	if !r.command.AllowBackground || forced {
-		r.waitTree()
-		r.endLeftovers(forced)
+		r.waitForTreeEnd()
+		r.endLeftoverProcesses(forced)
 	} else if count, _ := r.tree.countOtherProcesses(); count > 0 {
-		r.spareTree()
+		r.keepTreeInBackground()
 	} else {
-		r.drainPipes(time.Now().Add(drainTimeout))
+		r.drainPipes(time.Now().Add(pipeDrainTimeout))
 	}
 	var code uint32
 	err := windows.GetExitCodeProcess(r.tree.mainHandle, &code)
 	switch {
 	case err != nil:
-		r.result.EndUnknown, r.result.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
+		r.result.ExitStatusUnknown, r.result.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
 	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.hasPrinted.Load():
-		r.result.Shortage, r.result.Error = true, desktopHeapFull
+		r.result.ResourceShortage, r.result.Error = true, desktopHeapFullMessage
 	default:
 		r.result.ExitCode = int64(code)
 	}
-	r.tree.readMessages()
+	r.tree.readJobMessages()
 	r.result.OutOfMemory = r.tree.memoryWasRefused && code != 0 && !forced
-	r.result.AtMemoryLimit = r.result.OutOfMemory // a job object refuses memory only at the command's own limit
-	r.result.SessionWasEnding = code != 0 && !forced && r.worker.systemCalls.isSessionEnding()
-	r.result.CPU, r.result.PeakRSSBytes = r.tree.usage()
+	r.result.ReachedMemoryLimit = r.result.OutOfMemory // a job object refuses memory only at the command's own limit
+	r.result.LoginSessionWasEnding = code != 0 && !forced && r.worker.systemCalls.isSessionEnding()
+	r.result.CPUTime, r.result.PeakRSSBytes = r.tree.resourceUsage()
 }
 
-// desktopHeapFull describes the most likely reason why a program ends with the status 0xC0000142 before it prints
-// anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs of a session
-// share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
-const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the " +
-	"desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
+// desktopHeapFullMessage describes the most likely reason why a program ends with the status 0xC0000142 before it
+// prints anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs of a
+// session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
+const desktopHeapFullMessage = "the program could not start: it ended with 0xC0000142 and printed nothing, because " +
+	"the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drainPipes waits until both pipes are at end of file or the deadline has passed.
 func (r *run) drainPipes(deadline time.Time) {
@@ -72,50 +72,50 @@ func (r *run) drainPipes(deadline time.Time) {
 	}
 }
 
-// spareTree lets leftover processes live on.
-func (r *run) spareTree() {
-	if err := r.tree.spare(); err != nil {
+// keepTreeInBackground lets leftover processes live on.
+func (r *run) keepTreeInBackground() {
+	if err := r.tree.keepRunning(); err != nil {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: Windows could not let the job's background processes continue, so they "+
 				"were ended; this did not change the exit code: %v", err)
 		return
 	}
-	r.result.HasBackground = true
+	r.result.HasBackgroundProcesses = true
 }
 
-// waitTree waits until the remaining processes of the tree have ended, or until they must be ended. Once it
+// waitForTreeEnd waits until the remaining processes of the tree have ended, or until they must be ended. Once it
 // has returned, a call of Kill has no effect on them.
-func (r *run) waitTree() {
+func (r *run) waitForTreeEnd() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOtherProcesses()
-		wait := time.Until(r.killDueTime())
+		wait := time.Until(r.leftoverKillTime())
 		if count == 0 || wait <= 0 {
 			break
 		}
 		wait = min(pause, wait)
-		if _, err := windows.WaitForSingleObject(r.worker.wakeEvent, uint32(ceilMilliseconds(wait))); err != nil {
+		if _, err := windows.WaitForSingleObject(r.worker.wakeEventFD, uint32(ceilMilliseconds(wait))); err != nil {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
-		r.tree.readMessages()
-		r.handleRequests(time.Now())
+		r.tree.readJobMessages()
+		r.executeRequests(time.Now())
 	}
-	r.worker.markEnded()
+	r.worker.markCommandEnded()
 }
 
-// endLeftovers ends leftover processes. If the tree has already received CTRL_BREAK, they get no second grace
+// endLeftoverProcesses ends leftover processes. If the tree has already received CTRL_BREAK, they get no second grace
 // period.
-func (r *run) endLeftovers(afterKill bool) {
+func (r *run) endLeftoverProcesses(afterKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		count, first := r.tree.countOtherProcesses()
 		if count == 0 {
 			break
 		}
-		if time.Since(start) > r.command.UnkillableAfter {
+		if time.Since(start) > r.command.SigkillTimeout {
 			r.recordStuckProcesses(count, first)
 			break
 		}
-		r.result.Leftovers = max(r.result.Leftovers, count)
+		r.result.EndedLeftoverCount = max(r.result.EndedLeftoverCount, count)
 		r.tree.kill()
 		time.Sleep(pause)
 	}
@@ -123,7 +123,7 @@ func (r *run) endLeftovers(afterKill bool) {
 		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 	if r.result.StuckPID == 0 {
-		r.drainPipes(time.Now().Add(drainTimeout))
+		r.drainPipes(time.Now().Add(pipeDrainTimeout))
 	}
 }
 
@@ -135,20 +135,20 @@ func (r *run) recordStuckProcesses(stuckCount int, firstPID uint32) {
 	r.result.Error = fmt.Sprintf(
 		"%d processes of the job still exist %v after the runner tried to end them; they may wait "+
 			"for a device or a server that does not answer; the first has pid %d",
-		stuckCount, r.command.UnkillableAfter, firstPID)
+		stuckCount, r.command.SigkillTimeout, firstPID)
 	r.worker.stuckTree = r.tree
 }
 
 // killTree ends the whole tree, including the main process.
-func (r *run) killTree() *tree {
+func (r *run) killTree() *processTree {
 	r.tree.kill()
 	return r.tree
 }
 
-// recordStuckMain records in the result that the main process cannot be ended.
-func (r *run) recordStuckMain(t *tree) {
+// recordStuckMainProcess records in the result that the main process cannot be ended.
+func (r *run) recordStuckMainProcess(t *processTree) {
 	count, _ := t.countOtherProcesses()
-	r.recordStuckProcesses(1+count, t.pid)
+	r.recordStuckProcesses(1+count, t.mainPID)
 }
 
 // isStuck reports whether processes of the worker's last command are still alive because they could not be
@@ -171,12 +171,12 @@ func (w *Worker) closeStuckTree() {
 // utf8CodePage is the code page of UTF-8.
 const utf8CodePage = 65001
 
-// Prepare prepares this process for running commands. From then on, Windows shows no dialog when a command
+// PrepareToRunCommands prepares this process for running commands. From then on, Windows shows no dialog when a command
 // crashes or needs a disk, commands do not inherit this process's standard handles, and a command's output to
 // the console is UTF-8. Console events that are meant for commands do not end this process. CTRL_BREAK
 // reaches only commands that share a console with this process, so this process must have been started with a
 // console.
-func Prepare() error {
+func PrepareToRunCommands() error {
 	const errorMode = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(errorMode | windows.SetErrorMode(errorMode)) // SetErrorMode returns the previous mode
 	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
@@ -184,7 +184,7 @@ func Prepare() error {
 	}
 	windows.SetConsoleOutputCP(utf8CodePage) // fails if this process has no console
 	windows.SetConsoleCP(utf8CodePage)
-	if ok, _, err := setConsoleCtrlHandler.Call(ignoreConsoleEvent, 1); ok == 0 {
+	if ok, _, err := procSetConsoleCtrlHandler.Call(ignoreConsoleEvent, 1); ok == 0 {
 		return fmt.Errorf("the runner cannot start, because Windows does not let it ignore Ctrl+C and Ctrl+Break: %w", err)
 	}
 	return nil
@@ -194,40 +194,41 @@ func Prepare() error {
 // process.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
-	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !isForRunner(event, session) {
+	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil &&
+		!isConsoleEventForRunner(event, session) {
 		return 1
 	}
 	return 0
 })
 
-// isForRunner reports whether a console event is for this process, not for its commands. CTRL_C and
+// isConsoleEventForRunner reports whether a console event is for this process, not for its commands. CTRL_C and
 // CTRL_BREAK are for the commands. The log-off of a user is for this process, unless this process is a
 // service (session 0): a service gets this event whenever any user logs off.
-func isForRunner(event, session uint32) bool {
-	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
+func isConsoleEventForRunner(event, sessionID uint32) bool {
+	return sessionID != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
-// Enforcements returns how each limit of a command is enforced.
-func Enforcements(*Cgroups) []queue.Enforcement {
+// LimitEnforcements returns how each limit of a command is enforced.
+func LimitEnforcements(*Cgroups) []queue.Enforcement {
 	const mechanism = "a Windows job object"
 	return []queue.Enforcement{
-		{Limit: "memory", Extent: queue.Enforced, Mechanism: mechanism},
-		{Limit: "cpus", Extent: queue.Enforced, Mechanism: mechanism},
-		{Limit: "tasks", Extent: queue.Enforced, Mechanism: mechanism + ", which counts processes, not threads"},
-		{Limit: "nice", Extent: queue.Enforced, Mechanism: mechanism + ", with its priority class"},
-		{Limit: "nofile", Extent: queue.Unenforced, Mechanism: "Windows cannot limit open files"},
-		{Limit: "no_new_privileges", Extent: queue.Unenforced, Mechanism: "Windows has no equivalent"},
+		{LimitField: "memory", Extent: queue.Enforced, Mechanism: mechanism},
+		{LimitField: "cpus", Extent: queue.Enforced, Mechanism: mechanism},
+		{LimitField: "tasks", Extent: queue.Enforced, Mechanism: mechanism + ", which counts processes, not threads"},
+		{LimitField: "nice", Extent: queue.Enforced, Mechanism: mechanism + ", with its priority class"},
+		{LimitField: "nofile", Extent: queue.Unenforced, Mechanism: "Windows cannot limit open files"},
+		{LimitField: "no_new_privileges", Extent: queue.Unenforced, Mechanism: "Windows has no equivalent"},
 	}
 }
 
-// EndTrees ends process trees of a dead runner's commands. Windows normally ends them together with the
-// runner. They survive only if another process has opened their job object. EndTrees opens a tree by its
+// EndProcessTrees ends process trees of a dead runner's commands. Windows normally ends them together with the
+// runner. They survive only if another process has opened their job object. EndProcessTrees opens a tree by its
 // cookie, which is part of the name of its job object. found contains one process of each tree that exists.
 // stuck contains one process of each tree that is still alive after the timeout.
-func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
+func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(timeout)
-	for _, cookie := range d.Cookies {
-		t, err := openTree(cookie)
+	for _, cookie := range deadRunner.Cookies {
+		t, err := openTreeByCookie(cookie)
 		if err != nil {
 			continue // no job object with this name exists, so the tree has ended
 		}
@@ -251,18 +252,18 @@ func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	return found, stuck
 }
 
-// openTree opens the tree with a cookie. Only a tree whose job object is open in another process still
+// openTreeByCookie opens the tree with a cookie. Only a tree whose job object is open in another process still
 // exists.
-func openTree(cookie string) (*tree, error) {
-	name, err := jobName(cookie)
+func openTreeByCookie(cookie string) (*processTree, error) {
+	name, err := jobObjectName(cookie)
 	if err != nil {
 		return nil, err
 	}
-	h, _, err := openJobObject.Call(jobObjectTerminate|jobObjectQuery, 0, uintptr(unsafe.Pointer(name)))
+	h, _, err := procOpenJobObject.Call(jobObjectTerminate|jobObjectQuery, 0, uintptr(unsafe.Pointer(name)))
 	if h == 0 {
 		return nil, err
 	}
-	return &tree{systemCalls: &realSystemCalls, jobHandle: windows.Handle(h)}, nil
+	return &processTree{systemCalls: &realSystemCalls, jobHandle: windows.Handle(h)}, nil
 }
 
 // OwnStartTicks returns when this process started, in units of 100 ns since 1601 (FILETIME).
@@ -280,7 +281,7 @@ func BootID() (string, error) {
 		zoneID, reserved uint32
 		bootBias, asleep int64
 	}
-	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&timeOfDay),
+	if err := windows.NtQuerySystemInformation(systemTimeOfDayClass, unsafe.Pointer(&timeOfDay),
 		uint32(unsafe.Sizeof(timeOfDay)), nil); err != nil {
 		return "", fmt.Errorf("cannot read the boot time of this machine: %w", err)
 	}

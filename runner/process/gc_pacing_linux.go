@@ -14,22 +14,22 @@ import (
 // under way. They collect at the heap sizes at which the Go runtime normally would. The runtime's own
 // collections start only at larger sizes. See docs/decisions/0052.
 const (
-	minHeapBytes     = 8 << 20 // size of all objects; a smaller heap is not collected
-	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
-	// minMemoryLimit is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
+	minCollectedHeapBytes = 8 << 20 // size of all objects; a smaller heap is not collected
+	runtimeGCPercent      = 1000    // GOGC for the runtime's own collections, in percent
+	// minGoMemoryLimitBytes is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
 	// the live objects, but not less than this.
-	minMemoryLimit    = 48 << 20
-	heapCheckInterval = 16                   // number of commands between two checks of the heap size
-	maxForkWait       = 5 * time.Millisecond // how long a collection waits for the forks under way
+	minGoMemoryLimitBytes = 48 << 20
+	commandsPerHeapCheck  = 16                   // number of commands between two checks of the heap size
+	maxForkWait           = 5 * time.Millisecond // how long a collection waits for the forks under way
 
 	// Names of metrics of the runtime (see heapSizes).
 	heapObjectsMetric = "/memory/classes/heap/objects:bytes"
 	heapLiveMetric    = "/gc/heap/live:bytes"
 )
 
-// collector is the state of the garbage collections that workers start. takeOverGarbageCollection enables
+// garbageCollector is the state of the garbage collections that workers start. takeOverGarbageCollection enables
 // them before the first command.
-var collector struct {
+var garbageCollector struct {
 	enabled    bool         // workers collect garbage
 	endedCount atomic.Int64 // number of commands that have ended
 }
@@ -37,24 +37,24 @@ var collector struct {
 // takeOverGarbageCollection makes the workers collect garbage (see collectGarbageIfDue), and raises the heap
 // sizes at which the runtime itself collects.
 func takeOverGarbageCollection() {
-	collector.enabled = true
+	garbageCollector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
-	debug.SetMemoryLimit(minMemoryLimit)
+	debug.SetMemoryLimit(minGoMemoryLimitBytes)
 }
 
 // collectGarbageIfDue collects garbage if the heap has grown enough. It first waits until no fork is under
 // way, and does nothing if that takes longer than maxForkWait.
 func collectGarbageIfDue() {
-	if !collector.enabled || collector.endedCount.Add(1)%heapCheckInterval != 0 {
+	if !garbageCollector.enabled || garbageCollector.endedCount.Add(1)%commandsPerHeapCheck != 0 {
 		return
 	}
-	if objects, live := heapSizes(); objects < max(minHeapBytes, 2*live) || !orphans.pauseForks() {
+	if objects, live := heapSizes(); objects < max(minCollectedHeapBytes, 2*live) || !globalOrphanTable.pauseForks() {
 		return
 	}
-	defer orphans.resumeForks()
+	defer globalOrphanTable.resumeForks()
 	runtime.GC()
 	_, live := heapSizes()
-	debug.SetMemoryLimit(int64(max(minMemoryLimit, 2*live)))
+	debug.SetMemoryLimit(int64(max(minGoMemoryLimitBytes, 2*live)))
 }
 
 // heapSizes returns the size of all objects on the heap, and the size of the objects that survived the last
@@ -74,7 +74,7 @@ func (o *orphanTable) pauseForks() bool {
 		return false
 	}
 	start := time.Now()
-	for _, startedAt := range o.forks {
+	for _, startedAt := range o.activeForks {
 		if start.Sub(startedAt) > maxForkWait {
 			return false
 		}
@@ -82,10 +82,10 @@ func (o *orphanTable) pauseForks() bool {
 	o.forksPaused = true
 	timer := time.AfterFunc(maxForkWait, o.forksChanged.Broadcast)
 	defer timer.Stop()
-	for len(o.forks) > 0 && time.Since(start) < maxForkWait {
+	for len(o.activeForks) > 0 && time.Since(start) < maxForkWait {
 		o.forksChanged.Wait()
 	}
-	if len(o.forks) > 0 {
+	if len(o.activeForks) > 0 {
 		o.forksPaused = false
 		o.forksChanged.Broadcast()
 	}

@@ -9,20 +9,20 @@ import (
 
 // Workers collect garbage between commands while no fork is under way. While a fork takes long, no
 // collection starts, because it would stop all goroutines until the fork has returned.
-func TestNoCollectionWaitsForALongFork(t *testing.T) {
+func TestGarbageCollectionSkipsLongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	collector.enabled = true
-	defer func() { collector.enabled = false }()
+	garbageCollector.enabled = true
+	defer func() { garbageCollector.enabled = false }()
 	collections := func() int64 {
 		debug.SetMemoryLimit(math.MaxInt64) // prevents collections by the runtime, which this test does not cover
-		for n := 0; n < minHeapBytes+1<<20; n += 1 << 20 {
-			garbage = make([]byte, 1<<20)
+		for n := 0; n < minCollectedHeapBytes+1<<20; n += 1 << 20 {
+			keptAllocations = make([]byte, 1<<20)
 		}
 		var s debug.GCStats
 		debug.ReadGCStats(&s)
 		before := s.NumGC
-		for range heapCheckInterval {
+		for range commandsPerHeapCheck {
 			collectGarbageIfDue()
 		}
 		debug.ReadGCStats(&s)
@@ -31,42 +31,42 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	if n := collections(); n != 1 {
 		t.Errorf("without a fork: %d collections, want 1", n)
 	}
-	fork := orphans.beginFork()
-	orphans.mu.Lock()
-	orphans.forks = map[int]time.Time{fork: time.Now().Add(-2 * maxForkWait)}
-	orphans.mu.Unlock()
+	fork := globalOrphanTable.beginFork()
+	globalOrphanTable.mu.Lock()
+	globalOrphanTable.activeForks = map[int]time.Time{fork: time.Now().Add(-2 * maxForkWait)}
+	globalOrphanTable.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork takes long: %d collections", n)
 	}
-	if orphans.forksPaused {
+	if globalOrphanTable.forksPaused {
 		t.Error("other forks wait during a long fork")
 	}
-	orphans.mu.Lock()
-	orphans.forks = map[int]time.Time{fork: time.Now()}
-	orphans.mu.Unlock()
+	globalOrphanTable.mu.Lock()
+	globalOrphanTable.activeForks = map[int]time.Time{fork: time.Now()}
+	globalOrphanTable.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork is running that has just started: %d collections", n)
 	}
-	orphans.endFork(fork, 0)
+	globalOrphanTable.endFork(fork, 0)
 	if n := collections(); n != 1 {
 		t.Errorf("after the fork: %d collections, want 1", n)
 	}
-	if !orphans.pauseForks() {
+	if !globalOrphanTable.pauseForks() {
 		t.Fatal("no collection starts although no fork is running")
 	}
-	if orphans.pauseForks() {
+	if globalOrphanTable.pauseForks() {
 		t.Error("two collections run at the same time")
 	}
 	began := make(chan int)
-	go func() { began <- orphans.beginFork() }()
+	go func() { began <- globalOrphanTable.beginFork() }()
 	select {
 	case <-began:
 		t.Error("a fork started during a collection")
 	case <-time.After(10 * time.Millisecond):
 	}
-	orphans.resumeForks()
-	orphans.endFork(<-began, 0)
+	globalOrphanTable.resumeForks()
+	globalOrphanTable.endFork(<-began, 0)
 }
 
-// garbage keeps the compiler from removing the allocations of the test.
-var garbage []byte
+// keptAllocations keeps the compiler from removing the allocations of the test.
+var keptAllocations []byte

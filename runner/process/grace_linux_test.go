@@ -15,38 +15,40 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// slowCleanup is a shell script that cleans up after SIGTERM for longer than the output grace period.
-const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
+// slowCleanupScript is a shell script that cleans up after SIGTERM for longer than the output grace period.
+const slowCleanupScript = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; ` +
+	`while :; do sleep 0.01; done`
 
 // If a tree is ended, its leftover processes have the whole grace period, even after the main process has
 // ended. The run ends when the last of them has ended.
-func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
+func TestLeftoverProcessesGetWholeGracePeriod(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
-	t.Run("by cookie", func(t *testing.T) { testTreeOutlivesMainProcess(t, nil) })
-	t.Run("by control group", func(t *testing.T) { testTreeOutlivesMainProcess(t, newTestCgroups(t)) })
+	t.Run("by cookie", func(t *testing.T) { testLeftoverProcessesGetGracePeriod(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testLeftoverProcessesGetGracePeriod(t, newTestCgroups(t)) })
 }
 
-// testTreeOutlivesMainProcess runs the test with control groups or, if groups is nil, without. Without them,
+// testLeftoverProcessesGetGracePeriod runs the test with control groups or, if groups is nil, without. Without them,
 // the processes of a tree are found by their cookie.
-func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
+func testLeftoverProcessesGetGracePeriod(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
-	child := "sh -c '" + slowCleanup + "'"
+	child := "sh -c '" + slowCleanupScript + "'"
 	for _, row := range []struct {
 		name, line   string
 		configure    func(c *Command)
 		killsCommand bool
 		want         Result
 	}{
-		{"a child", child + "; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
-		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanup, `"`, `\"`) + "'; echo after\"; echo after", nil,
-			true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+		{"a child", child + "; echo after", nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
+		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanupScript, `"`, `\"`) + "'; echo after\"; echo after",
+			nil,
+			true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true,
-			Result{Cause: 4, ExitCode: 3}},
-		{"in another session", "setsid " + child + " & wait", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+			Result{KillCause: 4, ExitCode: 3}},
+		{"in another session", "setsid " + child + " & wait", nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"that holds no output", strings.Replace(child, "echo up;", "exec 3>&1 >/dev/null; echo up >&3; exec 3>&-;", 1) +
-			"; echo after", nil, true, Result{Cause: 4, Signal: 15, ExitCode: -1}},
+			"; echo after", nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"that might live on", child + "; echo after", func(c *Command) { c.AllowBackground = true }, true,
-			Result{Cause: 4, Signal: 15, ExitCode: -1}},
+			Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"at the timeout", child + "; echo after", func(c *Command) { c.Timeout = 2 * time.Second }, false,
 			Result{TimedOut: true, Signal: 15, ExitCode: -1}},
 		{"at its silence", child + "; echo after", func(c *Command) { c.IdleTimeout = 2 * time.Second }, false,
@@ -55,7 +57,7 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 		t.Run(row.name, func(t *testing.T) {
 			w := NewWorker(groups)
 			defer w.Close()
-			c, result := command(t, "/bin/sh", "-c", row.line), make(chan Result, 1)
+			c, result := newTestCommand(t, "/bin/sh", "-c", row.line), make(chan Result, 1)
 			c.OutputGrace, c.KillAfter = time.Millisecond, time.Hour
 			if row.configure != nil {
 				row.configure(c)
@@ -74,8 +76,9 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 			if stdout := c.output(t); stdout != want || took < 300*time.Millisecond {
 				t.Errorf("the command printed %q and took %v, want %q and at least 300 ms", stdout, took, want)
 			}
-			got := Result{Cause: r.Cause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal,
-				ExitCode: r.ExitCode, Leftovers: r.Leftovers, HasBackground: r.HasBackground, Error: r.Error}
+			got := Result{KillCause: r.KillCause, TimedOut: r.TimedOut, IdleTimedOut: r.IdleTimedOut, Signal: r.Signal,
+				ExitCode: r.ExitCode, EndedLeftoverCount: r.EndedLeftoverCount, HasBackgroundProcesses: r.HasBackgroundProcesses,
+				Error: r.Error}
 			if got != row.want {
 				t.Errorf("the result is %+v, want %+v", got, row.want)
 			}
@@ -85,18 +88,18 @@ func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 
 // A leftover process that ignores SIGTERM is killed after the grace period, even if the main process has
 // ended long before. The result counts this process as a leftover.
-func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
-	t.Run("by cookie", func(t *testing.T) { testGraceEnds(t, nil) })
-	t.Run("by control group", func(t *testing.T) { testGraceEnds(t, newTestCgroups(t)) })
+func TestLeftoverProcessIsKilledAfterGracePeriod(t *testing.T) {
+	t.Run("by cookie", func(t *testing.T) { testLeftoverProcessIsKilled(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testLeftoverProcessIsKilled(t, newTestCgroups(t)) })
 }
 
-// testGraceEnds runs the test with control groups or, if groups is nil, without.
-func testGraceEnds(t *testing.T, groups *Cgroups) {
+// testLeftoverProcessIsKilled runs the test with control groups or, if groups is nil, without.
+func testLeftoverProcessIsKilled(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	run := func() (c *Command, main int, result chan Result) {
-		c, result = command(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`),
+		c, result = newTestCommand(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`),
 			make(chan Result, 1)
 		c.OutputGrace = time.Millisecond
 		pid := make(chan int, 1)
@@ -109,8 +112,8 @@ func testGraceEnds(t *testing.T, groups *Cgroups) {
 		t.Helper()
 		var child int
 		fmt.Sscanf(c.output(t), "up %d", &child)
-		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 1 || r.StuckPID != 0 || isAlive(child) {
-			t.Errorf("got %+v, want one process left behind and ended; still running: %v", r, isAlive(child))
+		if r.KillCause != 4 || r.Signal != 15 || r.EndedLeftoverCount != 1 || r.StuckPID != 0 || isProcessAlive(child) {
+			t.Errorf("got %+v, want one process left behind and ended; still running: %v", r, isProcessAlive(child))
 		}
 	}
 	c, _, result := run()
@@ -123,7 +126,7 @@ func testGraceEnds(t *testing.T, groups *Cgroups) {
 	}
 	c, main, result := run()
 	w.Kill(4, time.Hour)
-	waitUntil(t, "the main process has ended", func() bool { return !isAlive(main) })
+	waitUntil(t, "the main process has ended", func() bool { return !isProcessAlive(main) })
 	if !w.Kill(5, 0) {
 		t.Error("a kill without a grace period found no running process")
 	}
@@ -135,33 +138,35 @@ func testGraceEnds(t *testing.T, groups *Cgroups) {
 
 // If a command is killed at the moment when its main process ends, its leftover processes are ended too. They
 // get the grace period, and do not live on even if AllowBackground is set.
-func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
+func TestKillAtMainProcessEndEndsLeftovers(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	up := filepath.Join(t.TempDir(), "up")
-	c := command(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done",
-		strings.Replace(slowCleanup, "echo up", ": >"+up, 1), up))
+	c := newTestCommand(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done",
+		strings.Replace(slowCleanupScript, "echo up", ": >"+up, 1), up))
 	c.OutputGrace, c.AllowBackground = time.Millisecond, true
 	c.OnForked = func(pid int, _ time.Time) {
-		waitUntil(t, "the main process has ended", func() bool { return !isAlive(pid) })
+		waitUntil(t, "the main process has ended", func() bool { return !isProcessAlive(pid) })
 		if !w.Kill(4, time.Hour) {
 			t.Error("the kill came too late")
 		}
 	}
 	r := w.Run(c)
-	if r.Cause != 4 || r.ExitCode != 0 || r.Leftovers != 0 || r.HasBackground || c.output(t) != "saved\n" {
+	if r.KillCause != 4 || r.ExitCode != 0 || r.EndedLeftoverCount != 0 || r.HasBackgroundProcesses ||
+		c.output(t) != "saved\n" {
 		t.Errorf("the result is %+v, output %q; want cause 4 and the output of the cleanup", r, c.output(t))
 	}
 }
 
 // A killed command ends soon, even if some other process, of which no tree is known, has the command's output
 // open. The run does not wait for this process for the whole grace period.
-func TestForeignProcessDoesNotDelayKill(t *testing.T) {
+func TestUnrelatedProcessDoesNotDelayKill(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c, result := command(t, "/bin/sh", "-c", "(setsid env -i sleep 4334 & echo $!); exec sleep 4334"), make(chan Result, 1)
+	c, result := newTestCommand(t, "/bin/sh", "-c", "(setsid env -i sleep 4334 & echo $!); exec sleep 4334"),
+		make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	hidden := 0
 	waitUntil(t, "it has left", func() bool {
@@ -170,12 +175,12 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 		p, _ := procfs.Stat(hidden)
 		return string(raw) == "sleep\x004334\x00" && readCookie(hidden) == "" && p.PPID == os.Getpid()
 	})
-	defer ReapEnded()
+	defer ReapEndedOrphans()
 	defer unix.Kill(hidden, unix.SIGKILL)
 	w.Kill(4, time.Hour)
 	select {
 	case r := <-result:
-		if r.Cause != 4 || r.Signal != 15 || r.Leftovers != 0 {
+		if r.KillCause != 4 || r.Signal != 15 || r.EndedLeftoverCount != 0 {
 			t.Errorf("the result is %+v, want cause 4, signal 15 and no leftovers", r)
 		}
 	case <-time.After(10 * time.Second):
@@ -188,7 +193,7 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 // All output that a command prints before its end is kept, no matter how late the worker reads it. The output
 // grace period limits only what other processes print later. In this test, the grace period is zero, and the
 // worker reads nothing until the command has ended.
-func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
+func TestOutputBeforeExitIsKept(t *testing.T) {
 	setSubreaper(t)
 	for _, row := range []struct {
 		name, line string
@@ -206,7 +211,7 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 			func(c *Command) { c.TTY = true }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c := command(t, "/bin/sh", "-c", row.line)
+			c := newTestCommand(t, "/bin/sh", "-c", row.line)
 			c.OutputGrace = 0
 			if row.set != nil {
 				row.set(c)
@@ -215,12 +220,12 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 				if row.bytes > 64<<10 {
 					enlargePipe(t, fmt.Sprintf("/proc/%d/fd/1", pid))
 				}
-				waitUntil(t, "the command has ended", func() bool { return !isAlive(pid) })
+				waitUntil(t, "the command has ended", func() bool { return !isProcessAlive(pid) })
 			}
 			w := NewWorker(nil)
 			defer w.Close()
 			r := w.Run(c)
-			EndTrees(DeadRunner{Cookies: []string{c.Cookie}}, time.Second)
+			EndProcessTrees(DeadRunner{Cookies: []string{c.Cookie}}, time.Second)
 			if stdout := c.output(t); r.ExitCode != 0 || len(stdout) != row.bytes {
 				t.Errorf("the result is %+v with %d bytes of output, want %d", r, len(stdout), row.bytes)
 			}

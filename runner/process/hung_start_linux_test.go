@@ -36,8 +36,8 @@ func allowHangingStarts(t *testing.T) {
 	})
 }
 
-// runAsync runs a command on a new worker in the background. It returns a channel that receives the result.
-func runAsync(t *testing.T, c *Command) <-chan Result {
+// runCommandAsync runs a command on a new worker in the background. It returns a channel that receives the result.
+func runCommandAsync(t *testing.T, c *Command) <-chan Result {
 	t.Helper()
 	result := make(chan Result, 1)
 	go func() {
@@ -49,11 +49,11 @@ func runAsync(t *testing.T, c *Command) <-chan Result {
 }
 
 // waitUntil waits until a condition is true.
-func waitUntil(t *testing.T, condition string, isTrue func() bool) {
+func waitUntil(t *testing.T, description string, isTrue func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !isTrue(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", condition)
+			t.Fatalf("not within 20 s: %s", description)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func startingChildren(t *testing.T) (pids []int) {
 		t.Fatal(err)
 	}
 	s.KillHungStarts(time.Hour, 0)
-	for pid := range s.children {
+	for pid := range s.startingChildren {
 		pids = append(pids, pid)
 	}
 	return pids
@@ -75,14 +75,14 @@ func startingChildren(t *testing.T) (pids []int) {
 // While the start of one program hangs, other commands start and end without delay, also if they leave an
 // orphan or end while an orphan exists. The start hangs because a user holds a lease (fcntl(2)) on the
 // program's file.
-func TestHungStartDoesNotDelayOthers(t *testing.T) {
+func TestHungStartDoesNotDelayOtherCommands(t *testing.T) {
 	allowHangingStarts(t)
 	setSubreaper(t)
-	left := command(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
+	left := newTestCommand(t, "/bin/sh", "-c", "sleep 4322 >/dev/null 2>&1 & echo $!")
 	left.AllowBackground = true
 	w := NewWorker(nil)
 	defer w.Close()
-	if r := w.Run(left); !r.HasBackground {
+	if r := w.Run(left); !r.HasBackgroundProcesses {
 		t.Fatalf("got %+v, want an orphan that is still running", r)
 	}
 	defer killByCmdline(t, "sleep\x004322\x00")
@@ -90,31 +90,31 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 	if err := unix.Mkfifo(gate, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := command(t, "/bin/cat", gate)
+	before := newTestCommand(t, "/bin/cat", gate)
 	before.OutputGrace = time.Minute
 	runs := make(chan int, 1)
 	before.OnForked = func(pid int, _ time.Time) { runs <- pid }
-	early := runAsync(t, before)
+	early := runCommandAsync(t, before)
 	<-runs
-	hung := command(t, copyWithFileLease(t, "/bin/true"))
-	result := runAsync(t, hung)
+	hung := newTestCommand(t, copyWithFileLease(t, "/bin/true"))
+	result := runCommandAsync(t, hung)
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if err := os.WriteFile(gate, []byte("said"), 0); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case r := <-early:
-		if r.ExitCode != 0 || r.Leftovers != 0 || before.output(t) != "said" {
+		if r.ExitCode != 0 || r.EndedLeftoverCount != 0 || before.output(t) != "said" {
 			t.Errorf("a command whose output is open in a process that is starting: %+v, %q", r, before.output(t))
 		}
 	case <-time.After(5 * time.Second):
 		t.Fatal("a command does not end while a process that is starting has its output open")
 	}
 	for range 20 {
-		others := runAsync(t, command(t, "/bin/sh", "-c", "(sleep 4323 &)"))
+		others := runCommandAsync(t, newTestCommand(t, "/bin/sh", "-c", "(sleep 4323 &)"))
 		select {
 		case r := <-others:
-			if r.ExitCode != 0 || r.Leftovers != 1 {
+			if r.ExitCode != 0 || r.EndedLeftoverCount != 1 {
 				t.Errorf("another command: %+v", r)
 			}
 		case <-time.After(5 * time.Second):
@@ -139,14 +139,14 @@ func killStartingChildren(t *testing.T) {
 
 // If the start of a program takes too long, the watchdog kills the process. The result is exit code 126
 // without a signal. It is the same if the program's user kills the process first.
-func TestStartThatHangsIsAbandoned(t *testing.T) {
+func TestHungStartIsKilled(t *testing.T) {
 	allowHangingStarts(t)
 	path := copyWithFileLease(t, "/bin/true")
 	s, err := NewStartWatcher(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := runAsync(t, command(t, path))
+	result := runCommandAsync(t, newTestCommand(t, path))
 	var r Result
 	waitUntil(t, "the start is abandoned", func() bool {
 		s.KillHungStarts(ExecTimeout, 100*time.Millisecond)
@@ -161,7 +161,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < ExecTimeout {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
-	result = runAsync(t, command(t, path))
+	result = runCommandAsync(t, newTestCommand(t, path))
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	killStartingChildren(t)
 	r = <-result
@@ -169,31 +169,32 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 		"see whether the kernel sent it, run: dmesg"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
-	if r := <-runAsync(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {
+	if r := <-runCommandAsync(t, newTestCommand(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 ||
+		r.ExitCode != -1 {
 		t.Errorf("a program that ends itself: %+v", r)
 	}
 }
 
 // If a command is killed while its start hangs, the result has the cause that was passed to Kill.
-func TestKillOfAHungStartIsItsCause(t *testing.T) {
+func TestKillOfHungStartSetsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c, result := command(t, copyWithFileLease(t, "/bin/true")), make(chan Result, 1)
+	c, result := newTestCommand(t, copyWithFileLease(t, "/bin/true")), make(chan Result, 1)
 	go func() { result <- w.Run(c) }()
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
 	if !w.Kill(4, time.Second) {
 		t.Error("the kill came too late")
 	}
 	killStartingChildren(t)
-	if r := <-result; r.Cause != 4 || r.ExitCode != 126 {
+	if r := <-result; r.KillCause != 4 || r.ExitCode != 126 {
 		t.Errorf("the result is %+v, want cause 4", r)
 	}
 }
 
 // If the kernel kills a program for lack of memory, before or after its exec, the result has OutOfMemory set.
 // If the program ends in another way, OutOfMemory is not set.
-func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
+func TestOOMKillAroundExecIsReported(t *testing.T) {
 	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
 	for _, c := range []struct {
 		ranOut       bool // the kernel has killed a process of the tree for lack of memory
@@ -215,15 +216,15 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 
 // An ended process is reaped as an orphan only when no fork is under way that may have created it. A main
 // process is reaped only by its worker.
-func TestReapSparesChildrenOfActiveForks(t *testing.T) {
+func TestOrphanReapSkipsActiveForks(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
 	before := unreapedChildren(os.Getpid())
 	createOrphan := func() (pid int) {
-		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
+		c := newTestCommand(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
 		c.AllowBackground = true
-		if r := w.Run(c); !r.HasBackground {
+		if r := w.Run(c); !r.HasBackgroundProcesses {
 			t.Fatalf("the result is %+v, want a background process", r)
 		}
 		for _, p := range unreapedChildren(os.Getpid()) {
@@ -233,29 +234,29 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 		}
 		unix.Kill(pid, unix.SIGKILL)
 		waitUntil(t, "the orphan has ended", func() bool {
-			_, ended := exitState(pid)
+			_, ended := childExitState(pid)
 			return ended
 		})
 		return pid
 	}
-	first, old := orphans.beginFork(), createOrphan()
+	first, old := globalOrphanTable.beginFork(), createOrphan()
 	check := func(pid int, exists bool, when string) {
 		t.Helper()
-		ReapEnded()
+		ReapEndedOrphans()
 		if _, found := procfs.Stat(pid); found != exists {
 			t.Errorf("%s: the orphan exists: %v, want %v", when, found, exists)
 		}
 	}
 	check(old, true, "while a fork is under way")
-	second := orphans.beginFork()
+	second := globalOrphanTable.beginFork()
 	check(old, true, "while two forks are under way")
-	orphans.endFork(first, 0)
+	globalOrphanTable.endFork(first, 0)
 	check(old, false, "while a fork is under way that began after it was seen")
 	young := createOrphan()
 	check(young, true, "while a fork is under way that began before it was seen")
-	orphans.endFork(second, young)
+	globalOrphanTable.endFork(second, young)
 	check(young, true, "as a main process")
-	if _, _, ok, err := orphans.reap(young); !ok || err != nil {
+	if _, _, ok, err := globalOrphanTable.reapMainProcess(young); !ok || err != nil {
 		t.Errorf("its worker's wait: %v, %v", ok, err)
 	}
 }

@@ -43,8 +43,8 @@ var realSystemCalls = systemCalls{
 	queryJobInfo: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
 		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
 	},
-	suspendProcess: func(process windows.Handle) error { return callNTFunction(ntSuspendProcess, process) },
-	resumeProcess:  func(process windows.Handle) error { return callNTFunction(ntResumeProcess, process) },
+	suspendProcess: func(process windows.Handle) error { return callNTFunction(procNtSuspendProcess, process) },
+	resumeProcess:  func(process windows.Handle) error { return callNTFunction(procNtResumeProcess, process) },
 	nextJobMessage: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr
@@ -54,7 +54,7 @@ var realSystemCalls = systemCalls{
 	},
 	awakeTime: func() time.Duration {
 		var t int64 // in units of 100 ns
-		queryUnbiasedInterrupt.Call(uintptr(unsafe.Pointer(&t)))
+		procQueryUnbiasedInterruptTime.Call(uintptr(unsafe.Pointer(&t)))
 		return time.Duration(t) * 100
 	},
 	freeMemoryBytes: func() uint64 {
@@ -64,36 +64,36 @@ var realSystemCalls = systemCalls{
 			extended                                                uint64
 		}
 		m.size = uint32(unsafe.Sizeof(m))
-		globalMemoryStatus.Call(uintptr(unsafe.Pointer(&m)))
+		procGlobalMemoryStatusEx.Call(uintptr(unsafe.Pointer(&m)))
 		return m.freeCommit
 	},
 	isSessionEnding: func() bool {
-		yes, _, _ := getSystemMetrics.Call(shuttingDown)
+		yes, _, _ := procGetSystemMetrics.Call(metricShuttingDown)
 		return yes != 0
 	},
 }
 
 var (
-	ntdll                  = windows.NewLazySystemDLL("ntdll.dll")
-	ntSuspendProcess       = ntdll.NewProc("NtSuspendProcess")
-	ntResumeProcess        = ntdll.NewProc("NtResumeProcess")
-	kernel32               = windows.NewLazySystemDLL("kernel32.dll")
-	createJobObject        = kernel32.NewProc("CreateJobObjectW")
-	openJobObject          = kernel32.NewProc("OpenJobObjectW")
-	peekNamedPipe          = kernel32.NewProc("PeekNamedPipe")
-	setConsoleCtrlHandler  = kernel32.NewProc("SetConsoleCtrlHandler")
-	getProcessMemory       = kernel32.NewProc("K32GetProcessMemoryInfo")
-	queryUnbiasedInterrupt = kernel32.NewProc("QueryUnbiasedInterruptTime")
-	globalMemoryStatus     = kernel32.NewProc("GlobalMemoryStatusEx")
-	getSystemMetrics       = windows.NewLazySystemDLL("user32.dll").NewProc("GetSystemMetrics")
+	ntdll                          = windows.NewLazySystemDLL("ntdll.dll")
+	procNtSuspendProcess           = ntdll.NewProc("NtSuspendProcess")
+	procNtResumeProcess            = ntdll.NewProc("NtResumeProcess")
+	kernel32                       = windows.NewLazySystemDLL("kernel32.dll")
+	procCreateJobObject            = kernel32.NewProc("CreateJobObjectW")
+	procOpenJobObject              = kernel32.NewProc("OpenJobObjectW")
+	procPeekNamedPipe              = kernel32.NewProc("PeekNamedPipe")
+	procSetConsoleCtrlHandler      = kernel32.NewProc("SetConsoleCtrlHandler")
+	procGetProcessMemoryInfo       = kernel32.NewProc("K32GetProcessMemoryInfo")
+	procQueryUnbiasedInterruptTime = kernel32.NewProc("QueryUnbiasedInterruptTime")
+	procGlobalMemoryStatusEx       = kernel32.NewProc("GlobalMemoryStatusEx")
+	procGetSystemMetrics           = windows.NewLazySystemDLL("user32.dll").NewProc("GetSystemMetrics")
 )
 
 // callNTFunction calls a function that takes a process and returns an NTSTATUS.
-func callNTFunction(call *windows.LazyProc, process windows.Handle) error {
-	if err := call.Find(); err != nil {
+func callNTFunction(ntFunction *windows.LazyProc, process windows.Handle) error {
+	if err := ntFunction.Find(); err != nil {
 		return err
 	}
-	if code, _, _ := call.Call(uintptr(process)); code != 0 {
+	if code, _, _ := ntFunction.Call(uintptr(process)); code != 0 {
 		return windows.NTStatus(code)
 	}
 	return nil
@@ -101,67 +101,68 @@ func callNTFunction(call *windows.LazyProc, process windows.Handle) error {
 
 // Constants that x/sys does not define.
 const (
-	jobObjectTerminate  = 0x8
-	jobObjectQuery      = 0x4
-	messageMemoryLimit  = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
-	cpuRateEnable       = 0x1
-	cpuRateHardCap      = 0x4
-	fullCPURate         = 10_000 // CPU rate of a job object that may use all processors of the machine
-	killedExitCode      = 1      // exit code of the processes that this process ends
-	initialPIDRoom      = 64     // number of pids for which tree.pids has room in its first query
-	systemTimeOfDay     = 3
-	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
-	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
-	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
+	jobObjectTerminate         = 0x8
+	jobObjectQuery             = 0x4
+	jobMessageMemoryLimit      = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
+	cpuRateEnable              = 0x1
+	cpuRateHardCap             = 0x4
+	fullCPURate                = 10_000 // CPU rate of a job object that may use all processors of the machine
+	killedExitCode             = 1      // exit code of the processes that this process ends
+	initialPIDCapacity         = 64     // number of pids for which tree.pids has room in its first query
+	systemTimeOfDayClass       = 3
+	metricShuttingDown         = 0x2000  // SM_SHUTTINGDOWN
+	processAttributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
+	processAttributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
 )
 
-// tree is the process tree of a command: a Windows job object, which its processes cannot leave. The name of
+// processTree is the process tree of a command: a Windows job object, which its processes cannot leave. The name of
 // the job object contains the command's cookie. When the last handle of the job object is closed, for example
 // because this process ends, Windows ends all processes in it.
-type tree struct {
+type processTree struct {
 	systemCalls      *systemCalls
 	limits           windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	jobHandle        windows.Handle
 	messagePort      windows.Handle // receives messages about the memory limit; 0 without a limit
 	mainHandle       windows.Handle // handle of the main process; 0 before its start
-	pid              uint32         // pid of the main process
+	mainPID          uint32         // pid of the main process
 	memoryWasRefused bool           // Windows has refused memory to a process because of the memory limit
 }
 
 // limitError adds to err the name of the limit that could not be set. It returns nil if err is nil.
-func limitError(name string, err error) error {
+func limitError(limitName string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fieldError{"start", fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, err),
+	return &jobFieldError{"start", fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", limitName,
+		err),
 		false}
 }
 
-// jobName returns the name of the job object of the tree with a cookie.
-func jobName(cookie string) (*uint16, error) {
+// jobObjectName returns the name of the job object of the tree with a cookie.
+func jobObjectName(cookie string) (*uint16, error) {
 	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
 }
 
 // newTree creates a tree without processes.
-func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
-	name, err := jobName(cookie)
+func newTree(sys *systemCalls, cookie string, l TreeLimits) (*processTree, error) {
+	name, err := jobObjectName(cookie)
 	if err != nil {
 		return nil, err
 	}
-	h, _, err := createJobObject.Call(0, uintptr(unsafe.Pointer(name)))
+	h, _, err := procCreateJobObject.Call(0, uintptr(unsafe.Pointer(name)))
 	if h == 0 {
 		return nil, fmt.Errorf("cannot create a Windows job object for the job: %w", err)
 	}
-	t := &tree{systemCalls: sys, jobHandle: windows.Handle(h)}
+	t := &processTree{systemCalls: sys, jobHandle: windows.Handle(h)}
 	// Reject a job object that exists already: the process that created it could keep the tree's processes
 	// alive.
 	if err == windows.ERROR_ALREADY_EXISTS {
 		t.close()
-		return nil, &nameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
+		return nil, &jobNameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
 			" of the job's Windows job object; the next try uses another name")}
 	}
 	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
-	if err = t.setLimits(); err != nil {
+	if err = t.setJobObjectLimits(); err != nil {
 		err = fmt.Errorf("cannot configure the job's Windows job object: %w", err)
 	} else {
 		err = t.applyLimits(l)
@@ -173,22 +174,22 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 	return t, nil
 }
 
-// nameTakenError means that another process already uses the name of the job object that a command needs. The
+// jobNameTakenError means that another process already uses the name of the job object that a command needs. The
 // command itself is not the cause.
-type nameTakenError struct{ error }
+type jobNameTakenError struct{ error }
 
 // applyLimits sets a command's limits.
-func (t *tree) applyLimits(l TreeLimits) (err error) {
+func (t *processTree) applyLimits(l TreeLimits) (err error) {
 	basic := &t.limits.BasicLimitInformation
 	if l.MemoryBytes > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
 		t.limits.JobMemoryLimit = uintptr(min(uint64(l.MemoryBytes), uint64(^uintptr(0))))
-		err = limitError("memory", errors.Join(t.setLimits(), t.watchMemoryLimit()))
+		err = limitError("memory", errors.Join(t.setJobObjectLimits(), t.watchMemoryLimit()))
 	}
 	if l.Tasks > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_ACTIVE_PROCESS
 		basic.ActiveProcessLimit = uint32(l.Tasks)
-		err = cmp.Or(err, limitError("tasks", t.setLimits()))
+		err = cmp.Or(err, limitError("tasks", t.setJobObjectLimits()))
 	}
 	if l.CPUs > 0 {
 		cpus := float64(windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS))
@@ -202,7 +203,7 @@ func (t *tree) applyLimits(l TreeLimits) (err error) {
 
 // setNice sets the priority class of all processes of the tree, to the class that is nearest to a Unix nice
 // value.
-func (t *tree) setNice(nice int) error {
+func (t *processTree) setNice(nice int) error {
 	class := uint32(windows.HIGH_PRIORITY_CLASS)
 	switch {
 	case nice >= 10:
@@ -215,17 +216,17 @@ func (t *tree) setNice(nice int) error {
 	basic := &t.limits.BasicLimitInformation
 	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
 	basic.PriorityClass = class
-	return limitError("nice", t.setLimits())
+	return limitError("nice", t.setJobObjectLimits())
 }
 
-// setLimits applies t.limits to the job object.
-func (t *tree) setLimits() error {
+// setJobObjectLimits applies t.limits to the job object.
+func (t *processTree) setJobObjectLimits() error {
 	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
 		unsafe.Sizeof(t.limits))
 }
 
 // watchMemoryLimit makes the kernel send a message when the memory limit is reached.
-func (t *tree) watchMemoryLimit() (err error) {
+func (t *processTree) watchMemoryLimit() (err error) {
 	if t.messagePort, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
 		return err
 	}
@@ -234,9 +235,9 @@ func (t *tree) watchMemoryLimit() (err error) {
 		unsafe.Sizeof(to))
 }
 
-// readMessages reads the kernel's messages about the tree. The kernel sends one for the start and the end of
-// every process too, so readMessages must be called repeatedly.
-func (t *tree) readMessages() {
+// readJobMessages reads the kernel's messages about the tree. The kernel sends one for the start and the end of
+// every process too, so readJobMessages must be called repeatedly.
+func (t *processTree) readJobMessages() {
 	if t.messagePort == 0 {
 		return
 	}
@@ -245,24 +246,24 @@ func (t *tree) readMessages() {
 		if !ok {
 			return
 		}
-		t.memoryWasRefused = t.memoryWasRefused || message == messageMemoryLimit
+		t.memoryWasRefused = t.memoryWasRefused || message == jobMessageMemoryLimit
 	}
 }
 
 // kill ends all processes of the tree, including those that are just being started.
-func (t *tree) kill() { t.systemCalls.terminateJob(t.jobHandle) }
+func (t *processTree) kill() { t.systemCalls.terminateJob(t.jobHandle) }
 
-// spare lets the processes live on when this process closes the job object or ends.
-func (t *tree) spare() error {
+// keepRunning lets the processes live on when this process closes the job object or ends.
+func (t *processTree) keepRunning() error {
 	t.limits.BasicLimitInformation.LimitFlags &^= windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
-	return t.setLimits()
+	return t.setJobObjectLimits()
 }
 
 // countOtherProcesses returns the number of living processes of the tree except the main process, and the pid
 // of one of them.
-func (t *tree) countOtherProcesses() (count int, firstPID uint32) {
+func (t *processTree) countOtherProcesses() (count int, otherPID uint32) {
 	// The handle of the main process is open, so its pid cannot be reused.
-	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })
+	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.mainPID })
 	if len(others) == 0 {
 		return 0, 0
 	}
@@ -270,7 +271,7 @@ func (t *tree) countOtherProcesses() (count int, firstPID uint32) {
 }
 
 // hasEnded reports whether no process of the tree is alive.
-func (t *tree) hasEnded() bool {
+func (t *processTree) hasEnded() bool {
 	if event, err := windows.WaitForSingleObject(t.mainHandle, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
 	}
@@ -278,9 +279,9 @@ func (t *tree) hasEnded() bool {
 	return count == 0
 }
 
-// usage returns the CPU time of all processes of the tree, and the peak memory of its largest process in
+// resourceUsage returns the CPU time of all processes of the tree, and the peak memory of its largest process in
 // bytes.
-func (t *tree) usage() (cpuTime time.Duration, peakBytes int64) {
+func (t *processTree) resourceUsage() (cpuTime time.Duration, peakMemoryBytes int64) {
 	var accounting struct {
 		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
 		faults, total, active, ended           uint32
@@ -304,7 +305,8 @@ func (t *tree) usage() (cpuTime time.Duration, peakBytes int64) {
 			rest         [7]uintptr
 		}
 		memoryCounters.size = uint32(unsafe.Sizeof(memoryCounters))
-		getProcessMemory.Call(uintptr(t.mainHandle), uintptr(unsafe.Pointer(&memoryCounters)), unsafe.Sizeof(memoryCounters))
+		procGetProcessMemoryInfo.Call(uintptr(t.mainHandle), uintptr(unsafe.Pointer(&memoryCounters)),
+			unsafe.Sizeof(memoryCounters))
 		limits.PeakProcessMemoryUsed = memoryCounters.peak
 	}
 	return time.Duration(accounting.user+accounting.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
@@ -315,6 +317,6 @@ func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 
 
 // close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
 // the method spare.
-func (t *tree) close() {
+func (t *processTree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -17,44 +17,44 @@ import (
 )
 
 // If a runner is killed, the trees of its commands end with it.
-func TestTreesEndWithTheRunner(t *testing.T) {
+func TestProcessTreesEndWithRunner(t *testing.T) {
 	dir := t.TempDir()
 	self, _ := os.Executable()
 	cookie := fmt.Sprintf("dead.%d", os.Getpid())
 	runner := exec.Command(self, "run", dir, cookie)
-	runner.Env = append(os.Environ(), roleVariable+"=1")
+	runner.Env = append(os.Environ(), testRoleEnvVar+"=1")
 	if err := runner.Start(); err != nil {
 		t.Fatal(err)
 	}
-	processes := watchTree(t, dir, 3)
-	if h, err := openTree(cookie); err != nil {
+	processes := openTreeHandles(t, dir, 3)
+	if h, err := openTreeByCookie(cookie); err != nil {
 		t.Errorf("the tree has no name: %v", err)
 	} else {
 		h.close()
 	}
 	runner.Process.Kill()
 	runner.Wait()
-	if n := countLiving(processes, 5*time.Second); n != 0 {
+	if n := countLivingProcesses(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
-	if _, left := EndTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
+	if _, left := EndProcessTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
 		t.Errorf("EndTrees could not end %v", left)
 	}
 }
 
-// If another process has opened the job object of a tree, the tree survives its runner. EndTrees finds the
+// If another process has opened the job object of a tree, the tree survives its runner. EndProcessTrees finds the
 // tree by its cookie and ends it.
-func TestEndTrees(t *testing.T) {
+func TestEndProcessTreesEndsSurvivingTree(t *testing.T) {
 	dir := t.TempDir()
-	c := command(t, "tree", dir, "3")
+	c := newTestCommand(t, "tree", dir, "3")
 	w := NewWorker(nil)
 	defer w.Close()
 	c.OnStarted = func(int, time.Time) {
-		processes := watchTree(t, dir, 3)
-		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
+		processes := openTreeHandles(t, dir, 3)
+		if _, left := EndProcessTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("EndTrees could not end %v", left)
 		}
-		if n := countLiving(processes, time.Second); n != 0 {
+		if n := countLivingProcesses(processes, time.Second); n != 0 {
 			t.Errorf("%d processes are running", n)
 		}
 	}
@@ -64,50 +64,50 @@ func TestEndTrees(t *testing.T) {
 }
 
 // The result contains the CPU time that the command has used.
-func TestCPUTime(t *testing.T) {
-	r, _, _ := runCommand(t, command(t, "spin", "300ms"))
-	if r.CPU < 50*time.Millisecond || r.CPU > 10*time.Second {
-		t.Errorf("the CPU time is %v, want 50ms to 10s", r.CPU)
+func TestResultReportsCPUTime(t *testing.T) {
+	r, _, _ := runCommand(t, newTestCommand(t, "spin", "300ms"))
+	if r.CPUTime < 50*time.Millisecond || r.CPUTime > 10*time.Second {
+		t.Errorf("the CPU time is %v, want 50ms to 10s", r.CPUTime)
 	}
 }
 
 // The result contains the peak memory of the command's largest process.
-func TestPeakMemory(t *testing.T) {
+func TestResultReportsPeakMemory(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
-	if r, _, _ := runCommand(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSSBytes < 100<<20 ||
+	if r, _, _ := runCommand(t, newTestCommand(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSSBytes < 100<<20 ||
 		r.PeakRSSBytes > 1<<30 {
 		t.Errorf("the peak memory is %d bytes, want 100 MiB to 1 GiB", r.PeakRSSBytes)
 	}
 }
 
 // All processes see the same identifier of the current boot.
-func TestBootID(t *testing.T) {
+func TestBootIDIsSameForAllProcesses(t *testing.T) {
 	id, err := BootID()
-	_, stdout, _ := runCommand(t, command(t, "boot"))
+	_, stdout, _ := runCommand(t, newTestCommand(t, "boot"))
 	if err != nil || stdout != id+" <nil> true" || id == "0" {
 		t.Errorf("this process sees boot ID %s (%v), a child process sees %s", id, err, stdout)
 	}
 }
 
-var getHandleInformation = kernel32.NewProc("GetHandleInformation")
+var procGetHandleInformation = kernel32.NewProc("GetHandleInformation")
 
 // When a command has ended, this process has closed all handles that it opened for the command.
-func TestHandlesAreClosed(t *testing.T) {
+func TestCommandHandlesAreClosed(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	count := func() (n int) {
 		for h := windows.Handle(4); h < 1<<16; h += 4 {
-			if ok, _, _ := getHandleInformation.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
+			if ok, _, _ := procGetHandleInformation.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
 				n++
 			}
 		}
 		return n
 	}
 	runSome := func() {
-		c := command(t, "cat")
+		c := newTestCommand(t, "cat")
 		c.Stdin, c.Limits = "text", TreeLimits{MemoryBytes: 1 << 30}
 		runOnWorker(t, w, c)
-		c = command(t, "exit")
+		c = newTestCommand(t, "exit")
 		c.Stdin, c.Argv[0] = "text", "no-such-program"
 		runOnWorker(t, w, c)
 	}
@@ -125,38 +125,39 @@ func TestHandlesAreClosed(t *testing.T) {
 	}
 }
 
-// fakeSystemCalls returns system calls whose job objects accept all limits except those of refusedClass.
+// fakeSystemCalls returns system calls whose job objects accept all limits except those of refusedLimitClass.
 // *calls lists the limits that were set.
-func fakeSystemCalls(refusedClass uint32) (sys systemCalls, calls *[]string) {
-	sys, calls = realSystemCalls, new([]string)
+func fakeSystemCalls(refusedLimitClass uint32) (sys systemCalls, setLimits *[]string) {
+	sys, setLimits = realSystemCalls, new([]string)
 	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
-		if class == refusedClass {
+		if class == refusedLimitClass {
 			return errors.New("refused")
 		}
 		switch class {
 		case windows.JobObjectExtendedLimitInformation:
 			l := (*windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION)(info)
-			*calls = append(*calls, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags, l.JobMemoryLimit,
+			*setLimits = append(*setLimits, fmt.Sprintf("%#x memory %d tasks %d", l.BasicLimitInformation.LimitFlags,
+				l.JobMemoryLimit,
 				l.BasicLimitInformation.ActiveProcessLimit))
 			return realSystemCalls.setJobInfo(job, class, info, size)
 		case windows.JobObjectCpuRateControlInformation:
 			rate := (*[2]uint32)(info)
-			*calls = append(*calls, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
+			*setLimits = append(*setLimits, fmt.Sprintf("flags %d rate %d", rate[0], rate[1]))
 		case windows.JobObjectAssociateCompletionPortInformation:
-			*calls = append(*calls, "port")
+			*setLimits = append(*setLimits, "port")
 		}
 		return nil
 	}
-	return sys, calls
+	return sys, setLimits
 }
 
 // The limits of a command apply to its whole process tree, and are set before the command starts.
-func TestLimitsAreSet(t *testing.T) {
+func TestLimitsAreSetBeforeStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, calls := fakeSystemCalls(0)
 	w.systemCalls = &sys
-	c := command(t, "exit", "0")
+	c := newTestCommand(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
 	c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 0.5, Tasks: 20}
 	if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || r.OutOfMemory {
@@ -170,7 +171,7 @@ func TestLimitsAreSet(t *testing.T) {
 		t.Errorf("the limits were set as\n%q\nwant\n%q", *calls, want)
 	}
 	for cpus, want := range map[float64]string{1e-9: "rate 1", 1e9: "rate 10000"} {
-		c := command(t, "exit", "0")
+		c := newTestCommand(t, "exit", "0")
 		c.Limits = TreeLimits{CPUs: cpus}
 		if runOnWorker(t, w, c); !strings.HasSuffix((*calls)[len(*calls)-1], want) {
 			t.Errorf("a limit of %v CPUs was set as %q, want the last to end in %q", cpus, *calls, want)
@@ -179,7 +180,7 @@ func TestLimitsAreSet(t *testing.T) {
 }
 
 // The nice value sets a priority class for the whole tree, before the command starts.
-func TestNiceIsAPriorityClass(t *testing.T) {
+func TestNiceSetsPriorityClass(t *testing.T) {
 	for nice, want := range map[int]uint32{
 		-20: windows.HIGH_PRIORITY_CLASS, -9: windows.ABOVE_NORMAL_PRIORITY_CLASS, 1: windows.BELOW_NORMAL_PRIORITY_CLASS,
 		9: windows.BELOW_NORMAL_PRIORITY_CLASS, 10: windows.IDLE_PRIORITY_CLASS, 19: windows.IDLE_PRIORITY_CLASS,
@@ -200,8 +201,8 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 			return keep(job, kind, info, size)
 		}
 		w.systemCalls = &sys
-		c := command(t, "exit", "0")
-		c.Nice, c.NoFile = nice, 99
+		c := newTestCommand(t, "exit", "0")
+		c.Nice, c.MaxOpenFiles = nice, 99
 		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
 			t.Errorf("nice %d: the priority class is %#x, want %#x; the result is %+v", nice, class, want, r)
 		}
@@ -209,7 +210,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 }
 
 // If a limit cannot be set, the command does not start, and the error names the limit.
-func TestLimitThatCannotBeSet(t *testing.T) {
+func TestUnsettableLimitPreventsStart(t *testing.T) {
 	for class, want := range map[uint32]string{
 		windows.JobObjectCpuRateControlInformation:          "limit --cpus",
 		windows.JobObjectAssociateCompletionPortInformation: "limit --memory",
@@ -218,7 +219,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 		defer w.Close()
 		sys, _ := fakeSystemCalls(class)
 		w.systemCalls = &sys
-		c := command(t, "exit", "0")
+		c := newTestCommand(t, "exit", "0")
 		c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 1}
 		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.PID != 0 {
 			t.Errorf("the result is %+[2]v, want an error about %[1]s", want, r)
@@ -234,8 +235,8 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		messages []uint32
 		want     bool
 	}{
-		{"3", []uint32{6, messageMemoryLimit, 7}, true},
-		{"0", []uint32{messageMemoryLimit}, false},
+		{"3", []uint32{6, jobMessageMemoryLimit, 7}, true},
+		{"0", []uint32{jobMessageMemoryLimit}, false},
 		{"3", []uint32{6, 7}, false},
 	} {
 		w := NewWorker(nil)
@@ -249,35 +250,35 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 			return message, true
 		}
 		w.systemCalls = &sys
-		cmd := command(t, "exit", c.code)
+		cmd := newTestCommand(t, "exit", c.code)
 		cmd.Limits = TreeLimits{MemoryBytes: 1 << 30}
-		if r, _, _ := runOnWorker(t, w, cmd); r.OutOfMemory != c.want || r.AtMemoryLimit != c.want {
+		if r, _, _ := runOnWorker(t, w, cmd); r.OutOfMemory != c.want || r.ReachedMemoryLimit != c.want {
 			t.Errorf("case %+v: the result is %+v", c, r)
 		}
 	}
 }
 
 // Windows enforces the limits of a command, and the result says that memory was refused.
-func TestLimitsHold(t *testing.T) {
+func TestWindowsEnforcesCommandLimits(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
-	c := command(t, "hog", "300")
+	c := newTestCommand(t, "hog", "300")
 	c.Limits = TreeLimits{MemoryBytes: 128 << 20}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 || !r.OutOfMemory {
 		t.Errorf("memory limit: the result is %+v, want OutOfMemory", r)
 	}
-	c = command(t, "exit", "0")
+	c = newTestCommand(t, "exit", "0")
 	c.Limits = TreeLimits{MemoryBytes: 1 << 20} // less than any program needs at its start
-	if r, _, _ := runCommand(t, c); r.Shortage || r.ExitCode == 0 {
+	if r, _, _ := runCommand(t, c); r.ResourceShortage || r.ExitCode == 0 {
 		t.Errorf("too little memory: %+v", r)
 	}
-	c = command(t, "behind", t.TempDir(), "lets go")
+	c = newTestCommand(t, "behind", t.TempDir(), "lets go")
 	c.Limits = TreeLimits{Tasks: 1}
 	if r, _, _ := runCommand(t, c); r.ExitCode == 0 {
 		t.Errorf("tasks limit: the result is %+v, want a failure", r)
 	}
-	c = command(t, "spin", "2s")
+	c = newTestCommand(t, "spin", "2s")
 	c.Limits = TreeLimits{CPUs: 0.1}
-	if r, _, _ := runCommand(t, c); r.CPU > time.Second {
+	if r, _, _ := runCommand(t, c); r.CPUTime > time.Second {
 		t.Errorf("cpus limit: the result is %+v, want at most a second of CPU time", r)
 	}
 }

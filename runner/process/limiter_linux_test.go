@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// runLimited runs a command on a new worker and returns its output.
-func runLimited(t *testing.T, c *Command) (Result, string) {
+// runLimitedCommand runs a command on a new worker and returns its output.
+func runLimitedCommand(t *testing.T, c *Command) (Result, string) {
 	t.Helper()
 	w := NewWorker(nil)
 	defer w.Close()
@@ -25,19 +25,19 @@ func runLimited(t *testing.T, c *Command) (Result, string) {
 
 // A command's limits apply from its first instruction. Everything else is the same as without limits: the
 // process, its arguments, environment, directory, umask, input and descriptors.
-func TestLimitsAreInForceAtTheStart(t *testing.T) {
+func TestLimitsApplyFromFirstInstruction(t *testing.T) {
 	hard := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
 		t.Fatal(err)
 	}
 	const printState = `echo $$ $0 "$@"; pwd; umask; env | sort | grep -v ^_ ; cat; ls /proc/self/fd | wc -l; ps -o sid= -o pgid= -p $$ | xargs`
 	runWithLimit := func(set func(c *Command)) string {
-		c := command(t, "/bin/sh", "-c", printState, "name", "a b", "", "ü")
-		c.Env, c.Dir, c.Umask, c.Stdin = []string{"PATH=/usr/bin:/bin", "A=x=y", "EMPTY="}, "/usr", 0o027, "text\n"
+		c := newTestCommand(t, "/bin/sh", "-c", printState, "name", "a b", "", "ü")
+		c.Env, c.WorkingDir, c.Umask, c.Stdin = []string{"PATH=/usr/bin:/bin", "A=x=y", "EMPTY="}, "/usr", 0o027, "text\n"
 		set(c)
 		pid := 0
 		c.OnForked = func(p int, _ time.Time) { pid = p }
-		r, stdout := runLimited(t, c)
+		r, stdout := runLimitedCommand(t, c)
 		if r.ExitCode != 0 || r.PID != pid {
 			t.Errorf("the result is %+v, but OnForked got the pid %d", r, pid)
 		}
@@ -47,7 +47,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	for name, set := range map[string]func(*Command){
 		"memory": func(c *Command) { c.Limits.MemoryBytes = 1 << 30 },
 		"nice":   func(c *Command) { c.Nice = 3 },
-		"nofile": func(c *Command) { c.NoFile = 77 },
+		"nofile": func(c *Command) { c.MaxOpenFiles = 77 },
 		"no new": func(c *Command) { c.NoNewPrivileges = true },
 	} {
 		if got := runWithLimit(set); got != want {
@@ -63,24 +63,24 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		set  func(*Command)
 		want string
 	}{
-		{func(c *Command) { c.Limits.MemoryBytes = 256 << 20 }, fmt.Sprintf("262144 262144 %d %d", min(softFileLimit,
+		{func(c *Command) { c.Limits.MemoryBytes = 256 << 20 }, fmt.Sprintf("262144 262144 %d %d", min(softOpenFileLimit,
 			hard.Max), nice)},
-		{func(c *Command) { c.NoFile = 77 }, fmt.Sprintf("unlimited unlimited 77 %d", nice)},
-		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softFileLimit, hard.Max))},
+		{func(c *Command) { c.MaxOpenFiles = 77 }, fmt.Sprintf("unlimited unlimited 77 %d", nice)},
+		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softOpenFileLimit, hard.Max))},
 	} {
-		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
+		cmd := newTestCommand(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
 		c.set(cmd)
-		if r, stdout := runLimited(t, cmd); r.ExitCode != 0 || stdout != c.want {
+		if r, stdout := runLimitedCommand(t, cmd); r.ExitCode != 0 || stdout != c.want {
 			t.Errorf("the command printed %q, want %q; the result is %+v", stdout, c.want, r)
 		}
 	}
 }
 
 // A setuid program normally gets the rights of its owner. If no_new_privileges is set, it does not.
-func TestNoNewPrivileges(t *testing.T) {
-	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
+func TestNoNewPrivilegesBlocksSetuid(t *testing.T) {
+	cat := newTestCommand(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
-	if r, stdout := runLimited(t, cat); r.ExitCode != 0 || stdout != "NoNewPrivs:\t1" {
+	if r, stdout := runLimitedCommand(t, cat); r.ExitCode != 0 || stdout != "NoNewPrivs:\t1" {
 		t.Errorf("the command printed %q, want NoNewPrivs: 1; the result is %+v", stdout, r)
 	}
 	if os.Geteuid() != 0 {
@@ -101,9 +101,9 @@ func TestNoNewPrivileges(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, no := range map[string]bool{"0": false, "65534": true} {
-		c := command(t, path, "-u")
+		c := newTestCommand(t, path, "-u")
 		c.RunAs, c.NoNewPrivileges = &runas.Identity{UID: 65534, GID: 65534}, no
-		if r, stdout := runLimited(t, c); r.ExitCode != 0 || stdout != want {
+		if r, stdout := runLimitedCommand(t, c); r.ExitCode != 0 || stdout != want {
 			t.Errorf("no new privileges is %v: runs as %q, %+v", no, stdout, r)
 		}
 	}
@@ -111,7 +111,7 @@ func TestNoNewPrivileges(t *testing.T) {
 
 // If a program cannot start, the error is the same with and without limits. If the kernel refuses to set a
 // limit, the error names the job setting of this limit.
-func TestLimitedProgramThatDoesNotStart(t *testing.T) {
+func TestLimitedStartReportsSameError(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
 	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
@@ -122,19 +122,19 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
-		unlimited, _ := runLimited(t, command(t, argv...))
-		c := command(t, argv...)
-		c.Limits.MemoryBytes, c.Nice, c.NoFile = 1<<30, 1, 99
-		limited, stdout := runLimited(t, c)
+		unlimited, _ := runLimitedCommand(t, newTestCommand(t, argv...))
+		c := newTestCommand(t, argv...)
+		c.Limits.MemoryBytes, c.Nice, c.MaxOpenFiles = 1<<30, 1, 99
+		limited, stdout := runLimitedCommand(t, c)
 		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
-			limited.Shortage || limited.HungStart || stdout != "" {
+			limited.ResourceShortage || limited.HungStart || stdout != "" {
 			t.Errorf("%s: with limits the result is %+v, output %q\nwithout limits it is %+v",
 				argv, limited, stdout, unlimited)
 		}
 	}
-	c := command(t, "/bin/true")
-	c.Limits.MemoryBytes, c.Dir = 1<<30, "/no/such/directory"
-	if r, _ := runLimited(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
+	c := newTestCommand(t, "/bin/true")
+	c.Limits.MemoryBytes, c.WorkingDir = 1<<30, "/no/such/directory"
+	if r, _ := runLimitedCommand(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
 		t.Errorf("the result is %+v, want an error about cwd", r)
 	}
 	var hard unix.Rlimit
@@ -144,44 +144,44 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	if os.Geteuid() == 0 { // root may exceed the limits, so this part runs as another account
 		for field, set := range map[string]func(*Command){
 			"nice":   func(c *Command) { c.Nice = -5 },
-			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
+			"nofile": func(c *Command) { c.MaxOpenFiles = int(min(hard.Max, 1<<62)) + 1 },
 		} {
-			c := command(t, "/bin/true")
+			c := newTestCommand(t, "/bin/true")
 			c.RunAs = &runas.Identity{UID: 65534, GID: 65534}
 			set(c)
-			r, _ := runLimited(t, c)
+			r, _ := runLimitedCommand(t, c)
 			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {
 				t.Errorf("limit %s: the result is %+v, want an error that names the limit and says to raise it",
 					field, r)
 			}
 		}
 	}
-	c = command(t, "/bin/true")
+	c = newTestCommand(t, "/bin/true")
 	c.Limits.MemoryBytes = 64 << 10
-	if r, _ := runLimited(t, c); r.ExitCode == 0 || r.Shortage {
+	if r, _ := runLimitedCommand(t, c); r.ExitCode == 0 || r.ResourceShortage {
 		t.Errorf("next to no memory: %+v", r)
 	}
 }
 
 // If a limiter is killed or hangs before it has executed the command's program, the result has HungStart set.
 // If its order is damaged, the limiter refuses it.
-func TestEndedLimiterIsHungStart(t *testing.T) {
-	c := command(t, copyWithFileLease(t, "/bin/true"))
+func TestEndedLimiterCountsAsHungStart(t *testing.T) {
+	c := newTestCommand(t, copyWithFileLease(t, "/bin/true"))
 	c.Limits.MemoryBytes = 1 << 30
 	c.OnForked = func(pid int, _ time.Time) {
 		go func() { // this goroutine ends when the limiter has set its name
-			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
+			for name := ""; !strings.HasPrefix(name, limiterNamePrefix); {
 				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				name = string(raw)
 			}
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := runLimited(t, c); !r.HungStart || r.ExitCode != 126 ||
+	if r, _ := runLimitedCommand(t, c); !r.HungStart || r.ExitCode != 126 ||
 		!strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("a killed limiter: the result is %+v, want a hung start", r)
 	}
-	c = command(t, copyWithFileLease(t, "/bin/true"))
+	c = newTestCommand(t, copyWithFileLease(t, "/bin/true"))
 	c.Nice = 1
 	w := NewWorker(nil)
 	defer w.Close()
@@ -189,7 +189,7 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
 		t.Errorf("a limiter that hangs: the result is %+v, want a hung start", r)
 	}
-	if _, err := decodeOrder(make([]byte, 48)); !errors.Is(err, errInvalidOrder) {
+	if _, err := decodeExecRequest(make([]byte, 48)); !errors.Is(err, errInvalidExecRequest) {
 		t.Errorf("a damaged order: %v", err)
 	}
 }
@@ -206,9 +206,9 @@ func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 		if err := os.WriteFile(path, sh, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		c := command(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
+		c := newTestCommand(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
 		c.Nice = 1
-		if r, stdout := runLimited(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || stdout != name {
+		if r, stdout := runLimitedCommand(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || stdout != name {
 			t.Errorf("a program named %s: the result is %+v, output %q; want signal 9 and no hung start", name, r, stdout)
 		}
 	}

@@ -28,11 +28,11 @@ const limiterTimeout = 10 * time.Second
 // that sets the command's limits and then executes the command's program.
 type limiterProcess struct {
 	socketFD        int            // socket; -1 once the limiter has executed the program, has failed or has ended
-	orderFileFD     int            // memory file with the order for the limiter; -1 once the limiter has it
+	execRequestFD   int            // memory file with the order for the limiter; -1 once the limiter has it
 	limiterSocketFD int            // the limiter's end of the socket; -1 once the limiter has it
-	name            string         // process name of the limiter
-	ready           bool           // the limiter has reported stepReady
-	hung            bool           // the limiter did not execute the program in time
+	processName     string         // process name of the limiter
+	reportedReady   bool           // the limiter has reported limiterStepReady
+	timedOut        bool           // the limiter did not execute the program in time
 	failureReport   *limiterReport // report of the step that failed; nil if none
 	cgroupError     error          // error of setting the limits of the control group
 }
@@ -40,25 +40,25 @@ type limiterProcess struct {
 // needsLimiter reports whether a command has limits that a limiter must set. missingLimits contains the names of
 // the limits that no control group enforces.
 func (c *Command) needsLimiter(missingLimits []string) bool {
-	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
+	return c.Nice != 0 || c.MaxOpenFiles != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
 }
 
 // newLimiter creates the resources for a limiter. The limits of the control group must not apply to the
 // limiter itself, so newLimiter removes them. readLimiterReport sets them when the limiter is ready.
-func (r *run) newLimiter(path string, env, missingLimits []string) (l *limiterProcess, err error) {
-	l = &limiterProcess{socketFD: -1, orderFileFD: -1, limiterSocketFD: -1, name: newLimiterName()}
+func (r *run) newLimiter(programPath string, env, missingLimits []string) (l *limiterProcess, err error) {
+	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1, processName: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	head := orderHead{nice: int64(r.command.Nice), maxOpenFiles: int64(r.command.NoFile),
+	head := execRequestHeader{nice: int64(r.command.Nice), maxOpenFiles: int64(r.command.MaxOpenFiles),
 		noNewPrivileges: r.command.NoNewPrivileges}
 	if slices.Contains(missingLimits, "memory") {
 		head.addressSpaceBytes = r.command.Limits.MemoryBytes
 	}
-	order := encodeOrder(head, l.name, path, r.command.Argv, env)
-	if l.orderFileFD, err = createMemoryFile("order", order); err != nil {
+	order := encodeExecRequest(head, l.processName, programPath, r.command.Argv, env)
+	if l.execRequestFD, err = createMemoryFile("order", order); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -98,16 +98,16 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
-	attr.Files = append(slices.Clone(command.Files), uintptr(l.orderFileFD), uintptr(l.limiterSocketFD))
+	attr.Files = append(slices.Clone(command.Files), uintptr(l.execRequestFD), uintptr(l.limiterSocketFD))
 	return &attr
 }
 
 // closeInheritedFDs closes this process's copies of the descriptors that the limiter has inherited.
-func (l *limiterProcess) closeInheritedFDs() { closeDescriptors(&l.orderFileFD, &l.limiterSocketFD) }
+func (l *limiterProcess) closeInheritedFDs() { closeDescriptors(&l.execRequestFD, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
 	if l != nil {
-		closeDescriptors(&l.orderFileFD, &l.limiterSocketFD, &l.socketFD)
+		closeDescriptors(&l.execRequestFD, &l.limiterSocketFD, &l.socketFD)
 	}
 }
 
@@ -115,15 +115,15 @@ func (l *limiterProcess) close() {
 // yet.
 func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
 
-// endSlowLimiter kills a command whose limiter does not execute the program in time.
-func (r *run) endSlowLimiter() {
-	if r.isLimiterStarting() && !r.limiter.hung && r.runTime() >= r.worker.limiterTimeout {
-		r.limiter.hung, r.killAt = true, time.Now()
+// killSlowLimiter kills a command whose limiter does not execute the program in time.
+func (r *run) killSlowLimiter() {
+	if r.isLimiterStarting() && !r.limiter.timedOut && r.runTime() >= r.worker.limiterTimeout {
+		r.limiter.timedOut, r.sigkillDueAt = true, time.Now()
 	}
 }
 
-// limiterFD returns the descriptor of the limiter's socket; -1 if there is no limiter.
-func (r *run) limiterFD() int32 {
+// limiterSocketFD returns the descriptor of the limiter's socket; -1 if there is no limiter.
+func (r *run) limiterSocketFD() int32 {
 	if r.limiter == nil {
 		return -1
 	}
@@ -135,40 +135,40 @@ func (r *run) limiterFD() int32 {
 // socket before it was ready, readLimiterReport kills it.
 func (r *run) readLimiterReport() {
 	l := r.limiter
-	var b [reportBytes]byte
+	var b [limiterReportBytes]byte
 	n, err := unix.Read(l.socketFD, b[:])
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return
 	}
-	if n == reportBytes && b[0] == stepReady && !l.ready {
-		l.ready = true
+	if n == limiterReportBytes && b[0] == limiterStepReady && !l.reportedReady {
+		l.reportedReady = true
 		if _, l.cgroupError = r.setCgroupLimits(); l.cgroupError == nil {
 			// If the limiter has ended, the write fails, and the pidfd reports the end.
 			unix.Write(l.socketFD, []byte{1})
 			return
 		}
-	} else if n == reportBytes {
+	} else if n == limiterReportBytes {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
 	// Kill the limiter instead of waiting for its exit: if a signal has stopped the limiter, it does not
 	// exit, and its worker would wait indefinitely.
-	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
+	if l.failureReport != nil || l.cgroupError != nil || !l.reportedReady {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// hasExecuted reports whether a process that has ended, but is not reaped yet, had executed the command's
+// hasExecutedProgram reports whether a process that has ended, but is not reaped yet, had executed the command's
 // program. Without a limiter, it returns true.
-func (l *limiterProcess) hasExecuted(pid int) bool {
+func (l *limiterProcess) hasExecutedProgram(pid int) bool {
 	if l == nil {
 		return true
 	}
-	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
+	if l.failureReport != nil || l.cgroupError != nil || !l.reportedReady {
 		return false
 	}
 	raw, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
-	return string(bytes.TrimSpace(raw)) != l.name
+	return string(bytes.TrimSpace(raw)) != l.processName
 }
 
 // recordLimiterFailure sets the result of a command whose limiter ended without executing the command's
@@ -177,16 +177,17 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
 	case l.cgroupError != nil:
-		r.recordStartFailure(&runas.ShortageError{Err: l.cgroupError})
+		r.recordStartFailure(&runas.ResourceShortageError{Err: l.cgroupError})
 	case l.failureReport != nil:
 		r.recordStartFailure(r.limiterError(*l.failureReport))
 	case status.Signaled():
 		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
-	case l.ready: // the limiter could not report why it failed
+	case l.reportedReady: // the limiter could not report why it failed
 		r.result.ExitCode = int64(status.ExitStatus())
 	case r.command.RunAs == nil: // the Go runtime of the limiter got no thread or no memory
-		r.recordStartFailure(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
-			"exit code %d, probably because the machine has too little memory or too many processes", status.ExitStatus())})
+		r.recordStartFailure(&runas.ResourceShortageError{Err: fmt.Errorf("the helper process that sets the job's "+
+			"limits ended with exit code %d, probably because the machine has too little memory or too many processes",
+			status.ExitStatus())})
 	default: // the cause may be a limit of the job's account
 		r.recordStartFailure(fmt.Errorf("the helper process that sets the job's limits ended with exit code %d; check the "+
 			"limits of processes and memory of the job's account", status.ExitStatus()))
@@ -199,18 +200,19 @@ func (r *run) limiterError(report limiterReport) error {
 	errno := syscall.Errno(report.errno)
 	field, err := "", error(errno)
 	switch {
-	case report.step == stepNice:
+	case report.step == limiterStepNice:
 		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
 			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, errno,
 			cleanstart.Nice())
-	case report.step == stepNoFile && errors.Is(errno, unix.EPERM):
+	case report.step == limiterStepNoFile && errors.Is(errno, unix.EPERM):
 		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
-			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.NoFile, hardLimit(unix.RLIMIT_NOFILE), errno)
-	case report.step == stepNoFile:
+			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.MaxOpenFiles, hardResourceLimit(unix.RLIMIT_NOFILE),
+			errno)
+	case report.step == limiterStepNoFile:
 		field = "nofile"
-	case report.step == stepMemory:
+	case report.step == limiterStepMemory:
 		field = "memory"
-	case report.step == stepNoNewPrivileges:
+	case report.step == limiterStepNoNewPrivileges:
 		field = "no_new_privileges"
 	case errno == unix.ENOMEM && r.command.Limits.MemoryBytes != 0:
 		field, err = "memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.command.Argv[0],
@@ -218,7 +220,7 @@ func (r *run) limiterError(report limiterReport) error {
 	default:
 		return err
 	}
-	return &fieldError{field, err, false}
+	return &jobFieldError{field, err, false}
 }
 
 // niceMechanism describes, for users, how a nice value takes effect. If the kernel groups processes by
@@ -231,23 +233,23 @@ func niceMechanism() string {
 	return mechanism
 }
 
-// Enforcements returns how each limit of a command is enforced. c is nil if no control groups are
+// LimitEnforcements returns how each limit of a command is enforced. c is nil if no control groups are
 // available.
-func Enforcements(c *Cgroups) []queue.Enforcement {
+func LimitEnforcements(c *Cgroups) []queue.Enforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// If the file is unreadable, assume that no limit is enforced.
-		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
+		raw, _ := os.ReadFile(filepath.Join(c.parentPath, "cgroup.subtree_control"))
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []queue.Enforcement{
-		{Limit: "memory", Extent: queue.EnforcedPerProcess,
+		{LimitField: "memory", Extent: queue.EnforcedPerProcess,
 			Mechanism: reason + ", so each process has an address space limit (RLIMIT_AS)"},
-		{Limit: "cpus", Extent: queue.Unenforced, Mechanism: reason},
-		{Limit: "tasks", Extent: queue.Unenforced, Mechanism: reason},
-		{Limit: "nice", Extent: queue.Enforced, Mechanism: niceMechanism()},
-		{Limit: "nofile", Extent: queue.Enforced, Mechanism: "the open file limit of each process (RLIMIT_NOFILE)"},
-		{Limit: "no_new_privileges", Extent: queue.Enforced, Mechanism: "the kernel (PR_SET_NO_NEW_PRIVS)"},
+		{LimitField: "cpus", Extent: queue.Unenforced, Mechanism: reason},
+		{LimitField: "tasks", Extent: queue.Unenforced, Mechanism: reason},
+		{LimitField: "nice", Extent: queue.Enforced, Mechanism: niceMechanism()},
+		{LimitField: "nofile", Extent: queue.Enforced, Mechanism: "the open file limit of each process (RLIMIT_NOFILE)"},
+		{LimitField: "no_new_privileges", Extent: queue.Enforced, Mechanism: "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(controllers), controller) {

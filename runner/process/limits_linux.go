@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpaceBytes is how much more address space than at its start a process that runs commands may need. It
+// spareAddressSpaceBytes is how much more address space than at its start a process that runs commands may need. It
 // is enough for the threads and memory of a few hundred workers.
-const spareSpaceBytes = 256 << 20
+const spareAddressSpaceBytes = 256 << 20
 
-// hardLimit returns this process's hard limit of a resource (getrlimit(2)). Commands inherit it.
-func hardLimit(resource int) uint64 {
+// hardResourceLimit returns this process's hard limit of a resource (getrlimit(2)). Commands inherit it.
+func hardResourceLimit(resource int) uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil {
 		return unix.RLIM_INFINITY
@@ -34,12 +34,12 @@ type inheritedLimit struct {
 }
 
 // raiseHint returns a text that names the limit, shows its value, and says how to raise it.
-func (l inheritedLimit) raiseHint(value uint64) string {
-	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
+func (l inheritedLimit) raiseHint(limitValue uint64) string {
+	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", limitValue, l.unit, l.name)
 }
 
-// startLimits lists the limits that may cause an error at the start of a command.
-var startLimits = []inheritedLimit{
+// startFailureLimits lists the limits that may cause an error at the start of a command.
+var startFailureLimits = []inheritedLimit{
 	{errno: unix.EAGAIN, resource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
 	{errno: unix.EMFILE, resource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
 	{errno: unix.ENOMEM, resource: unix.RLIMIT_AS, unit: "bytes", name: "AS"},
@@ -47,29 +47,29 @@ var startLimits = []inheritedLimit{
 	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
-// limitHint returns a text about the limit that may have caused err, and how to raise it. The text begins
+// startLimitHint returns a text about the limit that may have caused err, and how to raise it. The text begins
 // with a semicolon. It is "" if no limit can be the cause.
-func limitHint(err error) string {
-	for _, l := range startLimits {
-		if hard := hardLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
+func startLimitHint(err error) string {
+	for _, l := range startFailureLimits {
+		if hard := hardResourceLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
 			return l.raiseHint(hard)
 		}
 	}
 	return ""
 }
 
-// limitSignals lists the limits at which the kernel ends a command with a signal.
-var limitSignals = []inheritedLimit{
+// signalLimits lists the limits at which the kernel ends a command with a signal.
+var signalLimits = []inheritedLimit{
 	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGKILL, atHardLimit: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text, in the form of limitHint, about the inherited limit for which a signal has
+// limitSignalHint returns a text, in the form of startLimitHint, about the inherited limit for which a signal has
 // ended a command. It returns "" if the command has changed this limit, or has used less CPU time than the
 // limit of CPU time. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
-	for _, s := range limitSignals {
+	for _, s := range signalLimits {
 		var ownLimit, commandLimit unix.Rlimit
 		if s.signal != signal || unix.Getrlimit(s.resource, &ownLimit) != nil ||
 			unix.Prlimit(pid, s.resource, nil, &commandLimit) != nil {
@@ -103,9 +103,9 @@ func cpuSeconds(pid int) uint64 {
 	return uint64(cpuTime.Sec)
 }
 
-// CheckLimits returns an error if this process's limit of address space is so low that the process and its
+// CheckAddressSpaceLimit returns an error if this process's limit of address space is so low that the process and its
 // commands would run out of memory sooner or later.
-func CheckLimits() error {
+func CheckAddressSpaceLimit() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
 		return fmt.Errorf("queuectl cannot start, because it cannot read its address space limit (RLIMIT_AS); check the "+
@@ -123,10 +123,10 @@ func CheckLimits() error {
 	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
-// checkAddressSpace returns an error if a process of processBytes cannot grow by spareSpaceBytes within an
+// checkAddressSpace returns an error if a process of processBytes cannot grow by spareAddressSpaceBytes within an
 // address space limit of limitBytes.
 func checkAddressSpace(limitBytes, processBytes uint64) error {
-	need := processBytes + spareSpaceBytes
+	need := processBytes + spareAddressSpaceBytes
 	if limitBytes >= need {
 		return nil
 	}

@@ -16,18 +16,18 @@ import (
 // An address space limit that leaves too little room for threads is rejected, with advice.
 func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	const size = 1 << 30
-	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpaceBytes - 1: false, size +
-		spareSpaceBytes: true,
+	for limit, good := range map[uint64]bool{0: false, size: false, size + spareAddressSpaceBytes - 1: false, size +
+		spareAddressSpaceBytes: true,
 		math.MaxUint64: true} {
 		if err := checkAddressSpace(limit, size); (err == nil) != good {
 			t.Errorf("a limit of %d for %d bytes: %v", limit, size, err)
 		}
 	}
-	if err := CheckLimits(); err != nil {
+	if err := CheckAddressSpaceLimit(); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
 	setSoftLimit(t, unix.RLIMIT_AS, 1<<40)
-	if err := CheckLimits(); err != nil {
+	if err := CheckAddressSpaceLimit(); err != nil {
 		t.Errorf("with a large limit: %v", err)
 	}
 	if err := checkAddressSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
@@ -37,14 +37,14 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 }
 
 // If a command may have failed at a limit that it inherits from this process, the error names the limit.
-func TestErrorNamesTheInheritedLimit(t *testing.T) {
-	open := hardLimit(unix.RLIMIT_NOFILE)
+func TestStartErrorNamesInheritedLimit(t *testing.T) {
+	open := hardResourceLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
-	if got := limitHint(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
+	if got := startLimitHint(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
 		t.Errorf("without a free descriptor: %q, want %q", got, want)
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
-		if got := limitHint(err); got != "" {
+		if got := startLimitHint(err); got != "" {
 			t.Errorf("limitHint(%v) returned %q, want no hint", err, got)
 		}
 	}
@@ -53,12 +53,12 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 // A command inherits the runner's limits of CPU time and file size. If the kernel ends the command at such a
 // limit, the result names the limit. A limit that the command has set itself is not named. For CPU time, the
 // kernel sends SIGXCPU at the soft limit and SIGKILL at the hard limit (getrlimit(2)).
-func TestSignalNamesTheInheritedLimit(t *testing.T) {
-	if job := os.Getenv(limitedRole); job != "" {
+func TestSignalResultNamesInheritedLimit(t *testing.T) {
+	if job := os.Getenv(limitedCommandEnvVar); job != "" {
 		w := NewWorker(nil)
 		defer w.Close()
-		c := command(t, "/bin/bash", "-c", job)
-		c.Dir, c.Timeout = t.TempDir(), 3*time.Minute
+		c := newTestCommand(t, "/bin/bash", "-c", job)
+		c.WorkingDir, c.Timeout = t.TempDir(), 3*time.Minute
 		r := w.Run(c)
 		fmt.Println(cmp.Or(r.Error, "no error"), "signal", r.Signal)
 		return
@@ -77,8 +77,8 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 		t.Run(c.limit+" "+c.job, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command("/bin/bash", "-c", "ulimit "+c.limit+
-				`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
-			cmd.Env = append(os.Environ(), limitedRole+"="+c.job)
+				`; exec "$0" -test.run '^TestSignalResultNamesInheritedLimit$' -test.v`, os.Args[0])
+			cmd.Env = append(os.Environ(), limitedCommandEnvVar+"="+c.job)
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
 				t.Errorf("the test in a process with limits: %v, output %s; want %q", err, out, c.want)
 			}
@@ -86,6 +86,6 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// limitedRole is an environment variable. A test process in which it is set runs its value as a shell
+// limitedCommandEnvVar is an environment variable. A test process in which it is set runs its value as a shell
 // command, under the limits of the process.
-const limitedRole = "QUEUECTL_TEST_LIMITED"
+const limitedCommandEnvVar = "QUEUECTL_TEST_LIMITED"

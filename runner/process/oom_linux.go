@@ -22,15 +22,15 @@ func PreferOOMKillOfCommands() error {
 	if err != nil {
 		return fmt.Errorf("cannot set oom_score_adj: %w", err)
 	}
-	oomScores.ownScore, oomScores.fd = []byte(strings.TrimSpace(string(score))), fd
+	ownOOMScoreState.ownScore, ownOOMScoreState.fd = []byte(strings.TrimSpace(string(score))), fd
 	return nil
 }
 
-// commandOOMScore is the oom_score_adj of commands.
-const commandOOMScore = "200"
+// commandOOMScoreAdj is the oom_score_adj of commands.
+const commandOOMScoreAdj = "200"
 
-// oomScores is the state that this process needs to change its own oom_score_adj.
-var oomScores struct {
+// ownOOMScoreState is the state that this process needs to change its own oom_score_adj.
+var ownOOMScoreState struct {
 	ownScore []byte // normal score of this process; nil if it never changes; set before the first command
 	fd       int    // descriptor of oom_score_adj; set before the first command
 
@@ -42,13 +42,14 @@ var oomScores struct {
 // must call the returned function after the start. If several starts overlap, the score stays raised until the
 // last one is over.
 func raiseOOMScore() (restore func()) {
-	if oomScores.ownScore == nil {
+	if ownOOMScoreState.ownScore == nil {
 		return func() {}
 	}
-	oomScores.mu.Lock()
-	defer oomScores.mu.Unlock()
-	if oomScores.forks++; oomScores.forks == 1 {
-		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if the kernel refuses this, the score does not change
+	ownOOMScoreState.mu.Lock()
+	defer ownOOMScoreState.mu.Unlock()
+	if ownOOMScoreState.forks++; ownOOMScoreState.forks == 1 {
+		// if the kernel refuses this, the score does not change
+		unix.Pwrite(ownOOMScoreState.fd, []byte(commandOOMScoreAdj), 0)
 	}
 	return restoreOOMScore
 }
@@ -56,9 +57,9 @@ func raiseOOMScore() (restore func()) {
 // restoreOOMScore undoes one call of raiseOOMScore. The last of several overlapping starts restores the
 // score.
 func restoreOOMScore() {
-	oomScores.mu.Lock()
-	defer oomScores.mu.Unlock()
-	if oomScores.forks--; oomScores.forks == 0 {
-		unix.Pwrite(oomScores.fd, oomScores.ownScore, 0)
+	ownOOMScoreState.mu.Lock()
+	defer ownOOMScoreState.mu.Unlock()
+	if ownOOMScoreState.forks--; ownOOMScoreState.forks == 0 {
+		unix.Pwrite(ownOOMScoreState.fd, ownOOMScoreState.ownScore, 0)
 	}
 }

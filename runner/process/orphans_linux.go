@@ -20,18 +20,19 @@ import (
 // children in one small file. Normally one read of this file shows that there are no orphans.
 //
 // The list may also contain main processes of commands. Only the worker that forked a main process may reap
-// it, so reapAndList must skip it. But during a fork, the pid of the child is unknown, and an ended process
+// it, so reapAndListOrphans must skip it. But during a fork, the pid of the child is unknown, and an ended process
 // that is not a known main process may be this child. A lock cannot help, because a fork may hang for long.
-// Instead, every fork has a number. reapAndList reaps an unknown ended process only when all forks that were
+// Instead, every fork has a number. reapAndListOrphans reaps an unknown ended process only when all forks that were
 // under way when it was first seen have returned. For example, it finds the ended process P while forks 7 and
 // 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
-// orphans keeps track of the orphans and the forks of this process. See docs/decisions/0040.
-var orphans = newOrphanTable()
+// globalOrphanTable keeps track of the orphans and the forks of this process. See docs/decisions/0040.
+var globalOrphanTable = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{mainProcesses: map[int]bool{}, sparedProcesses: map[int]int64{}, ignoredPIDs: map[int]bool{},
-		forks: map[int]time.Time{}}
+	o := &orphanTable{mainProcesses: map[int]bool{}, backgroundProcesses: map[int]int64{},
+		ignoredOrphanPIDs: map[int]bool{},
+		activeForks:       map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
 }
@@ -41,23 +42,23 @@ func newOrphanTable() *orphanTable {
 type orphanTable struct {
 	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
-	mu              sync.Mutex        // guards all fields below
-	mainProcesses   map[int]bool      // pids of the main processes that are not reaped yet
-	sparedProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs     map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
-	nextFork        int               // number of the next fork
-	forks           map[int]time.Time // start times of the forks under way, by their number
-	forksPaused     bool              // new forks must wait
-	forksChanged    sync.Cond         // broadcast when forksPaused changes and when the last fork under way returns
-	endedProcesses  map[int]zombie    // ended processes that may be the child of a fork under way, by pid
+	mu                  sync.Mutex        // guards all fields below
+	mainProcesses       map[int]bool      // pids of the main processes that are not reaped yet
+	backgroundProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
+	ignoredOrphanPIDs   map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
+	nextForkNumber      int               // number of the next fork
+	activeForks         map[int]time.Time // start times of the forks under way, by their number
+	forksPaused         bool              // new forks must wait
+	forksChanged        sync.Cond         // broadcast when forksPaused changes and when the last fork under way returns
+	endedProcesses      map[int]zombie    // ended processes that may be the child of a fork under way, by pid
 }
 
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	// nextFork is the number of the next fork at the time when the process was first seen. The process cannot
+	// nextForkNumber is the number of the next fork at the time when the process was first seen. The process cannot
 	// be the child of this fork or a later one.
-	nextFork int
+	nextForkNumber int
 }
 
 // beginFork registers a fork that is about to start, and returns its number. It waits while forks are
@@ -68,9 +69,9 @@ func (o *orphanTable) beginFork() (forkNumber int) {
 	for o.forksPaused {
 		o.forksChanged.Wait()
 	}
-	forkNumber = o.nextFork
-	o.nextFork++
-	o.forks[forkNumber] = time.Now()
+	forkNumber = o.nextForkNumber
+	o.nextForkNumber++
+	o.activeForks[forkNumber] = time.Now()
 	return forkNumber
 }
 
@@ -79,67 +80,67 @@ func (o *orphanTable) beginFork() (forkNumber int) {
 func (o *orphanTable) endFork(forkNumber, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.forks, forkNumber)
-	if o.forksPaused && len(o.forks) == 0 {
+	delete(o.activeForks, forkNumber)
+	if o.forksPaused && len(o.activeForks) == 0 {
 		o.forksChanged.Broadcast()
 	}
 	if pid != 0 {
 		o.mainProcesses[pid] = true
-		delete(o.ignoredPIDs, pid)
+		delete(o.ignoredOrphanPIDs, pid)
 	}
 }
 
-// oldestFork returns the number of the oldest fork under way, or nextFork if no fork is under way. The caller
-// holds mu.
-func (o *orphanTable) oldestFork() int {
-	oldest := o.nextFork
-	for fork := range o.forks {
+// oldestForkNumber returns the number of the oldest fork under way, or nextForkNumber if no fork is under way. The
+// caller holds mu.
+func (o *orphanTable) oldestForkNumber() int {
+	oldest := o.nextForkNumber
+	for fork := range o.activeForks {
 		oldest = min(oldest, fork)
 	}
 	return oldest
 }
 
-// reap collects the exit status of a main process. It returns ok=false if the process has not ended. Once a
+// reapMainProcess collects the exit status of a main process. It returns ok=false if the process has not ended. Once a
 // process is reaped, a new fork may get its pid. So reap holds mu until it has removed the pid from
 // mainProcesses.
-func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
+func (o *orphanTable) reapMainProcess(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	status, usage, ok, err = tryReap(pid)
+	status, usage, ok, err = tryReapChild(pid)
 	if ok {
 		delete(o.mainProcesses, pid)
 	}
 	return status, usage, ok, err
 }
 
-// childrenPath returns the path of the kernel's list of children of the main thread.
-func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
+// ownChildrenPath returns the path of the kernel's list of children of the main thread.
+func ownChildrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndList reaps orphans that have ended, and lists the living ones. It does not reap a process that may
+// reapAndListOrphans reaps orphans that have ended, and lists the living ones. It does not reap a process that may
 // be the child of a fork under way. livingPIDs contains the orphans that are not allowed to live on, except
 // those in o.ignoredPIDs. ignoredPIDs contains the latter, which had no cookie when they were checked.
-func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
+func (o *orphanTable) reapAndListOrphans() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list, _ := os.ReadFile(childrenPath()) // the list has at most 32 MiB, because Linux has at most 4,194,304 processes
-	oldest, knownZombies := o.oldestFork(), o.endedProcesses
+	list, _ := os.ReadFile(ownChildrenPath()) // the list has at most 32 MiB, because Linux has at most 4,194,304 processes
+	oldest, knownZombies := o.oldestForkNumber(), o.endedProcesses
 	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
 		if err != nil || o.mainProcesses[pid] {
 			continue
 		}
-		_, kept := o.sparedProcesses[pid]
-		_, ended := exitState(pid)
+		_, kept := o.backgroundProcesses[pid]
+		_, ended := childExitState(pid)
 		switch {
 		case ended:
-			if oldest == o.nextFork || o.predatesForks(pid, oldest, knownZombies) {
+			if oldest == o.nextForkNumber || o.predatesActiveForks(pid, oldest, knownZombies) {
 				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
-				tryReap(pid)
-				delete(o.sparedProcesses, pid)
-				delete(o.ignoredPIDs, pid)
+				tryReapChild(pid)
+				delete(o.backgroundProcesses, pid)
+				delete(o.ignoredOrphanPIDs, pid)
 			}
-		case o.ignoredPIDs[pid]:
+		case o.ignoredOrphanPIDs[pid]:
 			ignoredPIDs = append(ignoredPIDs, pid)
 		case !kept:
 			livingPIDs = append(livingPIDs, pid)
@@ -148,38 +149,38 @@ func (o *orphanTable) reapAndList() (livingPIDs, ignoredPIDs []int) {
 	return livingPIDs, ignoredPIDs
 }
 
-// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it
-// records the process for the next call of reapAndList. knownZombies contains the records from the last call.
+// predatesActiveForks reports whether an ended process existed before the oldest fork under way began. If not, it
+// records the process for the next call of reapAndListOrphans. knownZombies contains the records from the last call.
 // The caller holds mu.
-func (o *orphanTable) predatesForks(pid, oldestFork int, knownZombies map[int]zombie) bool {
+func (o *orphanTable) predatesActiveForks(pid, oldestForkNumber int, knownZombies map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := knownZombies[pid]
 	if !ok || !known || z.startTicks != p.StartTicks {
-		z = zombie{p.StartTicks, o.nextFork}
+		z = zombie{p.StartTicks, o.nextForkNumber}
 	}
-	if z.nextFork <= oldestFork {
+	if z.nextForkNumber <= oldestForkNumber {
 		return true
 	}
 	o.endedProcesses[pid] = z
 	return false
 }
 
-// addSpared records processes that are allowed to live on after their command.
-func (o *orphanTable) addSpared(procs []procfs.Process) {
+// addBackgroundProcesses records processes that are allowed to live on after their command.
+func (o *orphanTable) addBackgroundProcesses(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.sparedProcesses[p.PID] = p.StartTicks
+		o.backgroundProcesses[p.PID] = p.StartTicks
 	}
 }
 
-// removeEnded removes ended processes from sparedProcesses. reapAndList removes those that this process
-// reaps, but not those that their own parent reaps.
-func (o *orphanTable) removeEnded() {
+// removeEndedBackgroundProcesses removes ended processes from backgroundProcesses. reapAndListOrphans removes those
+// that this process reaps, but not those that their own parent reaps.
+func (o *orphanTable) removeEndedBackgroundProcesses() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.sparedProcesses, func(pid int, startTicks int64) bool {
-		return !procfs.Process{PID: pid, StartTicks: startTicks}.StillAlive()
+	maps.DeleteFunc(o.backgroundProcesses, func(pid int, startTicks int64) bool {
+		return !procfs.Process{PID: pid, StartTicks: startTicks}.IsStillAlive()
 	})
 }
 
@@ -190,51 +191,51 @@ func (o *orphanTable) isMainProcess(pid int) bool {
 	return o.mainProcesses[pid]
 }
 
-// ignore adds orphans to ignoredPIDs. The method unignore removes one of them.
-func (o *orphanTable) ignore(procs []procfs.Process) {
+// ignoreOrphans adds orphans to ignoredPIDs. The method unignore removes one of them.
+func (o *orphanTable) ignoreOrphans(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.ignoredPIDs[p.PID] = true
+		o.ignoredOrphanPIDs[p.PID] = true
 	}
 }
 
-func (o *orphanTable) unignore(pid int) {
+func (o *orphanTable) unignoreOrphan(pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.ignoredPIDs, pid)
+	delete(o.ignoredOrphanPIDs, pid)
 }
 
 // hasNoOrphans reports whether this process has no orphans. It is fast: it makes one system call.
 func hasNoOrphans() bool {
 	var buf [16]byte
-	n, err := unix.Pread(childrenFD(), buf[:], 0)
+	n, err := unix.Pread(ownChildrenFD(), buf[:], 0)
 	return err == nil && n == 0
 }
 
-// childrenFD returns a descriptor of the kernel's list of children. It returns -1 if the kernel does not
+// ownChildrenFD returns a descriptor of the kernel's list of children. It returns -1 if the kernel does not
 // keep this list.
-var childrenFD = sync.OnceValue(func() int {
-	fd, _ := unix.Open(childrenPath(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+var ownChildrenFD = sync.OnceValue(func() int {
+	fd, _ := unix.Open(ownChildrenPath(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	return fd
 })
 
 // reapOrphans reaps orphans that have ended. It returns the living orphans, except those that are allowed to
 // live on and those that belong to no known tree.
 func reapOrphans() (livingPIDs []int) {
-	livingPIDs, ignored := orphans.reapAndList()
+	livingPIDs, ignored := globalOrphanTable.reapAndListOrphans()
 	for _, pid := range ignored {
 		if readCookie(pid) != "" { // during the last check, the process was in the middle of an exec
-			orphans.unignore(pid)
+			globalOrphanTable.unignoreOrphan(pid)
 			livingPIDs = append(livingPIDs, pid)
 		}
 	}
 	return livingPIDs
 }
 
-// maxExecTime is how long to wait for the environment of a process whose environment is empty. During an
+// maxExecWait is how long to wait for the environment of a process whose environment is empty. During an
 // exec, the environment of a process is empty for a moment.
-const maxExecTime = 20 * time.Millisecond
+const maxExecWait = 20 * time.Millisecond
 
 // unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have no
 // cookie, and are not in the session or process group of any main process. Some may be in the middle of an
@@ -242,7 +243,8 @@ const maxExecTime = 20 * time.Millisecond
 func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
-		if ok && p.WasAlive() && !orphans.isMainProcess(p.PGID) && !orphans.isMainProcess(p.SID) && IsOwnedBy(uid, pid) &&
+		if ok && p.WasAlive() && !globalOrphanTable.isMainProcess(p.PGID) && !globalOrphanTable.isMainProcess(p.SID) &&
+			IsOwnedBy(uid, pid) &&
 			readCookie(pid) == "" {
 			procs = append(procs, p)
 		}
@@ -250,16 +252,16 @@ func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	return procs
 }
 
-// ReapEnded reaps orphans that have ended. It also removes the records of trees that were allowed to live on
+// ReapEndedOrphans reaps orphans that have ended. It also removes the records of trees that were allowed to live on
 // and have ended. The caller calls it repeatedly. If more is true, other orphans may end soon, so the caller
 // should call it again soon.
-func ReapEnded() (more bool) {
-	before := orphans.reapedCount.Load()
+func ReapEndedOrphans() (callAgainSoon bool) {
+	before := globalOrphanTable.reapedCount.Load()
 	reapOrphans()
-	orphans.mu.Lock()
-	more = orphans.reapedCount.Load() != before || len(orphans.endedProcesses) > 0
-	orphans.mu.Unlock()
-	orphans.removeEnded()
-	allSparedTrees.removeEnded()
-	return more
+	globalOrphanTable.mu.Lock()
+	callAgainSoon = globalOrphanTable.reapedCount.Load() != before || len(globalOrphanTable.endedProcesses) > 0
+	globalOrphanTable.mu.Unlock()
+	globalOrphanTable.removeEndedBackgroundProcesses()
+	allBackgroundTrees.removeEndedTrees()
+	return callAgainSoon
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// One call of ReapEnded reaps all orphans that have ended, even if the kernel's list of children has
+// One call of ReapEndedOrphans reaps all orphans that have ended, even if the kernel's list of children has
 // several pages.
-func TestReapLeavesNoOrphan(t *testing.T) {
+func TestReapEndedOrphansReapsAll(t *testing.T) {
 	setSubreaper(t)
 	hold, release, err := os.Pipe()
 	if err != nil {
@@ -39,13 +39,13 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 		return living, ended
 	}
 	waitUntil(t, "all have ended", func() bool { living, ended := children(); return living == 0 && ended >= 1500 })
-	if more := ReapEnded(); !more {
+	if more := ReapEndedOrphans(); !more {
 		t.Error("ReapEnded reports that it has reaped none")
 	}
 	if _, left := children(); left != 0 || !hasNoOrphans() {
 		t.Errorf("%d ended orphans are left", left)
 	}
-	if ReapEnded() {
+	if ReapEndedOrphans() {
 		t.Error("ReapEnded reports orphans although none is left")
 	}
 }

@@ -4,12 +4,12 @@ package process
 
 import "time"
 
-// If some processes of a tree still run after freezeTimeout, Run freezes them again after firstRetryDelay.
-// The delay doubles each time, up to maxRetryDelay.
+// If some processes of a tree still run after freezeTimeout, Run freezes them again after firstFreezeRetryDelay.
+// The delay doubles each time, up to maxFreezeRetryDelay.
 const (
-	freezeTimeout   = 2 * time.Second
-	firstRetryDelay = time.Second
-	maxRetryDelay   = 30 * time.Second
+	freezeTimeout         = 2 * time.Second
+	firstFreezeRetryDelay = time.Second
+	maxFreezeRetryDelay   = 30 * time.Second
 )
 
 // pauseRequest is the latest request of Pause, with the callbacks of all calls that have not been answered.
@@ -19,52 +19,52 @@ type pauseRequest struct {
 	callbacks    []func(unchangedCount int, ok bool) // callbacks of Pause that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause
+// SetPaused freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause
 // resumes both. When this is done, it calls callback, which must not block. unchangedCount is the number of
 // processes that still run after a freeze, or are still stopped after a resume. If some still run, Run later
 // freezes the tree again. ok is false if the command has ended or is being ended. Its tree is then not
 // changed.
-func (w *Worker) Pause(paused bool, callback func(unchangedCount int, ok bool)) {
+func (w *Worker) SetPaused(paused bool, onDone func(unchangedCount int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isRunning || w.kill.wasRequested {
-		callback(0, false)
+		onDone(0, false)
 		return
 	}
-	w.pause.wasRequested, w.pause.wantsPause, w.pause.callbacks = true, paused, append(w.pause.callbacks, callback)
+	w.pause.wasRequested, w.pause.wantsPause, w.pause.callbacks = true, paused, append(w.pause.callbacks, onDone)
 	w.wakeRun()
 }
 
 // pauseState describes the current pause of a run and the earlier ones.
 type pauseState struct {
-	isPaused      bool
-	startedAfter  time.Duration // time from the start of the command to the start of the current pause
-	pausedBefore  time.Duration // total length of earlier pauses
-	unfrozenCount int           // number of processes that still ran after the last freeze
-	retryAt       time.Time     // time of the next freeze; zero if the last freeze stopped all processes
-	retryDelay    time.Duration // current delay between two freezes
+	isPaused             bool
+	pauseStartOffset     time.Duration // time from the start of the command to the start of the current pause
+	earlierPausesTotal   time.Duration // total length of earlier pauses
+	unfrozenProcessCount int           // number of processes that still ran after the last freeze
+	freezeRetryAt        time.Time     // time of the next freeze; zero if the last freeze stopped all processes
+	freezeRetryDelay     time.Duration // current delay between two freezes
 }
 
 // runTime returns how long the command has run, without the time of its pauses.
 func (r *run) runTime() time.Duration {
 	if r.pause.isPaused {
-		return r.pause.startedAfter - r.pause.pausedBefore
+		return r.pause.pauseStartOffset - r.pause.earlierPausesTotal
 	}
-	return r.elapsed() - r.pause.pausedBefore
+	return r.elapsed() - r.pause.earlierPausesTotal
 }
 
 // applyPause freezes or resumes the tree, as the latest call of Pause requests, and calls all pending
 // callbacks. It does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
-	ending, unchanged := r.mainExited || !r.termAt.IsZero(), 0
+	ending, unchanged := r.mainProcessExited || !r.sigtermSentAt.IsZero(), 0
 	switch {
 	case ending || !p.wasRequested:
 	case p.wantsPause:
-		if retryAt := r.pause.retryAt; !r.pause.isPaused ||
+		if retryAt := r.pause.freezeRetryAt; !r.pause.isPaused ||
 			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
 			r.pauseTree()
 		}
-		unchanged = r.pause.unfrozenCount
+		unchanged = r.pause.unfrozenProcessCount
 	case r.pause.isPaused:
 		unchanged = r.resumeTree()
 	}
@@ -77,27 +77,27 @@ func (r *run) applyPause(p pauseRequest) {
 func (r *run) pauseTree() {
 	s := &r.pause
 	if !s.isPaused {
-		s.isPaused, s.startedAfter, s.retryDelay = true, r.elapsed(), firstRetryDelay
+		s.isPaused, s.pauseStartOffset, s.freezeRetryDelay = true, r.elapsed(), firstFreezeRetryDelay
 	}
-	s.unfrozenCount, s.retryAt = r.freezeTree(time.Now().Add(freezeTimeout)), time.Time{}
-	if s.unfrozenCount > 0 {
-		s.retryAt = time.Now().Add(s.retryDelay)
-		s.retryDelay = min(2*s.retryDelay, maxRetryDelay)
+	s.unfrozenProcessCount, s.freezeRetryAt = r.freezeTree(time.Now().Add(freezeTimeout)), time.Time{}
+	if s.unfrozenProcessCount > 0 {
+		s.freezeRetryAt = time.Now().Add(s.freezeRetryDelay)
+		s.freezeRetryDelay = min(2*s.freezeRetryDelay, maxFreezeRetryDelay)
 	}
 }
 
 // resumeTree resumes the tree and the command's timeouts. It returns how many processes are still stopped.
-func (r *run) resumeTree() (stillStopped int) {
+func (r *run) resumeTree() (stoppedCount int) {
 	if !r.pause.isPaused {
 		return 0
 	}
-	stillStopped = r.thawTree(time.Now().Add(freezeTimeout))
-	paused := r.elapsed() - r.pause.startedAfter
-	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
+	stoppedCount = r.thawTree(time.Now().Add(freezeTimeout))
+	paused := r.elapsed() - r.pause.pauseStartOffset
+	r.pause = pauseState{earlierPausesTotal: r.pause.earlierPausesTotal + paused}
 	// A pause does not count as time without output. So move the time of the last output by the length of the
 	// pause.
 	r.lastOutputNanos.Store(min(r.lastOutputNanos.Load()+int64(paused), int64(r.elapsed())))
-	return stillStopped
+	return stoppedCount
 }
 
 // isKillRequested reports whether Kill was called. If so, freezing the tree is unnecessary.

@@ -11,24 +11,24 @@ import (
 )
 
 // If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the
-// tree. It repeats this until requiredCalmScans scans in a row have found no running process. A tree that
+// tree. It repeats this until requiredStoppedScans scans in a row have found no running process. A tree that
 // forks all the time can only be stopped by signals to whole process groups. These also reach a process that
 // is being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
-	requiredCalmScans = 2
-	// firstGroupScan is the number of a scan, counted from 0. After this scan and each later one, freezeTree
+	requiredStoppedScans = 2
+	// firstGroupSignalScan is the number of a scan, counted from 0. After this scan and each later one, freezeTree
 	// also signals whole process groups. Processes that still run at that time fork faster than single
 	// signals can stop them.
-	firstGroupScan = 2
+	firstGroupSignalScan = 2
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
-func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
+func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 	if b := r.worker.cgroup; b != nil && b.setFrozen(true) {
 		r.cgroupFrozen = true
 		for pause := time.Millisecond / 10; !b.isFreezeDone(true); pause = min(2*pause, 10*time.Millisecond) {
 			if r.isKillRequested() || time.Now().After(deadline) {
-				active, _ := runningProcesses(b.procs(0), nil)
+				active, _ := runningProcesses(b.listProcesses(0), nil)
 				return max(1, len(active))
 			}
 			time.Sleep(pause)
@@ -36,7 +36,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		return 0
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
-	for scan, calm := 0, 0; calm < requiredCalmScans; scan++ {
+	for scan, calm := 0, 0; calm < requiredStoppedScans; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id is not reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
@@ -47,8 +47,8 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			unsureSince = time.Now()
 		}
 		// A process in the middle of a fork or an exec may have been invisible to the scan, so scan again.
-		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*maxExecTime {
-			time.Sleep(maxExecTime / 4)
+		if len(active) == 0 && (waiting || r.mayHaveOrphans()) && time.Since(unsureSince) < 5*maxExecWait {
+			time.Sleep(maxExecWait / 4)
 			continue
 		}
 		calm++
@@ -57,8 +57,8 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			sendSignal(p, unix.SIGSTOP, nil)
 			stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}] = true
 		}
-		if scan >= firstGroupScan {
-			for _, group := range exclusiveGroups(active, tree, seen) {
+		if scan >= firstGroupSignalScan {
+			for _, group := range exclusiveProcessGroups(active, tree, seen) {
 				unix.Kill(-group, unix.SIGSTOP)
 			}
 		}
@@ -67,7 +67,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 }
 
 // thawTree resumes the tree. It returns how many processes are still stopped at the deadline.
-func (r *run) thawTree(deadline time.Time) (stillStopped int) {
+func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 	if b := r.worker.cgroup; r.cgroupFrozen && b != nil {
 		r.cgroupFrozen = false
 		b.setFrozen(false)
@@ -77,21 +77,21 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 		}
 		return 0
 	}
-	for calm := 0; calm < requiredCalmScans; calm++ {
+	for calm := 0; calm < requiredStoppedScans; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
 		_, tree := r.scanTree()
-		stillStopped = 0
+		stoppedCount = 0
 		for _, p := range tree {
 			if p.State == 'T' {
 				sendSignal(p, unix.SIGCONT, nil)
-				stillStopped++
+				stoppedCount++
 			}
 		}
-		if stillStopped > 0 {
+		if stoppedCount > 0 {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return stillStopped // give up: some processes of the tree stop themselves repeatedly
+			return stoppedCount // give up: some processes of the tree stop themselves repeatedly
 		}
 	}
 	return 0
@@ -102,10 +102,10 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
-		treeProcs = b.procs(r.pid)
+		treeProcs = b.listProcesses(r.pid)
 	} else {
 		l := processScanner.freshScan()
-		allProcs, treeProcs = l.procs, listTreeIn(l, r.pid, r.command.Cookie, r.command.uid())
+		allProcs, treeProcs = l.procs, listTreeInScan(l, r.pid, r.command.Cookie, r.command.uid())
 	}
 	if ok && main.WasAlive() {
 		treeProcs = append(treeProcs, main)
@@ -115,41 +115,41 @@ func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 
 // runningProcesses returns the processes in procs that run. stopSent contains those that have been sent
 // SIGSTOP. If one of them waits in the kernel, it does not count as running, because it stops before it
-// continues its program. hasWaiting reports whether there is such a process. It may be in the middle of a
+// continues its program. hasKernelWaiter reports whether there is such a process. It may be in the middle of a
 // fork: for example, the caller of vfork waits while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
-	running []procfs.Process, hasWaiting bool) {
+	running []procfs.Process, hasKernelWaiter bool) {
 	for _, p := range procs {
 		switch {
 		case p.State == 'T' || p.State == 't':
 		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}]:
-			hasWaiting = true
+			hasKernelWaiter = true
 		default:
 			running = append(running, p)
 		}
 	}
-	return running, hasWaiting
+	return running, hasKernelWaiter
 }
 
-// exclusiveGroups returns the process groups of activeProcs that have no member outside the tree. procs lists
+// exclusiveProcessGroups returns the process groups of activeProcs that have no member outside the tree. procs lists
 // all processes of the machine.
-func exclusiveGroups(activeProcs, treeProcs, procs []procfs.Process) (groups []int) {
+func exclusiveProcessGroups(activeProcs, treeProcs, allProcs []procfs.Process) (pgids []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range treeProcs {
 		inTree[p.PID] = true
 	}
-	for _, p := range procs {
+	for _, p := range allProcs {
 		if p.WasAlive() && !inTree[p.PID] {
 			excludedGroups[p.PGID] = true
 		}
 	}
 	for _, p := range activeProcs {
 		if p.PGID > 1 && !excludedGroups[p.PGID] {
-			groups = append(groups, p.PGID)
+			pgids = append(pgids, p.PGID)
 			excludedGroups[p.PGID] = true
 		}
 	}
-	return groups
+	return pgids
 }
 
 // elapsed returns the time since the command was started.

@@ -13,13 +13,13 @@ const maxListedPIDs = 1 << 16
 // freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no
 // process to suspend. If this takes longer than the deadline, it returns the number of processes that it
 // cannot suspend, at least 1.
-func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
+func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 	if r.suspendedProcesses == nil {
 		r.suspendedProcesses = map[uint32]windows.Handle{}
 	}
 	for calm := 0; calm < 2; calm++ {
 		added := 0
-		stillRunning = 0
+		runningCount = 0
 		for _, pid := range r.tree.pids() {
 			if r.suspendedProcesses[pid] != 0 { // the handle of this process is open, so its pid cannot be reused
 				continue
@@ -27,25 +27,25 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
 				if err != windows.ERROR_INVALID_PARAMETER { // ERROR_INVALID_PARAMETER means that the process has ended
-					stillRunning++
+					runningCount++
 				}
 				continue
 			}
 			if r.worker.systemCalls.suspendProcess(h) != nil {
 				windows.CloseHandle(h)
-				stillRunning++
+				runningCount++
 				continue
 			}
 			r.suspendedProcesses[pid] = h
 			added++
 		}
-		if added+stillRunning == 0 {
+		if added+runningCount == 0 {
 			continue
 		}
 		if r.isKillRequested() || time.Now().After(deadline) {
-			return max(stillRunning, 1)
+			return max(runningCount, 1)
 		}
-		if calm = -1; stillRunning > 0 {
+		if calm = -1; runningCount > 0 {
 			time.Sleep(10 * time.Millisecond) // the process may be about to end
 		}
 	}
@@ -53,7 +53,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 }
 
 // thawTree resumes the processes of the tree that freezeTree has suspended.
-func (r *run) thawTree(time.Time) (stillStopped int) {
+func (r *run) thawTree(time.Time) (stoppedCount int) {
 	for _, h := range r.suspendedProcesses {
 		r.worker.systemCalls.resumeProcess(h) // fails only if the process has ended
 		windows.CloseHandle(h)
@@ -63,8 +63,8 @@ func (r *run) thawTree(time.Time) (stillStopped int) {
 }
 
 // pids lists the living processes of the tree, at most maxListedPIDs.
-func (t *tree) pids() (list []uint32) {
-	for room := initialPIDRoom; room <= maxListedPIDs; room *= 4 {
+func (t *processTree) pids() (list []uint32) {
+	for room := initialPIDCapacity; room <= maxListedPIDs; room *= 4 {
 		buf := make([]uintptr, 1+room) // the result begins with two 32-bit counts
 		err := t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
 			uintptr(len(buf))*unsafe.Sizeof(buf[0]))

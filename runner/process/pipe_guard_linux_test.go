@@ -15,7 +15,7 @@ import (
 
 // A command ends in time even if one of its processes has locked the output pipe, which blocks Run's
 // goroutine in a read. It ends at its timeout, or when the output grace period of leftover processes is over.
-func TestLockedPipesDoNotDelayEnd(t *testing.T) {
+func TestLockedOutputPipesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -24,14 +24,14 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			c := command(t, self)
+			c := newTestCommand(t, self)
 			c.Timeout, c.KillAfter = 300*time.Millisecond, 0
 			leavesProcess := i%2 == 1
 			if leavesProcess {
 				c.Argv = []string{"/bin/sh", "-c", `"$0" & sleep 0.2`, self}
 				c.Timeout = 20 * time.Second
 			}
-			c.Env = append(c.Env, roleVariable+"=lock ")
+			c.Env = append(c.Env, testRoleEnvVar+"=lock ")
 			began := time.Now()
 			r := NewWorker(nil).Run(c)
 			if r.TimedOut == leavesProcess || r.Error != "" || time.Since(began) > 10*time.Second {
@@ -42,49 +42,49 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// commandWithNotes returns a command that runs a shell script, with a FIFO for progress notes. The notes are
-// discarded. In the script, "$0" runs lockNotesPipe with lockTime, "soon" or "late".
-func commandWithNotes(t *testing.T, lockTime, script string) *Command {
+// commandWithProgressNotes returns a command that runs a shell script, with a FIFO for progress notes. The notes are
+// discarded. In the script, "$0" runs lockProgressFIFO with lockTime, "soon" or "late".
+func commandWithProgressNotes(t *testing.T, lockTime, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := command(t, "/bin/sh", "-c", script, self)
-	c.PrivateDir, c.ProgressHandler = privdir.New(filepath.Join(t.TempDir(), "f")), noProgressHandler{}
+	c := newTestCommand(t, "/bin/sh", "-c", script, self)
+	c.PrivateDir, c.ProgressHandler = privdir.New(filepath.Join(t.TempDir(), "f")), discardProgressHandler{}
 	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, roleVariable+"=note "+lockTime+" "+c.PrivateDir.ProgressPath)
+	c.Env = append(c.Env, testRoleEnvVar+"=note "+lockTime+" "+c.PrivateDir.ProgressPath)
 	c.OutputGrace = 300 * time.Millisecond
 	return c
 }
 
-// noProgressHandler discards progress notes.
-type noProgressHandler struct{}
+// discardProgressHandler discards progress notes.
+type discardProgressHandler struct{}
 
-func (noProgressHandler) HandleProgress([]byte) bool { return false }
-func (noProgressHandler) SetMasks([][]byte)          {}
+func (discardProgressHandler) HandleProgress([]byte) bool { return false }
+func (discardProgressHandler) SetMaskedTexts([][]byte)    {}
 
 // If a leftover process has locked the FIFO for progress notes, the command still ends in time, and does not
 // count as timed out.
-func TestLockedNotesDoNotDelayEnd(t *testing.T) {
+func TestLockedProgressFIFODoesNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
-	c := commandWithNotes(t, "soon", `"$0" & sleep 0.3`)
+	c := commandWithProgressNotes(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
-	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.Leftovers != 1 {
+	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.EndedLeftoverCount != 1 {
 		t.Errorf("the command ended with exit code 0 in time, but left a process: %+v", r)
 	}
 }
 
 // If a background process keeps the FIFO for progress notes locked, the next command gets a new FIFO.
-func TestLockedNotesAreReplaced(t *testing.T) {
+func TestLockedProgressFIFOIsReplaced(t *testing.T) {
 	setSubreaper(t)
-	c := commandWithNotes(t, "late", `"$0" & :`)
+	c := commandWithProgressNotes(t, "late", `"$0" & :`)
 	c.AllowBackground = true
 	r := NewWorker(nil).Run(c)
 	defer func() {
-		for _, p := range listTree(r.PID, c.Cookie, c.uid()) {
+		for _, p := range listTreeProcesses(r.PID, c.Cookie, c.uid()) {
 			unix.Kill(p.PID, unix.SIGKILL)
 		}
 	}()
@@ -99,7 +99,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("reading the pipes waits for a background process")
 	}
-	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.ProgressPath == notes || !r.HasBackground {
+	if err := c.PrivateDir.Open(nil); err != nil || c.PrivateDir.ProgressPath == notes || !r.HasBackgroundProcesses {
 		t.Errorf("the next command has the FIFO %s, the one before had %s (%v): %+v", c.PrivateDir.ProgressPath, notes, err,
 			r)
 	}
@@ -107,9 +107,9 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 
 // If another process has locked the FIFO for progress notes when the command ends, all output of the command
 // is still read.
-func TestLockedNotesLoseNoOutput(t *testing.T) {
+func TestLockedProgressFIFOLosesNoOutput(t *testing.T) {
 	setSubreaper(t)
-	c := commandWithNotes(t, "", `sleep 0.3; echo hello`)
+	c := commandWithProgressNotes(t, "", `sleep 0.3; echo hello`)
 	fd, err := unix.Open(c.PrivateDir.ProgressPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +156,9 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}},
-		pipesEmpty: true, reapedCountBefore: orphans.reapedCount.Load()}
-	if alone := r.isTreeGone(); !alone || r.pipesEmpty && r.reapedCountBefore == orphans.reapedCount.Load() {
+		pipesWereEmpty: true, reapedCountBefore: globalOrphanTable.reapedCount.Load()}
+	if alone := r.hasTreeEnded(); !alone || r.pipesWereEmpty &&
+		r.reapedCountBefore == globalOrphanTable.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()

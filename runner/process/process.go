@@ -20,23 +20,23 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// CookieName is the environment variable that contains the cookie: a text that all processes of one tree have
+// CookieEnvVar is the environment variable that contains the cookie: a text that all processes of one tree have
 // in their environment. A worker uses it to find processes that have left the process group of the main
 // process. See docs/decisions/0041.
-const CookieName = "QUEUECTL_COOKIE"
+const CookieEnvVar = "QUEUECTL_COOKIE"
 
-// TypeInputResult reports how many bytes of input the command's terminal accepted. ModeControls contains
+// TypeInputResult reports how many bytes of input the command's terminal accepted. TerminalModeControls contains
 // the control sequences with which the command has set the modes of its terminal.
 type TypeInputResult struct {
-	WrittenBytes int
-	ModeControls string
+	WrittenBytes         int
+	TerminalModeControls string
 }
 
 // Command describes the command to run.
 type Command struct {
 	Argv            []string
 	Env             []string // the complete environment, except for the variable with the cookie
-	Dir             string
+	WorkingDir      string
 	Umask           int
 	Stdin           string        // content of standard input; "" means /dev/null
 	StdinFile       string        // if not "", the path of a regular file that is used instead of Stdin
@@ -46,15 +46,15 @@ type Command struct {
 	KillAfter       time.Duration // grace period between SIGTERM and SIGKILL after a timeout
 	OutputGrace     time.Duration // how long leftover processes may live after the main process has ended
 	AllowBackground bool          // do not end leftover processes
-	UnkillableAfter time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
+	SigkillTimeout  time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
 	Limits          TreeLimits    // limits of all processes of the tree together
 	ProcessLimits
-	Cookie      string          // marks the processes of the tree (see CookieName); never used twice on this machine
+	Cookie      string          // marks the processes of the tree (see CookieEnvVar); never used twice on this machine
 	RunAs       *runas.Identity // the account to run as; nil means the account of this process
 	Secrets     []Secret        // variables whose values are read at the start
 	MaskSecrets bool            // replace secrets in the recorded output with ***
 	PrivateDir  *privdir.Dir    // the command's private directory, already open; nil means none
-	Log         *output.Log
+	OutputLog   *output.Log
 	// OnStarted is called once, StartReportDelay after the start, if the command still runs.
 	OnStarted       func(pid int, startedAt time.Time)
 	ProgressHandler ProgressHandler // receives the command's progress notes; nil if PrivateDir is nil
@@ -64,19 +64,19 @@ type Command struct {
 
 // ProgressHandler receives the progress notes: the text that a command writes to the FIFO or file
 // Command.PrivateDir.ProgressPath. While HandleProgress returns true, Run calls it again, even without new
-// notes. The time between two calls is at least MinProgressInterval.
+// notes. The time between two calls is at least MinProgressReadInterval.
 type ProgressHandler interface {
 	HandleProgress(data []byte) (callAgain bool)
-	// SetMasks is called before the start. The handler must replace these secret texts in everything that the
+	// SetMaskedTexts is called before the start. The handler must replace these secret texts in everything that the
 	// command reports.
-	SetMasks(secretTexts [][]byte)
+	SetMaskedTexts(secretTexts [][]byte)
 }
 
 // Secret is an environment variable with a secret value: the text of the file at Path, or Value if Path is
 // "". The file is read with the rights of the command's account.
 type Secret struct {
-	Name, Path string
-	Value      []byte
+	EnvVarName, FilePath string
+	Value                []byte
 }
 
 // TreeLimits are the limits that the kernel enforces for all processes of a command together; 0 means no
@@ -89,8 +89,8 @@ type TreeLimits struct {
 
 // ProcessLimits are the limits of each process of a command.
 type ProcessLimits struct {
-	Nice   int // nice value; 0 means the nice value of this process
-	NoFile int // limit of open files; 0 means the default (on Linux, softFileLimit)
+	Nice         int // nice value; 0 means the nice value of this process
+	MaxOpenFiles int // limit of open files; 0 means the default (on Linux, softOpenFileLimit)
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
 }
@@ -101,49 +101,51 @@ type Result struct {
 	EndedAt      time.Time
 	ExitCode     int64 // -1 if there is no exit code
 	Signal       int   // 0 if no signal ended the main process
-	Cause        int   // the cause that the caller passed to Kill; 0 if no Kill ended the command
+	KillCause    int   // the cause that the caller passed to Kill; 0 if no Kill ended the command
 	TimedOut     bool
 	IdleTimedOut bool // the command was ended because it printed nothing for IdleTimeout
-	// Shortage means that the command was not started, because the system could not provide a process, memory
+	// ResourceShortage means that the command was not started, because the system could not provide a process, memory
 	// or a descriptor.
-	Shortage bool
+	ResourceShortage bool
 	// CannotStart means that the command was not started, because a file or directory that it names, such as
 	// Dir or StdinFile, is missing or unusable. Another attempt would fail in the same way.
 	CannotStart bool
 	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed
 	// the program. ExitCode is then 126. If Shortage is set too, no process was started, because earlier file
 	// look-ups for other accounts still hang.
-	HungStart     bool
-	EndUnknown    bool   // the system does not report how the command ended
-	Error         string // what went wrong, as a text for users; "" if nothing did
-	PID           int    // pid of the main process
-	HeldByTracer  bool   // the main process has ended, but its tracer (ptrace) withholds the exit status
-	StuckPID      int    // first process that survives SIGKILL; 0 if none; AwaitStuck waits for all of them
-	CPU           time.Duration
-	PeakRSSBytes  int64 // peak memory of the largest process, in bytes; 0 if unknown
-	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if TreeLimits.Tasks is 0
-	Leftovers     int   // number of leftover processes that were ended
-	HasBackground bool  // leftover processes live on
+	HungStart         bool
+	ExitStatusUnknown bool   // the system does not report how the command ended
+	Error             string // what went wrong, as a text for users; "" if nothing did
+	PID               int    // pid of the main process
+	ExitHeldByTracer  bool   // the main process has ended, but its tracer (ptrace) withholds the exit status
+	// first process that survives SIGKILL; 0 if none; AwaitStuckProcesses waits for all of them
+	StuckPID     int
+	CPUTime      time.Duration
+	PeakRSSBytes int64 // peak memory of the largest process, in bytes; 0 if unknown
+	// most processes and threads at one time; 0 if unknown, for example if TreeLimits.Tasks is 0
+	PeakTasks              int64
+	EndedLeftoverCount     int  // number of leftover processes that were ended
+	HasBackgroundProcesses bool // leftover processes live on
 	// UnenforcedLimits lists the limits that could not be enforced, separated by commas. It is "" if all were
 	// enforced.
 	UnenforcedLimits string
 	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows, it means
 	// that the command failed after the system had refused memory to it.
 	OutOfMemory bool
-	// AtMemoryLimit means that the command reached its own memory limit, and that the kernel therefore killed
+	// ReachedMemoryLimit means that the command reached its own memory limit, and that the kernel therefore killed
 	// a process of its tree. On Windows, it means that the system refused memory to the command.
-	AtMemoryLimit bool
-	// SessionWasEnding means that the command failed while Windows was ending the login session of this
+	ReachedMemoryLimit bool
+	// LoginSessionWasEnding means that the command failed while Windows was ending the login session of this
 	// process's user, and all processes in it.
-	SessionWasEnding bool
+	LoginSessionWasEnding bool
 }
 
 // ExecTimeout limits how long a new process may take to execute its program. A StartWatcher ends a process
 // that takes longer.
 const ExecTimeout = time.Second
 
-// MinProgressInterval is the least time between two reads of a command's progress notes.
-const MinProgressInterval = 100 * time.Millisecond
+// MinProgressReadInterval is the least time between two reads of a command's progress notes.
+const MinProgressReadInterval = 100 * time.Millisecond
 
 // StartReportDelay is how long a command must run before Command.OnStarted is called.
 const StartReportDelay = 5 * time.Millisecond
@@ -151,20 +153,20 @@ const StartReportDelay = 5 * time.Millisecond
 // DeadRunner describes a dead runner (a process that ran commands) and the processes that it may have left
 // behind.
 type DeadRunner struct {
-	PID        int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
-	StartTicks int64 // start time of the dead runner, as returned by OwnStartTicks
-	Cookies    []string
-	Trees      []Tree
-	// IsSpared reports whether the process group pgid may live on; nil means that no group may.
-	IsSpared func(pgid int) bool
+	PID          int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
+	StartTicks   int64 // start time of the dead runner, as returned by OwnStartTicks
+	Cookies      []string
+	AttemptTrees []AttemptTree
+	// IsBackgroundGroup reports whether the process group pgid may live on; nil means that no group may.
+	IsBackgroundGroup func(pgid int) bool
 	// OwnerUID restricts the search to processes of one account; nil means no restriction. It is set if jobs
 	// of this account could have changed the other fields.
 	OwnerUID *uint32
 }
 
-// Tree describes the process tree of one attempt.
-type Tree struct {
-	PID       int       // pid of the main process; 0 means unknown
+// AttemptTree describes the process tree of one attempt.
+type AttemptTree struct {
+	MainPID   int       // pid of the main process; 0 means unknown
 	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
 	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". Another service may
 	// use the same numbers. If the caller cannot exclude this, it sets Fence to 0, which matches no process.
@@ -180,25 +182,25 @@ type Survivor struct {
 // ErrUnsupported means that commands cannot run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
-// UnusableError is the reason why a command cannot use an existing file or directory that it names.
-type UnusableError string
+// UnusablePathError is the reason why a command cannot use an existing file or directory that it names.
+type UnusablePathError string
 
 // Error returns the reason.
-func (u UnusableError) Error() string { return string(u) }
+func (u UnusablePathError) Error() string { return string(u) }
 
 // errNotDirectory means that a job's working directory is not a directory. It is defined here because
 // Windows has no system error for it.
-const errNotDirectory = UnusableError("not a directory")
+const errNotDirectory = UnusablePathError("not a directory")
 
 // permanentErrors lists system errors about a path that do not disappear until a file is changed.
 var permanentErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// IsPermanent reports whether another attempt would fail with the same error. err is about a working
+// IsPermanentError reports whether another attempt would fail with the same error. err is about a working
 // directory, a program, an input file or a secret. It is permanent if the file or directory is missing or
 // unusable, but not if a disk or a server has failed.
-func IsPermanent(err error) bool {
-	return errors.As(err, new(UnusableError)) ||
+func IsPermanentError(err error) bool {
+	return errors.As(err, new(UnusablePathError)) ||
 		slices.ContainsFunc(permanentErrors, func(permanentErr error) bool { return errors.Is(err, permanentErr) })
 }

@@ -25,20 +25,20 @@ var processScanner scanner
 // is ready for use.
 type scanner struct {
 	mu sync.Mutex
-	// nextScan starts the next scan or waits for it, and returns the result. It is nil if no goroutine waits
+	// joinNextScan starts the next scan or waits for it, and returns the result. It is nil if no goroutine waits
 	// for a scan; guarded by mu.
-	nextScan func() *scan
+	joinNextScan func() *scan
 
-	scanMu        sync.Mutex // held during a scan and the pause before it
-	earliestStart time.Time  // no scan begins before this time; guarded by scanMu
+	scanMu            sync.Mutex // held during a scan and the pause before it
+	earliestScanStart time.Time  // no scan begins before this time; guarded by scanMu
 }
 
 // scan is the result of one scan of all processes. The state of each process is from some time during the
 // scan.
 type scan struct {
-	startedAt time.Time
-	procs     []procfs.Process
-	realUIDs  map[int]uint32 // real user id by pid
+	startedAt    time.Time
+	procs        []procfs.Process
+	realUIDByPID map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
 	cookies map[int]string // cookies that were already read, by pid; guarded by mu
@@ -47,10 +47,10 @@ type scan struct {
 // freshScan returns the result of a scan that begins after the call. Concurrent callers share a scan.
 func (s *scanner) freshScan() *scan {
 	s.mu.Lock()
-	if s.nextScan == nil {
-		s.nextScan = sync.OnceValue(s.scan)
+	if s.joinNextScan == nil {
+		s.joinNextScan = sync.OnceValue(s.scan)
 	}
-	next := s.nextScan
+	next := s.joinNextScan
 	s.mu.Unlock()
 	return next()
 }
@@ -59,22 +59,22 @@ func (s *scanner) freshScan() *scan {
 func (s *scanner) scan() *scan {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
-	time.Sleep(time.Until(s.earliestStart))
+	time.Sleep(time.Until(s.earliestScanStart))
 	s.mu.Lock()
-	s.nextScan = nil // a later call of freshScan needs another scan
+	s.joinNextScan = nil // a later call of freshScan needs another scan
 	s.mu.Unlock()
 	result := newScan()
-	s.earliestStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
+	s.earliestScanStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
 	return result
 }
 
 // newScan scans all processes immediately.
 func newScan() *scan {
 	l := &scan{startedAt: time.Now(), procs: procfs.AllProcesses(), cookies: map[int]string{}}
-	l.realUIDs = make(map[int]uint32, len(l.procs))
+	l.realUIDByPID = make(map[int]uint32, len(l.procs))
 	for _, p := range l.procs {
 		if real, _, ok := procfs.UIDs(p.PID); ok {
-			l.realUIDs[p.PID] = real
+			l.realUIDByPID[p.PID] = real
 		}
 	}
 	return l
@@ -82,7 +82,7 @@ func newScan() *scan {
 
 // isOwnedBy reports whether a process belonged to an account at the time of the scan.
 func (s *scan) isOwnedBy(uid uint32, pid int) bool {
-	real, ok := s.realUIDs[pid]
+	real, ok := s.realUIDByPID[pid]
 	return ok && real == uid
 }
 
@@ -100,4 +100,4 @@ func (s *scan) cookie(pid int) string {
 
 // readCookie returns the cookie in a process's environment. It returns "" if the environment has no
 // cookie or cannot be read.
-func readCookie(pid int) string { return procfs.EnvVar(pid, CookieName) }
+func readCookie(pid int) string { return procfs.EnvVar(pid, CookieEnvVar) }

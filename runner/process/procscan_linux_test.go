@@ -9,7 +9,7 @@ import (
 
 // Goroutines that need a scan of all processes at the same time share one, so few scans are done. Each
 // goroutine gets the result of a scan that began after its call.
-func TestScansAreShared(t *testing.T) {
+func TestConcurrentCallersShareScan(t *testing.T) {
 	var o scanner
 	var all sync.WaitGroup
 	var scans sync.Map // the key is the *scan

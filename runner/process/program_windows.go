@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// environment returns a command's environment, with the cookie, sorted by name. If a name occurs several
+// commandEnvironment returns a command's environment, with the cookie, sorted by name. If a name occurs several
 // times, ignoring case, the last variable counts. Variables that every program on Windows needs are taken
 // from this process if env lacks them.
-func environment(env []string, cookie string) []string {
+func commandEnvironment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {
 		// The names of some variables begin with =: they contain the current directory of a drive.
@@ -28,7 +28,7 @@ func environment(env []string, cookie string) []string {
 			last[strings.ToUpper(n)] = n + "=" + v
 		}
 	}
-	for _, e := range append(slices.Clone(env), CookieName+"="+cookie) {
+	for _, e := range append(slices.Clone(env), CookieEnvVar+"="+cookie) {
 		if strings.Contains(e[min(1, len(e)):], "=") {
 			last[name(e)] = e
 		}
@@ -36,8 +36,8 @@ func environment(env []string, cookie string) []string {
 	return slices.SortedFunc(maps.Values(last), func(a, b string) int { return strings.Compare(name(a), name(b)) })
 }
 
-// envBlock encodes an environment in the form that CreateProcess needs.
-func envBlock(env []string) ([]uint16, error) {
+// encodeEnvBlock encodes an environment in the form that CreateProcess needs.
+func encodeEnvBlock(env []string) ([]uint16, error) {
 	var block []uint16
 	for _, e := range env {
 		if strings.ContainsRune(e, 0) {
@@ -49,8 +49,8 @@ func envBlock(env []string) ([]uint16, error) {
 	return append(block, 0), nil
 }
 
-// envValue returns the value of a variable in an environment.
-func envValue(env []string, name string) string {
+// envVarValue returns the value of a variable in an environment.
+func envVarValue(env []string, name string) string {
 	for _, e := range env {
 		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
 			return v
@@ -68,30 +68,30 @@ func cmdExePath() (string, error) {
 // findProgram returns the path of a program. If name contains a path, it is relative to dir, the command's
 // working directory. Otherwise findProgram searches the command's PATH, but not dir.
 func findProgram(name string, env []string, dir string) (string, error) {
-	endings := filepath.SplitList(envValue(env, "PATHEXT"))
+	endings := filepath.SplitList(envVarValue(env, "PATHEXT"))
 	if len(endings) == 0 {
 		endings = []string{".COM", ".EXE", ".BAT", ".CMD"}
 	}
 	if strings.ContainsAny(name, `\/:`) {
-		path := resolveIn(dir, name)
-		if found := findRunnable(path, endings); found != "" {
+		path := resolvePathIn(dir, name)
+		if found := findProgramFile(path, endings); found != "" {
 			return found, nil
 		}
 		return "", &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 	}
-	for _, entry := range filepath.SplitList(envValue(env, "PATH")) {
+	for _, entry := range filepath.SplitList(envVarValue(env, "PATH")) {
 		if entry == "" {
 			continue
 		}
-		if found := findRunnable(resolveIn(dir, entry)+`\`+name, endings); found != "" {
+		if found := findProgramFile(resolvePathIn(dir, entry)+`\`+name, endings); found != "" {
 			return found, nil
 		}
 	}
 	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
 }
 
-// resolveIn resolves a path relative to dir.
-func resolveIn(dir, path string) string {
+// resolvePathIn resolves a path relative to dir.
+func resolvePathIn(dir, path string) string {
 	switch {
 	case dir == "" || filepath.VolumeName(path) != "":
 		return path
@@ -101,9 +101,9 @@ func resolveIn(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// findRunnable returns the path of an existing program: path itself if it has an extension, or path with one of
+// findProgramFile returns the path of an existing program: path itself if it has an extension, or path with one of
 // the extensions. It returns "" if no such file exists.
-func findRunnable(path string, extensions []string) string {
+func findProgramFile(path string, extensions []string) string {
 	if filepath.Ext(path) != "" {
 		extensions = append([]string{""}, extensions...)
 	}

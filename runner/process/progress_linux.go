@@ -11,25 +11,25 @@ func (r *run) progressFD() int32 {
 	return int32(r.command.PrivateDir.ProgressFD())
 }
 
-// untilProgressRead returns the time until the next read of the progress notes. It returns a negative
+// untilNextProgressRead returns the time until the next read of the progress notes. It returns a negative
 // duration if no read is planned.
-func (r *run) untilProgressRead() time.Duration {
+func (r *run) untilNextProgressRead() time.Duration {
 	if r.nextProgressRead.IsZero() {
 		return -1
 	}
 	return max(0, time.Until(r.nextProgressRead))
 }
 
-// readProgress reads the progress notes if a read is due. After a read, it waits for MinProgressInterval, so
+// readProgress reads the progress notes if a read is due. After a read, it waits for MinProgressReadInterval, so
 // that a command that writes notes all the time does not keep this process busy.
 func (r *run) readProgress(now time.Time) {
 	if r.performingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
 		return
 	}
 	var data []byte
-	r.callBlocking(func() { data = r.command.PrivateDir.ReadProgress() })
+	r.callPipeOperation(func() { data = r.command.PrivateDir.ReadProgress() })
 	if pending := r.command.ProgressHandler.HandleProgress(data); pending || len(data) > 0 {
-		r.nextProgressRead = now.Add(MinProgressInterval)
+		r.nextProgressRead = now.Add(MinProgressReadInterval)
 	} else {
 		r.nextProgressRead = time.Time{}
 	}

@@ -5,9 +5,9 @@ import "time"
 // progressPollInterval is the time between two reads of the file with the command's progress notes.
 const progressPollInterval = 500 * time.Millisecond
 
-// untilProgressRead returns the time until the next read of the progress notes. It returns a negative
+// untilNextProgressRead returns the time until the next read of the progress notes. It returns a negative
 // duration if no read is planned.
-func (r *run) untilProgressRead() time.Duration {
+func (r *run) untilNextProgressRead() time.Duration {
 	if r.command.PrivateDir == nil {
 		return -1
 	}
@@ -20,13 +20,13 @@ func (r *run) readProgress(now time.Time) {
 		return
 	}
 	if r.nextProgressRead.IsZero() { // this is the first call for this command
-		r.nextProgressRead = now.Add(MinProgressInterval)
+		r.nextProgressRead = now.Add(MinProgressReadInterval)
 		return
 	}
 	data := r.command.PrivateDir.DrainProgress()
 	pending := (len(data) > 0 || r.progressPending) && r.command.ProgressHandler.HandleProgress(data)
 	r.progressPending, r.nextProgressRead = pending, now.Add(progressPollInterval)
 	if pending {
-		r.nextProgressRead = now.Add(MinProgressInterval)
+		r.nextProgressRead = now.Add(MinProgressReadInterval)
 	}
 }

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleVariable is an environment variable. If it is set, this test program runs no tests, but does what its
+// testRoleEnvVar is an environment variable. If it is set, this test program runs no tests, but does what its
 // value says.
-const roleVariable = "TEST_ROLE"
+const testRoleEnvVar = "TEST_ROLE"
 
 // The main thread must fork no commands (see tree_linux.go). So lock the main goroutine to it. A process that
-// is a limiter, or in which roleVariable is set, runs no tests.
+// is a limiter, or in which testRoleEnvVar is set, runs no tests.
 func init() {
 	RunIfLimiter()
 	runtime.LockOSThread()
-	role, rest, hasRole := strings.Cut(os.Getenv(roleVariable), " ")
+	role, rest, hasRole := strings.Cut(os.Getenv(testRoleEnvVar), " ")
 	switch role {
 	case "start":
-		os.Setenv(roleVariable, "wait ")
-		startAll(append(strings.Fields(rest), "/proc/self/exe"))
+		os.Setenv(testRoleEnvVar, "wait ")
+		startPrograms(append(strings.Fields(rest), "/proc/self/exe"))
 	case "trace":
 		pid, _ := strconv.Atoi(rest)
 		err := unix.PtraceSeize(pid)
@@ -38,7 +38,7 @@ func init() {
 	case "lock":
 		lockPipe(1)
 	case "note":
-		lockNotesPipe(rest)
+		lockProgressFIFO(rest)
 	case "wait":
 	}
 	if hasRole {
@@ -57,19 +57,19 @@ func lockPipe(pipe int) {
 	}
 }
 
-// startAll starts programs concurrently, with the command line of this process. It does not wait for them.
-func startAll(programs []string) {
+// startPrograms starts programs concurrently, with the command line of this process. It does not wait for them.
+func startPrograms(programPaths []string) {
 	debug.SetGCPercent(-1) // a collection would wait until each child has executed its program
-	runtime.GOMAXPROCS(2 + len(programs))
-	for _, program := range programs {
+	runtime.GOMAXPROCS(2 + len(programPaths))
+	for _, program := range programPaths {
 		go syscall.ForkExec(program, os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}
 }
 
-// lockNotesPipe locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon", it
+// lockProgressFIFO locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon", it
 // writes a note, and locks the FIFO shortly afterwards. With "late", it locks the FIFO after its parent
 // process has ended.
-func lockNotesPipe(timeAndPath string) {
+func lockProgressFIFO(timeAndPath string) {
 	when, path, _ := strings.Cut(timeAndPath, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func lockNotesPipe(timeAndPath string) {
 	}
 	if when == "soon" {
 		unix.Write(fd, []byte("1\n"))
-		time.Sleep(MinProgressInterval / 2)
+		time.Sleep(MinProgressReadInterval / 2)
 	} else {
 		for parent := unix.Getppid(); unix.Getppid() == parent; time.Sleep(time.Millisecond) {
 		}

@@ -17,34 +17,34 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// roleVariable is an environment variable. If it is set, this test program runs the function in roles that
+// testRoleEnvVar is an environment variable. If it is set, this test program runs the function in roles that
 // its first argument names. All commands of the tests run this program.
-const roleVariable = "QUEUECTL_TEST_ROLE"
+const testRoleEnvVar = "QUEUECTL_TEST_ROLE"
 
-// roles contains the functions that a command of the tests can run, by the name of the role.
-var roles map[string]func(args []string)
+// testRoles contains the functions that a command of the tests can run, by the name of the role.
+var testRoles map[string]func(args []string)
 
 func TestMain(m *testing.M) {
-	roles = map[string]func([]string){
+	testRoles = map[string]func([]string){
 		"exit":   roleExit,
 		"args":   func(args []string) { json.NewEncoder(os.Stdout).Encode(args) },
 		"env":    func([]string) { json.NewEncoder(os.Stdout).Encode(os.Environ()) },
 		"print":  rolePrint,
-		"gaps":   roleGaps,
+		"gaps":   roleWriteWithGaps,
 		"cat":    func([]string) { io.Copy(os.Stdout, os.Stdin) },
 		"sleep":  func([]string) { sleepBeyondTest() },
-		"tree":   roleTree,
+		"tree":   roleStartTree,
 		"behind": roleLeaveChild,
-		"spin":   roleSpin,
+		"spin":   roleUseCPU,
 		"hog":    roleAllocate,
 		"break":  roleAwaitBreak,
-		"parent": roleParent,
-		"saver":  roleSaver,
-		"run":    roleRun,
-		"boot":   roleBoot,
+		"parent": roleStartSlowCleanup,
+		"saver":  roleSlowCleanup,
+		"run":    roleRunTree,
+		"boot":   rolePrintBootID,
 	}
-	if os.Getenv(roleVariable) != "" {
-		roles[os.Args[1]](os.Args[2:])
+	if os.Getenv(testRoleEnvVar) != "" {
+		testRoles[os.Args[1]](os.Args[2:])
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -75,9 +75,9 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleGaps writes numbers, with a write of length zero before each. The reader of the pipe gets those as
+// roleWriteWithGaps writes numbers, with a write of length zero before each. The reader of the pipe gets those as
 // reads of zero bytes.
-func roleGaps([]string) {
+func roleWriteWithGaps([]string) {
 	for i := range 3 {
 		var n uint32
 		windows.WriteFile(windows.Stdout, []byte{}, &n, nil)
@@ -85,18 +85,20 @@ func roleGaps([]string) {
 	}
 }
 
-// notePID creates a file in dir that has the pid of this process as its name.
-func notePID(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
+// writePIDFile creates a file in dir that has the pid of this process as its name.
+func writePIDFile(dir string) {
+	os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600)
+}
 
-// roleTree starts a tree of the given depth. Its child processes do not hold the output open.
-func roleTree(args []string) {
+// roleStartTree starts a tree of the given depth. Its child processes do not hold the output open.
+func roleStartTree(args []string) {
 	if depth, _ := strconv.Atoi(args[1]); depth > 1 {
 		c := exec.Command(os.Args[0], "tree", args[0], strconv.Itoa(depth-1))
 		if err := c.Start(); err != nil {
 			panic(err)
 		}
 	}
-	notePID(args[0])
+	writePIDFile(args[0])
 	sleepBeyondTest()
 }
 
@@ -110,14 +112,14 @@ func roleLeaveChild(args []string) {
 	if err := c.Start(); err != nil {
 		panic(err)
 	}
-	for len(notedPIDs(args[0])) == 0 {
+	for len(readPIDFiles(args[0])) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	fmt.Print("left")
 }
 
-// roleSpin uses the processor for the duration in its argument.
-func roleSpin(args []string) {
+// roleUseCPU uses the processor for the duration in its argument.
+func roleUseCPU(args []string) {
 	d, _ := time.ParseDuration(args[0])
 	for began := time.Now(); time.Since(began) < d; {
 	}
@@ -144,8 +146,8 @@ func roleAwaitBreak([]string) {
 	os.Exit(7)
 }
 
-// roleParent starts a child process with the role "saver". It does not handle CTRL_BREAK itself.
-func roleParent(args []string) {
+// roleStartSlowCleanup starts a child process with the role "saver". It does not handle CTRL_BREAK itself.
+func roleStartSlowCleanup(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout
 	if err := c.Start(); err != nil {
@@ -154,9 +156,9 @@ func roleParent(args []string) {
 	sleepBeyondTest()
 }
 
-// roleSaver waits for a file. Then it runs for longer than the output grace period before it ends.
-func roleSaver(args []string) {
-	notePID(args[0])
+// roleSlowCleanup waits for a file. Then it runs for longer than the output grace period before it ends.
+func roleSlowCleanup(args []string) {
+	writePIDFile(args[0])
 	for {
 		if _, err := os.Stat(filepath.Join(args[0], "end")); err == nil {
 			break
@@ -167,39 +169,39 @@ func roleSaver(args []string) {
 	fmt.Print("saved")
 }
 
-// roleRun runs a command with a process tree, as a runner does.
-func roleRun(args []string) {
+// roleRunTree runs a command with a process tree, as a runner does.
+func roleRunTree(args []string) {
 	w := NewWorker(nil)
-	c := command(nil, "tree", args[0], "3")
+	c := newTestCommand(nil, "tree", args[0], "3")
 	c.Cookie = args[1]
 	w.Run(c)
 }
 
-// roleBoot prints the boot ID, and whether OwnStartTicks returns a start time.
-func roleBoot([]string) {
+// rolePrintBootID prints the boot ID, and whether OwnStartTicks returns a start time.
+func rolePrintBootID([]string) {
 	id, err := BootID()
 	fmt.Print(id, " ", err, " ", OwnStartTicks() > 0)
 }
 
-// cookieCount counts the commands of the tests, so that each command gets a unique cookie.
-var cookieCount = 0
+// testCookieCount counts the commands of the tests, so that each command gets a unique cookie.
+var testCookieCount = 0
 
-// command returns a command that runs this program in a role. t may be nil.
-func command(t *testing.T, role string, args ...string) *Command {
+// newTestCommand returns a command that runs this program in a role. t may be nil.
+func newTestCommand(t *testing.T, role string, args ...string) *Command {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
-	cookieCount++
+	testCookieCount++
 	c := &Command{
-		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), roleVariable+"=1"),
-		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, UnkillableAfter: 20 * time.Second,
-		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), cookieCount), Log: output.New(4<<20, nil),
+		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), testRoleEnvVar+"=1"),
+		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, SigkillTimeout: 20 * time.Second,
+		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), testCookieCount), OutputLog: output.NewLog(4<<20, nil),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 	if t != nil {
-		c.Log = output.New(4<<20, func() (*os.File, error) { return os.CreateTemp("", "output") })
-		t.Cleanup(c.Log.Discard)
+		c.OutputLog = output.NewLog(4<<20, func() (*os.File, error) { return os.CreateTemp("", "output") })
+		t.Cleanup(c.OutputLog.Discard)
 	}
 	return c
 }
@@ -229,9 +231,9 @@ func runOnWorker(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr 
 // printedOutput returns the output that a command has printed until now.
 func printedOutput(t *testing.T, c *Command) (stdout, stderr string) {
 	t.Helper()
-	var cursor output.Cursor
+	var cursor output.StreamCursor
 	for {
-		chunks, next, done, err := c.Log.Read(cursor, 1<<20)
+		chunks, next, done, err := c.OutputLog.Read(cursor, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,8 +250,8 @@ func printedOutput(t *testing.T, c *Command) (stdout, stderr string) {
 	}
 }
 
-// notedPIDs returns the pids of the processes that have called notePID with this directory.
-func notedPIDs(dir string) (pids []uint32) {
+// readPIDFiles returns the pids of the processes that have called writePIDFile with this directory.
+func readPIDFiles(dir string) (pids []uint32) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
 		pid, _ := strconv.ParseUint(f.Name(), 10, 32)
@@ -258,16 +260,16 @@ func notedPIDs(dir string) (pids []uint32) {
 	return pids
 }
 
-// watchTree waits until count processes have called notePID, and opens handles of them. While the
+// openTreeHandles waits until count processes have called writePIDFile, and opens handles of them. While the
 // handles are open, Windows does not reuse the pids.
-func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
+func openTreeHandles(t *testing.T, dir string, count int) (processes []windows.Handle) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); len(notedPIDs(dir)) < count; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); len(readPIDFiles(dir)) < count; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d processes have started within 30 s", len(notedPIDs(dir)), count)
+			t.Fatalf("%d of %d processes have started within 30 s", len(readPIDFiles(dir)), count)
 		}
 	}
-	for _, pid := range notedPIDs(dir) {
+	for _, pid := range readPIDFiles(dir) {
 		h, err := windows.OpenProcess(windows.SYNCHRONIZE|windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION,
 			false, pid)
 		if err != nil {
@@ -282,9 +284,9 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	return processes
 }
 
-// countLiving waits for the end of each process, for at most the given time. It returns how many processes have
-// not ended.
-func countLiving(processes []windows.Handle, wait time.Duration) (n int) {
+// countLivingProcesses waits for the end of each process, for at most the given time. It returns how many processes
+// have not ended.
+func countLivingProcesses(processes []windows.Handle, wait time.Duration) (n int) {
 	for _, h := range processes {
 		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
 			n++

@@ -15,17 +15,17 @@ type runState struct {
 	startedAt time.Time
 	// lastOutputNanos is the time from the start of the command to its last output, in nanoseconds (see
 	// elapsed). At the end of a pause, the length of the pause is added.
-	lastOutputNanos  atomic.Int64
-	startReported    bool // OnStarted was called
-	pause            pauseState
-	mainExited       bool
-	nextProgressRead time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
+	lastOutputNanos   atomic.Int64
+	onStartedCalled   bool // OnStarted was called
+	pause             pauseState
+	mainProcessExited bool
+	nextProgressRead  time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
 
 	// Times of the steps that end the tree. A time is zero while its step is not planned.
-	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
-	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
-	killedAt    time.Time // time when the tree was first killed
-	graceEndsAt time.Time // time when leftover processes get SIGKILL or, on Windows, are ended
+	sigtermSentAt       time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
+	sigkillDueAt        time.Time // time to send SIGKILL, or on Windows to terminate the job object
+	firstKilledAt       time.Time // time when the tree was first killed
+	leftoverGraceEndsAt time.Time // time when leftover processes get SIGKILL or, on Windows, are ended
 }
 
 // killRequest holds the request of the latest Kill.
@@ -39,16 +39,16 @@ type killRequest struct {
 // period, SIGKILL. The grace period is for the whole tree, and continues after the end of the main process.
 // Kill returns true if Run had not seen the end of the command before. The result then contains the cause of
 // the first Kill. A later Kill can shorten the grace period.
-func (w *Worker) Kill(cause int, grace time.Duration) bool {
+func (w *Worker) Kill(killCause int, gracePeriod time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isRunning {
 		return false
 	}
 	if !w.kill.wasRequested {
-		w.kill.cause = cause
+		w.kill.cause = killCause
 	}
-	w.kill.wasRequested, w.kill.grace = true, grace
+	w.kill.wasRequested, w.kill.grace = true, gracePeriod
 	w.wakeRun()
 	return true
 }
@@ -58,7 +58,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
 	r := w.newRun(c, &result)
-	defer c.Log.Close()
+	defer c.OutputLog.Close()
 	defer r.close()
 	if err := w.openResources(); err != nil {
 		r.startedAt = time.Now()
@@ -68,17 +68,17 @@ func (w *Worker) Run(c *Command) (result Result) {
 	}
 	w.markRunning(c)
 	if !r.start() {
-		w.markEnded()
+		w.markCommandEnded()
 		return result
 	}
-	r.superviseMain()
-	r.finish()
+	r.superviseMainProcess()
+	r.finishRun()
 	return result
 }
 
-// AwaitStuck waits until the processes that SIGKILL did not end in the last Run are gone, or until stop is
+// AwaitStuckProcesses waits until the processes that SIGKILL did not end in the last Run are gone, or until stop is
 // closed. Only the goroutine that called Run may call it.
-func (w *Worker) AwaitStuck(stop <-chan struct{}) {
+func (w *Worker) AwaitStuckProcesses(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
 		select {
 		case <-time.After(pause):
@@ -88,52 +88,52 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	}
 }
 
-// handleRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. If the
+// executeRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. If the
 // main process has ended and the tree is not being ended, later calls of Kill have no effect.
-func (r *run) handleRequests(now time.Time) killRequest {
+func (r *run) executeRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
 	r.worker.pause.callbacks = nil
-	if r.mainExited && r.termAt.IsZero() && !killed.wasRequested {
+	if r.mainProcessExited && r.sigtermSentAt.IsZero() && !killed.wasRequested {
 		r.worker.isRunning = false
 	}
 	r.worker.mu.Unlock()
-	if killed.wasRequested && (r.termAt.IsZero() || now.Add(killed.grace).Before(r.killAt)) {
-		r.terminate(now, killed.grace)
+	if killed.wasRequested && (r.sigtermSentAt.IsZero() || now.Add(killed.grace).Before(r.sigkillDueAt)) {
+		r.terminateTree(now, killed.grace)
 	}
 	r.applyPause(paused)
 	return killed
 }
 
-// killDueTime returns when leftover processes get SIGKILL: at killAt if the tree has been sent SIGTERM, and
-// otherwise at graceEndsAt. If the tree has already been killed once, it is the earlier of both times.
-func (r *run) killDueTime() time.Time {
-	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
-		return r.graceEndsAt
+// leftoverKillTime returns when leftover processes get SIGKILL: at sigkillDueAt if the tree has been sent SIGTERM, and
+// otherwise at leftoverGraceEndsAt. If the tree has already been killed once, it is the earlier of both times.
+func (r *run) leftoverKillTime() time.Time {
+	if r.sigtermSentAt.IsZero() || !r.firstKilledAt.IsZero() && r.leftoverGraceEndsAt.Before(r.sigkillDueAt) {
+		return r.leftoverGraceEndsAt
 	}
-	return r.killAt
+	return r.sigkillDueAt
 }
 
-// markEnded records that the command has ended, so that later calls of Kill have no effect.
-func (w *Worker) markEnded() {
+// markCommandEnded records that the command has ended, so that later calls of Kill have no effect.
+func (w *Worker) markCommandEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.isRunning = false
 }
 
-// fieldError says which field of a job prevented the start of its command, and why. Its text contains no
+// jobFieldError says which field of a job prevented the start of its command, and why. Its text contains no
 // secret values.
-type fieldError struct {
+type jobFieldError struct {
 	fieldName string
 	error
-	permanent bool // another attempt would fail in the same way
+	isPermanent bool // another attempt would fail in the same way
 }
 
 // Error returns the name of the job's field and the reason.
-func (e *fieldError) Error() string { return e.fieldName + ": " + e.error.Error() }
+func (e *jobFieldError) Error() string { return e.fieldName + ": " + e.error.Error() }
 
 // Unwrap returns the reason.
-func (e *fieldError) Unwrap() error { return e.error }
+func (e *jobFieldError) Unwrap() error { return e.error }
 
 // untilNextAction returns the time until Run must act even if nothing happens, for example at a timeout. It
 // returns a negative duration if no action is planned.
@@ -144,34 +144,34 @@ func (r *run) untilNextAction() time.Duration {
 			next = d
 		}
 	}
-	if !r.startReported && !r.isLimiterStarting() {
+	if !r.onStartedCalled && !r.isLimiterStarting() {
 		dueIn(StartReportDelay - runTime)
 	}
 	if r.command.Timeout > 0 && r.areTimeoutsActive() {
 		dueIn(r.command.Timeout - runTime)
 	}
 	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() {
-		dueIn(r.command.IdleTimeout - r.sinceOutput())
+		dueIn(r.command.IdleTimeout - r.sinceLastOutput())
 	}
-	if retryAt := r.pause.retryAt; !retryAt.IsZero() && r.termAt.IsZero() {
+	if retryAt := r.pause.freezeRetryAt; !retryAt.IsZero() && r.sigtermSentAt.IsZero() {
 		dueIn(time.Until(retryAt))
 	}
-	if !r.killAt.IsZero() {
-		dueIn(time.Until(r.killAt))
+	if !r.sigkillDueAt.IsZero() {
+		dueIn(time.Until(r.sigkillDueAt))
 	}
-	if due := r.untilProgressRead(); due >= 0 {
+	if due := r.untilNextProgressRead(); due >= 0 {
 		dueIn(due)
 	}
 	return next
 }
 
-// sinceOutput returns the time since the last output.
-func (r *run) sinceOutput() time.Duration {
+// sinceLastOutput returns the time since the last output.
+func (r *run) sinceLastOutput() time.Duration {
 	return r.elapsed() - time.Duration(r.lastOutputNanos.Load())
 }
 
 // areTimeoutsActive reports whether the command's timeouts are counting.
-func (r *run) areTimeoutsActive() bool { return r.termAt.IsZero() && !r.pause.isPaused }
+func (r *run) areTimeoutsActive() bool { return r.sigtermSentAt.IsZero() && !r.pause.isPaused }
 
 // ceilMilliseconds converts a duration to milliseconds for poll(2), rounded up.
 func ceilMilliseconds(d time.Duration) time.Duration {
@@ -183,42 +183,42 @@ func ceilMilliseconds(d time.Duration) time.Duration {
 // command.
 func (r *run) performDueActions() {
 	now := time.Now()
-	killed := r.handleRequests(now)
-	if r.mainExited {
+	killed := r.executeRequests(now)
+	if r.mainProcessExited {
 		r.result.EndedAt = now
 		if killed.wasRequested && !r.result.TimedOut {
-			r.result.Cause = killed.cause
+			r.result.KillCause = killed.cause
 		}
 		return
 	}
 	r.readProgress(now)
-	if r.mainExited { // performActionsWhileBlocked saw the end of the main process while readProgress blocked
+	if r.mainProcessExited { // performActionsWhileBlocked saw the end of the main process while readProgress blocked
 		return
 	}
 	runTime := r.runTime()
-	if !r.startReported && !r.isLimiterStarting() && (runTime >= StartReportDelay || r.pause.isPaused) {
-		r.startReported = true
+	if !r.onStartedCalled && !r.isLimiterStarting() && (runTime >= StartReportDelay || r.pause.isPaused) {
+		r.onStartedCalled = true
 		r.command.OnStarted(r.result.PID, r.startedAt)
 	}
 	if r.command.Timeout > 0 && r.areTimeoutsActive() && runTime >= r.command.Timeout {
 		r.result.TimedOut = true
-		r.terminate(now, r.command.KillAfter)
+		r.terminateTree(now, r.command.KillAfter)
 	}
-	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() && r.sinceOutput() >= r.command.IdleTimeout {
+	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() && r.sinceLastOutput() >= r.command.IdleTimeout {
 		r.result.TimedOut, r.result.IdleTimedOut = true, true
-		r.terminate(now, r.command.KillAfter)
+		r.terminateTree(now, r.command.KillAfter)
 	}
-	if !r.killAt.IsZero() && !now.Before(r.killAt) {
-		if r.killedAt.IsZero() {
-			r.killedAt = now
+	if !r.sigkillDueAt.IsZero() && !now.Before(r.sigkillDueAt) {
+		if r.firstKilledAt.IsZero() {
+			r.firstKilledAt = now
 		}
 		remaining := r.killTree()
 		// Kill again after this delay, because this kill may miss processes that are being forked.
-		r.killAt = now.Add(min(time.Second, r.command.UnkillableAfter))
-		if now.Sub(r.killedAt) >= r.command.UnkillableAfter {
-			r.recordStuckMain(remaining)
-			r.mainExited, r.result.EndedAt, r.result.Cause = true, now, killed.cause
-			r.worker.markEnded()
+		r.sigkillDueAt = now.Add(min(time.Second, r.command.SigkillTimeout))
+		if now.Sub(r.firstKilledAt) >= r.command.SigkillTimeout {
+			r.recordStuckMainProcess(remaining)
+			r.mainProcessExited, r.result.EndedAt, r.result.KillCause = true, now, killed.cause
+			r.worker.markCommandEnded()
 		}
 	}
 }

@@ -19,9 +19,9 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	nullDevice int    // descriptor of /dev/null
-	wakeEvent  int    // eventfd that ends the poll of Run's goroutine
-	buffer     []byte // for reads of output
+	nullDeviceFD int    // descriptor of /dev/null
+	wakeEventFD  int    // eventfd that ends the poll of Run's goroutine
+	outputBuffer []byte // for reads of output
 
 	mu sync.Mutex
 	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
@@ -35,9 +35,9 @@ type Worker struct {
 
 	stuckProcesses []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
 
-	usesNewSessions bool          // start each command in a new session
-	cgroups         *Cgroups      // nil if control groups are unavailable
-	limiterTimeout  time.Duration // how long a limiter may take to execute the command
+	startsNewSessions bool          // start each command in a new session
+	cgroups           *Cgroups      // nil if control groups are unavailable
+	limiterTimeout    time.Duration // how long a limiter may take to execute the command
 
 	cgroup *cgroup // nil if the worker has none; the goroutine of Run writes it, with mu held
 }
@@ -45,7 +45,7 @@ type Worker struct {
 // NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
 // worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{nullDevice: -1, wakeEvent: -1, usesNewSessions: !hasAutogroups(), cgroups: c,
+	return &Worker{nullDeviceFD: -1, wakeEventFD: -1, startsNewSessions: !hasAutogroups(), cgroups: c,
 		limiterTimeout: limiterTimeout}
 }
 
@@ -58,16 +58,16 @@ var hasAutogroups = sync.OnceValue(func() bool {
 
 // openResources opens the worker's resources before its first command. The worker keeps them until Close.
 func (w *Worker) openResources() (err error) {
-	if w.nullDevice < 0 {
-		if w.nullDevice, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
+	if w.nullDeviceFD < 0 {
+		if w.nullDeviceFD, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
 		}
 	}
-	if w.wakeEvent < 0 {
-		if w.wakeEvent, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot create an eventfd: %w", err)}
+	if w.wakeEventFD < 0 {
+		if w.wakeEventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot create an eventfd: %w", err)}
 		}
-		w.buffer = make([]byte, 64<<10)
+		w.outputBuffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.cgroup == nil {
 		b, err := w.cgroups.newCgroup()
@@ -75,7 +75,7 @@ func (w *Worker) openResources() (err error) {
 			err = fmt.Errorf("the kernel allows no more of them (see /proc/cgroups): %w", err)
 		}
 		if err != nil {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot create a control group: %w", err)}
+			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot create a control group: %w", err)}
 		}
 		w.setCgroup(b)
 	}
@@ -103,14 +103,14 @@ func (w *Worker) treeProcesses(mainPID int, cookie string) []procfs.Process {
 	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
 	if b != nil {
-		return b.procs(mainPID)
+		return b.listProcesses(mainPID)
 	}
-	return listTree(mainPID, cookie, uid)
+	return listTreeProcesses(mainPID, cookie, uid)
 }
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	closeDescriptors(&w.nullDevice, &w.wakeEvent)
+	closeDescriptors(&w.nullDeviceFD, &w.wakeEventFD)
 	w.abandonCgroup()
 }
 
@@ -121,29 +121,29 @@ const maxSignalScans = 8
 // Signal sends a signal once to each process of the running command's tree that the command's account may
 // signal. pid is the main process of the command. If it has ended, Signal does nothing. In a tree that forks
 // all the time, Signal may miss some processes.
-func (w *Worker) Signal(pid int, cookie string, signal int) {
+func (w *Worker) Signal(mainPID int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range maxSignalScans {
 		w.mu.Lock()
-		current, uid := w.isRunning && w.pid == pid, w.uid
+		current, uid := w.isRunning && w.pid == mainPID, w.uid
 		// SIGCONT would make a paused tree run during the pause, so do not send it. The tree gets SIGCONT at
 		// the end of the pause.
 		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
 		w.mu.Unlock()
-		main, ok := procfs.Stat(pid)
+		main, ok := procfs.Stat(mainPID)
 		if !current || !ok {
 			return
 		}
 		added := false
-		for _, p := range append([]procfs.Process{main}, w.treeProcesses(pid, cookie)...) {
+		for _, p := range append([]procfs.Process{main}, w.treeProcesses(mainPID, cookie)...) {
 			key := procfs.Process{PID: p.PID, StartTicks: p.StartTicks}
 			if signalled[key] {
 				continue
 			}
 			signalled[key], added = true, true
-			sendSignal(p, unix.Signal(signal), func() bool { return maySignal(uid, p.PID) })
+			sendSignal(p, unix.Signal(signal), func() bool { return mayAccountSignal(uid, p.PID) })
 		}
 		if !added {
 			return
@@ -151,8 +151,8 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 	}
 }
 
-// maySignal reports whether kill(2) allows the account with this uid to signal a process.
-func maySignal(uid uint32, pid int) bool {
+// mayAccountSignal reports whether kill(2) allows the account with this uid to signal a process.
+func mayAccountSignal(uid uint32, pid int) bool {
 	real, saved, ok := procfs.UIDs(pid)
 	return ok && (uid == 0 || real == uid || saved == uid)
 }
@@ -168,17 +168,17 @@ func (c *Command) uid() uint32 {
 // run is the state of one command that is running.
 type run struct {
 	runState
-	path    string          // path of the program; "" until it is found
-	pid     int             // pid of the main process
-	pidfd   int             // descriptor of the main process (pidfd_open(2))
-	pipes   [2]int          // read ends for standard output and standard error; -1 after end of file
-	limiter *limiterProcess // nil if the command needs none
-	// writeEnds are this process's write ends of the pipes. They are open while the main process runs, so
+	programPath string          // path of the program; "" until it is found
+	pid         int             // pid of the main process
+	pidfd       int             // descriptor of the main process (pidfd_open(2))
+	outputPipes [2]int          // read ends for standard output and standard error; -1 after end of file
+	limiter     *limiterProcess // nil if the command needs none
+	// pipeWriteEnds are this process's write ends of the pipes. They are open while the main process runs, so
 	// that poll(2) reports no end of file.
-	writeEnds              [2]int
+	pipeWriteEnds          [2]int
 	forkedAt               time.Time   // time right before the main process was created
 	cgroupFrozen           bool        // the control group has frozen the tree
-	pipesEmpty             bool        // the pipes were empty at the last poll
+	pipesWereEmpty         bool        // the pipes were empty at the last poll
 	reapedCountBefore      int64       // value of orphans.reapedCount before the last poll
 	runLock                sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
 	blockTimer             *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
@@ -188,19 +188,20 @@ type run struct {
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
 func (w *Worker) wakeRun() {
-	unix.Write(w.wakeEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
+	unix.Write(w.wakeEventFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
 // clearWakeEvent resets the eventfd that wakeRun has set.
 func (w *Worker) clearWakeEvent() {
 	var count [8]byte
-	unix.Read(w.wakeEvent, count[:])
+	unix.Read(w.wakeEventFD, count[:])
 }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{runState: runState{worker: w, command: c, result: result}, pipes: [2]int{-1, -1}, writeEnds: [2]int{-1, -1},
-		pidfd: -1}
+	r := &run{runState: runState{worker: w, command: c, result: result}, outputPipes: [2]int{-1, -1},
+		pipeWriteEnds: [2]int{-1, -1},
+		pidfd:         -1}
 	r.runLock.Lock()
 	return r
 }
@@ -218,13 +219,13 @@ func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
 	r.limiter.close()
-	if r.result.HasBackground || r.result.StuckPID != 0 || r.result.HeldByTracer {
+	if r.result.HasBackgroundProcesses || r.result.StuckPID != 0 || r.result.ExitHeldByTracer {
 		// Closing a pipe blocks if a surviving process has locked the pipe. So close the pipes in the
 		// background.
-		pipes := r.pipes // so that a blocked close does not keep the run in memory
+		pipes := r.outputPipes // so that a blocked close does not keep the run in memory
 		go closeDescriptors(&pipes[0], &pipes[1])
 	} else {
-		closeDescriptors(&r.pipes[0], &r.pipes[1])
+		closeDescriptors(&r.outputPipes[0], &r.outputPipes[1])
 	}
 	closeDescriptors(&r.pidfd)
 	r.worker.mu.Lock()
@@ -248,32 +249,32 @@ func closeDescriptors(fds ...*int) {
 
 // closeWriteEnds closes this process's write ends of the pipes. A pipe then reaches end of file when all
 // processes of the tree have closed it. See docs/decisions/0039.
-func (r *run) closeWriteEnds() { closeDescriptors(&r.writeEnds[0], &r.writeEnds[1]) }
+func (r *run) closeWriteEnds() { closeDescriptors(&r.pipeWriteEnds[0], &r.pipeWriteEnds[1]) }
 
-// superviseMain reads the command's output until the main process has ended. It enforces timeouts and
+// superviseMainProcess reads the command's output until the main process has ended. It enforces timeouts and
 // carries out kills and pauses.
-func (r *run) superviseMain() {
-	for !r.mainExited {
+func (r *run) superviseMainProcess() {
+	for !r.mainProcessExited {
 		fds := [6]unix.PollFd{
 			// poll(2) checks the descriptors in this order. So if it reports the end of the main process, it
 			// also reports all output and progress notes that the process wrote before.
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
-			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
-			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
-			{Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN},
-			{Fd: r.limiterFD(), Events: unix.POLLIN},
+			{Fd: int32(r.outputPipes[0]), Events: unix.POLLIN},
+			{Fd: int32(r.outputPipes[1]), Events: unix.POLLIN},
+			{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN},
+			{Fd: r.limiterSocketFD(), Events: unix.POLLIN},
 			{Fd: r.progressFD(), Events: unix.POLLIN},
 		}
 		if r.command.TTY && r.handleTerminalRequests() {
 			fds[1].Events |= unix.POLLOUT
 		}
-		r.reapedCountBefore = orphans.reapedCount.Load()
+		r.reapedCountBefore = globalOrphanTable.reapedCount.Load()
 		n, err := unix.Poll(fds[:], r.pollTimeoutMillis())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
 		if n > 0 {
-			r.pipesEmpty = fds[1].Revents|fds[2].Revents == 0
+			r.pipesWereEmpty = fds[1].Revents|fds[2].Revents == 0
 			r.readReadyPipes([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				r.worker.clearWakeEvent()
@@ -281,13 +282,13 @@ func (r *run) superviseMain() {
 			if fds[4].Revents != 0 {
 				r.readLimiterReport()
 			}
-			r.mainExited = r.mainExited || fds[0].Revents != 0
+			r.mainProcessExited = r.mainProcessExited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
 				r.nextProgressRead = time.Now()
 				r.readProgress(r.nextProgressRead)
 			}
 		}
-		r.endSlowLimiter()
+		r.killSlowLimiter()
 		if !r.endSeenWhileBlocked {
 			r.performDueActions()
 		}
@@ -298,7 +299,7 @@ func (r *run) superviseMain() {
 // planned.
 func (r *run) pollTimeoutMillis() int {
 	next := r.untilNextAction()
-	if r.isLimiterStarting() && !r.limiter.hung {
+	if r.isLimiterStarting() && !r.limiter.timedOut {
 		if d := max(0, r.worker.limiterTimeout-r.runTime()); next < 0 || d < next {
 			next = d
 		}
@@ -309,10 +310,10 @@ func (r *run) pollTimeoutMillis() int {
 	return int(ceilMilliseconds(next))
 }
 
-// terminate sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It resumes stopped
+// terminateTree sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It resumes stopped
 // processes, so that they can handle SIGTERM.
-func (r *run) terminate(now time.Time, grace time.Duration) {
-	if r.termAt.IsZero() {
+func (r *run) terminateTree(now time.Time, grace time.Duration) {
+	if r.sigtermSentAt.IsZero() {
 		var otherProcesses []procfs.Process
 		// List the processes outside the main process group before sending SIGTERM to the group. On SIGTERM,
 		// the command may start processes that it needs to end cleanly, and these must not get SIGTERM.
@@ -335,28 +336,28 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			r.resumeTree()
 			now = time.Now()
 		}
-		r.termAt = now
+		r.sigtermSentAt = now
 	}
-	r.killAt = now.Add(grace)
+	r.sigkillDueAt = now.Add(grace)
 }
 
 // readPipe reads once from pipe i, at most as much as fits into the buffer. It returns the number of bytes
 // read.
-func (r *run) readPipe(i int) (n int) {
+func (r *run) readPipe(pipeIndex int) (n int) {
 	var err error
-	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.worker.buffer) })
+	r.callPipeOperation(func() { n, err = unix.Read(r.outputPipes[pipeIndex], r.worker.outputBuffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return 0
 	}
 	if n <= 0 {
-		closeDescriptors(&r.pipes[i])
+		closeDescriptors(&r.outputPipes[pipeIndex])
 		return 0
 	}
 	now := time.Now()
 	r.lastOutputNanos.Store(int64(now.Sub(r.startedAt)))
 	if r.command.TTY {
-		r.worker.recordModeControls(r.worker.buffer[:n])
+		r.worker.recordModeControls(r.worker.outputBuffer[:n])
 	}
-	r.command.Log.Append(output.Stream(i), now.UnixMilli(), r.worker.buffer[:n])
+	r.command.OutputLog.Append(output.Stream(pipeIndex), now.UnixMilli(), r.worker.outputBuffer[:n])
 	return n
 }

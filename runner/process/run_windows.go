@@ -17,20 +17,20 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	systemCalls *systemCalls
-	nullDevice  windows.Handle // handle of NUL, which is empty input
-	wakeEvent   windows.Handle // event that wakes the goroutine of Run
-	buffers     [2][]byte      // for reads of standard output and standard error
+	systemCalls  *systemCalls
+	nullDeviceFD windows.Handle // handle of NUL, which is empty input
+	wakeEventFD  windows.Handle // event that wakes the goroutine of Run
+	buffers      [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
 	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
 	// grace period is not over.
 	isRunning bool
-	tree      *tree        // tree of the running command
+	tree      *processTree // tree of the running command
 	kill      killRequest  // latest request of Kill
 	pause     pauseRequest // requests of Pause
 
-	stuckTree *tree // tree that the last Run could not end; used only by the goroutine of Run
+	stuckTree *processTree // tree that the last Run could not end; used only by the goroutine of Run
 }
 
 // NewWorker returns a worker. It opens no resources before its first command.
@@ -38,23 +38,23 @@ func NewWorker(*Cgroups) *Worker { return &Worker{systemCalls: &realSystemCalls}
 
 // openResources opens the resources that the worker keeps from its first command on.
 func (w *Worker) openResources() (err error) {
-	if w.nullDevice == 0 {
-		if w.nullDevice, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
+	if w.nullDeviceFD == 0 {
+		if w.nullDeviceFD, err = openInheritableFile("NUL", windows.GENERIC_READ, 0); err != nil {
 			return fmt.Errorf("cannot open NUL: %w", err)
 		}
 	}
-	if w.wakeEvent == 0 {
-		if w.wakeEvent, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
+	if w.wakeEventFD == 0 {
+		if w.wakeEventFD, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
 			return fmt.Errorf("cannot create an event: %w", err)
 		}
-		w.buffers = [2][]byte{make([]byte, pipeBytes), make([]byte, pipeBytes)}
+		w.buffers = [2][]byte{make([]byte, pipeBufferBytes), make([]byte, pipeBufferBytes)}
 	}
 	return nil
 }
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	closeHandles(w.nullDevice, w.wakeEvent)
+	closeHandles(w.nullDeviceFD, w.wakeEventFD)
 	w.closeStuckTree()
 }
 
@@ -78,15 +78,15 @@ const (
 // Signal sends a signal to the whole tree of the running command. pid is the main process of the command. If
 // it has ended, Signal does nothing. Windows has few signals: SIGINT, SIGTERM and SIGBREAK are sent as
 // CTRL_BREAK, and SIGKILL ends the tree. Other signals are ignored.
-func (w *Worker) Signal(pid int, _ string, signal int) {
+func (w *Worker) Signal(mainPID int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isRunning || w.tree == nil || int(w.tree.pid) != pid {
+	if !w.isRunning || w.tree == nil || int(w.tree.mainPID) != mainPID {
 		return
 	}
 	switch signal {
 	case sigint, sigterm, sigbreak:
-		w.systemCalls.sendCtrlBreak(w.tree.pid)
+		w.systemCalls.sendCtrlBreak(w.tree.mainPID)
 	case sigkill:
 		w.tree.kill()
 	}
@@ -99,9 +99,9 @@ func (*run) isLimiterStarting() bool { return false }
 // run is the state of one command that is running.
 type run struct {
 	runState
-	tree            *tree
+	tree            *processTree
 	stdinPipe       *os.File       // write end of the pipe for standard input; nil if the command has no input text
-	pipes           [2]*os.File    // read ends of the pipes for standard output and standard error
+	outputPipes     [2]*os.File    // read ends of the pipes for standard output and standard error
 	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
 	openPipeCount   int            // number of pipes not yet at end of file
@@ -114,7 +114,7 @@ type run struct {
 }
 
 // wakeRun wakes the goroutine of Run.
-func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEvent) }
+func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEventFD) }
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
@@ -131,7 +131,7 @@ func (w *Worker) markRunning(*Command) {
 // close closes the handles of the run. This unblocks the goroutines that read and write, even if another
 // process keeps a pipe open.
 func (r *run) close() {
-	for _, f := range []*os.File{r.stdinPipe, r.pipes[0], r.pipes[1]} {
+	for _, f := range []*os.File{r.stdinPipe, r.outputPipes[0], r.outputPipes[1]} {
 		if f != nil {
 			f.Close() // the goroutine that writes the input may have closed it already
 		}
@@ -141,7 +141,7 @@ func (r *run) close() {
 	defer r.worker.mu.Unlock()
 	// A wake-up for this run must not wake the next run.
 	if r.worker.kill.wasRequested || r.worker.pause.wasRequested {
-		windows.ResetEvent(r.worker.wakeEvent)
+		windows.ResetEvent(r.worker.wakeEventFD)
 	}
 	r.worker.failPendingPauses()
 	for _, h := range r.suspendedProcesses {
@@ -153,17 +153,17 @@ func (r *run) close() {
 	}
 }
 
-// superviseMain waits until the main process has ended. It enforces timeouts and carries out kills and
+// superviseMainProcess waits until the main process has ended. It enforces timeouts and carries out kills and
 // pauses.
-func (r *run) superviseMain() {
-	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEvent}
-	for !r.mainExited {
+func (r *run) superviseMainProcess() {
+	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEventFD}
+	for !r.mainProcessExited {
 		event, err := windows.WaitForMultipleObjects(events, false, r.pollTimeoutMillis())
 		if err != nil {
 			panic("process: wait: " + err.Error()) // the handles are valid: only this goroutine closes them
 		}
-		r.mainExited = event == windows.WAIT_OBJECT_0
-		r.tree.readMessages()
+		r.mainProcessExited = event == windows.WAIT_OBJECT_0
+		r.tree.readJobMessages()
 		r.performDueActions()
 	}
 }
@@ -180,36 +180,36 @@ func (r *run) pollTimeoutMillis() uint32 {
 	return uint32(ceilMilliseconds(next))
 }
 
-// terminate sends CTRL_BREAK to the process group of the main process. It sets killAt, the time at which the
+// terminateTree sends CTRL_BREAK to the process group of the main process. It sets sigkillDueAt, the time at which the
 // job object, and so the whole tree, is ended: after the grace period, or immediately if CTRL_BREAK could not
 // be sent.
-func (r *run) terminate(now time.Time, grace time.Duration) {
-	if r.termAt.IsZero() {
+func (r *run) terminateTree(now time.Time, grace time.Duration) {
+	if r.sigtermSentAt.IsZero() {
 		if grace > 0 {
 			r.resumeTree()
 			now = time.Now()
 		}
 		// While the handle of the main process is open, Windows does not reuse its pid, which is also the id of its
 		// group.
-		r.ctrlBreakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
-		r.termAt = now
+		r.ctrlBreakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.mainPID) != nil
+		r.sigtermSentAt = now
 	}
 	if r.ctrlBreakFailed {
 		grace = 0
 	}
-	r.killAt = now.Add(grace)
+	r.sigkillDueAt = now.Add(grace)
 }
 
 // readPipe reads pipe i until end of file.
-func (r *run) readPipe(i int) {
+func (r *run) readPipe(pipeIndex int) {
 	for {
-		n, err := r.pipes[i].Read(r.worker.buffers[i])
+		n, err := r.outputPipes[pipeIndex].Read(r.worker.buffers[pipeIndex])
 		if n > 0 {
 			r.hasPrinted.Store(true)
 			r.lastOutputNanos.Store(int64(r.elapsed()))
-			r.command.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.worker.buffers[i][:n])
+			r.command.OutputLog.Append(output.Stream(pipeIndex), time.Now().UnixMilli(), r.worker.buffers[pipeIndex][:n])
 		}
-		if errors.Is(err, io.EOF) && isPipeOpen(r.pipes[i]) {
+		if errors.Is(err, io.EOF) && isPipeOpen(r.outputPipes[pipeIndex]) {
 			continue // after a write of zero bytes, Read returns as at end of file, but the pipe is still open
 		}
 		if err != nil {

@@ -25,21 +25,24 @@ const scriptHeadBytes = 256
 // programHeadBytes is how many bytes of a program are read to find its dynamic loader.
 const programHeadBytes = 4 << 10
 
-// maxInterpreters limits the length of a chain of interpreters, like the kernel does.
-const maxInterpreters = 5
+// maxInterpreterChain limits the length of a chain of interpreters, like the kernel does.
+const maxInterpreterChain = 5
 
 // mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. head is the
 // start of the file. If the first line contains a NUL, the file is a binary program for another machine.
 // Common shells use the same rule.
-func mayBeShellScript(head []byte) bool {
-	line, _, _ := bytes.Cut(head[:min(len(head), scriptHeadBytes)], []byte("\n"))
+func mayBeShellScript(fileHead []byte) bool {
+	line, _, _ := bytes.Cut(fileHead[:min(len(fileHead), scriptHeadBytes)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
 }
 
 // needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, needsShell returns true, so that the shell reports the error.
 func (r *run) needsShell() bool {
-	head, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
+	head, err := runas.LookUpAs(r.command.RunAs, func() ([]byte,
+		error) {
+		return readFileHead(r.resolvePath(r.programPath))
+	}, nil)
 	return err != nil || mayBeShellScript(head)
 }
 
@@ -48,11 +51,11 @@ func (r *run) resolvePath(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
-	return filepath.Join(r.command.Dir, path)
+	return filepath.Join(r.command.WorkingDir, path)
 }
 
-// readHead reads the first bytes of a regular file.
-func readHead(path string) ([]byte, error) {
+// readFileHead reads the first bytes of a regular file.
+func readFileHead(path string) ([]byte, error) {
 	fd, err := openRegularFile(path)
 	if err != nil {
 		return nil, err
@@ -71,10 +74,10 @@ var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELO
 // cannot be executed, the returned error names it. Otherwise explainInterpreterError returns err.
 func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
-	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
+	if r.programPath == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
 		return err
 	}
-	found, lookErr := runas.LookUp(r.command.RunAs, func() (error, error) { return r.checkInterpreters(), nil }, nil)
+	found, lookErr := runas.LookUpAs(r.command.RunAs, func() (error, error) { return r.checkInterpreters(), nil }, nil)
 	if found == nil || lookErr != nil {
 		return err
 	}
@@ -84,10 +87,10 @@ func (r *run) explainInterpreterError(err error) error {
 // checkInterpreters checks that the program's interpreter can be executed. If the interpreter is a script
 // too, it also checks the interpreter of that script, and so on. It returns the first error, or nil.
 func (r *run) checkInterpreters() error {
-	path := r.path
+	path := r.programPath
 	var chain []fs.FileInfo
-	for range maxInterpreters {
-		head, err := readHead(r.resolvePath(path))
+	for range maxInterpreterChain {
+		head, err := readFileHead(r.resolvePath(path))
 		if err != nil {
 			return nil
 		}
@@ -103,7 +106,7 @@ func (r *run) checkInterpreters() error {
 		}
 		info, err := os.Stat(r.resolvePath(next))
 		if err == nil && slices.ContainsFunc(chain, func(earlier fs.FileInfo) bool { return os.SameFile(earlier, info) }) {
-			return fmt.Errorf("interpreter %q leads back to %s; after #!, name a program such as /bin/sh", next, r.path)
+			return fmt.Errorf("interpreter %q leads back to %s; after #!, name a program such as /bin/sh", next, r.programPath)
 		}
 		path = next
 	}
@@ -116,7 +119,7 @@ func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
-		return UnusableError("is a directory")
+		return UnusablePathError("is a directory")
 	case err == nil:
 		return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
 	}
@@ -139,34 +142,34 @@ func interpreterHint(interpreter, script string) string {
 
 // interpreterOf returns the interpreter of a file: the name after #! in a script, or the dynamic loader of
 // a program. head is the start of the file. interpreterOf returns "" if head names no interpreter.
-func interpreterOf(head []byte) string {
-	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHeadBytes)], []byte("#!")); ok {
+func interpreterOf(fileHead []byte) string {
+	if name, ok := bytes.CutPrefix(fileHead[:min(len(fileHead), scriptHeadBytes)], []byte("#!")); ok {
 		name = bytes.TrimLeft(name, " \t")
 		if end := bytes.IndexAny(name, " \t\n\x00"); end >= 0 {
 			name = name[:end]
 		}
 		return string(name)
 	}
-	if bytes.HasPrefix(head, []byte("\x7fELF")) {
-		return loaderOf(head)
+	if bytes.HasPrefix(fileHead, []byte("\x7fELF")) {
+		return dynamicLoaderOf(fileHead)
 	}
 	return ""
 }
 
-// loaderOf returns the dynamic loader that an ELF program names (elf(5)). head is the start of the program.
-// loaderOf returns "" if head does not contain the name.
-func loaderOf(head []byte) string {
+// dynamicLoaderOf returns the dynamic loader that an ELF program names (elf(5)). head is the start of the program.
+// dynamicLoaderOf returns "" if head does not contain the name.
+func dynamicLoaderOf(fileHead []byte) string {
 	number := func(offset uint64, size int) uint64 {
-		if offset > uint64(len(head)) || len(head[offset:]) < size {
+		if offset > uint64(len(fileHead)) || len(fileHead[offset:]) < size {
 			return 0
 		}
 		switch size {
 		case 2:
-			return uint64(binary.NativeEndian.Uint16(head[offset:]))
+			return uint64(binary.NativeEndian.Uint16(fileHead[offset:]))
 		case 4:
-			return uint64(binary.NativeEndian.Uint32(head[offset:]))
+			return uint64(binary.NativeEndian.Uint32(fileHead[offset:]))
 		}
-		return binary.NativeEndian.Uint64(head[offset:])
+		return binary.NativeEndian.Uint64(fileHead[offset:])
 	}
 	// The positions of fields in the file header and in an entry of the program header table differ between 32
 	// and 64 bits.
@@ -181,10 +184,10 @@ func loaderOf(head []byte) string {
 	for range number(countAt, 2) {
 		if number(entry, 4) == typeInterp {
 			first, length := number(entry+offsetAt, word), number(entry+lengthAt, word)
-			if first > uint64(len(head)) || length > uint64(len(head))-first {
+			if first > uint64(len(fileHead)) || length > uint64(len(fileHead))-first {
 				return ""
 			}
-			return strings.TrimRight(string(head[first:first+length]), "\x00")
+			return strings.TrimRight(string(fileHead[first:first+length]), "\x00")
 		}
 		entry += number(sizeAt, 2)
 	}

@@ -18,8 +18,8 @@ func writeExecutable(t *testing.T, name, content string) (path string) {
 	return path
 }
 
-// elfWithLoader returns the start of a 64-bit ELF program that names a dynamic loader.
-func elfWithLoader(t *testing.T, loader string) string {
+// elfHeadWithLoader returns the start of a 64-bit ELF program that names a dynamic loader.
+func elfHeadWithLoader(t *testing.T, loader string) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -39,18 +39,18 @@ func elfWithLoader(t *testing.T, loader string) string {
 	return string(b) + loader + "\x00"
 }
 
-// withAndWithoutLimits runs a command twice, and passes each result to check: once with limits, which a
+// runWithAndWithoutLimits runs a command twice, and passes each result to check: once with limits, which a
 // limiter (a helper process) sets before it executes the command, and once without.
-func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
+func runWithAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
-	check(runLimited(t, command(t, argv...)))
-	c := command(t, argv...)
+	check(runLimitedCommand(t, newTestCommand(t, argv...)))
+	c := newTestCommand(t, argv...)
 	c.Nice = 1
-	check(runLimited(t, c))
+	check(runLimitedCommand(t, c))
 }
 
 // If a program exists, but its interpreter cannot be executed, the error names the interpreter.
-func TestStartNamesTheMissingInterpreter(t *testing.T) {
+func TestStartErrorNamesMissingInterpreter(t *testing.T) {
 	unrunnable := filepath.Join(t.TempDir(), "unrunnable")
 	if err := os.WriteFile(unrunnable, []byte("#!/bin/sh\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -67,12 +67,13 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 		"not executable": {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},
 		"its interpreter": {"#!" + writeExecutable(t, "middle", "#!/no/such/perl\n") + "\n", 127,
 			[]string{`interpreter "/no/such/perl": no such file`}},
-		"dynamic loader": {elfWithLoader(t, "/lib/ld-musl-none.so.1"), 127,
+		"dynamic loader": {elfHeadWithLoader(t, "/lib/ld-musl-none.so.1"), 127,
 			[]string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
 	} {
 		path := writeExecutable(t, "job", c.script)
-		withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
-			if r.ExitCode != c.code || r.Shortage || stdout != "" || !strings.HasPrefix(r.Error, "cannot start "+path+": ") {
+		runWithAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
+			if r.ExitCode != c.code || r.ResourceShortage || stdout != "" ||
+				!strings.HasPrefix(r.Error, "cannot start "+path+": ") {
 				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, stdout, c.code)
 			}
 			for _, text := range c.wantErr {
@@ -89,7 +90,7 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 
 // If a script is its own interpreter, or names its interpreter by a relative path, the error names both the
 // script and the interpreter.
-func TestStartNamesScriptAndInterpreter(t *testing.T) {
+func TestStartErrorNamesScriptAndInterpreter(t *testing.T) {
 	job := writeExecutable(t, "job", "#!./job\n")
 	dir := filepath.Dir(job)
 	for name, script := range map[string]string{"a": "#!./b\n", "b": "#!" + dir + "/a\n"} {
@@ -103,7 +104,8 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		code         int64
 		wantErr      string
 	}{
-		"itself": {"./job", dir, 126, `cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
+		"itself": {"./job", dir, 126,
+			`cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
 		"itself, by a path": {job, dir, 126, `cannot start ` + job + `: interpreter "./job" leads back to ` + job +
 			`; after #!, name a program such as /bin/sh`},
 		"another one": {"./a", dir, 126, `cannot start ./a: interpreter "` + dir +
@@ -113,9 +115,10 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		"a directory": {inRoot, dir, 126, `cannot start ` + inRoot + `: interpreter "/": is a directory`},
 	} {
 		for _, nice := range []int{0, 1} {
-			cmd := command(t, c.program)
-			cmd.Dir, cmd.Nice = c.dir, nice
-			if r, stdout := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" || !r.CannotStart {
+			cmd := newTestCommand(t, c.program)
+			cmd.WorkingDir, cmd.Nice = c.dir, nice
+			if r, stdout := runLimitedCommand(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" ||
+				!r.CannotStart {
 				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.wantErr)
 			}
 		}
@@ -131,43 +134,43 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 		"empty name": "#!  \necho \"$#:$1:$2\"\n",
 	} {
 		path := writeExecutable(t, "job", script)
-		withAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, stdout string) {
+		runWithAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, stdout string) {
 			if r.ExitCode != 0 || r.Error != "" || stdout != "2:a b:-c" {
 				t.Errorf("%s: the result is %+v, output %q; want the path and both arguments", name, r, stdout)
 			}
 		})
 	}
 	path := writeExecutable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
-	c := command(t, "job")
+	c := newTestCommand(t, "job")
 	c.Env = []string{"PATH=" + filepath.Dir(path)}
-	if r, stdout := runLimited(t, c); r.ExitCode != 7 {
+	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 {
 		t.Errorf("by PATH: got %+v, %q", r, stdout)
 	}
-	c = command(t, path)
+	c = newTestCommand(t, path)
 	c.TTY = true
-	if r, stdout := runLimited(t, c); r.ExitCode != 7 || stdout != "terminal" {
+	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 || stdout != "terminal" {
 		t.Errorf("on a terminal: got %+v, %q", r, stdout)
 	}
-	c = command(t, "-v/job")
-	c.Dir = t.TempDir()
-	if err := os.Mkdir(filepath.Join(c.Dir, "-v"), 0o755); err != nil {
+	c = newTestCommand(t, "-v/job")
+	c.WorkingDir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(c.WorkingDir, "-v"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(path, filepath.Join(c.Dir, "-v", "job")); err != nil {
+	if err := os.Rename(path, filepath.Join(c.WorkingDir, "-v", "job")); err != nil {
 		t.Fatal(err)
 	}
-	if r, stdout := runLimited(t, c); r.ExitCode != 7 || stdout != "" {
+	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 || stdout != "" {
 		t.Errorf("a path like an option: got %+v, %q", r, stdout)
 	}
 }
 
 // The shell does not run a program for another machine, because it would interpret the program's bytes as
 // commands.
-func TestShellRunsNoBinary(t *testing.T) {
-	foreign := []byte(elfWithLoader(t, "/lib/none.so"))
+func TestShellDoesNotRunForeignBinary(t *testing.T) {
+	foreign := []byte(elfHeadWithLoader(t, "/lib/none.so"))
 	foreign[18] = 0xff // e_machine
 	path := writeExecutable(t, "job", string(foreign))
-	withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
+	runWithAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
 		if r.ExitCode != 126 || !strings.Contains(r.Error, "exec format error") || stdout != "" {
 			t.Errorf("the result is %+v, output %q; want an exec format error", r, stdout)
 		}

@@ -9,9 +9,9 @@ import (
 
 const (
 	maxSecretBytes = 64 << 10 // maximum size of a secret, in bytes
-	// minMaskedBytes is the minimum size of a secret that is masked, in bytes. A shorter text is too likely
+	// minMaskedSecretBytes is the minimum size of a secret that is masked, in bytes. A shorter text is too likely
 	// to occur in ordinary output.
-	minMaskedBytes = 4
+	minMaskedSecretBytes = 4
 )
 
 // buildEnv returns the command's environment, including its secrets. If r.command.MaskSecrets is set,
@@ -24,17 +24,17 @@ func (r *run) buildEnv() (env []string, err error) {
 	var maskedTexts [][]byte
 	for _, s := range r.command.Secrets {
 		value := s.Value
-		if s.Path != "" {
-			value, err = r.readSecret(s.Path)
+		if s.FilePath != "" {
+			value, err = r.readSecretFile(s.FilePath)
 		}
 		if err == nil {
 			value, err = trimFinalNewline(value)
 		}
 		if err != nil {
-			return nil, &fieldError{"env_secret " + s.Name, err, IsPermanent(err)}
+			return nil, &jobFieldError{"env_secret " + s.EnvVarName, err, IsPermanentError(err)}
 		}
-		env = append(env, s.Name+"="+string(value))
-		if len(value) < minMaskedBytes {
+		env = append(env, s.EnvVarName+"="+string(value))
+		if len(value) < minMaskedSecretBytes {
 			continue
 		}
 		maskedTexts = append(maskedTexts, value)
@@ -44,9 +44,9 @@ func (r *run) buildEnv() (env []string, err error) {
 		}
 	}
 	if r.command.MaskSecrets && len(maskedTexts) > 0 {
-		r.command.Log.SetMaskedTexts(maskedTexts)
+		r.command.OutputLog.SetSecretsToMask(maskedTexts)
 		if r.command.ProgressHandler != nil {
-			r.command.ProgressHandler.SetMasks(maskedTexts)
+			r.command.ProgressHandler.SetMaskedTexts(maskedTexts)
 		}
 	}
 	return env, nil
@@ -55,10 +55,10 @@ func (r *run) buildEnv() (env []string, err error) {
 // trimFinalNewline returns the secret in the content of a file: everything except the final newline.
 func trimFinalNewline(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecretBytes {
-		return nil, UnusableError(fmt.Sprintf("the value is larger than %d bytes", maxSecretBytes))
+		return nil, UnusablePathError(fmt.Sprintf("the value is larger than %d bytes", maxSecretBytes))
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, UnusableError("the value contains a NUL byte, which an environment variable cannot contain")
+		return nil, UnusablePathError("the value contains a NUL byte, which an environment variable cannot contain")
 	}
 	value, found := bytes.CutSuffix(raw, []byte("\n"))
 	if found {

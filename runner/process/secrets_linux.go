@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// readSecret reads the file of a secret with the rights of the command's account.
-func (r *run) readSecret(path string) ([]byte, error) {
-	raw, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) {
+// readSecretFile reads the file of a secret with the rights of the command's account.
+func (r *run) readSecretFile(path string) ([]byte, error) {
+	raw, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
 		fd, err := openRegularFile(path)
 		if err != nil {
 			return nil, err
@@ -19,7 +19,7 @@ func (r *run) readSecret(path string) ([]byte, error) {
 		return privdir.ReadUpTo(f, maxSecretBytes)
 	}, nil)
 	if err != nil && areDescriptorsExhausted(err) {
-		return nil, &runas.ShortageError{Err: err}
+		return nil, &runas.ResourceShortageError{Err: err}
 	}
 	return raw, err
 }

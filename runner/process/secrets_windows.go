@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// readSecret reads the file of a secret.
-func (r *run) readSecret(path string) ([]byte, error) {
+// readSecretFile reads the file of a secret.
+func (r *run) readSecretFile(path string) ([]byte, error) {
 	h, err := openRegularFile(path)
 	if err != nil {
 		return nil, err

@@ -27,17 +27,17 @@ const inheritedUmask = 0o022
 func (r *run) start() bool {
 	r.startedAt = time.Now()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
-	stdin := r.worker.nullDevice
+	stdin := r.worker.nullDeviceFD
 	var err error
-	r.path, err = r.resolveProgram()
+	r.programPath, err = r.resolveProgram()
 	if err == nil {
-		stdin, err = r.openInput()
+		stdin, err = r.openStdin()
 	}
 	var env []string
 	if err == nil {
 		env, err = r.buildEnv()
 	}
-	if stdin != r.worker.nullDevice {
+	if stdin != r.worker.nullDeviceFD {
 		defer unix.Close(stdin)
 	}
 	switch {
@@ -52,13 +52,14 @@ func (r *run) start() bool {
 		return false
 	}
 	attr := &syscall.ProcAttr{
-		Dir:   r.command.Dir,
-		Env:   append(env, CookieName+"="+r.command.Cookie),
-		Files: []uintptr{uintptr(stdin), uintptr(r.writeEnds[0]), uintptr(r.writeEnds[1])},
-		Sys:   &syscall.SysProcAttr{Setsid: r.worker.usesNewSessions, Setpgid: !r.worker.usesNewSessions, PidFD: &r.pidfd},
+		Dir:   r.command.WorkingDir,
+		Env:   append(env, CookieEnvVar+"="+r.command.Cookie),
+		Files: []uintptr{uintptr(stdin), uintptr(r.pipeWriteEnds[0]), uintptr(r.pipeWriteEnds[1])},
+		Sys: &syscall.SysProcAttr{Setsid: r.worker.startsNewSessions, Setpgid: !r.worker.startsNewSessions,
+			PidFD: &r.pidfd},
 	}
 	if r.command.TTY {
-		tty := uintptr(r.writeEnds[0])
+		tty := uintptr(r.pipeWriteEnds[0])
 		attr.Files = []uintptr{tty, tty, tty}
 		attr.Sys.Setsid, attr.Sys.Setctty, attr.Sys.Setpgid = true, true, false
 	}
@@ -79,11 +80,11 @@ func (r *run) start() bool {
 
 // startProgram starts the program. Like execvp(3), it uses /bin/sh to run a script that names no interpreter.
 func (r *run) startProgram(attr *syscall.ProcAttr) error {
-	path, argv := r.path, r.command.Argv
+	path, argv := r.programPath, r.command.Argv
 	err := r.startProcess(path, argv, attr)
 	// A failed start may mean that an earlier command has removed or changed the control group. So try once
 	// more in a new group.
-	if r.worker.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
+	if r.worker.cgroup != nil && errors.As(err, new(*runas.ResourceShortageError)) {
 		r.worker.abandonCgroup()
 		if err = r.worker.openResources(); err == nil {
 			err = r.startProcess(path, argv, attr)
@@ -110,11 +111,11 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	}
 	missing, err := r.setCgroupLimits()
 	if err != nil {
-		return &runas.ShortageError{Err: err}
+		return &runas.ResourceShortageError{Err: err}
 	}
 	if r.command.needsLimiter(missing) {
 		if r.limiter, err = r.newLimiter(path, attr.Env, missing); err != nil {
-			return &runas.ShortageError{Err: err}
+			return &runas.ResourceShortageError{Err: err}
 		}
 		path, argv, attr = "/proc/self/exe", limiterArgs, r.limiter.procAttr(attr)
 	}
@@ -125,14 +126,14 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 			b.takeOOMKills() // do not count OOM kills of earlier commands in this group
 		}
 	}
-	number := orphans.beginFork()
+	number := globalOrphanTable.beginFork()
 	r.forkedAt = time.Now()
 	r.pid, err = forkExec(path, argv, attr, r.command.Umask)
-	orphans.endFork(number, r.pid)
+	globalOrphanTable.endFork(number, r.pid)
 	if err != nil {
 		switch {
 		case r.pidfd == pidfdNotCreated:
-			err = &runas.ShortageError{Err: err}
+			err = &runas.ResourceShortageError{Err: err}
 		case r.limiter != nil:
 			self, _ := os.Executable()
 			err = fmt.Errorf("the job's account cannot execute %s, which sets the job's limits: %v; check the file's "+
@@ -165,49 +166,49 @@ func (r *run) setCgroupLimits() (missingLimits []string, err error) {
 // openPipes creates the output pipes, and gives them to the command's account. Otherwise the command could
 // not open /dev/stdout.
 func (r *run) openPipes() error {
-	for i := range r.pipes {
+	for i := range r.outputPipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot create a pipe for the job's output: %w", err)}
+			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot create a pipe for the job's output: %w", err)}
 		}
-		r.pipes[i], r.writeEnds[i] = p[0], p[1]
-		if err := r.chown(p[1]); err != nil {
+		r.outputPipes[i], r.pipeWriteEnds[i] = p[0], p[1]
+		if err := r.chownToCommandAccount(p[1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chown makes the command's account the owner of a file created for the command.
-func (r *run) chown(fd int) error {
+// chownToCommandAccount makes the command's account the owner of a file created for the command.
+func (r *run) chownToCommandAccount(fd int) error {
 	if r.command.RunAs == nil {
 		return nil
 	}
-	return runas.ClassifySwitchError(unix.Fchown(fd, int(r.command.RunAs.UID), int(r.command.RunAs.GID)))
+	return runas.ClassifyAccountSwitchError(unix.Fchown(fd, int(r.command.RunAs.UID), int(r.command.RunAs.GID)))
 }
 
-// openInput opens the command's standard input.
-func (r *run) openInput() (fd int, err error) {
+// openStdin opens the command's standard input.
+func (r *run) openStdin() (fd int, err error) {
 	if r.command.StdinFile != "" {
 		open := func() (int, error) { return openRegularFile(r.command.StdinFile) }
-		fd, err = runas.LookUp(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
+		fd, err = runas.LookUpAs(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
 			return fd, nil
-		case areDescriptorsExhausted(err), errors.As(err, new(*runas.ShortageError)):
-			return r.worker.nullDevice, &runas.ShortageError{Err: err}
+		case areDescriptorsExhausted(err), errors.As(err, new(*runas.ResourceShortageError)):
+			return r.worker.nullDeviceFD, &runas.ResourceShortageError{Err: err}
 		}
-		return r.worker.nullDevice, &fieldError{"stdin_file", err, IsPermanent(err)}
+		return r.worker.nullDeviceFD, &jobFieldError{"stdin_file", err, IsPermanentError(err)}
 	}
 	if r.command.Stdin == "" {
-		return r.worker.nullDevice, nil
+		return r.worker.nullDeviceFD, nil
 	}
 	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
 	if err != nil {
 		err = fmt.Errorf("cannot create a memory file for the job's standard input: %w", err)
-		return r.worker.nullDevice, &runas.ShortageError{Err: err}
+		return r.worker.nullDeviceFD, &runas.ResourceShortageError{Err: err}
 	}
-	return fd, r.chown(fd)
+	return fd, r.chownToCommandAccount(fd)
 }
 
 // areDescriptorsExhausted reports whether this process or the system has no file descriptors left. err is the
@@ -241,9 +242,9 @@ func openRegularFile(path string) (int, error) {
 	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &fileSystem)); {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = UnusableError(path + " is not a regular file")
+		err = UnusablePathError(path + " is not a regular file")
 	case fileSystem.Type == unix.PROC_SUPER_MAGIC: // the content of such a file can be about this process
-		err = UnusableError(fmt.Sprintf("%s is a /proc file, not a regular file", path))
+		err = UnusablePathError(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -252,9 +253,9 @@ func openRegularFile(path string) (int, error) {
 	return fd, nil
 }
 
-// maxBusyRetries is how many times the start of a program is retried if the program is open for writing
+// maxBusyProgramRetries is how many times the start of a program is retried if the program is open for writing
 // (ETXTBSY).
-const maxBusyRetries = 3
+const maxBusyProgramRetries = 3
 
 // forkExec starts a program with the given umask. If it is not inheritedUmask, forkExec uses a thread whose
 // umask is separate from that of the other threads, and sets it to inheritedUmask again afterwards.
@@ -267,7 +268,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
-			if err != syscall.ETXTBSY || retries == maxBusyRetries {
+			if err != syscall.ETXTBSY || retries == maxBusyProgramRetries {
 				return pid, err
 			}
 			// Another child that this process is starting may have the program's file open for writing until
@@ -293,31 +294,33 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 // command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
-	if errors.As(err, new(*runas.ShortageError)) {
-		r.result.Shortage, r.result.HungStart = true, errors.Is(err, runas.ErrHung)
-		r.result.Error = "start: " + err.Error() + limitHint(err)
+	if errors.As(err, new(*runas.ResourceShortageError)) {
+		r.result.ResourceShortage, r.result.HungStart = true, errors.Is(err, runas.ErrLookUpHung)
+		r.result.Error = "start: " + err.Error() + startLimitHint(err)
 		return
 	}
-	r.result.ExitCode, r.result.HungStart = 126, errors.Is(err, runas.ErrHung)
-	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.permanent, field.Error()
+	r.result.ExitCode, r.result.HungStart = 126, errors.Is(err, runas.ErrLookUpHung)
+	if field, ok := errors.AsType[*jobFieldError](err); ok {
+		r.result.CannotStart, r.result.Error = field.isPermanent, field.Error()
 		return
 	}
-	_, dirErr := runas.LookUp(r.command.RunAs, func() (any, error) { return nil, checkEnterable(r.command.Dir) }, nil)
-	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ShortageError)) {
-		r.result.HungStart = errors.Is(dirErr, runas.ErrHung)
-		r.result.CannotStart, r.result.Error = IsPermanent(dirErr), fmt.Sprintf("cwd: %v", dirErr)
+	_, dirErr := runas.LookUpAs(r.command.RunAs, func() (any, error) { return nil, checkWorkingDir(r.command.WorkingDir) },
+		nil)
+	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ResourceShortageError)) {
+		r.result.HungStart = errors.Is(dirErr, runas.ErrLookUpHung)
+		r.result.CannotStart, r.result.Error = IsPermanentError(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.result.ExitCode = 127
 	}
-	r.result.CannotStart = IsPermanent(err)
-	r.result.Error = fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], r.explainInterpreterError(err)) + limitHint(err)
+	r.result.CannotStart = IsPermanentError(err)
+	r.result.Error = fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], r.explainInterpreterError(err)) +
+		startLimitHint(err)
 }
 
-// checkEnterable returns the reason why a command cannot use dir as its working directory, or nil.
-func checkEnterable(dir string) error {
+// checkWorkingDir returns the reason why a command cannot use dir as its working directory, or nil.
+func checkWorkingDir(dir string) error {
 	if dir == "" {
 		return nil
 	}
@@ -340,8 +343,8 @@ func (r *run) resolveProgram() (path string, err error) {
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // if this path is wrong, execve will return the error
 	}
-	return runas.LookUp(c.RunAs, func() (string, error) {
-		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(runas.LookUpTimeout))
+	return runas.LookUpAs(c.RunAs, func() (string, error) {
+		return findInPath(c.Argv[0], c.Env, c.WorkingDir, time.Now().Add(runas.LookUpTimeout))
 	}, nil)
 }
 
@@ -357,7 +360,7 @@ func findInPath(name string, env []string, dir string, deadline time.Time) (stri
 	var deniedErr error
 	for _, entry := range filepath.SplitList(path) {
 		if time.Now().After(deadline) {
-			return "", runas.ErrHung
+			return "", runas.ErrLookUpHung
 		}
 		if !filepath.IsAbs(entry) {
 			entry = filepath.Join(dir, entry)

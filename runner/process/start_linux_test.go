@@ -18,19 +18,19 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// cookieCount counts the commands of the tests, so that each command gets a unique cookie.
-var cookieCount atomic.Int64
+// testCookieCount counts the commands of the tests, so that each command gets a unique cookie.
+var testCookieCount atomic.Int64
 
-// command returns a command with defaults for tests.
-func command(t *testing.T, argv ...string) *Command {
+// newTestCommand returns a command with defaults for tests.
+func newTestCommand(t *testing.T, argv ...string) *Command {
 	t.Helper()
 	dir := t.TempDir()
 	return &Command{
-		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, Dir: "/", Umask: 0o022,
-		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, UnkillableAfter: 10 * time.Second,
+		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, WorkingDir: "/", Umask: 0o022,
+		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, SigkillTimeout: 10 * time.Second,
 		Timeout:   20 * time.Second,
-		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), cookieCount.Add(1)),
-		Log:       output.New(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
+		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), testCookieCount.Add(1)),
+		OutputLog: output.NewLog(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
 }
@@ -39,7 +39,7 @@ func command(t *testing.T, argv ...string) *Command {
 func (c *Command) output(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	chunks, _, _, err := c.Log.Read(output.Cursor{}, 1<<20)
+	chunks, _, _, err := c.OutputLog.Read(output.StreamCursor{}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func copyWithFileLease(t *testing.T, program string) (path string) {
 
 // An error about a file that a command names is never a shortage, because a user's file system can return any
 // error number. If the file is missing or is not a regular file, the error is permanent.
-func TestUnusableFileIsNotAShortage(t *testing.T) {
+func TestUnusableFileIsNotResourceShortage(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		set       func(c *Command)
@@ -89,25 +89,26 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 			"stdin_file: open ", false},
 		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
 		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
-		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126,
+		{"no secret", func(c *Command) { c.Secrets = []Secret{{EnvVarName: "A", FilePath: "/no/such/file"}} }, 126,
 			"env_secret A: open", true},
-		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{Name: "A", Value: []byte{0}}} }, 126,
+		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{EnvVarName: "A", Value: []byte{0}}} }, 126,
 			"env_secret A: the value contains a NUL", true},
 		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127,
 			"cannot start /no/such/program: no such file", true},
-		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127,
+		{"no program, limited", func(c *Command) { c.Argv[0], c.MaxOpenFiles = "/no/such/program", 100 }, 127,
 			"cannot start /no/such/program: no such file", true},
 		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "cannot start no-such-program: ",
 			true},
 		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "cannot start /etc: permission denied",
 			true},
-		{"no directory", func(c *Command) { c.Dir = "/no/such/dir" }, 126, "cwd: stat /no/such/dir", true},
+		{"no directory", func(c *Command) { c.WorkingDir = "/no/such/dir" }, 126, "cwd: stat /no/such/dir", true},
 	} {
 		w := NewWorker(nil)
-		command := command(t, "/bin/true")
+		command := newTestCommand(t, "/bin/true")
 		c.set(command)
 		r := w.Run(command)
-		if r.ExitCode != c.code || r.Shortage || r.CannotStart != c.permanent || !strings.HasPrefix(r.Error, c.wantErr) {
+		if r.ExitCode != c.code || r.ResourceShortage || r.CannotStart != c.permanent ||
+			!strings.HasPrefix(r.Error, c.wantErr) {
 			t.Errorf("%s: got %+v, want exit code %d, %q and lasting %v", c.name, r, c.code, c.wantErr, c.permanent)
 		}
 		w.Close()
@@ -118,7 +119,7 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 // shortage of this process.
 func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; "+
-		".ci/run runs it as root, and TestJobsOwnFaultUsesAttempts has the same refusal")
+		".ci/run runs it as root, and TestUnstartableJobUsesAttempts has the same refusal")
 	other := exec.Command("/bin/cat") // with this process, the account exceeds the limit of 0 that is set below
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
 	if _, err := other.StdinPipe(); err != nil {
@@ -132,16 +133,17 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	setSoftLimit(t, unix.RLIMIT_NPROC, 0)
-	c := command(t, "/bin/true")
+	c := newTestCommand(t, "/bin/true")
 	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
-	if r := w.Run(c); r.ExitCode != 126 || r.Shortage || !strings.Contains(r.Error, "resource temporarily unavailable") {
+	if r := w.Run(c); r.ExitCode != 126 || r.ResourceShortage ||
+		!strings.Contains(r.Error, "resource temporarily unavailable") {
 		t.Errorf("got %+v, want exit code 126", r)
 	}
 }
 
 // setSoftLimit sets a soft limit of this process. restore, or else the end of the test, sets the previous
 // limit again.
-func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
+func setSoftLimit(t *testing.T, resource int, softLimit uint64) (restore func()) {
 	t.Helper()
 	var oldLimit unix.Rlimit
 	if err := unix.Getrlimit(resource, &oldLimit); err != nil {
@@ -152,7 +154,7 @@ func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 			t.Error(err)
 		}
 	}
-	set(unix.Rlimit{Cur: n, Max: oldLimit.Max})
+	set(unix.Rlimit{Cur: softLimit, Max: oldLimit.Max})
 	t.Cleanup(func() { set(oldLimit) })
 	return func() { set(oldLimit) }
 }
@@ -166,7 +168,7 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 	}
 	for _, file := range []string{"", input} {
 		w := NewWorker(nil)
-		c := command(t, "/bin/cat")
+		c := newTestCommand(t, "/bin/cat")
 		if r := w.Run(c); r.ExitCode != 0 {
 			t.Fatalf("before the limit, the result is %+v, want exit code 0", r)
 		}
@@ -176,14 +178,14 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 		}
 		unix.Close(free)
 		restore := setSoftLimit(t, unix.RLIMIT_NOFILE, uint64(free))
-		c = command(t, "/bin/cat")
+		c = newTestCommand(t, "/bin/cat")
 		c.StdinFile = file
 		r := w.Run(c)
 		restore()
-		if !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "too many open files") {
+		if !r.ResourceShortage || r.ExitCode != -1 || !strings.Contains(r.Error, "too many open files") {
 			t.Errorf("stdin_file %q: got %+v, want a shortage", file, r)
 		}
-		c = command(t, "/bin/cat")
+		c = newTestCommand(t, "/bin/cat")
 		c.StdinFile = input
 		if r := w.Run(c); r.ExitCode != 0 || c.output(t) != "fed" {
 			t.Errorf("after the limit is removed, the result is %+v, output %q", r, c.output(t))

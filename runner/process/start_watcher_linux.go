@@ -17,26 +17,26 @@ import (
 // has not executed its program yet shares the memory of its parent, so it has the parent's command line.
 // StartWatcher recognises such a child by this. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
-	pid      int                   // pid of the other process
-	cmdline  string                // command line of the other process, as in /proc/PID/cmdline
-	children map[int]startingChild // children seen by the last KillHungStarts, by pid
+	parentPID        int                   // pid of the other process
+	cmdline          string                // command line of the other process, as in /proc/PID/cmdline
+	startingChildren map[int]startingChild // children seen by the last KillHungStarts, by pid
 }
 
 // startingChild is a process between fork and exec.
 type startingChild struct {
-	startTicks int64         // time of the fork, in clock ticks since boot
-	age        time.Duration // how long the child has been observed
-	lastSeen   time.Time     // time when the child was last seen
+	startTicks  int64         // time of the fork, in clock ticks since boot
+	observedAge time.Duration // how long the child has been observed
+	lastSeen    time.Time     // time when the child was last seen
 }
 
 // NewStartWatcher returns a StartWatcher for the children of the process with this pid.
-func NewStartWatcher(pid int) (*StartWatcher, error) {
-	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+func NewStartWatcher(parentPID int) (*StartWatcher, error) {
+	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parentPID))
 	if err != nil {
 		return nil, fmt.Errorf("the runner's watchdog ends, because it cannot read the command line of the runner (pid %d); "+
-			"if the runner still runs, it starts another watchdog: %w", pid, err)
+			"if the runner still runs, it starts another watchdog: %w", parentPID, err)
 	}
-	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
+	return &StartWatcher{parentPID: parentPID, cmdline: string(cmdline)}, nil
 }
 
 // KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped
@@ -44,7 +44,7 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 // by at most maxAgeStep. So a child does not seem to hang only because the machine was suspended.
 func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	children := map[int]startingChild{}
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.parentPID)) // the pattern is valid
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // ignore an error: an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
@@ -53,7 +53,7 @@ func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 			}
 		}
 	}
-	s.children = children
+	s.startingChildren = children
 }
 
 // checkChild checks one child, which may have no program yet. It kills the child if it hangs. Otherwise it
@@ -65,10 +65,10 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 	}
 	defer unix.Close(fd)
 	p, ok := procfs.Stat(pid)
-	if !ok || p.Flags&procfs.FlagForkNoExec == 0 {
+	if !ok || p.KernelFlags&procfs.FlagForkNoExec == 0 {
 		return
 	}
-	cmdline, ok := procfs.ReadMemory(pid, func() string {
+	cmdline, ok := procfs.ReadProcessMemory(pid, func() string {
 		// A child that has not executed a program yet has the command line of its parent. The parent's other
 		// children, such as orphans of jobs that it has adopted, do not.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
@@ -78,11 +78,11 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 		return
 	}
 	c := startingChild{startTicks: p.StartTicks, lastSeen: time.Now()}
-	if before, known := s.children[pid]; known && before.startTicks == p.StartTicks {
-		c.age = before.age + min(maxAgeStep, c.lastSeen.Sub(before.lastSeen))
+	if before, known := s.startingChildren[pid]; known && before.startTicks == p.StartTicks {
+		c.observedAge = before.observedAge + min(maxAgeStep, c.lastSeen.Sub(before.lastSeen))
 	}
 	children[pid] = c
-	if p.State == 'T' || p.State == 't' || c.age >= maxAge {
+	if p.State == 'T' || p.State == 't' || c.observedAge >= maxAge {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}
 }

@@ -13,13 +13,13 @@ import (
 
 // KillHungStarts kills only children that hang: those that are stopped, and those that need too long to
 // execute a program. The time of each child is measured separately.
-func TestEndHungSparesOtherChildren(t *testing.T) {
+func TestKillHungStartsSparesOtherChildren(t *testing.T) {
 	program := copyWithFileLease(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
 	// KillHungStarts recognises a starting child by its command line, which equals that of its parent. So give
 	// the children of this process the same arguments.
 	cmd.Args = os.Args
-	cmd.Env = append(os.Environ(), roleVariable+"=start "+program+" "+program+" "+program)
+	cmd.Env = append(os.Environ(), testRoleEnvVar+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,22 +38,22 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	const limit = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {
 		s.KillHungStarts(limit, 0)
-		return len(s.children) == 3 && len(unreapedChildren(cmd.Process.Pid)) == 4
+		return len(s.startingChildren) == 3 && len(unreapedChildren(cmd.Process.Pid)) == 4
 	})
 	var pids []int
-	for pid := range s.children {
+	for pid := range s.startingChildren {
 		pids = append(pids, pid)
 	}
 	old, young, reused := pids[0], pids[1], pids[2]
 	set := func(pid int, c startingChild) {
-		c.startTicks += s.children[pid].startTicks
-		s.children[pid] = c
+		c.startTicks += s.startingChildren[pid].startTicks
+		s.startingChildren[pid] = c
 	}
 	hasEnded := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.WasAlive() }
 
-	set(old, startingChild{age: limit - 1})
-	set(young, startingChild{age: limit - 2})
-	set(reused, startingChild{age: limit, startTicks: -1}) // the pid belonged to an earlier process
+	set(old, startingChild{observedAge: limit - 1})
+	set(young, startingChild{observedAge: limit - 2})
+	set(reused, startingChild{observedAge: limit, startTicks: -1}) // the pid belonged to an earlier process
 	s.KillHungStarts(limit, 1)
 	waitUntil(t, "the hung process ends", func() bool { return hasEnded(old) })
 	if hasEnded(young) || hasEnded(reused) {
@@ -76,9 +76,9 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 }
 
 // unreapedChildren lists the children of a process that are not reaped.
-func unreapedChildren(pid int) (pids []int) {
+func unreapedChildren(parentPID int) (pids []int) {
 	for _, p := range procfs.AllProcesses() {
-		if p.PPID == pid {
+		if p.PPID == parentPID {
 			pids = append(pids, p.PID)
 		}
 	}

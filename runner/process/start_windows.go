@@ -20,29 +20,29 @@ import (
 	"github.com/queuectl/queuectl/runner/cmdline"
 )
 
-// pipeBytes is the capacity of a pipe and the size of one read, in bytes.
-const pipeBytes = 32 << 10
+// pipeBufferBytes is the capacity of a pipe and the size of one read, in bytes.
+const pipeBufferBytes = 32 << 10
 
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
-	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
+	std := [3]windows.Handle{r.worker.nullDeviceFD, 0, 0}
 	defer func() { // the command has its own handles, so close those of this process
-		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDevice {
+		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDeviceFD {
 			closeHandles(std[0])
 		}
 	}()
 	err := r.prepareHandles(&std)
 	if err == nil {
-		err = r.startMain(std)
+		err = r.startMainProcess(std)
 	}
 	if err != nil {
 		r.recordStartFailure(err)
 		return false
 	}
-	r.openPipeCount = len(r.pipes)
-	for i := range r.pipes {
+	r.openPipeCount = len(r.outputPipes)
+	for i := range r.outputPipes {
 		r.ioGoroutines.Go(func() { r.readPipe(i) })
 	}
 	if r.stdinPipe != nil {
@@ -51,7 +51,7 @@ func (r *run) start() bool {
 			r.stdinPipe.Close()
 		})
 	}
-	r.result.PID = int(r.tree.pid)
+	r.result.PID = int(r.tree.mainPID)
 	r.worker.mu.Lock()
 	r.worker.tree = r.tree
 	r.worker.mu.Unlock()
@@ -67,20 +67,20 @@ func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 	switch {
 	case r.command.StdinFile != "":
 		if stdHandles[0], err = openRegularFile(r.command.StdinFile); err != nil {
-			return &fieldError{"stdin_file", err, IsPermanent(err)}
+			return &jobFieldError{"stdin_file", err, IsPermanentError(err)}
 		}
 	case r.command.Stdin != "":
 		if r.stdinPipe, stdHandles[0], err = createPipe(windows.PIPE_ACCESS_OUTBOUND); err != nil {
 			return err
 		}
 	}
-	for i := range r.pipes {
-		if r.pipes[i], stdHandles[1+i], err = createPipe(windows.PIPE_ACCESS_INBOUND); err != nil {
+	for i := range r.outputPipes {
+		if r.outputPipes[i], stdHandles[1+i], err = createPipe(windows.PIPE_ACCESS_INBOUND); err != nil {
 			return err
 		}
 	}
 	var unenforcedLimits []string
-	if r.command.NoFile != 0 {
+	if r.command.MaxOpenFiles != 0 {
 		unenforcedLimits = append(unenforcedLimits, "nofile")
 	}
 	if r.command.NoNewPrivileges {
@@ -93,20 +93,20 @@ func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 	return err
 }
 
-// startMain starts the main process inside the tree's job object. The process inherits its three standard
+// startMainProcess starts the main process inside the tree's job object. The process inherits its three standard
 // handles and no other handle.
-func (r *run) startMain(stdHandles [3]windows.Handle) error {
+func (r *run) startMainProcess(stdHandles [3]windows.Handle) error {
 	base, err := r.buildEnv()
 	if err != nil {
 		return err
 	}
-	cwd, err := openWorkingDir(r.command.Dir)
+	cwd, err := openWorkingDir(r.command.WorkingDir)
 	if err != nil {
-		return &fieldError{"cwd", err, IsPermanent(err)}
+		return &jobFieldError{"cwd", err, IsPermanentError(err)}
 	}
 	defer windows.CloseHandle(cwd) // the open handle keeps the directory until the program runs in it
-	env := environment(base, r.command.Cookie)
-	block, err := envBlock(env)
+	env := commandEnvironment(base, r.command.Cookie)
+	block, err := encodeEnvBlock(env)
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func (r *run) startMain(stdHandles [3]windows.Handle) error {
 	path16, pathErr := windows.UTF16PtrFromString(path)
 	line16, lineErr := windows.UTF16PtrFromString(line)
 	var dir *uint16
-	if r.command.Dir != "" {
-		dir, err = windows.UTF16PtrFromString(r.command.Dir)
+	if r.command.WorkingDir != "" {
+		dir, err = windows.UTF16PtrFromString(r.command.WorkingDir)
 	}
 	if err := errors.Join(pathErr, lineErr, err); err != nil {
 		return err
@@ -129,8 +129,8 @@ func (r *run) startMain(stdHandles [3]windows.Handle) error {
 	}
 	defer attributes.Delete()
 	err = errors.Join(
-		attributes.Update(attributeJobList, unsafe.Pointer(&r.tree.jobHandle), unsafe.Sizeof(r.tree.jobHandle)),
-		attributes.Update(attributeHandleList, unsafe.Pointer(&stdHandles[0]), unsafe.Sizeof(stdHandles)))
+		attributes.Update(processAttributeJobList, unsafe.Pointer(&r.tree.jobHandle), unsafe.Sizeof(r.tree.jobHandle)),
+		attributes.Update(processAttributeHandleList, unsafe.Pointer(&stdHandles[0]), unsafe.Sizeof(stdHandles)))
 	if err != nil {
 		return err
 	}
@@ -146,14 +146,14 @@ func (r *run) startMain(stdHandles [3]windows.Handle) error {
 		return r.memoryLimitError(ExplainBlockedProgram(path, err))
 	}
 	windows.CloseHandle(processInfo.Thread)
-	r.tree.mainHandle, r.tree.pid = processInfo.Process, processInfo.ProcessId
+	r.tree.mainHandle, r.tree.mainPID = processInfo.Process, processInfo.ProcessId
 	return nil
 }
 
 // commandLine returns the path of the program and its command line. For a batch file, these are the path of
 // cmd.exe and a command line for it.
 func (r *run) commandLine(env []string) (path, commandLine string, err error) {
-	path, err = findProgram(r.command.Argv[0], env, r.command.Dir)
+	path, err = findProgram(r.command.Argv[0], env, r.command.WorkingDir)
 	if err != nil {
 		return "", "", err
 	}
@@ -164,9 +164,10 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 			return "", "", err
 		}
 	}
-	if isCmdExe(path) && isUNCPath(r.command.Dir) {
-		return "", "", &fieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
-			"\"pushd %[1]s &&\" and use --no-cwd", r.command.Dir), false}
+	if isCmdExe(path) && isUNCPath(r.command.WorkingDir) {
+		return "", "",
+			&jobFieldError{"cwd", fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with "+
+				"\"pushd %[1]s &&\" and use --no-cwd", r.command.WorkingDir), false}
 	}
 	commandLine, err = cmdline.Encode(argv)
 	return path, commandLine, err
@@ -175,32 +176,32 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 // memoryLimitError explains err, the error of starting a program, if the command's own memory limit is the
 // probable cause: err means a lack of memory, but the machine has at least as much free memory as the limit.
 func (r *run) memoryLimitError(err error) error {
-	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyOf(err, memoryErrors) &&
+	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyErrorCode(err, outOfMemoryErrors) &&
 		r.worker.systemCalls.freeMemoryBytes() >= uint64(l) {
 		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
 	}
 	return err
 }
 
-// isAnyOf reports whether err is one of the errors in codes.
-func isAnyOf(err error, codes []syscall.Errno) bool {
+// isAnyErrorCode reports whether err is one of the errors in codes.
+func isAnyErrorCode(err error, codes []syscall.Errno) bool {
 	return slices.ContainsFunc(codes, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inheritableAttributes makes a new handle inheritable. But a command inherits only the handles that
-// startMain lists.
-var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
-	InheritHandle: 1}
+// inheritableSecurityAttributes makes a new handle inheritable. But a command inherits only the handles that
+// startMainProcess lists.
+var inheritableSecurityAttributes = windows.SecurityAttributes{
+	Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
 
-// openInherited opens a file whose handle a command may inherit. If the path is a pipe of another program,
+// openInheritableFile opens a file whose handle a command may inherit. If the path is a pipe of another program,
 // the security flags keep that program from acting with the rights of this account.
-func openInherited(path string, access, flags uint32) (windows.Handle, error) {
-	return openExisting(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
-		&inheritableAttributes)
+func openInheritableFile(path string, access, flags uint32) (windows.Handle, error) {
+	return openExistingFile(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
+		&inheritableSecurityAttributes)
 }
 
-// openExisting opens an existing file or directory. Other processes can still change or remove it.
-func openExisting(path string, access, flags uint32, securityAttributes *windows.SecurityAttributes) (
+// openExistingFile opens an existing file or directory. Other processes can still change or remove it.
+func openExistingFile(path string, access, flags uint32, securityAttributes *windows.SecurityAttributes) (
 	windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -214,8 +215,8 @@ func openExisting(path string, access, flags uint32, securityAttributes *windows
 	return h, nil
 }
 
-// ownerOnlyAttributes grants rights on a pipe only to the account of this process.
-var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
+// ownerOnlySecurityAttributes grants rights on a pipe only to the account of this process.
+var ownerOnlySecurityAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		return nil, err
@@ -231,13 +232,13 @@ var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, e
 // createPipe creates a pipe to or from a command. childEnd is an ordinary handle, for the command. Closing
 // parentEnd ends a read or write that blocks on it.
 func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
-	rights, err := ownerOnlyAttributes()
+	rights, err := ownerOnlySecurityAttributes()
 	name := `\\.\pipe\queuectl-` + rand.Text()
 	var h windows.Handle
 	if err == nil {
 		h, err = windows.CreateNamedPipe(windows.StringToUTF16Ptr(name),
 			access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
-			windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeBytes, pipeBytes, 0, rights)
+			windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeBufferBytes, pipeBufferBytes, 0, rights)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot create a pipe for the job's input or output: %w", err)
@@ -247,7 +248,7 @@ func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err
 	if access == windows.PIPE_ACCESS_OUTBOUND {
 		mode = windows.GENERIC_READ | windows.FILE_WRITE_ATTRIBUTES
 	}
-	if childEnd, err = openInherited(name, mode, 0); err != nil {
+	if childEnd, err = openInheritableFile(name, mode, 0); err != nil {
 		parentEnd.Close()
 		return nil, 0, err
 	}
@@ -261,7 +262,7 @@ func isPipeOpen(f *os.File) (isOpen bool) {
 		return false
 	}
 	err = c.Control(func(fd uintptr) {
-		ok, _, _ := peekNamedPipe.Call(fd, 0, 0, 0, 0, 0)
+		ok, _, _ := procPeekNamedPipe.Call(fd, 0, 0, 0, 0, 0)
 		isOpen = ok != 0
 	})
 	return err == nil && isOpen
@@ -270,7 +271,7 @@ func isPipeOpen(f *os.File) (isOpen bool) {
 // openRegularFile opens a regular file that a command names. The command can inherit the handle.
 func openRegularFile(path string) (windows.Handle, error) {
 	// FILE_FLAG_BACKUP_SEMANTICS also opens a directory, which the code below then rejects with a clear error.
-	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
+	h, err := openInheritableFile(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
 		return 0, err
 	}
@@ -280,7 +281,7 @@ func openRegularFile(path string) (windows.Handle, error) {
 		err = windows.GetFileInformationByHandle(h, &info)
 	}
 	if err == nil && (kind != windows.FILE_TYPE_DISK || info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0) {
-		err = UnusableError(path + " is not a regular file")
+		err = UnusablePathError(path + " is not a regular file")
 	}
 	if err != nil {
 		windows.CloseHandle(h)
@@ -292,36 +293,38 @@ func openRegularFile(path string) (windows.Handle, error) {
 // recordStartFailure records in the result why a command did not start. If a shortage is not the reason, the
 // command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
-	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
-	if errors.As(err, new(*nameTakenError)) || isAnyOf(err, shortageErrors) || isAnyOf(err, memoryErrors) {
-		r.result.Shortage = true
+	r.result.EndedAt, r.result.LoginSessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
+	if errors.As(err, new(*jobNameTakenError)) || isAnyErrorCode(err, resourceShortageErrors) ||
+		isAnyErrorCode(err, outOfMemoryErrors) {
+		r.result.ResourceShortage = true
 		r.result.Error = fmt.Sprintf("start: %v", err)
 		return
 	}
 	r.result.ExitCode = 126
-	if field, ok := errors.AsType[*fieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.permanent, field.Error()
+	if field, ok := errors.AsType[*jobFieldError](err); ok {
+		r.result.CannotStart, r.result.Error = field.isPermanent, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.result.ExitCode = 127
 	}
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
-		err = UnusableError("not a program that Windows can run")
+		err = UnusablePathError("not a program that Windows can run")
 	}
-	r.result.CannotStart, r.result.Error = IsPermanent(err), fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
+	r.result.CannotStart, r.result.Error = IsPermanentError(err),
+		fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 
-// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and internal errors of
-// Windows. None of them is the command's fault. memoryErrors lists the errors that mean too little memory for
+// resourceShortageErrors lists the errors for a lack of processes, handles or kernel memory, and internal errors of
+// Windows. None of them is the command's fault. outOfMemoryErrors lists the errors that mean too little memory for
 // a program.
 var (
-	shortageErrors = []syscall.Errno{
+	resourceShortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_NONPAGED_SYSTEM_RESOURCES, windows.ERROR_PAGED_SYSTEM_RESOURCES,
 		windows.ERROR_NO_MORE_USER_HANDLES, windows.ERROR_INTERNAL_ERROR,
 	}
-	memoryErrors = []syscall.Errno{
+	outOfMemoryErrors = []syscall.Errno{
 		windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_WORKING_SET_QUOTA,
 		windows.ERROR_PAGEFILE_QUOTA, windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_NOT_ENOUGH_QUOTA,
 	}
@@ -340,7 +343,7 @@ func openWorkingDir(dir string) (windows.Handle, error) {
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
-	return openExisting(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
+	return openExistingFile(dir, windows.FILE_TRAVERSE|windows.SYNCHRONIZE, windows.FILE_FLAG_BACKUP_SEMANTICS, nil)
 }
 
 // isCmdExe reports whether a program is cmd.exe.

@@ -19,7 +19,7 @@ import (
 )
 
 // isPipeOpen returns true for a pipe without data, and false for a pipe whose writers have closed it.
-func TestPipeOpenSeesClosedWriters(t *testing.T) {
+func TestIsPipeOpenDetectsClosedWriters(t *testing.T) {
 	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
 		t.Fatal(err)
@@ -34,14 +34,14 @@ func TestPipeOpenSeesClosedWriters(t *testing.T) {
 }
 
 // A pipe can be opened only once, and only by this account. Its name is random.
-func TestPipeIsPrivate(t *testing.T) {
+func TestPipeAdmitsOnlyOwnAccount(t *testing.T) {
 	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_OUTBOUND)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer parentEnd.Close()
 	defer windows.CloseHandle(childEnd)
-	if h, err := openInherited(parentEnd.Name(), windows.GENERIC_READ, 0); err == nil {
+	if h, err := openInheritableFile(parentEnd.Name(), windows.GENERIC_READ, 0); err == nil {
 		windows.CloseHandle(h)
 		t.Error("the pipe could be opened twice")
 	}
@@ -55,31 +55,31 @@ func TestPipeIsPrivate(t *testing.T) {
 }
 
 // A command gets all of its standard input text. A command that does not read the text ends without delay.
-func TestStdinText(t *testing.T) {
+func TestCommandGetsWholeStdinText(t *testing.T) {
 	text := strings.Repeat("line\r\n\x1a\x00", 1<<17)
-	c := command(t, "cat")
+	c := newTestCommand(t, "cat")
 	c.Stdin = text
 	if r, stdout, _ := runCommand(t, c); stdout != text || r.ExitCode != 0 {
 		t.Errorf("the command read %d of %d bytes; the result is %+v", len(stdout), len(text), r)
 	}
-	c = command(t, "exit", "0")
+	c = newTestCommand(t, "exit", "0")
 	c.Stdin = text
 	if r, _, _ := runCommand(t, c); r.ExitCode != 0 || r.Error != "" {
 		t.Errorf("a command that reads nothing: the result is %+v", r)
 	}
-	if r, stdout, _ := runCommand(t, command(t, "cat")); stdout != "" || r.ExitCode != 0 {
+	if r, stdout, _ := runCommand(t, newTestCommand(t, "cat")); stdout != "" || r.ExitCode != 0 {
 		t.Errorf("a command without input read %q; the result is %+v", stdout, r)
 	}
 }
 
 // Standard input may be a regular file, which other processes can still change. Any other kind of file is
 // rejected.
-func TestStdinFile(t *testing.T) {
+func TestStdinFileMustBeRegular(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in put")
 	if err := os.WriteFile(path, []byte("from\x1a a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := command(t, "cat")
+	c := newTestCommand(t, "cat")
 	c.StdinFile = path
 	if r, stdout, _ := runCommand(t, c); stdout != "from\x1a a file" || r.ExitCode != 0 {
 		t.Errorf("the command read %q from the file; the result is %+v", stdout, r)
@@ -87,16 +87,16 @@ func TestStdinFile(t *testing.T) {
 	for path, want := range map[string]string{
 		filepath.Dir(path): "not a regular file", "NUL": "not a regular file", path + ".none": "stdin_file: open",
 	} {
-		c := command(t, "cat")
+		c := newTestCommand(t, "cat")
 		c.StdinFile = path
-		if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.Shortage {
+		if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, want) || r.ResourceShortage {
 			t.Errorf("input %s: the result is %+v, want that it is rejected", path, r)
 		}
 	}
 }
 
 // The result of a command that cannot start has the exit code that a shell would return.
-func TestStartFails(t *testing.T) {
+func TestFailedStartHasShellExitCode(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "text.exe")
 	if err := os.WriteFile(file, []byte("no program"), 0o700); err != nil {
@@ -111,21 +111,21 @@ func TestStartFails(t *testing.T) {
 		{func(c *Command) { c.Argv[0] = `C:\no\such` }, 127, "start"},
 		{func(c *Command) { c.Argv[0] = file }, 126, "start"},
 		{func(c *Command) { c.Argv[0] = dir }, 127, "start"},
-		{func(c *Command) { c.Argv[0], c.Dir = "text", dir }, 127, "in PATH"},
-		{func(c *Command) { c.Dir = filepath.Join(dir, "none") }, 126, "cwd: "},
-		{func(c *Command) { c.Dir = file }, 126, "not a directory"},
-		{func(c *Command) { c.Dir = `\\no-such-machine\share` }, 126, "cwd: "},
+		{func(c *Command) { c.Argv[0], c.WorkingDir = "text", dir }, 127, "in PATH"},
+		{func(c *Command) { c.WorkingDir = filepath.Join(dir, "none") }, 126, "cwd: "},
+		{func(c *Command) { c.WorkingDir = file }, 126, "not a directory"},
+		{func(c *Command) { c.WorkingDir = `\\no-such-machine\share` }, 126, "cwd: "},
 		{func(c *Command) { c.Argv = append(c.Argv, "a\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.Env = append(c.Env, "a=\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.RunAs = &runas.Identity{} }, 126, "another account"},
 	} {
-		cmd := command(t, "exit", "0")
+		cmd := newTestCommand(t, "exit", "0")
 		c.change(cmd)
 		r, _, _ := runCommand(t, cmd)
-		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
-			t.Errorf("%q in %q: the result is %+v; want exit code %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
+		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.ResourceShortage || r.PID != 0 {
+			t.Errorf("%q in %q: the result is %+v; want exit code %d and %q", cmd.Argv, cmd.WorkingDir, r, c.code, c.want)
 		} else if c.code == 127 && !r.CannotStart {
-			t.Errorf("%q in %q: CannotStart is not set: %+v", cmd.Argv, cmd.Dir, r)
+			t.Errorf("%q in %q: CannotStart is not set: %+v", cmd.Argv, cmd.WorkingDir, r)
 		}
 	}
 }
@@ -144,17 +144,18 @@ func TestUNCPathsAreRecognised(t *testing.T) {
 }
 
 // In a network directory, cmd.exe and batch files are rejected. Other programs run there.
-func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
+func TestCmdExeIsRejectedInNetworkDirectory(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
 	h, err := openWorkingDir(root)
 	if err != nil {
-		skip.Missing(t, "windows", "needs a network directory, which Wine does not have; the workflow windows runs it, "+
-			"and TestUNCPathsAreRecognised tests which paths are in one")
+		skip.MissingRequirement(t, "windows",
+			"needs a network directory, which Wine does not have; the workflow windows runs it, "+
+				"and TestUNCPathsAreRecognised tests which paths are in one")
 	}
 	windows.CloseHandle(h)
 	for path, want := range map[string]string{"cmd.exe": "pushd", "cmd": "pushd", "hostname": ""} {
-		c := command(t, "exit", "0")
-		c.Argv, c.Dir = []string{path, "/c", "exit"}, root
+		c := newTestCommand(t, "exit", "0")
+		c.Argv, c.WorkingDir = []string{path, "/c", "exit"}, root
 		if r, _, _ := runCommand(t, c); (want != "") != (r.ExitCode == 126 && strings.Contains(r.Error, want)) {
 			t.Errorf("program %s: the result is %+v", path, r)
 		}
@@ -164,21 +165,22 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 // If a program ends with the status for a full desktop heap and has printed nothing, it could not start,
 // which is a shortage. If it has printed something, the result has the program's exit code.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
-	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
+	if r, _, _ := runCommand(t, newTestCommand(t, "exit", "3221225794")); !r.ResourceShortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
 		t.Errorf("without output: %+v", r)
 	}
-	if r, _, _ := runCommand(t, command(t, "exit", "3221225794", "said")); r.Shortage || r.ExitCode != 3221225794 {
+	if r, _, _ := runCommand(t, newTestCommand(t, "exit", "3221225794", "said")); r.ResourceShortage ||
+		r.ExitCode != 3221225794 {
 		t.Errorf("with output: %+v", r)
 	}
-	if r, _, _ := runCommand(t, command(t, "exit", "3221225781")); r.Shortage || r.ExitCode != 3221225781 {
+	if r, _, _ := runCommand(t, newTestCommand(t, "exit", "3221225781")); r.ResourceShortage || r.ExitCode != 3221225781 {
 		t.Errorf("another exit code: %+v", r)
 	}
 }
 
 // A lack of memory or handles is a shortage, not the fault of the command. It is also a shortage if another
 // process already uses the name of the job object that the command needs.
-func TestShortage(t *testing.T) {
+func TestResourceShortageIsNotCommandFault(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
@@ -186,24 +188,25 @@ func TestShortage(t *testing.T) {
 		sys := realSystemCalls
 		sys.setJobInfo = func(windows.Handle, uint32, unsafe.Pointer, uintptr) error { return errno }
 		w.systemCalls = &sys
-		if r, _, _ := runOnWorker(t, w, command(t, "exit", "0")); !r.Shortage || r.ExitCode != -1 || r.PID != 0 {
+		if r, _, _ := runOnWorker(t, w, newTestCommand(t, "exit", "0")); !r.ResourceShortage || r.ExitCode != -1 ||
+			r.PID != 0 {
 			t.Errorf("error %v: the result is %+v, want a shortage", errno, r)
 		}
 	}
-	c := command(t, "exit", "0")
+	c := newTestCommand(t, "exit", "0")
 	squatter, err := newTree(&realSystemCalls, c.Cookie, TreeLimits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer squatter.close()
-	if r, _, _ := runCommand(t, c); !r.Shortage || !strings.Contains(r.Error, "already uses the name") {
+	if r, _, _ := runCommand(t, c); !r.ResourceShortage || !strings.Contains(r.Error, "already uses the name") {
 		t.Errorf("another process's job object: %+v", r)
 	}
 }
 
 // If a policy of the machine blocks a program, the error names the policy and the event log with the
 // details.
-func TestErrorNamesBlockingPolicy(t *testing.T) {
+func TestStartErrorNamesBlockingPolicy(t *testing.T) {
 	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner",
 		windows.ERROR_ACCESS_DENIED: ""} {
 		w := NewWorker(nil)
@@ -214,9 +217,9 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 			return code
 		}
 		w.systemCalls = &sys
-		c := command(t, "exit", "0")
+		c := newTestCommand(t, "exit", "0")
 		r, _, _ := runOnWorker(t, w, c)
-		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
+		if r.ResourceShortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) ||
 			strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
 			t.Errorf("error %d: the result is %+v, want an error that names the policy", code, r)
 		}
@@ -226,7 +229,7 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 // If a program's own memory limit prevents its start, this is not a shortage, because a job with a shortage
 // is retried without limit. But if the machine has less free memory than the limit, the failed start is a
 // shortage.
-func TestLimitTooLowToStart(t *testing.T) {
+func TestLowMemoryLimitIsNotShortage(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys := realSystemCalls
@@ -249,7 +252,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 			Limits: TreeLimits{MemoryBytes: c.limit}}}}
 		result.ExitCode = -1
 		r.recordStartFailure(r.memoryLimitError(c.errno))
-		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||
+		if result.ResourceShortage == c.own || c.own && (result.ExitCode != 126 ||
 			!strings.Contains(result.Error, "the limit is too low")) {
 			t.Errorf("case %+v: the result is %+v", c, result)
 		}
@@ -260,10 +263,10 @@ func TestLimitTooLowToStart(t *testing.T) {
 }
 
 // Arguments reach the program unchanged.
-func TestArgumentsReachTheProgram(t *testing.T) {
+func TestProgramGetsArgumentsUnchanged(t *testing.T) {
 	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀",
 		`"a" "b"`}
-	_, stdout, _ := runCommand(t, command(t, "args", want...))
+	_, stdout, _ := runCommand(t, newTestCommand(t, "args", want...))
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the program received the arguments %s, error %v", stdout, err)
@@ -271,7 +274,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 }
 
 // cmd.exe gets its text unchanged, and parses the text by its own rules.
-func TestCmdParsesItsText(t *testing.T) {
+func TestCmdExeGetsTextUnchanged(t *testing.T) {
 	self, _ := os.Executable()
 	for text, want := range map[string]string{
 		`echo "a & b" & echo c`:            "\"a & b\" \r\nc\r\n",
@@ -279,7 +282,7 @@ func TestCmdParsesItsText(t *testing.T) {
 		`"` + self + `" args "x y" & echo`: "[\"x y\"]\n",
 		`echo (a)>&2 & exit /b 5`:          "",
 	} {
-		c := command(t, "")
+		c := newTestCommand(t, "")
 		c.Argv, c.Env = []string{"cmd.exe", "/C", text}, append(c.Env, "QUEUECTL_X=a value")
 		r, stdout, stderr := runCommand(t, c)
 		if !strings.HasPrefix(stdout, want) || strings.Contains(text, "exit") &&
@@ -290,7 +293,7 @@ func TestCmdParsesItsText(t *testing.T) {
 }
 
 // A batch file gets its arguments unchanged. An argument that cannot be passed unchanged is rejected.
-func TestBatchFile(t *testing.T) {
+func TestBatchFileGetsArgumentsUnchanged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -303,8 +306,8 @@ func TestBatchFile(t *testing.T) {
 	want := []string{"plain", "a b", "", "&echo", "a|b<c>d^e", "a,b;c=d", `c:\a dir\`, `c:\dir\`, "(x)"}
 	for _, name := range []string{filepath.Join(dir, "echoes.bat"), filepath.Join(dir, "echoes"), `.\echoes.bat`,
 		"echoes"} {
-		c := command(t, "")
-		c.Argv, c.Dir, c.Env = append([]string{name}, want...), dir, append(c.Env, "path="+dir)
+		c := newTestCommand(t, "")
+		c.Argv, c.WorkingDir, c.Env = append([]string{name}, want...), dir, append(c.Env, "path="+dir)
 		r, stdout, stderr := runCommand(t, c)
 		var got []string
 		if err := json.Unmarshal([]byte(stdout), &got); err != nil || !slices.Equal(got, want) || r.ExitCode != 6 {
@@ -312,7 +315,7 @@ func TestBatchFile(t *testing.T) {
 				name, stdout, stderr, err, r)
 		}
 	}
-	c := command(t, "")
+	c := newTestCommand(t, "")
 	c.Argv = []string{filepath.Join(dir, "echoes.bat"), `"&calc`}
 	if r, _, _ := runCommand(t, c); r.ExitCode != 126 || !strings.Contains(r.Error, "cmd.exe") {
 		t.Errorf("the result is %+v, want that the argument is rejected", r)
@@ -321,9 +324,10 @@ func TestBatchFile(t *testing.T) {
 
 // If a variable occurs several times, ignoring case, the command gets only the last one. Variables that
 // Windows needs are always set.
-func TestEnvironment(t *testing.T) {
-	c := command(t, "env")
-	c.Env = []string{roleVariable + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
+func TestEnvironmentKeepsLastDuplicate(t *testing.T) {
+	c := newTestCommand(t, "env")
+	c.Env = []string{testRoleEnvVar + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"),
+		"zz=é"}
 	_, stdout, _ := runCommand(t, c)
 	var got []string
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
@@ -338,7 +342,8 @@ func TestEnvironment(t *testing.T) {
 		values[strings.ToUpper(name)] = value
 	}
 	for name, want := range map[string]string{
-		"A": "2", "B": "", "ZZ": "é", CookieName: c.Cookie, "SYSTEMROOT": os.Getenv("SystemRoot"), "TEMP": os.Getenv("TEMP"),
+		"A": "2", "B": "", "ZZ": "é", CookieEnvVar: c.Cookie, "SYSTEMROOT": os.Getenv("SystemRoot"),
+		"TEMP": os.Getenv("TEMP"),
 	} {
 		if got, ok := values[name]; got != want || !ok {
 			t.Errorf("the variable %s is %q, want %q", name, got, want)
@@ -355,7 +360,7 @@ func TestCommandInheritsOnlyStandardHandles(t *testing.T) {
 	defer parentEnd.Close()
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "sleep")
+	c := newTestCommand(t, "sleep")
 	c.OnStarted = func(int, time.Time) {
 		windows.CloseHandle(childEnd)
 		parentEnd.SetReadDeadline(time.Now().Add(5 * time.Second))

@@ -15,9 +15,9 @@ type siginfo struct {
 	_              [100]byte
 }
 
-// exitState reports whether a child has ended, without reaping the child. signal is the signal that ended the
+// childExitState reports whether a child has ended, without reaping the child. signal is the signal that ended the
 // child, or 0.
-func exitState(pid int) (signal unix.Signal, ended bool) {
+func childExitState(pid int) (signal unix.Signal, ended bool) {
 	const cldExited = 1 // CLD_EXITED
 	var info siginfo
 	const options = unix.WEXITED | unix.WNOHANG | unix.WNOWAIT
@@ -28,8 +28,8 @@ func exitState(pid int) (signal unix.Signal, ended bool) {
 	return signal, err == nil && info.signo != 0
 }
 
-// tryReap reaps a child without waiting. It returns ok=false if the child has not ended.
-func tryReap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
+// tryReapChild reaps a child without waiting. It returns ok=false if the child has not ended.
+func tryReapChild(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
 	return status, usage, got == pid || err != nil, err
 }

@@ -22,23 +22,22 @@ import (
 // threads. The kernel's list of the main thread's children then normally contains only orphans. An init
 // function always runs on the main thread.
 func init() {
-	if os.Getenv(preparedVariable) != "" {
+	if os.Getenv(preparedEnvVar) != "" {
 		runtime.LockOSThread()
 	}
 }
 
-// Prepare prepares this process for running commands. Afterwards, this process has its own session and umask
-// 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or blocked
-// signals.
+// PrepareToRunCommands prepares this process for running commands. Afterwards, this process has its own session and
+// umask 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or blocked signals.
 //
 // Prepare sets the limit of open files to 1,024, which commands need, and then executes this program again,
 // once. The Go runtime gives commands the limit that it finds when it starts, so the limit must be set
 // before.
-func Prepare() error {
-	if os.Getenv(preparedVariable) == "" {
-		return restartPrepared()
+func PrepareToRunCommands() error {
+	if os.Getenv(preparedEnvVar) == "" {
+		return restartWithCommandLimits()
 	}
-	os.Unsetenv(preparedVariable)
+	os.Unsetenv(preparedEnvVar)
 	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
 		// Without a name, ps would show "exe".
 		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
@@ -53,30 +52,30 @@ func Prepare() error {
 	if err := resetSIGCHLD(); err != nil {
 		return err
 	}
-	return cleanstart.CloseOnExec()
+	return cleanstart.SetCloseOnExec()
 }
 
-// preparedVariable is the environment variable that shows that restartPrepared has restarted this program.
-const preparedVariable = "QUEUECTL_PREPARED"
+// preparedEnvVar is the environment variable that shows that restartWithCommandLimits has restarted this program.
+const preparedEnvVar = "QUEUECTL_PREPARED"
 
-// softFileLimit is the soft limit of open files of a command that does not set NoFile.
-const softFileLimit = 1024
+// softOpenFileLimit is the soft limit of open files of a command that does not set MaxOpenFiles.
+const softOpenFileLimit = 1024
 
-// restartPrepared executes this program again, with the limit of open files and the signal actions that
+// restartWithCommandLimits executes this program again, with the limit of open files and the signal actions that
 // commands need. It returns only if it fails.
-func restartPrepared() error {
+func restartWithCommandLimits() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("cannot read the open file limit: %w", err)
 	}
-	limit.Cur = min(softFileLimit, limit.Max)
+	limit.Cur = min(softOpenFileLimit, limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("cannot set the open file limit: %w", err)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cleanstart.DefaultSignals()
-	return tune.ExecWithTimerSlack(append(os.Environ(), preparedVariable+"=1"))
+	cleanstart.ResetSignals()
+	return tune.ExecWithTimerSlack(append(os.Environ(), preparedEnvVar+"=1"))
 }
 
 // resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child stays
@@ -91,17 +90,17 @@ func resetSIGCHLD() error {
 	return nil
 }
 
-// listTree lists the living processes of a command's tree, except the main process: the processes in the
+// listTreeProcesses lists the living processes of a command's tree, except the main process: the processes in the
 // session or group of the main process, the processes with the command's cookie (a text in their
 // environment), and all descendants of these. A process of another account may have a forged cookie, so its
 // cookie does not count.
-func listTree(mainPID int, cookie string, uid uint32) []procfs.Process {
-	return listTreeIn(processScanner.freshScan(), mainPID, cookie, uid)
+func listTreeProcesses(mainPID int, cookie string, uid uint32) []procfs.Process {
+	return listTreeInScan(processScanner.freshScan(), mainPID, cookie, uid)
 }
 
-// listTreeIn lists the same processes as listTree, but searches the result of an earlier scan of all
+// listTreeInScan lists the same processes as listTreeProcesses, but searches the result of an earlier scan of all
 // processes.
-func listTreeIn(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
+func listTreeInScan(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(scanned.procs, func(p procfs.Process) bool {
 		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
 			scanned.cookie(p.PID) == cookie
@@ -135,8 +134,8 @@ func withDescendants(procs []procfs.Process, isMember func(procfs.Process) bool,
 	return members
 }
 
-// killAll sends SIGKILL to the given processes. It ignores errors.
-func killAll(procs []procfs.Process) {
+// killProcesses sends SIGKILL to the given processes. It ignores errors.
+func killProcesses(procs []procfs.Process) {
 	for _, p := range procs {
 		sendSignal(p, unix.SIGKILL, nil)
 	}
@@ -159,31 +158,31 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 	return err
 }
 
-// EndTrees sends SIGKILL to every process of a dead runner: the processes in the runner's session, those with
+// EndProcessTrees sends SIGKILL to every process of a dead runner: the processes in the runner's session, those with
 // one of the cookies (a text in their environment), and those of the trees of its attempts. A process is the
 // main process of a tree if it has the tree's pid and start time. A session or process group with this pid as
 // its id belongs to the tree if it contains the main process or a process with the tree's cookie. found lists
-// the processes that EndTrees found at first. stuck lists those that are still alive after the timeout.
-// EndTrees never ends this process.
-func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
-	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
-	for _, c := range d.Cookies {
+// the processes that EndProcessTrees found at first. stuck lists those that are still alive after the timeout.
+// EndProcessTrees never ends this process.
+func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
+	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.AttemptTrees
+	for _, c := range deadRunner.Cookies {
 		ours[c] = true
 	}
-	mains := map[int]Tree{}
-	for _, t := range d.Trees {
+	mains := map[int]AttemptTree{}
+	for _, t := range deadRunner.AttemptTrees {
 		if t.Fence != 0 {
 			ours[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
 		}
-		if t.PID != 0 {
-			mains[t.PID] = t
+		if t.MainPID != 0 {
+			mains[t.MainPID] = t
 		}
 	}
 	isOurs := func(cookie string) bool { return ours[cookie] || ours[seqAndFenceOf(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
-		session := d.PID
-		if p, ok := procfs.Stat(d.PID); session == 0 || ok && p.StartTicks != d.StartTicks {
+		session := deadRunner.PID
+		if p, ok := procfs.Stat(deadRunner.PID); session == 0 || ok && p.StartTicks != deadRunner.StartTicks {
 			session = -1 // another process has the pid now, so the old session is empty
 		}
 		ownedIDs := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
@@ -198,34 +197,37 @@ func EndTrees(d DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 			}
 		}
 		remaining := withDescendants(procfs.AllProcesses(), func(p procfs.Process) bool {
-			if d.IsSpared != nil && d.IsSpared(p.PGID) {
+			if deadRunner.IsBackgroundGroup != nil && deadRunner.IsBackgroundGroup(p.PGID) {
 				return false
 			}
 			return p.SID == session || ownedIDs[p.SID] || ownedIDs[p.PGID] || isOurs(readCookie(p.PID))
 		}, 0)
-		if d.OwnerUID != nil {
-			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool { return !IsOwnedBy(*d.OwnerUID, p.PID) })
+		if deadRunner.OwnerUID != nil {
+			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool {
+				return !IsOwnedBy(*deadRunner.OwnerUID,
+					p.PID)
+			})
 		}
 		if first {
-			found = survivors(remaining)
+			found = toSurvivors(remaining)
 		}
 		if len(remaining) == 0 {
 			return found, nil
 		}
 		if time.Since(start) > timeout {
-			return found, survivors(remaining)
+			return found, toSurvivors(remaining)
 		}
-		killAll(remaining)
+		killProcesses(remaining)
 		time.Sleep(pause)
 	}
 }
 
-// survivors converts processes to the type that EndTrees returns.
-func survivors(procs []procfs.Process) (list []Survivor) {
+// toSurvivors converts processes to the type that EndProcessTrees returns.
+func toSurvivors(procs []procfs.Process) (found []Survivor) {
 	for _, p := range procs {
-		list = append(list, Survivor{p.PID, p.PGID, readCookie(p.PID)})
+		found = append(found, Survivor{p.PID, p.PGID, readCookie(p.PID)})
 	}
-	return list
+	return found
 }
 
 // seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part
@@ -239,29 +241,29 @@ func seqAndFenceOf(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// maxStartBefore and maxStartAfter bound the difference between the start time that the kernel reports and
+// maxStartTimeBefore and maxStartTimeAfter bound the difference between the start time that the kernel reports and
 // the one that OnForked received. The kernel's time is in whole clock ticks. The time for OnForked was taken
 // right before the process was created. A larger difference means that another process now has the pid.
 const (
-	maxStartBefore = 15 * time.Millisecond
-	maxStartAfter  = 30 * time.Millisecond
+	maxStartTimeBefore = 15 * time.Millisecond
+	maxStartTimeAfter  = 30 * time.Millisecond
 )
 
 // isMainProcess reports whether p is the main process of the tree, and not a later process with the same
 // pid. It compares their start times.
-func (t Tree) isMainProcess(p procfs.Process) bool {
+func (t AttemptTree) isMainProcess(p procfs.Process) bool {
 	var uptime unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &uptime) != nil {
 		return false
 	}
-	age := time.Duration(uptime.Nano()) - time.Duration(p.StartTicks)*(time.Second/ticksPerSecond)
+	age := time.Duration(uptime.Nano()) - time.Duration(p.StartTicks)*(time.Second/clockTicksPerSecond)
 	difference := time.Since(t.StartedAt) - age
-	return -maxStartBefore <= difference && difference <= maxStartAfter
+	return -maxStartTimeBefore <= difference && difference <= maxStartTimeAfter
 }
 
-// ticksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go
+// clockTicksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go
 // supports.
-const ticksPerSecond = 100
+const clockTicksPerSecond = 100
 
 // OwnStartTicks returns when this process started, in clock ticks since boot.
 func OwnStartTicks() int64 {

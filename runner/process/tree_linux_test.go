@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// startForeignProcess starts a process that belongs to no command. The process is killed when the test ends.
-func startForeignProcess(t *testing.T, configure func(c *exec.Cmd)) (pid int) {
+// startUnrelatedProcess starts a process that belongs to no command. The process is killed when the test ends.
+func startUnrelatedProcess(t *testing.T, configure func(c *exec.Cmd)) (pid int) {
 	t.Helper()
 	c := exec.Command("/bin/sleep", "4330")
 	c.SysProcAttr = &syscall.SysProcAttr{}
@@ -37,7 +37,7 @@ func startForeignProcess(t *testing.T, configure func(c *exec.Cmd)) (pid int) {
 	return c.Process.Pid
 }
 
-func isAlive(pid int) bool {
+func isProcessAlive(pid int) bool {
 	p, ok := procfs.Stat(pid)
 	return ok && p.WasAlive()
 }
@@ -53,27 +53,27 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
-	forged := startForeignProcess(t, func(s *exec.Cmd) {
+	c := newTestCommand(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
+	forged := startUnrelatedProcess(t, func(s *exec.Cmd) {
 		setOtherAccount(s)
-		s.Env = []string{CookieName + "=" + c.Cookie}
+		s.Env = []string{CookieEnvVar + "=" + c.Cookie}
 	})
-	if r := w.Run(c); r.Leftovers != 1 || r.Signal != 15 {
+	if r := w.Run(c); r.EndedLeftoverCount != 1 || r.Signal != 15 {
 		t.Errorf("got %+v, want one process left behind", r)
 	}
-	if !isAlive(forged) {
+	if !isProcessAlive(forged) {
 		t.Error("another account's process was ended")
 	}
 }
 
 // Signal sends a signal exactly once to each process of a command that the command's account may signal, and
 // to no other process.
-func TestSignalsAreSentAsTheAccount(t *testing.T) {
+func TestSignalReachesOnlyOwnAccountProcesses(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
-	w.usesNewSessions = false // a process of another account can then join the command's group
-	c := command(t, "/bin/sh", "-c",
+	w.startsNewSessions = false // a process of another account can then join the command's group
+	c := newTestCommand(t, "/bin/sh", "-c",
 		`trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & `+
 			`echo up; while :; do sleep 0.01; done`)
 	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
@@ -83,20 +83,20 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	go func() { result <- w.Run(c) }()
 	main := <-pid
 	waitUntil(t, "both are up", func() bool { return strings.Count(c.output(t), "up\n") == 2 })
-	roots := startForeignProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
+	roots := startUnrelatedProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
 	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
 	waitUntil(t, "both have received the signal", func() bool {
 		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
 	})
-	if !isAlive(roots) {
+	if !isProcessAlive(roots) {
 		t.Error("root's process in the group was signalled by an account without the right to do so")
 	}
 	w.Signal(main+1, c.Cookie, int(unix.SIGKILL))
 	w.Kill(4, 0)
-	if r := <-result; r.Cause != 4 || strings.Count(c.output(t), "main\n") != 1 {
+	if r := <-result; r.KillCause != 4 || strings.Count(c.output(t), "main\n") != 1 {
 		t.Errorf("the result is %+v, output %q; want cause 4 and one signal in the main process", r, c.output(t))
 	}
-	if isAlive(roots) {
+	if isProcessAlive(roots) {
 		t.Error("the end of the tree left a process of its group")
 	}
 }
@@ -104,11 +104,11 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 // If a command has its own session, the processes in this session belong to the command, even if their
 // process group and environment differ. A command without its own session is at least the leader of its
 // process group.
-func TestTreeIsFoundBySession(t *testing.T) {
+func TestProcessTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
-		w.usesNewSessions = session
-		c := command(t, "/bin/sh", "-c",
+		w.startsNewSessions = session
+		c := newTestCommand(t, "/bin/sh", "-c",
 			`read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
 		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
 		if r.ExitCode != 0 || c.output(t) != want {
@@ -118,17 +118,17 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 	w := NewWorker(nil)
 	defer w.Close()
-	w.usesNewSessions = true
+	w.startsNewSessions = true
 	setSubreaper(t)
 	// timeout(1) starts a new process group.
-	if r := w.Run(command(
-		t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 {
+	if r := w.Run(newTestCommand(
+		t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.EndedLeftoverCount != 2 {
 		t.Errorf("got %+v, want two processes left behind", r)
 	}
 }
 
 // Background trees are process trees that live on after their command. An account may have
-// maxSparedTreesPerUser of them. A further one is ended, and the result says why. When one has ended, another
+// maxBackgroundTreesPerUser of them. A further one is ended, and the result says why. When one has ended, another
 // may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { testBackgroundTrees(t, nil) })
@@ -155,53 +155,56 @@ func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 			unix.Kill(pid, unix.SIGKILL)
 		}
 		waitUntil(t, "all have ended", func() bool { return len(trees()) == 0 })
-		ReapEnded()
+		ReapEndedOrphans()
 	}()
 	run := func(configure func(c *Command)) Result {
-		c := command(t, "/bin/sh", "-c", "sleep 433."+word+" >/dev/null 2>&1 & :")
+		c := newTestCommand(t, "/bin/sh", "-c", "sleep 433."+word+" >/dev/null 2>&1 & :")
 		c.AllowBackground = true
 		configure(c)
 		return w.Run(c)
 	}
 	plain := func(*Command) {}
-	for i := range maxSparedTreesPerUser {
-		if r := run(plain); !r.HasBackground || r.Leftovers != 0 || r.Error != "" {
+	for i := range maxBackgroundTreesPerUser {
+		if r := run(plain); !r.HasBackgroundProcesses || r.EndedLeftoverCount != 0 || r.Error != "" {
 			t.Fatalf("tree %d: %+v, want it spared", i+1, r)
 		}
 	}
-	if r := run(plain); r.HasBackground || r.Leftovers != 1 || r.ExitCode != 0 ||
+	if r := run(plain); r.HasBackgroundProcesses || r.EndedLeftoverCount != 1 || r.ExitCode != 0 ||
 		!strings.Contains(r.Error, "64 earlier jobs") {
 		t.Errorf("one tree more: %+v, want it ended", r)
 	}
 	own := trees()
 	if os.Geteuid() == 0 {
-		if r := run(func(c *Command) { c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}} }); !r.HasBackground {
+		if r := run(func(c *Command) {
+			c.RunAs = &runas.Identity{UID: 2, GID: 2,
+				Groups: []uint32{2}}
+		}); !r.HasBackgroundProcesses {
 			t.Errorf("another account's: %+v, want it spared", r)
 		}
 	}
 	unix.Kill(own[0], unix.SIGKILL)
 	waitUntil(t, "one has ended", func() bool {
-		ReapEnded()
-		return len(trees()) < maxSparedTreesPerUser+1 || os.Geteuid() != 0
+		ReapEndedOrphans()
+		return len(trees()) < maxBackgroundTreesPerUser+1 || os.Geteuid() != 0
 	})
-	if r := run(plain); !r.HasBackground {
+	if r := run(plain); !r.HasBackgroundProcesses {
 		t.Errorf("after one has ended: %+v, want it spared", r)
 	}
 }
 
-// If the exit status of a command is unknown, the result has EndUnknown set, and ExitCode is -1.
-func TestUnknownExitStatusIsLost(t *testing.T) {
+// If the exit status of a command is unknown, the result has ExitStatusUnknown set, and ExitCode is -1.
+func TestUnknownExitStatusIsReported(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "/bin/true")
+	c := newTestCommand(t, "/bin/true")
 	// Reap the process before the worker does.
 	c.OnForked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) }
-	if r := w.Run(c); !r.EndUnknown || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
+	if r := w.Run(c); !r.ExitStatusUnknown || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
 		t.Errorf("got %+v, want it lost", r)
 	}
 }
 
-// If a tracer (ptrace) withholds a command's exit status, the worker waits no longer than UnkillableAfter.
+// If a tracer (ptrace) withholds a command's exit status, the worker waits no longer than SigkillTimeout.
 func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -210,11 +213,11 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	}
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "/bin/cat", gate)
-	c.UnkillableAfter = 100 * time.Millisecond
+	c := newTestCommand(t, "/bin/cat", gate)
+	c.SigkillTimeout = 100 * time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
-		tracer.Env = append(os.Environ(), roleVariable+"=trace "+strconv.Itoa(pid))
+		tracer.Env = append(os.Environ(), testRoleEnvVar+"=trace "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
 		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
@@ -229,7 +232,7 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 		}
 	}
 	r := w.Run(c)
-	if !r.HeldByTracer || r.StuckPID != 0 || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
+	if !r.ExitHeldByTracer || r.StuckPID != 0 || r.ExitCode != -1 || !strings.Contains(r.Error, "traces it") {
 		t.Errorf("got %+v, want it given up, and no worker taken", r)
 	}
 	tracer.Process.Kill()
@@ -238,22 +241,22 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 		_, exists := procfs.Stat(r.PID)
 		return !exists
 	})
-	if r := w.Run(command(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
+	if r := w.Run(newTestCommand(t, "/bin/true")); r.ExitCode != 0 || r.StuckPID != 0 {
 		t.Errorf("the next command: the result is %+v", r)
 	}
 }
 
 // If a tracer (ptrace) prevents the end of a killed command, the tracer is killed too. The worker is then
 // free again.
-func TestTracerThatBlocksEndIsEnded(t *testing.T) {
+func TestBlockingTracerIsKilled(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "/bin/sleep", "60")
-	c.Timeout, c.KillAfter, c.UnkillableAfter = 300*time.Millisecond, 0, 300*time.Millisecond
+	c := newTestCommand(t, "/bin/sleep", "60")
+	c.Timeout, c.KillAfter, c.SigkillTimeout = 300*time.Millisecond, 0, 300*time.Millisecond
 	tracer := exec.Command("/proc/self/exe")
 	c.OnForked = func(pid int, _ time.Time) {
-		tracer.Env = append(os.Environ(), roleVariable+"=keep "+strconv.Itoa(pid))
+		tracer.Env = append(os.Environ(), testRoleEnvVar+"=keep "+strconv.Itoa(pid))
 		_, err1 := tracer.StdinPipe()
 		out, err2 := tracer.StdoutPipe()
 		if err := errors.Join(err1, err2, tracer.Start()); err != nil {
@@ -269,7 +272,7 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	late := time.AfterFunc(10*time.Second, func() { close(stop) })
-	w.AwaitStuck(stop)
+	w.AwaitStuckProcesses(stop)
 	if !late.Stop() {
 		t.Error("the process keeps the worker busy")
 	}
@@ -277,12 +280,12 @@ func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	tracer.Wait()
 }
 
-// EndTrees recognises the processes of a dead runner by a cookie (a text in their environment), by the seq
+// EndProcessTrees recognises the processes of a dead runner by a cookie (a text in their environment), by the seq
 // and fence of an attempt in the cookie, or by the pid and start time of a main process. It kills no other
 // process. If the runner's pid is unknown, it kills no session.
-func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
+func TestEndProcessTreesEndsOnlyKnownProcesses(t *testing.T) {
 	cookie := func(text string) func(c *exec.Cmd) {
-		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
+		return func(c *exec.Cmd) { c.Env = []string{CookieEnvVar + "=" + text} }
 	}
 	plain := func(c *exec.Cmd) { c.Env = []string{"A=b"} }
 	own := func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid = true }
@@ -291,31 +294,35 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 		name       string
 		set        func(c *exec.Cmd)
 		startDelay time.Duration // time from tree.StartedAt to the process's start; unknown if StartedAt is zero
-		tree       Tree          // a PID of -1 means the pid of the started process
-		ends       bool          // EndTrees must end the process
+		tree       AttemptTree   // a PID of -1 means the pid of the started process
+		ends       bool          // EndProcessTrees must end the process
 	}
 	rows := []row{
-		{"one of the cookies", cookie("dead.runner.1.2"), unknown, Tree{}, true},
-		{"the numbers of an attempt", cookie("other.name.7.99"), unknown, Tree{Seq: 7, Fence: 99}, true},
-		{"the end of a number", cookie("other.name.17.99"), unknown, Tree{}, false},
-		{"the beginning of a number", cookie("other.name.7.990"), unknown, Tree{}, false},
-		{"no name before the numbers", cookie("7.99"), unknown, Tree{}, false},
-		{"no fence", cookie("other.name.9.0"), unknown, Tree{Seq: 9}, false},
-		{"a main process", own, maxStartAfter - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 1}, true},
-		{"a main process by a clock with ticks", own, 5*time.Millisecond - maxStartBefore, Tree{PID: -1}, true},
-		{"a process that started before", own, -maxStartBefore - 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 2}, false},
-		{"a process that started after", own, maxStartAfter + 5*time.Millisecond, Tree{PID: -1, Seq: 8, Fence: 3}, false},
-		{"a process of which nothing is known", own, unknown, Tree{PID: -1, Seq: 8, Fence: 4}, false},
-		{"a main process with its cookie", cookie("other.name.8.5"), unknown, Tree{PID: -1, Seq: 8, Fence: 5}, true},
-		{"a stranger", plain, unknown, Tree{}, false},
+		{"one of the cookies", cookie("dead.runner.1.2"), unknown, AttemptTree{}, true},
+		{"the numbers of an attempt", cookie("other.name.7.99"), unknown, AttemptTree{Seq: 7, Fence: 99}, true},
+		{"the end of a number", cookie("other.name.17.99"), unknown, AttemptTree{}, false},
+		{"the beginning of a number", cookie("other.name.7.990"), unknown, AttemptTree{}, false},
+		{"no name before the numbers", cookie("7.99"), unknown, AttemptTree{}, false},
+		{"no fence", cookie("other.name.9.0"), unknown, AttemptTree{Seq: 9}, false},
+		{"a main process", own, maxStartTimeAfter - 5*time.Millisecond, AttemptTree{MainPID: -1, Seq: 8, Fence: 1}, true},
+		{"a main process by a clock with ticks", own, 5*time.Millisecond - maxStartTimeBefore, AttemptTree{MainPID: -1},
+			true},
+		{"a process that started before", own, -maxStartTimeBefore - 5*time.Millisecond,
+			AttemptTree{MainPID: -1, Seq: 8, Fence: 2}, false},
+		{"a process that started after", own, maxStartTimeAfter + 5*time.Millisecond,
+			AttemptTree{MainPID: -1, Seq: 8, Fence: 3}, false},
+		{"a process of which nothing is known", own, unknown, AttemptTree{MainPID: -1, Seq: 8, Fence: 4}, false},
+		{"a main process with its cookie", cookie("other.name.8.5"), unknown, AttemptTree{MainPID: -1, Seq: 8, Fence: 5},
+			true},
+		{"a stranger", plain, unknown, AttemptTree{}, false},
 	}
 	d := DeadRunner{Cookies: []string{"dead.runner.1.2"}}
 	var pids []int
 	for _, r := range rows {
-		pid := startForeignProcess(t, r.set)
+		pid := startUnrelatedProcess(t, r.set)
 		pids = append(pids, pid)
-		if r.tree.PID == -1 {
-			r.tree.PID = pid
+		if r.tree.MainPID == -1 {
+			r.tree.MainPID = pid
 		}
 		if r.startDelay != unknown {
 			p, _ := procfs.Stat(pid)
@@ -326,38 +333,38 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 			age := time.Duration(up.Nano()) - time.Duration(p.StartTicks)*10*time.Millisecond
 			r.tree.StartedAt = time.Now().Add(-age - r.startDelay)
 		}
-		d.Trees = append(d.Trees, r.tree)
+		d.AttemptTrees = append(d.AttemptTrees, r.tree)
 	}
-	member := startForeignProcess(t, func(c *exec.Cmd) {
+	member := startUnrelatedProcess(t, func(c *exec.Cmd) {
 		plain(c)
 		c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6]
 	})
-	other := startForeignProcess(t, func(c *exec.Cmd) {
+	other := startUnrelatedProcess(t, func(c *exec.Cmd) {
 		plain(c)
 		c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8]
 	})
-	spared := startForeignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
-	d.IsSpared = func(pgid int) bool { return pgid == spared }
-	found, stuck := EndTrees(d, 20*time.Second)
+	spared := startUnrelatedProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
+	d.IsBackgroundGroup = func(pgid int) bool { return pgid == spared }
+	found, stuck := EndProcessTrees(d, 20*time.Second)
 	if stuck != nil {
 		t.Errorf("EndTrees could not end %v", stuck)
 	}
 	for i, r := range rows {
-		if isAlive(pids[i]) == r.ends {
+		if isProcessAlive(pids[i]) == r.ends {
 			t.Errorf("%s: EndTrees must end the process: %v", r.name, r.ends)
 		}
 		if slices.ContainsFunc(found, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
 			t.Errorf("%s: EndTrees returned the process: %v", r.name, !r.ends)
 		}
 	}
-	if isAlive(member) || !isAlive(other) || !isAlive(spared) {
-		t.Errorf("alive: member of a main process's group %v, of another group %v, spared %v", isAlive(member),
-			isAlive(other), isAlive(spared))
+	if isProcessAlive(member) || !isProcessAlive(other) || !isProcessAlive(spared) {
+		t.Errorf("alive: member of a main process's group %v, of another group %v, spared %v", isProcessAlive(member),
+			isProcessAlive(other), isProcessAlive(spared))
 	}
 }
 
 // Orphans of jobs of other accounts do not delay the end of a command.
-func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
+func TestOtherAccountOrphansDoNotDelayEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	cmd := exec.Command("/bin/sleep", "433")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
@@ -382,7 +389,7 @@ func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	c := command(t, "/bin/sh", "-c", "setsid env -i /bin/sh -c 'sleep 0.2; head -c 400000 /dev/zero' & exit 0")
+	c := newTestCommand(t, "/bin/sh", "-c", "setsid env -i /bin/sh -c 'sleep 0.2; head -c 400000 /dev/zero' & exit 0")
 	c.OutputGrace = 10 * time.Second
 	start := time.Now()
 	r := w.Run(c)

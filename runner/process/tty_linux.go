@@ -11,27 +11,27 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// maxTerminalInput limits the input that a command has not read from its terminal yet, in bytes. See
+// maxTerminalInputBytes limits the input that a command has not read from its terminal yet, in bytes. See
 // docs/decisions/0062.
-const maxTerminalInput = 64 << 10
+const maxTerminalInputBytes = 64 << 10
 
 // terminalRequests holds the pending requests for the terminal of the running command. Only the goroutine of
 // Run uses the terminal's descriptor, so this goroutine carries the requests out.
 type terminalRequests struct {
-	hasTerminal  bool              // the command has a terminal
-	modeControls termtext.Controls // control sequences that the command has printed to change terminal modes
-	input        []byte            // input that the command has not read yet
-	newSize      *unix.Winsize     // requested size; nil if the size does not change
+	hasTerminal  bool                   // the command has a terminal
+	modeControls termtext.ModeSequences // control sequences that the command has printed to change terminal modes
+	pendingInput []byte                 // input that the command has not read yet
+	newSize      *unix.Winsize          // requested size; nil if the size does not change
 }
 
 // openTerminal creates a terminal. This process uses one end of it (pipes[0]), instead of the pipe for
-// standard output. The command gets the other end (writeEnds[0]), which belongs to the command's account.
+// standard output. The command gets the other end (pipeWriteEnds[0]), which belongs to the command's account.
 func (r *run) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return terminalError(err)
 	}
-	r.pipes[0] = parentEnd
+	r.outputPipes[0] = parentEnd
 	if err := unix.IoctlSetPointerInt(parentEnd, unix.TIOCSPTLCK, 0); err != nil {
 		return terminalError(err)
 	}
@@ -42,23 +42,23 @@ func (r *run) openTerminal() error {
 	if errno != 0 {
 		return terminalError(errno)
 	}
-	r.writeEnds[0] = int(childEnd)
+	r.pipeWriteEnds[0] = int(childEnd)
 	err = errors.Join(
-		unix.Fchmod(r.writeEnds[0], 0o600), // no other account can write to the terminal, even with write(1)
-		unix.IoctlSetWinsize(parentEnd, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
+		unix.Fchmod(r.pipeWriteEnds[0], 0o600), // no other account can write to the terminal, even with write(1)
+		unix.IoctlSetWinsize(parentEnd, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultTerminalRows, Col: defaultTerminalCols}))
 	if err != nil {
 		return terminalError(err)
 	}
-	return r.chown(r.writeEnds[0])
+	return r.chownToCommandAccount(r.pipeWriteEnds[0])
 }
 
 // Size of a terminal before a user connects to it.
 const (
-	defaultRows = 24
-	defaultCols = 80
+	defaultTerminalRows = 24
+	defaultTerminalCols = 80
 )
 
-// terminalError turns an error of creating a terminal into a ShortageError if this process or the machine
+// terminalError turns an error of creating a terminal into a ResourceShortageError if this process or the machine
 // lacks a resource. Otherwise the machine provides no terminals, and another attempt would fail too.
 func terminalError(err error) error {
 	if errors.Is(err, unix.ENOSPC) {
@@ -66,7 +66,7 @@ func terminalError(err error) error {
 	}
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
-			return &runas.ShortageError{Err: fmt.Errorf("cannot create a terminal: %w", err)}
+			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot create a terminal: %w", err)}
 		}
 	}
 	// Do not wrap the error: ENOENT would be treated as a missing program.
@@ -74,17 +74,17 @@ func terminalError(err error) error {
 }
 
 // TypeInput types data on the terminal of the command whose main process is pid. It does not wait until the
-// command reads the data, so it accepts only as many bytes as maxTerminalInput allows. It returns ok=false if
+// command reads the data, so it accepts only as many bytes as maxTerminalInputBytes allows. It returns ok=false if
 // this command is not running or has no terminal.
-func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
+func (w *Worker) TypeInput(mainPID int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isRunning || w.pid != pid || !w.terminal.hasTerminal {
+	if !w.isRunning || w.pid != mainPID || !w.terminal.hasTerminal {
 		return t, false
 	}
-	t = TypeInputResult{min(len(data), maxTerminalInput-len(w.terminal.input)), w.terminal.modeControls.Text()}
+	t = TypeInputResult{min(len(data), maxTerminalInputBytes-len(w.terminal.pendingInput)), w.terminal.modeControls.Text()}
 	if t.WrittenBytes > 0 {
-		w.terminal.input = append(w.terminal.input, data[:t.WrittenBytes]...)
+		w.terminal.pendingInput = append(w.terminal.pendingInput, data[:t.WrittenBytes]...)
 		w.wakeRun()
 	}
 	return t, true
@@ -100,10 +100,10 @@ func (w *Worker) recordModeControls(data []byte) {
 
 // Resize changes the size of the terminal of the command whose main process is pid. It does nothing if this
 // command is not running or has no terminal.
-func (w *Worker) Resize(pid, rows, cols int) {
+func (w *Worker) Resize(mainPID, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.isRunning || w.pid != pid || !w.terminal.hasTerminal {
+	if !w.isRunning || w.pid != mainPID || !w.terminal.hasTerminal {
 		return
 	}
 	w.terminal.newSize = &unix.Winsize{Row: uint16(rows), Col: uint16(cols)}
@@ -115,25 +115,25 @@ func (w *Worker) Resize(pid, rows, cols int) {
 func (r *run) handleTerminalRequests() bool {
 	t := &r.worker.terminal
 	r.worker.mu.Lock()
-	size, typed := t.newSize, t.input // other goroutines may add input, but only this function removes it
+	size, typed := t.newSize, t.pendingInput // other goroutines may add input, but only this function removes it
 	t.newSize = nil
 	r.worker.mu.Unlock()
 	if size != nil {
-		unix.IoctlSetWinsize(r.pipes[0], unix.TIOCSWINSZ, size) // cannot fail: the terminal is open
+		unix.IoctlSetWinsize(r.outputPipes[0], unix.TIOCSWINSZ, size) // cannot fail: the terminal is open
 	}
 	if len(typed) == 0 {
 		return false
 	}
-	n, err := unix.Write(r.pipes[0], typed)
+	n, err := unix.Write(r.outputPipes[0], typed)
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
 		n = len(typed) // the command can never read the input, so discard it
 	}
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	if t.input = t.input[max(n, 0):]; len(t.input) == 0 {
-		t.input = nil
+	if t.pendingInput = t.pendingInput[max(n, 0):]; len(t.pendingInput) == 0 {
+		t.pendingInput = nil
 	}
-	return len(t.input) > 0
+	return len(t.pendingInput) > 0
 }
 
 // needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP, or it

@@ -16,7 +16,7 @@ import (
 type terminalSession struct {
 	*testing.T
 	*Command
-	w       *Worker
+	worker  *Worker
 	pidChan chan int    // receives pid
 	results chan Result // receives the result of the command
 	pid     int         // pid of the running command
@@ -24,9 +24,10 @@ type terminalSession struct {
 
 // runOnTerminal starts a shell command line on a terminal. Each configure function can change the command
 // before it starts.
-func runOnTerminal(t *testing.T, line string, configure ...func(*Command)) *terminalSession {
+func runOnTerminal(t *testing.T, commandLine string, configure ...func(*Command)) *terminalSession {
 	t.Helper()
-	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
+	o := &terminalSession{T: t, Command: newTestCommand(t, "/bin/sh", "-c", commandLine), worker: NewWorker(nil),
+		pidChan: make(chan int, 1),
 		results: make(chan Result, 1)}
 	o.TTY = true
 	o.OnForked = func(pid int, _ time.Time) { o.pidChan <- pid }
@@ -34,8 +35,8 @@ func runOnTerminal(t *testing.T, line string, configure ...func(*Command)) *term
 		s(o.Command)
 	}
 	go func() { // this goroutine ends when the command ends, at its timeout at the latest
-		r := o.w.Run(o.Command)
-		o.w.Close()
+		r := o.worker.Run(o.Command)
+		o.worker.Close()
 		o.results <- r
 	}()
 	o.pid = <-o.pidChan
@@ -58,7 +59,7 @@ func (o *terminalSession) typeText(text string) {
 	o.Helper()
 	rest := []byte(text)
 	for deadline := time.Now().Add(20 * time.Second); len(rest) > 0; {
-		typed, ok := o.w.TypeInput(o.pid, rest)
+		typed, ok := o.worker.TypeInput(o.pid, rest)
 		n := typed.WrittenBytes
 		if rest = rest[n:]; !ok || time.Now().After(deadline) {
 			o.Fatalf("%d bytes of %d could not be typed (%v)", len(rest), len(text), ok)
@@ -85,7 +86,8 @@ func (o *terminalSession) awaitResult() Result {
 // terminal. The command has its own session. Other accounts may not open the terminal.
 func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(
-		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
+		t,
+		`test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.awaitResult()
 	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.pid)
 	if got := o.output(t); r.ExitCode != 0 || got != want {
@@ -102,7 +104,7 @@ func TestTerminalPassesControlKeys(t *testing.T) {
 	o.awaitText("one\r\none\r\n")
 	o.typeText("\x03")
 	o.awaitText("INT")
-	o.w.Resize(o.pid, 31, 97)
+	o.worker.Resize(o.pid, 31, 97)
 	o.typeText("\r") // a shell that is reading a line handles a signal after the line
 	o.awaitText("31 97")
 	if r := o.awaitResult(); r.ExitCode != 7 {
@@ -125,21 +127,21 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 
 // A client that connects to a terminal later gets the modes that the command has set, no matter how much the
 // command has printed since.
-func TestTerminalKeepsModes(t *testing.T) {
+func TestLaterClientGetsTerminalModes(t *testing.T) {
 	for _, c := range []struct {
 		script string
 		want   TypeInputResult
 	}{
 		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`,
-			TypeInputResult{ModeControls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
-		{`printf '\033[5 q'; echo up; sleep 600`, TypeInputResult{ModeControls: "\x1b[5 q"}},
+			TypeInputResult{TerminalModeControls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
+		{`printf '\033[5 q'; echo up; sleep 600`, TypeInputResult{TerminalModeControls: "\x1b[5 q"}},
 	} {
 		o := runOnTerminal(t, c.script)
 		o.awaitText("up")
-		if got, ok := o.w.TypeInput(o.pid, nil); got != c.want || !ok {
+		if got, ok := o.worker.TypeInput(o.pid, nil); got != c.want || !ok {
 			t.Errorf("%s: the terminal has %+v (%v), want %+v", c.script, got, ok, c.want)
 		}
-		o.w.Kill(1, 0)
+		o.worker.Kill(1, 0)
 		o.awaitResult()
 	}
 }
@@ -151,7 +153,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	o.awaitText("up")
 	taken := 0
 	for piece, quiet := make([]byte, 4<<10), time.Now(); time.Since(quiet) < 200*time.Millisecond; {
-		typed, ok := o.w.TypeInput(o.pid, piece)
+		typed, ok := o.worker.TypeInput(o.pid, piece)
 		if !ok {
 			t.Fatal("the command does not run")
 		}
@@ -159,10 +161,10 @@ func TestTerminalInputIsBounded(t *testing.T) {
 			quiet = time.Now()
 		}
 	}
-	if taken < maxTerminalInput || taken > 4*maxTerminalInput {
+	if taken < maxTerminalInputBytes || taken > 4*maxTerminalInputBytes {
 		t.Errorf("the terminal accepted %d bytes of input", taken)
 	}
-	if !o.w.Kill(1, 0) {
+	if !o.worker.Kill(1, 0) {
 		t.Error("the command could not be killed")
 	}
 	o.awaitResult()
@@ -179,7 +181,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 }
 
 // All output on a terminal is kept, even if the command ends right after printing it.
-func TestTerminalKeepsLastOutput(t *testing.T) {
+func TestTerminalKeepsOutputBeforeExit(t *testing.T) {
 	for range 50 {
 		o := runOnTerminal(t, `exec seq 3000`)
 		r := o.awaitResult()
@@ -192,7 +194,7 @@ func TestTerminalKeepsLastOutput(t *testing.T) {
 
 // A kill ends an interactive shell and its foreground program. If the program handles SIGTERM, it has time to
 // end cleanly.
-func TestTerminalsAreEnded(t *testing.T) {
+func TestKillEndsInteractiveShell(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
 	// If this test was started by nohup, it ignores SIGHUP, and commands would inherit this. So catch SIGHUP
 	// here.
@@ -210,15 +212,15 @@ func TestTerminalsAreEnded(t *testing.T) {
 			o.awaitText("isup")
 		}
 		began := time.Now()
-		o.w.Kill(1, 10*time.Second)
+		o.worker.Kill(1, 10*time.Second)
 		r := o.awaitResult()
-		if took := time.Since(began); r.Cause != 1 || took > 5*time.Second {
+		if took := time.Since(began); r.KillCause != 1 || took > 5*time.Second {
 			t.Errorf("%s: the result is %+v after %v", c.name, r, took)
 		}
 		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
 			t.Errorf("%s: the output is %q, want it to contain bye", c.name, o.output(t))
 		}
-		if left := o.w.treeProcesses(o.pid, o.Cookie); len(left) > 0 {
+		if left := o.worker.treeProcesses(o.pid, o.Cookie); len(left) > 0 {
 			t.Errorf("%s: processes are left: %+v", c.name, left)
 		}
 	}
@@ -231,9 +233,9 @@ func TestLackOfTerminalsIsShortage(t *testing.T) {
 		err      error
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
-		r := &run{runState: runState{command: command(t, "/bin/true"), result: &Result{ExitCode: -1}}}
+		r := &run{runState: runState{command: newTestCommand(t, "/bin/true"), result: &Result{ExitCode: -1}}}
 		r.recordStartFailure(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
-		if r.result.Shortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
+		if r.result.ResourceShortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
 			t.Errorf("error %v: the result is %+v", c.err, r.result)
 		}
 	}

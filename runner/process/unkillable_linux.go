@@ -14,17 +14,17 @@ import (
 func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
-		len(remaining), r.command.UnkillableAfter, r.result.StuckPID)
+		len(remaining), r.command.SigkillTimeout, r.result.StuckPID)
 	r.worker.stuckProcesses = remaining
 	for _, p := range remaining {
-		r.endTracer(p.PID)
+		r.killTracer(p.PID)
 	}
 }
 
-// endTracer kills the process that traces pid (ptrace), if it belongs to the job's account. Otherwise the
+// killTracer kills the process that traces pid (ptrace), if it belongs to the job's account. Otherwise the
 // tracer could prevent the end of the traced process indefinitely, and keep the worker busy.
-func (r *run) endTracer(pid int) {
-	tracer := procfs.TracerPID(pid)
+func (r *run) killTracer(tracedPID int) {
+	tracer := procfs.TracerPID(tracedPID)
 	p, ok := procfs.Stat(tracer)
 	if ok && tracer != os.Getpid() {
 		owner := r.command.uid()
@@ -32,8 +32,8 @@ func (r *run) endTracer(pid int) {
 	}
 }
 
-// recordStuckMain records in the result that the main process, and perhaps others, survive SIGKILL.
-func (r *run) recordStuckMain(remaining []procfs.Process) {
+// recordStuckMainProcess records in the result that the main process, and perhaps others, survive SIGKILL.
+func (r *run) recordStuckMainProcess(remaining []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if !ok {
 		panic("process: the state of an unreaped process is missing")
@@ -41,10 +41,10 @@ func (r *run) recordStuckMain(remaining []procfs.Process) {
 	r.recordStuckProcesses(append([]procfs.Process{main}, remaining...))
 }
 
-// abandonTracedMain stops waiting for a main process that has ended, but whose tracer withholds its exit
+// abandonTracedMainProcess stops waiting for a main process that has ended, but whose tracer withholds its exit
 // status. The process no longer uses anything except its pid, so the worker can run the next command.
-func (r *run) abandonTracedMain() {
-	r.result.HeldByTracer, r.mainExited = true, true
+func (r *run) abandonTracedMainProcess() {
+	r.result.ExitHeldByTracer, r.mainProcessExited = true, true
 	tracer := ""
 	if pid := procfs.TracerPID(r.pid); pid != 0 {
 		tracer = fmt.Sprintf(" (pid %d)", pid)
@@ -52,10 +52,10 @@ func (r *run) abandonTracedMain() {
 	r.result.Error = fmt.Sprintf(
 		"the job's process %d has ended, but a process%s that traces it with ptrace keeps its exit "+
 			"status; if the tracing process still runs, end it, then retry the job", r.pid, tracer)
-	r.worker.markEnded()
-	r.endTracer(r.pid)
+	r.worker.markCommandEnded()
+	r.killTracer(r.pid)
 	go func() { // returns when the tracer ends; otherwise it runs until this process ends
-		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
+		for ok := false; !ok; _, _, ok, _ = globalOrphanTable.reapMainProcess(r.pid) {
 			time.Sleep(time.Second)
 		}
 	}()
@@ -76,6 +76,6 @@ func hasExited(p procfs.Process) bool {
 	if now.WasAlive() {
 		return false
 	}
-	_, _, ok, _ = orphans.reap(p.PID) // this fails if the process is not a child of this process
+	_, _, ok, _ = globalOrphanTable.reapMainProcess(p.PID) // this fails if the process is not a child of this process
 	return ok
 }

@@ -8,8 +8,8 @@ type Cgroups struct{}
 // NewCgroups returns ErrUnsupported: only Linux has control groups.
 func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
 
-// Sweep does nothing: this system has no control groups.
-func (c *Cgroups) Sweep() {}
+// RemoveAbandonedGroups does nothing: this system has no control groups.
+func (c *Cgroups) RemoveAbandonedGroups() {}
 
 // LimitOwnMemory returns ErrUnsupported: this system has no control groups.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
@@ -23,11 +23,11 @@ func (w *Worker) Resize(int, int, int) {}
 // RunIfLimiter does nothing: on this system, no helper process (limiter) sets the limits of a command.
 func RunIfLimiter() {}
 
-// CheckLimits returns nil, because no limit of a command is set on this system.
-func CheckLimits() error { return nil }
+// CheckAddressSpaceLimit returns nil, because no limit of a command is set on this system.
+func CheckAddressSpaceLimit() error { return nil }
 
-// ReapEnded returns false: on this system, this process does not adopt orphans.
-func ReapEnded() (more bool) { return false }
+// ReapEndedOrphans returns false: on this system, this process does not adopt orphans.
+func ReapEndedOrphans() (callAgainSoon bool) { return false }
 
 // IsStopped returns false, because the state of a process is unknown on this system.
 func IsStopped(int) bool { return false }

@@ -14,8 +14,8 @@ type Worker struct{}
 // NewWorker returns a Worker that cannot run commands.
 func NewWorker(*Cgroups) *Worker { return &Worker{} }
 
-// Enforcements returns nil, because no command can run.
-func Enforcements(*Cgroups) []queue.Enforcement { return nil }
+// LimitEnforcements returns nil, because no command can run.
+func LimitEnforcements(*Cgroups) []queue.Enforcement { return nil }
 
 // Close does nothing.
 func (w *Worker) Close() {}
@@ -23,8 +23,8 @@ func (w *Worker) Close() {}
 // Kill returns false, because no command is running.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
-// Pause calls callback with ok=false, because no command is running.
-func (w *Worker) Pause(_ bool, callback func(unchangedCount int, ok bool)) { callback(0, false) }
+// SetPaused calls callback with ok=false, because no command is running.
+func (w *Worker) SetPaused(_ bool, onDone func(unchangedCount int, ok bool)) { onDone(0, false) }
 
 // Signal does nothing.
 func (w *Worker) Signal(int, string, int) {}
@@ -34,14 +34,14 @@ func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}
 }
 
-// AwaitStuck returns immediately.
-func (w *Worker) AwaitStuck(<-chan struct{}) {}
+// AwaitStuckProcesses returns immediately.
+func (w *Worker) AwaitStuckProcesses(<-chan struct{}) {}
 
-// Prepare returns ErrUnsupported.
-func Prepare() error { return ErrUnsupported }
+// PrepareToRunCommands returns ErrUnsupported.
+func PrepareToRunCommands() error { return ErrUnsupported }
 
-// EndTrees does nothing.
-func EndTrees(DeadRunner, time.Duration) (found, stuck []Survivor) { return nil, nil }
+// EndProcessTrees does nothing.
+func EndProcessTrees(DeadRunner, time.Duration) (found, stuck []Survivor) { return nil, nil }
 
 // OwnStartTicks returns 0.
 func OwnStartTicks() int64 { return 0 }

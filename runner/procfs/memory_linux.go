@@ -9,29 +9,29 @@ import (
 // can map a file at the address of its environment, on a file system that does not respond. So a separate
 // goroutine does each of these reads, and the caller waits for it for at most memoryReadTimeout. See
 // docs/decisions/0054.
-var globalHungReads = hungReads{hungByUID: map[uint32]int{}}
+var globalHungReads = hungMemoryReads{hungByUID: map[uint32]int{}}
 
-// ReadMemory calls the function read, which reads the memory of the process with this pid, and returns its
+// ReadProcessMemory calls the function read, which reads the memory of the process with this pid, and returns its
 // result. It returns ok=false if the read hangs, or if an earlier read for a process of the same account
 // still hangs.
-func ReadMemory(pid int, read func() string) (text string, ok bool) {
-	return globalHungReads.read(pid, read)
+func ReadProcessMemory(pid int, readMemory func() string) (memoryText string, ok bool) {
+	return globalHungReads.read(pid, readMemory)
 }
 
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
 
-// hungReads counts the reads that hang. Each of them occupies a thread, so their number must be limited.
-type hungReads struct {
+// hungMemoryReads counts the reads that hang. Each of them occupies a thread, so their number must be limited.
+type hungMemoryReads struct {
 	mu sync.Mutex
 	// hungByUID counts the reads that hang, by account. While a read for an account hangs, no other read for
 	// this account starts.
 	hungByUID map[uint32]int
 }
 
-// read implements ReadMemory.
-func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
-	if m.isBlocked(pid) {
+// read implements ReadProcessMemory.
+func (m *hungMemoryReads) read(pid int, read func() string) (text string, ok bool) {
+	if m.isAccountBlocked(pid) {
 		return "", false
 	}
 	reply := make(chan string, 1)
@@ -43,17 +43,17 @@ func (m *hungReads) read(pid int, read func() string) (text string, ok bool) {
 	case <-time.After(memoryReadTimeout):
 	}
 	if uid, _, exists := UIDs(pid); exists {
-		m.countHung(uid, 1)
+		m.addHungReads(uid, 1)
 		go func() { // this goroutine ends when the read returns
 			<-reply
-			m.countHung(uid, -1)
+			m.addHungReads(uid, -1)
 		}()
 	}
 	return "", false
 }
 
-// isBlocked reports whether an earlier read of a process of the same account hangs.
-func (m *hungReads) isBlocked(pid int) bool {
+// isAccountBlocked reports whether an earlier read of a process of the same account hangs.
+func (m *hungMemoryReads) isAccountBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.hungByUID) == 0 { // no read hangs, for any account
@@ -63,8 +63,8 @@ func (m *hungReads) isBlocked(pid int) bool {
 	return ok && m.hungByUID[uid] > 0
 }
 
-// countHung adds delta to the number of an account's reads that hang.
-func (m *hungReads) countHung(uid uint32, delta int) {
+// addHungReads adds delta to the number of an account's reads that hang.
+func (m *hungMemoryReads) addHungReads(uid uint32, delta int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hungByUID[uid] += delta; m.hungByUID[uid] == 0 {

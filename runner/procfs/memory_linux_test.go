@@ -11,7 +11,7 @@ import (
 // hangs, no other process of the same account is read.
 func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := hungReads{hungByUID: map[uint32]int{}}
+		m := hungMemoryReads{hungByUID: map[uint32]int{}}
 		answer := make(chan struct{})
 		began := time.Now()
 		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||

@@ -19,7 +19,7 @@ import (
 type Process struct {
 	PID, PPID, PGID, SID int
 	State                byte   // state as a letter, such as R or Z
-	Flags                uint64 // flags of the kernel, such as FlagForkNoExec
+	KernelFlags          uint64 // flags of the kernel, such as FlagForkNoExec
 	StartTicks           int64  // start time, in clock ticks since boot
 }
 
@@ -42,22 +42,22 @@ func Stat(pid int) (p Process, ok bool) {
 		return n
 	}
 	return Process{PID: pid, PPID: int(number(1)), PGID: int(number(2)), SID: int(number(3)), State: fields[0][0],
-		Flags: uint64(number(6)), StartTicks: number(19)}, true
+		KernelFlags: uint64(number(6)), StartTicks: number(19)}, true
 }
 
 // WasAlive reports whether the process was alive when it was read.
 func (p Process) WasAlive() bool { return p.State != 'Z' && p.State != 'X' }
 
-// StillAlive reports whether the process is alive now. It returns false if another process now has its pid.
-func (p Process) StillAlive() bool {
+// IsStillAlive reports whether the process is alive now. It returns false if another process now has its pid.
+func (p Process) IsStillAlive() bool {
 	now, ok := Stat(p.PID)
 	return ok && now.StartTicks == p.StartTicks && now.WasAlive()
 }
 
 // statusField returns the value of a field in /proc/PID/status. It returns "" if the process does not
 // exist.
-func statusField(pid int, name string) string {
-	_, line, _ := strings.Cut(readProcFile(pid, "status"), "\n"+name+":")
+func statusField(pid int, fieldName string) string {
+	_, line, _ := strings.Cut(readProcFile(pid, "status"), "\n"+fieldName+":")
 	line, _, _ = strings.Cut(line, "\n")
 	return strings.TrimSpace(line)
 }
@@ -82,26 +82,26 @@ func TracerPID(pid int) int {
 
 // SignalSet returns a set of signals from /proc/PID/status. name is the field, such as SigIgn for the ignored
 // signals. Signal n is in the set if bit n-1 is 1.
-func SignalSet(pid int, name string) (set uint64) {
-	set, _ = strconv.ParseUint(statusField(pid, name), 16, 64)
-	return set
+func SignalSet(pid int, fieldName string) (signalBits uint64) {
+	signalBits, _ = strconv.ParseUint(statusField(pid, fieldName), 16, 64)
+	return signalBits
 }
 
 // EnvVar returns the value of an environment variable with which a process was started. It returns "" if
 // the process has no such variable or its environment cannot be read.
-func EnvVar(pid int, name string) string {
-	value, _ := globalHungReads.read(pid, func() string { return readEnvVar(pid, name) })
+func EnvVar(pid int, varName string) string {
+	value, _ := globalHungReads.read(pid, func() string { return readEnvVar(pid, varName) })
 	return value
 }
 
 // readEnvVar implements EnvVar.
-func readEnvVar(pid int, name string) string {
+func readEnvVar(pid int, varName string) string {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {
 		return ""
 	}
 	defer file.Close()
-	prefix, variables := []byte(name+"="), bufio.NewReaderSize(file, maxEnvVarBytes)
+	prefix, variables := []byte(varName+"="), bufio.NewReaderSize(file, maxEnvVarBytes)
 	for atStart := true; ; {
 		entry, err := variables.ReadSlice(0)
 		if value, found := bytes.CutPrefix(entry, prefix); found && atStart && err == nil {
@@ -119,8 +119,8 @@ const maxEnvVarBytes = 4 << 10
 
 // readProcFile returns the content of a file in the /proc directory of a process, at most its first 16 KiB. It
 // returns "" if the process does not exist, or if this process may not read the file.
-func readProcFile(pid int, name string) string {
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func readProcFile(pid int, fileName string) string {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/%s", pid, fileName), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return ""
 	}
@@ -141,7 +141,7 @@ func AllProcesses() []Process {
 	procs := make([]Process, 0, len(names))
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
-			if p, ok := Stat(pid); ok && p.Flags&flagKernelThread == 0 {
+			if p, ok := Stat(pid); ok && p.KernelFlags&flagKernelThread == 0 {
 				procs = append(procs, p)
 			}
 		}

@@ -1,7 +1,7 @@
 // Package runas accesses files with the rights of the account that a command runs as. Such an access is
 // called a look-up. If the file system does not respond, the package stops waiting for the look-up.
 //
-// Start with Identity and LookUp.
+// Start with Identity and LookUpAs.
 package runas
 
 // Identity is the account that a command runs as, if it is another account than that of this process. Only a

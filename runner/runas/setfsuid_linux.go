@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with the file rights of an account, and with no other file rights (setfsuid(2)). f
+// callWithIdentity calls f with the file rights of an account, and with no other file rights (setfsuid(2)). f
 // must do its work in the goroutine that calls it. While f runs, its thread has no capabilities: with root's
 // capabilities, f could open the directories of any process through links in /proc. See docs/decisions/0053.
-func withIdentity(id *Identity, f func() error) error {
+func callWithIdentity(id *Identity, f func() error) error {
 	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
 	defer restoreIdentity()
 	if err := setFileIdentity(id); err != nil {
-		return ClassifySwitchError(err)
+		return ClassifyAccountSwitchError(err)
 	}
 	if err := setCapabilities(false); err != nil {
-		return &ShortageError{Err: err}
+		return &ResourceShortageError{Err: err}
 	}
 	return f()
 }

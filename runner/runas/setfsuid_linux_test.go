@@ -10,7 +10,7 @@ import (
 )
 
 // After a failed switch to another account, the thread has the rights of this process.
-func TestFailedSwitchRestoresRights(t *testing.T) {
+func TestFailedAccountSwitchRestoresRights(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	runtime.LockOSThread() // makes all calls use one thread
 	defer runtime.UnlockOSThread()
@@ -21,7 +21,7 @@ func TestFailedSwitchRestoresRights(t *testing.T) {
 		{UID: 1, GID: 1, Groups: []uint32{1}},
 	} {
 		ran := false
-		err := withIdentity(id, func() error {
+		err := callWithIdentity(id, func() error {
 			ran = true
 			_, err := os.ReadFile("/etc/shadow")
 			if err == nil {

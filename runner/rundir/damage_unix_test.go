@@ -16,7 +16,7 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	dir, _, j := newRunnerFiles(t)
 	checkComplete := func(when string, want bool) {
 		t.Helper()
-		read, err := ReadTable(dir)
+		read, err := ReadRunningTable(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,17 +27,17 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	}
 	checkTruncated := func(what string, segment int) {
 		t.Helper()
-		raw, err := os.ReadFile(j.path(segment))
+		raw, err := os.ReadFile(j.segmentPath(segment))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, cut := range []int{0, 1, len(raw) / 2, len(raw) / 3, len(raw) - 1} {
-			os.Truncate(j.path(segment), int64(cut))
+			os.Truncate(j.segmentPath(segment), int64(cut))
 			checkComplete(fmt.Sprintf("%s, cut to %d of %d bytes", what, cut, len(raw)), false)
 		}
-		os.Remove(j.path(segment))
+		os.Remove(j.segmentPath(segment))
 		checkComplete(what+", removed", false)
-		if err := os.WriteFile(j.path(segment), raw, 0o600); err != nil {
+		if err := os.WriteFile(j.segmentPath(segment), raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		checkComplete(what+", put back", true)
@@ -45,15 +45,15 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	checkComplete("empty", true)
 	appendResults(t, j, 1, 2, 3)
 	checkTruncated("the newest segment", 1)
-	raw, err := os.ReadFile(j.path(1))
+	raw, err := os.ReadFile(j.segmentPath(1))
 	if err == nil {
-		err = os.WriteFile(j.path(1), append(raw, raw[:9]...), 0o600)
+		err = os.WriteFile(j.segmentPath(1), append(raw, raw[:9]...), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	checkComplete("torn behind what was noted", true)
-	os.WriteFile(j.path(1), raw, 0o600)
+	os.WriteFile(j.segmentPath(1), raw, 0o600)
 	// Continue in a new segment, which normally happens when the old one is full.
 	if err := j.startSegmentLocked(); err != nil {
 		t.Fatal(err)
@@ -62,10 +62,10 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	checkTruncated("the older segment", 1)
 	checkTruncated("the newest segment of two", 2)
 	for range 3 {
-		j.Ack(1)
+		j.AckResult(1)
 	}
 	checkComplete("the older segment is acknowledged", true)
-	j.segmentSize = minTruncateBytes + 1
-	j.Ack(2)
+	j.segmentSize = minTruncatedSegmentBytes + 1
+	j.AckResult(2)
 	checkComplete("all is acknowledged", true)
 }

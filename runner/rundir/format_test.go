@@ -14,14 +14,14 @@ import (
 func TestFileFormatsAreStable(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	table.setTestFileID(1, 2)
-	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.SetProcess(2, 8, 9)
+	table.SetStartingAttempt(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.SetAttemptProcess(2, 8, 9)
 	table.SetLeasesExpire(true)
-	if _, err := j.Append(wire.Append(nil, &wire.DropReply{Lease: wire.Lease{Seq: 1, Fence: 2},
+	if _, err := j.AppendResult(wire.AppendFrame(nil, &wire.DropStartReply{Lease: wire.Lease{Seq: 1, Fence: 2},
 		Dropped: true})); err != nil {
 		t.Fatal(err)
 	}
-	if err := AppendSparedGroup(dir, 4711, 0o600); err != nil {
+	if err := AppendBackgroundGroup(dir, 4711, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -29,7 +29,7 @@ func TestFileFormatsAreStable(t *testing.T) {
 		// endian.
 		"running": "6712000000000000" + "6300000000000000" + "0100000000000000" + "0200000000000000" +
 			"0100000000000000" + "0c00000000000000" + "0000000000000000" + "01000000f746a071" +
-			strings.Repeat("00", slotBytes) +
+			strings.Repeat("00", tableSlotBytes) +
 			"0500000000000000" + "0600000000000000" + "0800000000000000" + "0900000000000000",
 		"journal.1": "95c02219" + "04000000" + "11" + "020401", // CRC, length, type, fields
 		"spared":    hex.EncodeToString([]byte("4711\n")),
@@ -42,11 +42,11 @@ func TestFileFormatsAreStable(t *testing.T) {
 			t.Errorf("%s: got\n%s, want\n%s", name, got, want)
 		}
 	}
-	if got, want := WithChecksum("boot"), "boot46edaec4"; got != want {
+	if got, want := AppendChecksum("boot"), "boot46edaec4"; got != want {
 		t.Errorf("note: got %s, want %s", got, want)
 	}
 }
 
 // setTestFileID sets the device and inode numbers in the header to constants, because the real numbers differ
 // in each test run.
-func (t *Table) setTestFileID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }
+func (t *MappedRunningTable) setTestFileID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }

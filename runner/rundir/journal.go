@@ -18,10 +18,10 @@ import (
 
 // A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues in
 // a new segment. When all results in the newest segment are acknowledged, and the segment is larger than
-// minTruncateBytes, it is truncated. For a smaller one, this is not worth a system call.
+// minTruncatedSegmentBytes, it is truncated. For a smaller one, this is not worth a system call.
 const (
-	maxSegmentBytes  = 64 << 20
-	minTruncateBytes = 1 << 20
+	maxSegmentBytes          = 64 << 20
+	minTruncatedSegmentBytes = 1 << 20
 )
 
 // Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files to
@@ -38,67 +38,67 @@ type Journal struct {
 
 	// mu guards all fields below. It is held during a write until the record is complete or removed again, so
 	// the next record never follows an incomplete one.
-	mu               sync.Mutex
-	file             *os.File      // file of the current segment
-	segmentNumber    int           // number of the current segment
-	segmentSize      int64         // size of the current segment, in bytes
-	unackedCounts    map[int]int   // number of unacknowledged results, by the number of the segment
-	olderSizes       map[int]int64 // sizes in bytes of the earlier segments that still hold results
-	unsyncedSegments map[int]bool  // segments with data that a power cut could destroy
-	buf              []byte        // reused to build each record
+	mu                    sync.Mutex
+	segmentFile           *os.File      // file of the current segment
+	segmentNumber         int           // number of the current segment
+	segmentSize           int64         // size of the current segment, in bytes
+	unackedCountBySegment map[int]int   // number of unacknowledged results, by the number of the segment
+	olderSegmentSizes     map[int]int64 // sizes in bytes of the earlier segments that still hold results
+	unsyncedSegments      map[int]bool  // segments with data that a power cut could destroy
+	recordBuf             []byte        // reused to build each record
 }
 
 // JournalSize is the size of a journal in bytes: of the newest segment, and of all older segments together.
 // If a journal is smaller, it is damaged.
 type JournalSize struct {
-	segment                  int // number of the newest segment; 0 before the journal exists
-	segmentBytes, olderBytes int64
+	newestSegment                          int // number of the newest segment; 0 before the journal exists
+	newestSegmentBytes, olderSegmentsBytes int64
 }
 
 // OpenJournal creates the journal of a new runner in the directory dir. Journal.onResize describes onResize.
 func OpenJournal(dir string, mode os.FileMode, onResize func(JournalSize)) (*Journal, error) {
 	j := &Journal{
 		dir: dir, mode: mode, onResize: onResize,
-		unackedCounts: map[int]int{}, olderSizes: map[int]int64{}, unsyncedSegments: map[int]bool{},
+		unackedCountBySegment: map[int]int{}, olderSegmentSizes: map[int]int64{}, unsyncedSegments: map[int]bool{},
 	}
 	return j, j.startSegmentLocked()
 }
 
 // reportSizeLocked passes the size of the journal to onResize. The caller holds mu.
 func (j *Journal) reportSizeLocked() {
-	w := JournalSize{segment: j.segmentNumber, segmentBytes: j.segmentSize}
-	for _, size := range j.olderSizes {
-		w.olderBytes += size
+	w := JournalSize{newestSegment: j.segmentNumber, newestSegmentBytes: j.segmentSize}
+	for _, size := range j.olderSegmentSizes {
+		w.olderSegmentsBytes += size
 	}
 	j.onResize(w)
 }
 
 func (j *Journal) startSegmentLocked() error {
-	f, err := os.OpenFile(j.path(j.segmentNumber+1), os.O_CREATE|os.O_RDWR, j.mode)
+	f, err := os.OpenFile(j.segmentPath(j.segmentNumber+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
 		return fmt.Errorf("cannot open the result journal: %w", err)
 	}
-	if j.file != nil {
-		j.file.Close() // ignore an error, because all records are written
-		if j.unackedCounts[j.segmentNumber] > 0 {
-			j.olderSizes[j.segmentNumber] = j.segmentSize
+	if j.segmentFile != nil {
+		j.segmentFile.Close() // ignore an error, because all records are written
+		if j.unackedCountBySegment[j.segmentNumber] > 0 {
+			j.olderSegmentSizes[j.segmentNumber] = j.segmentSize
 		}
 	}
-	j.file, j.segmentSize = f, 0
+	j.segmentFile, j.segmentSize = f, 0
 	j.segmentNumber++
 	j.reportSizeLocked()
 	return nil
 }
 
-func (j *Journal) path(segment int) string { return segmentPath(j.dir, segment) }
+func (j *Journal) segmentPath(segment int) string { return segmentPath(j.dir, segment) }
 
 func segmentPath(dir string, segment int) string {
 	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(segment))
 }
 
-// Append writes a record with the Result frame. It returns the number of the segment that contains the
+// AppendResult writes a record with the Result frame. It returns the number of the segment that contains the
 // record, or 0 after an error.
-func (j *Journal) Append(frame []byte) (segment int, err error) {
+func (j *Journal) AppendResult(encodedResult []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if failpoint.IsEnabled("nojournal") {
@@ -109,47 +109,47 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 			return 0, err
 		}
 	}
-	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
-	j.buf = append(j.buf, frame...)
-	if _, err := j.file.WriteAt(j.buf, j.segmentSize); err != nil {
+	j.recordBuf = binary.LittleEndian.AppendUint32(j.recordBuf[:0], crc32.ChecksumIEEE(encodedResult))
+	j.recordBuf = append(j.recordBuf, encodedResult...)
+	if _, err := j.segmentFile.WriteAt(j.recordBuf, j.segmentSize); err != nil {
 		// Remove the incomplete record. Otherwise readers would not find the records after it.
-		return 0, errors.Join(err, j.file.Truncate(j.segmentSize))
+		return 0, errors.Join(err, j.segmentFile.Truncate(j.segmentSize))
 	}
-	j.segmentSize += int64(len(j.buf))
-	j.unackedCounts[j.segmentNumber]++
+	j.segmentSize += int64(len(j.recordBuf))
+	j.unackedCountBySegment[j.segmentNumber]++
 	j.unsyncedSegments[j.segmentNumber] = true
 	j.reportSizeLocked()
 	return j.segmentNumber, nil
 }
 
-// Ack records that one result in a segment was acknowledged. When all results of a segment that is not the
+// AckResult records that one result in a segment was acknowledged. When all results of a segment that is not the
 // newest are acknowledged, Ack removes the file of the segment.
-func (j *Journal) Ack(segment int) {
-	if j.recordAck(segment) {
-		os.Remove(j.path(segment)) // after an error, the file stays, and the service ignores its results as outdated
+func (j *Journal) AckResult(segment int) {
+	if j.recordResultAck(segment) {
+		os.Remove(j.segmentPath(segment)) // after an error, the file stays, and the service ignores its results as outdated
 	}
 }
 
-// recordAck records that one result in a segment was acknowledged. It reports whether the caller can remove
+// recordResultAck records that one result in a segment was acknowledged. It reports whether the caller can remove
 // the segment's file. For the newest segment, it returns false, but may truncate the file.
-func (j *Journal) recordAck(segment int) bool {
+func (j *Journal) recordResultAck(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.unackedCounts[segment]--; j.unackedCounts[segment] > 0 {
+	if j.unackedCountBySegment[segment]--; j.unackedCountBySegment[segment] > 0 {
 		return false
 	}
-	delete(j.unackedCounts, segment)
+	delete(j.unackedCountBySegment, segment)
 	if segment != j.segmentNumber {
 		delete(j.unsyncedSegments, segment)
-		delete(j.olderSizes, segment)
+		delete(j.olderSegmentSizes, segment)
 		j.reportSizeLocked()
 		return segment != 0
 	}
-	if j.segmentSize > minTruncateBytes {
+	if j.segmentSize > minTruncatedSegmentBytes {
 		size := j.segmentSize
 		j.segmentSize = 0
 		j.reportSizeLocked()
-		if j.file.Truncate(0) != nil {
+		if j.segmentFile.Truncate(0) != nil {
 			j.segmentSize = size
 			j.reportSizeLocked()
 		}
@@ -164,7 +164,7 @@ func (j *Journal) Sync() error {
 	j.unsyncedSegments = map[int]bool{}
 	j.mu.Unlock()
 	for i, n := range segments {
-		err := syncFile(j.path(n))
+		err := syncFile(j.segmentPath(n))
 		if err == nil && i == len(segments)-1 {
 			err = atomicfile.SyncDir(j.dir) // otherwise a power cut could remove the files from the directory
 		}
@@ -193,5 +193,5 @@ func syncFile(path string) error {
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.file.Close()
+	return j.segmentFile.Close()
 }

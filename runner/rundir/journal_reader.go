@@ -19,20 +19,20 @@ import (
 const maxJournalBytes = 1 << 30
 
 // ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases
-// isWanted returns true. If a record of a segment is damaged or incomplete, it ignores this record and the
+// isWantedLease returns true. If a record of a segment is damaged or incomplete, it ignores this record and the
 // rest of the segment. complete reports whether the journal has at least minSize, the size that the runner
 // stored in its table of running attempts.
 func ReadJournal(
-	dir string, minSize JournalSize, isWanted func(wire.Lease) bool,
+	dir string, minSize JournalSize, isWantedLease func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegments(dir)
 	if err != nil {
 		return nil, false, err
 	}
-	found, read := JournalSize{segment: minSize.segment}, 0
-	newestFound := minSize.segment == 0 // true if the runner died before it created a journal
+	found, read := JournalSize{newestSegment: minSize.newestSegment}, 0
+	newestFound := minSize.newestSegment == 0 // true if the runner died before it created a journal
 	for _, n := range segments {
-		raw, err := ReadRegular(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
+		raw, err := ReadRegularFile(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -44,20 +44,21 @@ func ReadJournal(
 				"damaged; move these files away, which loses the results of the runner's last jobs", journalFilePrefix, dir,
 				maxJournalBytes)
 		}
-		list, validBytes := parseJournal(raw)
+		list, validBytes := parseSegment(raw)
 		for _, r := range list {
-			if isWanted(r.Lease) {
+			if isWantedLease(r.Lease) {
 				results = append(results, r)
 			}
 		}
 		switch {
-		case n == minSize.segment:
-			found.segmentBytes, newestFound = int64(validBytes), true
-		case n < minSize.segment:
-			found.olderBytes += int64(validBytes)
+		case n == minSize.newestSegment:
+			found.newestSegmentBytes, newestFound = int64(validBytes), true
+		case n < minSize.newestSegment:
+			found.olderSegmentsBytes += int64(validBytes)
 		}
 	}
-	complete = newestFound && found.segmentBytes >= minSize.segmentBytes && found.olderBytes >= minSize.olderBytes
+	complete = newestFound && found.newestSegmentBytes >= minSize.newestSegmentBytes &&
+		found.olderSegmentsBytes >= minSize.olderSegmentsBytes
 	return results, complete, nil
 }
 
@@ -73,12 +74,12 @@ func listSegments(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal parses the records of a segment, up to the first damaged or incomplete one. validBytes is the
+// parseSegment parses the records of a segment, up to the first damaged or incomplete one. validBytes is the
 // total size of the records that it parsed.
-func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
-	for len(raw)-validBytes > 4 {
-		record := raw[validBytes:]
-		frame, n, err := wire.Parse(record[4:])
+func parseSegment(segmentBytes []byte) (results []*wire.Result, validBytes int) {
+	for len(segmentBytes)-validBytes > 4 {
+		record := segmentBytes[validBytes:]
+		frame, n, err := wire.ParseFrame(record[4:])
 		if err != nil || crc32.ChecksumIEEE(record[4:4+n]) != binary.LittleEndian.Uint32(record) {
 			break
 		}

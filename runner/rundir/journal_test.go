@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// resultFrame returns the frame of a job's result.
-func resultFrame(seq int64) []byte {
-	a := wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}
-	return wire.Append(nil, &wire.Result{Attempt: a, Output: bytes.Repeat([]byte("x"), 100)})
+// encodedResultFrame returns the frame of a job's result.
+func encodedResultFrame(jobSeq int64) []byte {
+	a := wire.Attempt{Lease: wire.Lease{Seq: jobSeq, Fence: 1}}
+	return wire.AppendFrame(nil, &wire.Result{Attempt: a, Output: bytes.Repeat([]byte("x"), 100)})
 }
 
 func newJournal(t *testing.T) *Journal {
@@ -23,16 +23,16 @@ func newJournal(t *testing.T) *Journal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { j.file.Close() })
+	t.Cleanup(func() { j.segmentFile.Close() })
 	return j
 }
 
 // appendResults appends one result for each job in seqs. It returns the numbers of the segments that contain
 // the results.
-func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
+func appendResults(t *testing.T, j *Journal, jobSeqs ...int64) (segments []int) {
 	t.Helper()
-	for _, seq := range seqs {
-		n, err := j.Append(resultFrame(seq))
+	for _, seq := range jobSeqs {
+		n, err := j.AppendResult(encodedResultFrame(seq))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 }
 
 // checkJournal checks that a dead runner's journal contains results of exactly the jobs in want.
-func checkJournal(t *testing.T, dir, situation string, want ...int64) {
+func checkJournal(t *testing.T, dir, situation string, wantJobSeqs ...int64) {
 	t.Helper()
 	results, _, err := ReadJournal(dir, JournalSize{}, func(wire.Lease) bool { return true })
 	if err != nil {
@@ -52,8 +52,8 @@ func checkJournal(t *testing.T, dir, situation string, want ...int64) {
 	for _, r := range results {
 		got = append(got, r.Seq)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s: the journal has results of jobs %v, want %v", situation, got, want)
+	if !slices.Equal(got, wantJobSeqs) {
+		t.Errorf("%s: the journal has results of jobs %v, want %v", situation, got, wantJobSeqs)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 }
 
 // If another process truncates the newest segment, the runner continues and can write further results.
-func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
+func TestJournalSurvivesTruncatedSegment(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1)
-	if err := os.Truncate(j.path(1), 0); err != nil {
+	if err := os.Truncate(j.segmentPath(1), 0); err != nil {
 		t.Fatal(err)
 	}
 	appendResults(t, j, 2)
@@ -84,13 +84,13 @@ func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1, 2)
-	whole, err := os.ReadFile(j.path(1))
+	whole, err := os.ReadFile(j.segmentPath(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	whole = whole[:j.segmentSize]
 	for cut := len(whole) / 2; cut < len(whole); cut++ {
-		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
+		if err := os.WriteFile(j.segmentPath(1), whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
 		checkJournal(t, j.dir, "torn", 1)
@@ -101,14 +101,14 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 func TestDamagedRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
-		frame := resultFrame(seq + 1)
+		frame := encodedResultFrame(seq + 1)
 		raw = append(binary.LittleEndian.AppendUint32(raw, crc32.ChecksumIEEE(frame)), frame...)
 	}
 	size := len(raw) / 3
 	for i := range size * 8 {
 		damaged := slices.Clone(raw)
 		damaged[size+i/8] ^= 1 << (i % 8)
-		if got, _ := parseJournal(damaged); len(got) != 1 || got[0].Seq != 1 {
+		if got, _ := parseSegment(damaged); len(got) != 1 || got[0].Seq != 1 {
 			t.Fatalf("bit %d: got %d results, want the first alone", i, len(got))
 		}
 	}
@@ -116,7 +116,7 @@ func TestDamagedRecordIsNotReturned(t *testing.T) {
 
 // When a segment has its full size, the journal continues in a new one. Segments are read in numeric
 // order, so segment 10 comes after segment 9.
-func TestJournalContinuesInSegments(t *testing.T) {
+func TestJournalContinuesInNewSegment(t *testing.T) {
 	j := newJournal(t)
 	var want []int64
 	for seq := range int64(12) {
@@ -137,18 +137,18 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	appendResults(t, j, 1, 2)
 	j.segmentSize = maxSegmentBytes + 1
 	appendResults(t, j, 3)
-	j.Ack(1)
+	j.AckResult(1)
 	checkJournal(t, j.dir, "one of two acknowledged", 1, 2, 3)
-	j.Ack(1)
+	j.AckResult(1)
 	checkJournal(t, j.dir, "both acknowledged", 3)
-	if _, err := os.Stat(j.path(1)); !os.IsNotExist(err) {
+	if _, err := os.Stat(j.segmentPath(1)); !os.IsNotExist(err) {
 		t.Errorf("the first segment still exists: %v", err)
 	}
-	j.Ack(2)
+	j.AckResult(2)
 	appendResults(t, j, 4)
 	checkJournal(t, j.dir, "small segment, nothing emptied", 3, 4)
-	j.segmentSize = minTruncateBytes + 1
-	j.Ack(2)
+	j.segmentSize = minTruncatedSegmentBytes + 1
+	j.AckResult(2)
 	checkJournal(t, j.dir, "large segment, all acknowledged")
 	appendResults(t, j, 5)
 	checkJournal(t, j.dir, "after it was emptied", 5)
@@ -156,15 +156,15 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 
 // The journal parser does not panic, no matter what the journal contains. It returns a valid record even if
 // damaged data follows.
-func FuzzJournal(f *testing.F) {
-	frame := resultFrame(1)
+func FuzzJournalParser(f *testing.F) {
+	frame := encodedResultFrame(1)
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	f.Add(record)
 	f.Add(append(slices.Clone(record), record[:9]...))
 	f.Add([]byte{1, 2, 3, 4, 1, 0, 0, 0, 10})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		alone, _ := parseJournal(raw)
-		if both, _ := parseJournal(append(slices.Clone(record), raw...)); len(both) != len(alone)+1 || both[0].Seq != 1 {
+		alone, _ := parseSegment(raw)
+		if both, _ := parseSegment(append(slices.Clone(record), raw...)); len(both) != len(alone)+1 || both[0].Seq != 1 {
 			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, len(alone), len(both))
 		}
 	})

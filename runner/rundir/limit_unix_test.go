@@ -13,16 +13,16 @@ import (
 
 // If a record is written only in part, for example because the disk is full, the journal removes the part.
 // Readers thus find all later records.
-func TestShortWriteHidesNoRecord(t *testing.T) {
+func TestShortWriteHidesNoLaterRecord(t *testing.T) {
 	const limit = 128 << 10 // not a multiple of the size of a record
 	j := newJournal(t)
 	var want []int64
-	for seq := int64(1); j.segmentSize+int64(len(resultFrame(1)))+4 <= limit; seq++ {
+	for seq := int64(1); j.segmentSize+int64(len(encodedResultFrame(1)))+4 <= limit; seq++ {
 		appendResults(t, j, seq)
 		want = append(want, seq)
 	}
 	removeLimit := limitFileSize(t, limit)
-	_, err := j.Append(resultFrame(-1))
+	_, err := j.AppendResult(encodedResultFrame(-1))
 	removeLimit()
 	if err == nil {
 		t.Fatal("the write was not cut short")

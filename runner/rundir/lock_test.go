@@ -28,22 +28,22 @@ func TestMain(m *testing.M) {
 // createRunnerFiles creates the files of a runner with one running job and the result of another job. It
 // holds the runner's lock until this process ends.
 func createRunnerFiles(dir string) error {
-	if _, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
+	if _, ok, err := LockFile(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
 	j, err := OpenJournal(dir, 0o600, func(JournalSize) {})
 	if err != nil {
 		return err
 	}
-	if _, err := j.Append(resultFrame(4)); err != nil {
+	if _, err := j.AppendResult(encodedResultFrame(4)); err != nil {
 		return err
 	}
-	table, err := CreateTable(dir, 0o600, 4711, 99)
+	table, err := CreateRunningTable(dir, 0o600, 4711, 99)
 	if err != nil {
 		return err
 	}
-	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.SetProcess(2, 8, 7)
+	table.SetStartingAttempt(2, wire.Lease{Seq: 5, Fence: 6}, 7)
+	table.SetAttemptProcess(2, 8, 7)
 	return nil
 }
 
@@ -71,42 +71,45 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	if stdout, err := bufio.NewReader(out).ReadString('\n'); strings.TrimSpace(stdout) != "<nil>" {
 		t.Fatalf("the other process printed %q, %v", stdout, err)
 	}
-	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAtMillis: 7}}
+	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, TableSlot: 2, PID: 8, StartedAtMillis: 7}}
 	checkFiles := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
-		if got, err := ReadTable(dir); got.PID != 4711 || got.StartTicks != 99 || !slices.Equal(got.Attempts, want) ||
+		if got, err := ReadRunningTable(dir); got.RunnerPID != 4711 || got.RunnerStartTicks != 99 ||
+			!slices.Equal(got.Attempts, want) ||
 			err != nil {
 			t.Errorf("%s: the running table is %+v, error %v", when, got, err)
 		}
 	}
 	path := filepath.Join(dir, LockFileName)
 	checkFiles("while it lives")
-	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
+	if lock, ok, err := LockFile(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
 	}
-	if held, err := isAlive(dir); !held || err != nil {
+	if held, err := isRunnerAlive(dir); !held || err != nil {
 		t.Errorf("a living runner: %t, %v", held, err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if held, err := isAlive(dir); held || err != nil {
+	if held, err := isRunnerAlive(dir); held || err != nil {
 		t.Errorf("a dead runner: %t, %v", held, err)
 	}
 	checkFiles("once it is dead")
-	if err := RemoveDeadRunner(dir); err != nil {
+	if err := RemoveDeadRunnerDir(dir); err != nil {
 		t.Error(err)
 	}
 }
 
-// isAlive reports whether the lock of a runner's directory is held.
-func isAlive(dir string) (bool, error) { return IsLockHeld(filepath.Join(dir, LockFileName)) }
+// isRunnerAlive reports whether the lock of a runner's directory is held.
+func isRunnerAlive(runnerDir string) (bool, error) {
+	return IsLockHeld(filepath.Join(runnerDir, LockFileName))
+}
 
 // Several processes can check at the same time whether a runner is alive. A dead runner must not look alive
 // to one process because another process is checking it.
-func TestLockChecksDoNotSeeEachOther(t *testing.T) {
+func TestConcurrentLockChecksDoNotConflict(t *testing.T) {
 	path := filepath.Join(t.TempDir(), LockFileName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -129,7 +132,7 @@ func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 			}
 		}
 	}
-	lock, ok, err := Lock(path, 0o600)
+	lock, ok, err := LockFile(path, 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -140,12 +143,12 @@ func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 }
 
 // A runner that removes its directory counts as living until all its files are removed.
-func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
+func TestRunnerRemovingItsDirectoryCountsAsAlive(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600)
+	lock, ok, err := LockFile(filepath.Join(dir, LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -157,14 +160,14 @@ func TestRunnerThatRemovesItsDirectoryIsAlive(t *testing.T) {
 	left := make(chan int)
 	go func() {
 		for {
-			if held, err := isAlive(dir); err == nil && !held {
+			if held, err := isRunnerAlive(dir); err == nil && !held {
 				list, _ := filepath.Glob(filepath.Join(dir, journalFilePrefix+".*"))
 				left <- len(list)
 				return
 			}
 		}
 	}()
-	if err := RemoveOwnDir(dir, lock); err != nil {
+	if err := RemoveRunnerDir(dir, lock); err != nil {
 		t.Error(err)
 	}
 	if n := <-left; n > 0 {

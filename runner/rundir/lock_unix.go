@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// LockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
 // process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
-func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
+func LockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot open the runner's lock: %w", err)
@@ -23,7 +23,7 @@ func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 // IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist.
 // It tries to take a shared lock, which does not conflict with that of a concurrent check.
 func IsLockHeld(path string) (bool, error) {
-	f, err := OpenRegular(path)
+	f, err := OpenRegularFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
@@ -46,10 +46,10 @@ func LockDir(path string) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// OpenRegular opens a regular file in a runner's directory for reading. If the runner has switched to an
-// account, jobs may have put anything into this directory. So OpenRegular follows no symbolic link, and does
+// OpenRegularFile opens a regular file in a runner's directory for reading. If the runner has switched to an
+// account, jobs may have put anything into this directory. So OpenRegularFile follows no symbolic link, and does
 // not block on a FIFO. If the file is not regular, the error is the same as for a missing file.
-func OpenRegular(path string) (*os.File, error) {
+func OpenRegularFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {
 		if info, failed := f.Stat(); failed == nil && info.Mode().IsRegular() {

@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/internal/lockfile"
 )
 
-// Lock takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// LockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
 // process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
-func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
+func LockFile(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 	return lockfile.Acquire(path, true)
 }
 
@@ -18,9 +18,9 @@ func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 // To check, it locks the file for a moment; other calls of IsLockHeld ignore this lock.
 func IsLockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
-// OpenRegular opens a file in a runner's directory for reading. While the file is open, other processes can
+// OpenRegularFile opens a file in a runner's directory for reading. While the file is open, other processes can
 // still remove it.
-func OpenRegular(path string) (*os.File, error) {
+func OpenRegularFile(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
 

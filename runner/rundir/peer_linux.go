@@ -37,15 +37,15 @@ func PeerPID(c net.Conn) int64 {
 	return int64(cred.Pid)
 }
 
-// CheckPeer returns an error if the process at the other end of a socket belongs neither to the service's
+// CheckPeerAccount returns an error if the process at the other end of a socket belongs neither to the service's
 // account nor to root. uid is the uid of the process, or -1 if it is unknown.
-func CheckPeer(c net.Conn, serviceUID int) (uid int, err error) {
+func CheckPeerAccount(c net.Conn, serviceUID int) (peerUID int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {
 		return -1, err
 	}
-	if uid = int(cred.Uid); uid != 0 && uid != serviceUID {
+	if peerUID = int(cred.Uid); peerUID != 0 && peerUID != serviceUID {
 		err = fmt.Errorf("only the service (uid %d) and root may connect", serviceUID)
 	}
-	return uid, err
+	return peerUID, err
 }

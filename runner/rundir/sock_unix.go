@@ -34,5 +34,5 @@ func Dial(path string) (net.Conn, error) {
 		return nil, err
 	}
 	defer done()
-	return sockpath.DialWithin(shortPath, 5*time.Second)
+	return sockpath.DialTimeout(shortPath, 5*time.Second)
 }

@@ -22,7 +22,7 @@ func pipeName(path string) string {
 
 // Listen creates a runner's pipe. Only this user, the system and administrators can connect to it.
 func Listen(path string, _ os.FileMode) (net.Listener, error) {
-	return pipe.Listen(pipeName(path), pipe.OwnerOnlyDescriptor())
+	return pipe.Listen(pipeName(path), pipe.OwnerOnlySecurityDescriptor())
 }
 
 // Dial connects to a runner's pipe. It returns an error if the pipe was created neither by this user nor by
@@ -34,21 +34,21 @@ func Dial(path string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkServer(c); err != nil {
+	if err := checkPipeServer(c); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// checkServer returns an error if the process that created the pipe runs neither as the system nor as the
+// checkPipeServer returns an error if the process that created the pipe runs neither as the system nor as the
 // account to which new objects of this process belong.
-func checkServer(c net.Conn) error {
-	server, err := pipe.ServerOf(c)
+func checkPipeServer(c net.Conn) error {
+	server, err := pipe.IdentifyServer(c)
 	if err != nil {
 		return err
 	}
-	owner, err := pipe.DefaultOwner()
+	owner, err := pipe.DefaultObjectOwner()
 	if err != nil {
 		return err
 	}

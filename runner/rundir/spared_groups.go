@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// AppendSparedGroup stores the id of a process group in a runner's directory. The group is one that continues
+// AppendBackgroundGroup stores the id of a process group in a runner's directory. The group is one that continues
 // after its job, as the job allows.
-func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
-	f, err := os.OpenFile(filepath.Join(dir, sparedFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
+func AppendBackgroundGroup(runnerDir string, pgid int, mode os.FileMode) error {
+	f, err := os.OpenFile(filepath.Join(runnerDir, backgroundGroupsFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
@@ -20,14 +20,14 @@ func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// maxSparedBytes bounds how many bytes ReadSparedGroups reads.
-const maxSparedBytes = 16 << 20
+// maxBackgroundGroupsBytes bounds how many bytes ReadBackgroundGroups reads.
+const maxBackgroundGroupsBytes = 16 << 20
 
-// ReadSparedGroups returns the ids of the process groups that were allowed to continue after a dead runner's
+// ReadBackgroundGroups returns the ids of the process groups that were allowed to continue after a dead runner's
 // jobs.
-func ReadSparedGroups(dir string) (map[int]bool, error) {
+func ReadBackgroundGroups(runnerDir string) (map[int]bool, error) {
 	spared := map[int]bool{}
-	raw, err := ReadRegular(filepath.Join(dir, sparedFileName), maxSparedBytes)
+	raw, err := ReadRegularFile(filepath.Join(runnerDir, backgroundGroupsFileName), maxBackgroundGroupsBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return spared, nil
 	}

@@ -15,30 +15,30 @@ import (
 type tableSlots []byte
 
 // field returns the i-th number of a slot.
-func (s tableSlots) field(slot, i int) int64 {
-	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
+func (s tableSlots) field(slot, fieldIndex int) int64 {
+	return int64(binary.LittleEndian.Uint64(s[slot*tableSlotBytes+8*fieldIndex:]))
 }
 
 // setField sets the i-th number of a slot.
-func (s tableSlots) setField(slot, i int, n int64) {
-	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
+func (s tableSlots) setField(slot, fieldIndex int, value int64) {
+	binary.LittleEndian.PutUint64(s[slot*tableSlotBytes+8*fieldIndex:], uint64(value))
 }
 
 // RunningTable is the parsed content of a runner's table of running attempts.
 type RunningTable struct {
-	// PID and StartTicks are the pid and the start time of the runner's process. If the directory is a copy,
+	// RunnerPID and RunnerStartTicks are the pid and the start time of the runner's process. If the directory is a copy,
 	// PID is 0: the stored pid is that of the original runner, which may be alive.
-	PID         int
-	StartTicks  int64
-	Attempts    []wire.Attempt
-	JournalSize JournalSize
-	Intact      bool // the file has its full size and a valid header
+	RunnerPID        int
+	RunnerStartTicks int64
+	Attempts         []wire.Attempt
+	JournalSize      JournalSize
+	IsIntact         bool // the file has its full size and a valid header
 }
 
-// ReadTable reads the table of running attempts in a runner's directory. If the file is missing, the result
+// ReadRunningTable reads the table of running attempts in a runner's directory. If the file is missing, the result
 // is empty. If the file is too short, the result may be incomplete, and Intact is false.
-func ReadTable(dir string) (t RunningTable, err error) {
-	f, err := OpenRegular(filepath.Join(dir, TableFileName))
+func ReadRunningTable(runnerDir string) (t RunningTable, err error) {
+	f, err := OpenRegularFile(filepath.Join(runnerDir, RunningTableFileName))
 	if errors.Is(err, os.ErrNotExist) {
 		return t, nil
 	}
@@ -46,30 +46,31 @@ func ReadTable(dir string) (t RunningTable, err error) {
 		return t, fmt.Errorf("cannot read the runner's list of running jobs: %w", err)
 	}
 	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, (MaxSlots+1)*slotBytes))
+	raw, err := io.ReadAll(io.LimitReader(f, (MaxTableSlots+1)*tableSlotBytes))
 	dev, ino, err2 := fileID(f)
 	if err := errors.Join(err, err2); err != nil {
 		return t, fmt.Errorf("cannot read the runner's list of running jobs: %w", err)
 	}
-	if len(raw) < slotBytes {
+	if len(raw) < tableSlotBytes {
 		return t, nil
 	}
 	field := tableSlots(raw).field
 	t.JournalSize = JournalSize{
-		segment: int(field(0, journalField)), segmentBytes: field(0, journalField+1), olderBytes: field(0, journalField+2),
+		newestSegment: int(field(0, journalSizeField)), newestSegmentBytes: field(0, journalSizeField+1),
+		olderSegmentsBytes: field(0, journalSizeField+2),
 	}
 	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerChecksum(raw)
-	t.Intact = len(raw) == (MaxSlots+1)*slotBytes && field(0, 0) != 0 && sumValid
-	for slot := 1; slot < len(raw)/slotBytes; slot++ {
+	t.IsIntact = len(raw) == (MaxTableSlots+1)*tableSlotBytes && field(0, 0) != 0 && sumValid
+	for slot := 1; slot < len(raw)/tableSlotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
 			t.Attempts = append(t.Attempts, wire.Attempt{
-				Lease: wire.Lease{Seq: seq, Fence: field(slot, 1)},
-				Slot:  int64(slot), PID: field(slot, 2), StartedAtMillis: field(slot, 3),
+				Lease:     wire.Lease{Seq: seq, Fence: field(slot, 1)},
+				TableSlot: int64(slot), PID: field(slot, 2), StartedAtMillis: field(slot, 3),
 			})
 		}
 	}
 	if sumValid && field(0, 2) == dev && field(0, 3) == ino {
-		t.PID, t.StartTicks = int(field(0, 0)), field(0, 1)
+		t.RunnerPID, t.RunnerStartTicks = int(field(0, 0)), field(0, 1)
 	}
 	return t, nil
 }

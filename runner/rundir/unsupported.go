@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// CheckPeer returns the uid of this process: no other account can enter the directory of the socket.
-func CheckPeer(net.Conn, int) (uid int, err error) { return os.Geteuid(), nil }
+// CheckPeerAccount returns the uid of this process: no other account can enter the directory of the socket.
+func CheckPeerAccount(net.Conn, int) (peerUID int, err error) { return os.Geteuid(), nil }
 
 // PeerPID returns 0, which means that the pid is unknown.
 func PeerPID(net.Conn) int64 { return 0 }

@@ -21,32 +21,32 @@ import (
 // The file does not contain the last part of the path, the runner's name. So even if the file was
 // manipulated, only a directory with this name can be removed.
 
-// TmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
-const TmpdirSetting = "job_tmpdir"
+// JobTmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
+const JobTmpdirSetting = "job_tmpdir"
 
-// maxPathBytes bounds the file that StoreTmpdir writes, in bytes.
-const maxPathBytes = 8 << 10
+// maxTmpdirFileBytes bounds the file that StoreJobTmpdir writes, in bytes.
+const maxTmpdirFileBytes = 8 << 10
 
-// StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
-func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
-	return atomicfile.Write(filepath.Join(dir, tmpdirFileName), []byte(WithChecksum(tmpdir)), mode)
+// StoreJobTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
+func StoreJobTmpdir(runnerDir, tmpdir string, mode os.FileMode) error {
+	return atomicfile.Write(filepath.Join(runnerDir, tmpdirFileName), []byte(AppendChecksum(tmpdir)), mode)
 }
 
-// ReadTmpdir returns the job_tmpdir of the runner that uses a directory, or "" if it has none.
-func ReadTmpdir(dir string) (string, error) {
-	return ReadChecksummedFile(filepath.Join(dir, tmpdirFileName), maxPathBytes)
+// ReadJobTmpdir returns the job_tmpdir of the runner that uses a directory, or "" if it has none.
+func ReadJobTmpdir(runnerDir string) (string, error) {
+	return ReadChecksummedFile(filepath.Join(runnerDir, tmpdirFileName), maxTmpdirFileBytes)
 }
 
 // WorkspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckTmpdir returns an error if a directory is unsuitable as job_tmpdir. No other account may be able to
+// CheckJobTmpdir returns an error if a directory is unsuitable as job_tmpdir. No other account may be able to
 // change it. It must not be inside runnersDir, because a subdirectory of it could then have the same path as
 // a runner's directory. If othersMayEnter is true, other accounts must be able to enter it.
-func CheckTmpdir(path, runnersDir string, othersMayEnter bool) error {
+func CheckJobTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirSetting, err)
+		return fmt.Errorf("%s: %w; create this directory, or change the setting", JobTmpdirSetting, err)
 	}
 	// If EvalSymlinks fails, runnersDir does not exist yet.
 	if resolved, err := filepath.EvalSymlinks(runnersDir); err == nil {
@@ -54,35 +54,35 @@ func CheckTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	}
 	const separator = string(filepath.Separator)
 	if strings.HasPrefix(real+separator, runnersDir+separator) {
-		return errors.New(TmpdirSetting + ": " + path + " is inside the runner directory; choose a directory outside it")
+		return errors.New(JobTmpdirSetting + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
-	if err := checkParents(path, real, othersMayEnter); err != nil {
-		return fmt.Errorf("%s: %w", TmpdirSetting, err)
+	if err := checkParentDirs(path, real, othersMayEnter); err != nil {
+		return fmt.Errorf("%s: %w", JobTmpdirSetting, err)
 	}
 	return nil
 }
 
-// MakeWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
+// CreateRunnerWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
 // tmpdir is the setting job_tmpdir, or "". If othersMayEnter is true, other accounts can enter the directory
 // to reach their own files, but cannot list it.
-func MakeWorkspaces(runnersDir, tmpdir, runnerName string, othersMayEnter bool) (string, error) {
+func CreateRunnerWorkspaces(runnersDir, tmpdir, runnerName string, othersMayEnter bool) (string, error) {
 	parent := tmpdir
 	var err error
 	if parent == "" {
 		parent = filepath.Join(runnersDir, WorkspacesDirName)
-		err = makeWorkspacesDir(parent, othersMayEnter)
+		err = ensureWorkspacesDir(parent, othersMayEnter)
 	} else {
-		err = CheckTmpdir(parent, runnersDir, othersMayEnter)
+		err = CheckJobTmpdir(parent, runnersDir, othersMayEnter)
 	}
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(parent, runnerName)
-	return dir, makeWorkspacesDir(dir, othersMayEnter)
+	return dir, ensureWorkspacesDir(dir, othersMayEnter)
 }
 
-// makeWorkspacesDir creates a directory, or checks it if it exists.
-func makeWorkspacesDir(dir string, othersMayEnter bool) error {
+// ensureWorkspacesDir creates a directory, or checks it if it exists.
+func ensureWorkspacesDir(dir string, othersMayEnter bool) error {
 	mode := os.FileMode(0o700)
 	if othersMayEnter {
 		mode = 0o711
@@ -92,7 +92,7 @@ func makeWorkspacesDir(dir string, othersMayEnter bool) error {
 		err = os.Chmod(dir, mode) // sets the exact mode, no matter which umask or setgid parent applies
 	}
 	if errors.Is(err, os.ErrExist) {
-		err = CheckWorkspaces(dir)
+		err = CheckWorkspacesDir(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot create the directory for private directories of jobs: %w", err)
@@ -100,24 +100,24 @@ func makeWorkspacesDir(dir string, othersMayEnter bool) error {
 	return nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory and the private directories of its jobs. It removes each
+// RemoveDeadRunnerDir removes a dead runner's directory and the private directories of its jobs. It removes each
 // private directory with the rights of the account that owns it. If it cannot remove one, it continues with
 // the others.
-func RemoveDeadRunner(dir string) error {
-	tmpdir, err := ReadTmpdir(dir)
-	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesDirName), tmpdir} {
+func RemoveDeadRunnerDir(runnerDir string) error {
+	tmpdir, err := ReadJobTmpdir(runnerDir)
+	for _, parent := range []string{filepath.Join(filepath.Dir(runnerDir), WorkspacesDirName), tmpdir} {
 		if parent != "" {
 			err = cmp.Or(
-				RemoveWorkspaces(filepath.Join(parent, filepath.Base(dir)), time.Now().Add(WorkspacesRemoveTimeout)), err)
+				RemoveWorkspaces(filepath.Join(parent, filepath.Base(runnerDir)), time.Now().Add(WorkspacesRemoveTimeout)), err)
 		}
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	return errors.Join(err, os.RemoveAll(runnerDir))
 }
 
 // RemoveWorkspaces removes the directory with the private directories of a runner's jobs. None of the jobs
 // may be running. If it has not finished at the deadline, it stops.
-func RemoveWorkspaces(dir string, deadline time.Time) error {
-	list, err := os.ReadDir(dir)
+func RemoveWorkspaces(workspacesDir string, deadline time.Time) error {
+	list, err := os.ReadDir(workspacesDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -125,7 +125,7 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 		return err
 	}
 	for _, e := range list {
-		path := filepath.Join(dir, e.Name())
+		path := filepath.Join(workspacesDir, e.Name())
 		if !e.IsDir() {
 			err = errors.Join(err, os.Remove(path))
 			continue
@@ -133,7 +133,7 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 		owner, failed := privdir.OwnerIdentity(path)
 		more := failed == nil
 		for more && failed == nil && time.Now().Before(deadline) {
-			more, failed = privdir.RemoveSome(path, owner)
+			more, failed = privdir.RemoveDirStep(path, owner)
 		}
 		if failed == nil && more {
 			failed = fmt.Errorf("%s still has files, because there was too little time; remove it", path)
@@ -143,5 +143,5 @@ func RemoveWorkspaces(dir string, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	return os.Remove(dir)
+	return os.Remove(workspacesDir)
 }

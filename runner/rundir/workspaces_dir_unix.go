@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// CheckWorkspaces returns an error if another account could replace the jobs' private directories in dir,
+// CheckWorkspacesDir returns an error if another account could replace the jobs' private directories in dir,
 // which must exist. dir may be the root of a mounted file system.
-func CheckWorkspaces(dir string) error {
+func CheckWorkspacesDir(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
@@ -30,14 +30,14 @@ func CheckWorkspaces(dir string) error {
 	return nil
 }
 
-// checkParents returns an error if another account could change or replace a directory that is to contain the
+// checkParentDirs returns an error if another account could change or replace a directory that is to contain the
 // private directories of jobs. realPath is its path without symbolic links. If othersMayEnter is true, all
 // accounts must be able to enter it.
-func checkParents(path, realPath string, othersMayEnter bool) error {
+func checkParentDirs(path, realPath string, othersMayEnter bool) error {
 	if realPath != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + realPath)
 	}
-	if err := CheckWorkspaces(path); err != nil {
+	if err := CheckWorkspacesDir(path); err != nil {
 		return err
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {

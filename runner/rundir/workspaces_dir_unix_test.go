@@ -36,7 +36,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 		if err := c.make(path); err != nil {
 			t.Fatal(err)
 		}
-		_, err := MakeWorkspaces(root, "", "runner", false)
+		_, err := CreateRunnerWorkspaces(root, "", "runner", false)
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v, want no error", c.name, err)
@@ -56,7 +56,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 	if err := os.Chown(path, 61300, 61300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeWorkspaces(root, "", "runner", true); err == nil ||
+	if _, err := CreateRunnerWorkspaces(root, "", "runner", true); err == nil ||
 		!strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
 		t.Errorf("of another account: %v", err)
 	}
@@ -65,7 +65,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 // job_tmpdir must be a directory outside the runners' directory. It must belong to the runners' account, and
 // no other account may be able to change or rename it. If each job has its own account, all accounts must be
 // able to enter it.
-func TestTmpdirIsChecked(t *testing.T) {
+func TestJobTmpdirIsChecked(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		if err := errors.Join(os.Chmod(outer, c.outer), os.Chmod(inner, c.inner)); err != nil {
 			t.Fatal(err)
 		}
-		err := CheckTmpdir(c.path, root, c.othersEnter)
+		err := CheckJobTmpdir(c.path, root, c.othersEnter)
 		if c.want == "" && err != nil || c.want != "" &&
 			(err == nil || !strings.HasPrefix(err.Error(), "job_tmpdir: ") || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
@@ -121,7 +121,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 	if err := errors.Join(os.Chmod(outer, 0o755), os.Chmod(inner, 0o711), os.Chown(outer, 61300, -1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckTmpdir(inner, root, true); err == nil ||
+	if err := CheckJobTmpdir(inner, root, true); err == nil ||
 		!strings.Contains(err.Error(), outer+" belongs to uid ") {
 		t.Errorf("in a directory of another account: %v", err)
 	}

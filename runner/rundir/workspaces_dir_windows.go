@@ -7,12 +7,12 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// CheckWorkspaces returns nil: no other account can access the parent directory, so no check is needed.
-func CheckWorkspaces(string) error { return nil }
+// CheckWorkspacesDir returns nil: no other account can access the parent directory, so no check is needed.
+func CheckWorkspacesDir(string) error { return nil }
 
-// checkParents returns an error if another account could change a directory for the private directories of
+// checkParentDirs returns an error if another account could change a directory for the private directories of
 // jobs.
-func checkParents(path, _ string, _ bool) error {
+func checkParentDirs(path, _ string, _ bool) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err

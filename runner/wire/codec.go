@@ -41,26 +41,26 @@ func appendValue(b []byte, v reflect.Value) []byte {
 // decoder decodes values from its input. If the input is damaged, it sets damaged, and returns zero for all
 // further values.
 type decoder struct {
-	raw     []byte
-	text    string // same bytes as raw; decoded texts are substrings of this string
-	damaged bool
+	remainingInput []byte
+	remainingText  string // same bytes as raw; decoded texts are substrings of this string
+	isDamaged      bool
 }
 
-func (d *decoder) markDamaged() { d.damaged, d.raw, d.text = true, nil, "" }
+func (d *decoder) markDamaged() { d.isDamaged, d.remainingInput, d.remainingText = true, nil, "" }
 
 // takeBytes removes the first n bytes from the input and returns them. If the input does not have n bytes, it
 // is damaged.
 func (d *decoder) takeBytes(n int) (taken string) {
-	if n < 0 || n > len(d.text) {
+	if n < 0 || n > len(d.remainingText) {
 		d.markDamaged()
 		return ""
 	}
-	taken, d.raw, d.text = d.text[:n], d.raw[n:], d.text[n:]
+	taken, d.remainingInput, d.remainingText = d.remainingText[:n], d.remainingInput[n:], d.remainingText[n:]
 	return taken
 }
 
 func (d *decoder) readInt() int64 {
-	v, n := binary.Varint(d.raw)
+	v, n := binary.Varint(d.remainingInput)
 	if n <= 0 {
 		d.markDamaged()
 		return 0
@@ -71,7 +71,7 @@ func (d *decoder) readInt() int64 {
 
 // readString decodes a length and that many bytes.
 func (d *decoder) readString() string {
-	length, n := binary.Uvarint(d.raw)
+	length, n := binary.Uvarint(d.remainingInput)
 	if n <= 0 || length > MaxFrameBytes {
 		d.markDamaged()
 		return ""
@@ -114,7 +114,7 @@ func (d *decoder) readValue(v reflect.Value) {
 		}
 		n := d.readInt()
 		// Check this before allocating memory for n entries.
-		if n < 0 || n > int64(len(d.raw)/minEncodedBytes(v.Type().Elem())) {
+		if n < 0 || n > int64(len(d.remainingInput)/minEncodedBytes(v.Type().Elem())) {
 			d.markDamaged()
 		} else if n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), int(n), int(n)))

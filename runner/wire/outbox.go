@@ -5,50 +5,50 @@ import (
 	"sync"
 )
 
-// Outbox writes to a connection without blocking its callers. Send and FlushNow write what the connection
+// Outbox writes to a connection without blocking its callers. SendBytes and FlushNow write what the connection
 // accepts immediately. Run writes the rest, and needs a separate goroutine.
 type Outbox struct {
 	conn net.Conn
 	wake chan struct{} // wakes Run
 
-	mu      sync.Mutex
-	unsent  []byte // bytes to be written; guarded by mu
-	writing bool   // a goroutine is writing without holding mu; guarded by mu
-	closed  bool   // Close was called; guarded by mu
+	mu          sync.Mutex
+	unsentBytes []byte // bytes to be written; guarded by mu
+	isWriting   bool   // a goroutine is writing without holding mu; guarded by mu
+	isClosed    bool   // Close was called; guarded by mu
 }
 
 // NewOutbox returns the outbox of a connection.
 func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan struct{}, 1)} }
 
-// Buffer adds bytes to the outbox. Send, SendFrames or FlushNow writes them later.
-func (o *Outbox) Buffer(b []byte) {
+// AddBytes adds bytes to the outbox. Send, SendFrames or FlushNow writes them later.
+func (o *Outbox) AddBytes(b []byte) {
 	o.mu.Lock()
-	o.unsent = append(o.unsent, b...)
+	o.unsentBytes = append(o.unsentBytes, b...)
 	o.mu.Unlock()
 }
 
-// Send writes the bytes that are in the outbox, and then b. It does not block.
-func (o *Outbox) Send(b []byte) {
-	o.Buffer(b)
+// SendBytes writes the bytes that are in the outbox, and then b. It does not block.
+func (o *Outbox) SendBytes(b []byte) {
+	o.AddBytes(b)
 	o.FlushNow()
 }
 
 // SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the
 // number of bytes that are left for Run.
-func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
+func (o *Outbox) SendFrames(frames ...Frame) (unsentBytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range frames {
-		o.unsent = Append(o.unsent, f)
+		o.unsentBytes = AppendFrame(o.unsentBytes, f)
 	}
-	o.flushLocked(writeNow)
-	return len(o.unsent)
+	o.flushLocked(writeNonBlocking)
+	return len(o.unsentBytes)
 }
 
 // FlushNow writes the bytes that Buffer has added. It does not block.
 func (o *Outbox) FlushNow() {
 	o.mu.Lock()
-	o.flushLocked(writeNow)
+	o.flushLocked(writeNonBlocking)
 	o.mu.Unlock()
 }
 
@@ -56,16 +56,16 @@ func (o *Outbox) FlushNow() {
 // left to Run. If another goroutine is already writing, flushLocked leaves all bytes to that goroutine. The
 // caller holds mu, which flushLocked unlocks during the write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
-	for !o.writing && !o.closed && len(o.unsent) > 0 {
-		data := o.unsent
-		o.unsent, o.writing = nil, true
+	for !o.isWriting && !o.isClosed && len(o.unsentBytes) > 0 {
+		data := o.unsentBytes
+		o.unsentBytes, o.isWriting = nil, true
 		o.mu.Unlock()
 		n := write(o.conn, data)
 		o.mu.Lock()
-		o.writing = false
+		o.isWriting = false
 		if n < len(data) {
-			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
-			Wake(o.wake)
+			o.unsentBytes = append(data[n:len(data):len(data)], o.unsentBytes...)
+			WakeReceiver(o.wake)
 			return
 		}
 	}
@@ -81,7 +81,7 @@ func (o *Outbox) Run() {
 			}
 			return len(b)
 		})
-		closed := o.closed
+		closed := o.isClosed
 		o.mu.Unlock()
 		if closed {
 			return
@@ -93,18 +93,18 @@ func (o *Outbox) Run() {
 func (o *Outbox) Close() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
+	if o.isClosed {
 		return false
 	}
-	o.closed = true
+	o.isClosed = true
 	o.conn.Close()
-	Wake(o.wake)
+	WakeReceiver(o.wake)
 	return true
 }
 
-// Wake sends a signal to the channel c of capacity 1, to wake the goroutine that receives from it. If c
-// already contains a signal, Wake does nothing.
-func Wake(c chan struct{}) {
+// WakeReceiver sends a signal to the channel c of capacity 1, to wake the goroutine that receives from it. If c
+// already contains a signal, WakeReceiver does nothing.
+func WakeReceiver(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is already in the channel

@@ -15,7 +15,7 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 		o := NewOutbox(runnerEnd)
 		go o.Run() // ends when o is closed
 		defer o.Close()
-		send := func(text string) { o.Send([]byte(text)) }
+		send := func(text string) { o.SendBytes([]byte(text)) }
 		got := make([]byte, 5)
 		read := func(want string) {
 			t.Helper()
@@ -26,7 +26,7 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 		send("first")
 		read("first")
 		synctest.Wait()
-		Wake(o.wake)
+		WakeReceiver(o.wake)
 		synctest.Wait() // Run was woken up, although nothing was to be written
 		send("one")
 		synctest.Wait() // Run is now blocked in writing this frame

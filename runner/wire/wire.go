@@ -1,7 +1,7 @@
 // Package wire encodes frames: the messages between the service and a runner.
 //
 // A frame is its length (u32, little endian), followed by its type (u8) and its fields as varints and
-// length-prefixed bytes. The length counts the bytes after itself. Start with Frame, Append and Parse.
+// length-prefixed bytes. The length counts the bytes after itself. Start with Frame, AppendFrame and Parse.
 package wire
 
 import (
@@ -16,18 +16,18 @@ import (
 
 // ProtocolVersion is the newest protocol version that this program supports. Each side sends its own in its
 // first frame, and both then use the lower one. A new version may only add types of frames, and optional
-// fields at the end of a type (optionalFields), which older versions omit. Everything else in the layout of a
+// fields at the end of a type (optionalFieldCounts), which older versions omit. Everything else in the layout of a
 // type never changes, so a side that knows a type can read its frames from every version. See
 // docs/decisions/0051.
 const ProtocolVersion = 1
 
 // Compare returns a negative number if p comes before other, and a positive number if p comes after other. It
-// compares Rank, then Seq. If both are equal, a position with StartsBefore set comes first.
+// compares Rank, then Seq. If both are equal, a position with StartsBeforeJob set comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
-	if order == 0 && p.StartsBefore != other.StartsBefore {
+	if order == 0 && p.StartsBeforeJob != other.StartsBeforeJob {
 		order = 1
-		if p.StartsBefore {
+		if p.StartsBeforeJob {
 			order = -1
 		}
 	}
@@ -58,8 +58,8 @@ type RequestID int64
 // Exchange.
 func (id *RequestID) ID() *RequestID { return id }
 
-// Exchange is a frame that is a request or a reply. A reply has the RequestID of its request.
-type Exchange interface{ ID() *RequestID }
+// FrameWithID is a frame that is a request or a reply. A reply has the RequestID of its request.
+type FrameWithID interface{ ID() *RequestID }
 
 // Frames that the service sends.
 type (
@@ -69,32 +69,32 @@ type (
 	Hello struct {
 		ProtocolVersion int64
 		Epoch           int64
-		Version         string
+		ServiceVersion  string
 	}
 	// Setup contains the settings of the runner. Workers is how many attempts run at the same time.
 	// SettleDelay is how long the runner collects results before it sends them. StopTimeout is how long
 	// running attempts may continue after the operating system has asked the runner to end.
 	Setup struct {
-		Workers     int64
+		WorkerCount int64
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
 	// QueuePosition is the position of a waiting attempt in its queue. Compare defines the order.
 	QueuePosition struct {
-		// Rank and Seq are the rank and the number of the attempt's job. If StartsBefore is set, they belong to
+		// Rank and Seq are the rank and the number of the attempt's job. If StartsBeforeJob is set, they belong to
 		// another job, and the attempt starts before that job.
-		Rank, Seq    int64
-		StartsBefore bool // the attempt starts before the job with this Rank and Seq
+		Rank, Seq       int64
+		StartsBeforeJob bool // the attempt starts before the job with this Rank and Seq
 	}
 	// Start requests the start of an attempt. The runner starts each lease at most once.
 	Start struct {
 		Lease
 		Queue    string
 		Position QueuePosition // the waiting attempts of a queue start in ascending order of Position
-		// UID is the account that the attempt runs as. -1 means the runner's own account. Otherwise the account's
+		// AccountUID is the account that the attempt runs as. -1 means the runner's own account. Otherwise the account's
 		// home is the default for Cwd, and its variables, such as HOME, are added to Env.
-		UID  int64
-		Argv []string
+		AccountUID int64
+		Argv       []string
 		// Env is the environment of the attempt. The runner adds QUEUECTL_WORKER, the variables of the account, and
 		// a cookie: a variable by which it finds the processes of the attempt.
 		Env       []string
@@ -103,20 +103,20 @@ type (
 		Stdin     string
 		StdinFile string
 		Timeouts
-		OutputLimitBytes   int64
-		AllowBackground    bool
-		DeadlineMillis     int64 // start deadline in milliseconds since 1970; 0 means none
-		BootDeadlineMillis int64 // start deadline in milliseconds since boot (TimeSinceBoot); 0 means none
-		// Memory (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
+		OutputLimitBytes        int64
+		AllowBackground         bool
+		StartDeadlineMillis     int64 // start deadline in milliseconds since 1970; 0 means none
+		StartDeadlineBootMillis int64 // start deadline in milliseconds since boot (TimeSinceBoot); 0 means none
+		// MemoryBytes (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
 		// attempt together; 0 means no limit.
-		Memory, MilliCPUs, Tasks int64
-		TTY                      bool     // run the attempt on a new terminal; Stdin and StdinFile are then ""
-		Nice                     int64    // nice value of each process; 0 means the runner's own nice value
-		NoFile                   int64    // limit of open files for each process; 0 means the default limit
-		Secrets                  []string // NAME=/path or NAME=credential:CREDENTIAL; the runner reads the values
-		MaskSecrets              bool     // mask the values of Secrets in the output
-		DependencyResults        []byte   // JSON about the jobs that this job depends on; nil means none
-		NoNewPrivileges          bool     // setuid programs gain no privileges
+		MemoryBytes, MilliCPUs, MaxTasks int64
+		TTY                              bool     // run the attempt on a new terminal; Stdin and StdinFile are then ""
+		Nice                             int64    // nice value of each process; 0 means the runner's own nice value
+		MaxOpenFiles                     int64    // limit of open files for each process; 0 means the default limit
+		Secrets                          []string // NAME=/path or NAME=credential:CREDENTIAL; the runner reads the values
+		MaskSecrets                      bool     // mask the values of Secrets in the output
+		DependencyResults                []byte   // JSON about the jobs that this job depends on; nil means none
+		NoNewPrivileges                  bool     // setuid programs gain no privileges
 	}
 	// Timeouts are the times after which the runner ends an attempt's processes.
 	Timeouts struct {
@@ -131,19 +131,19 @@ type (
 		RequestID
 		Data []byte
 	}
-	// Resize changes the size of a running attempt's terminal.
-	Resize struct {
+	// ResizeTerminal changes the size of a running attempt's terminal.
+	ResizeTerminal struct {
 		Lease
 		Rows, Cols int64
 	}
-	// Drop withdraws an earlier Start, if the attempt has not started yet. The reply is DropReply.
-	Drop struct{ Lease }
+	// DropStart withdraws an earlier Start, if the attempt has not started yet. The reply is DropStartReply.
+	DropStart struct{ Lease }
 	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
 	// to the attempt's result.
 	EndAttempt struct {
 		Lease
-		Cause int64
-		Grace time.Duration
+		EndCause    int64
+		GracePeriod time.Duration
 	}
 	// ExtendLeases makes all leases of the service last for Duration, starting now; 0 means that they do not
 	// expire. If the next ExtendLeases does not arrive within this time, the leases expire. The runner then
@@ -151,37 +151,37 @@ type (
 	// first ExtendLeases, the leases do not expire.
 	ExtendLeases struct {
 		Duration time.Duration
-		// BootDeadlineMillis is the time at which the leases expire, in milliseconds since boot, including
+		// ExpiryBootMillis is the time at which the leases expire, in milliseconds since boot, including
 		// the time that the machine slept. 0 means unknown.
-		BootDeadlineMillis int64
+		ExpiryBootMillis int64
 	}
 	// ReportImmediately makes the runner send the start and the result of an attempt without delay. Otherwise
 	// the runner may collect several reports.
 	ReportImmediately struct{ Lease }
-	// Ack acknowledges results that the service has stored.
-	Ack struct{ Leases []Lease }
+	// AckResults acknowledges results that the service has stored.
+	AckResults struct{ Leases []Lease }
 	// ReadOutput requests the output of an attempt after the position Cursor. The reply is ReadOutputReply.
 	// If Wait is set, the runner replies when there is new output, or when the output is complete. Otherwise
 	// it replies immediately.
 	ReadOutput struct {
 		Lease
 		RequestID
-		Cursor [2]int64 // position in standard output and in standard error (see output.Cursor)
-		Wait   bool
+		StreamCursors [2]int64 // position in standard output and in standard error (see output.StreamCursors)
+		WaitForOutput bool
 	}
 	// PurgeOutputs deletes output files. The reply is PurgeOutputsReply.
 	PurgeOutputs struct {
 		RequestID
-		Refs []string
+		OutputRefs []string
 	}
-	// Signal sends a signal to every process of a running attempt.
-	Signal struct {
+	// SignalAttempt sends a signal to every process of a running attempt.
+	SignalAttempt struct {
 		Lease
-		Number int64
+		SignalNumber int64
 	}
-	// Pause freezes an attempt's process tree and stops its timeouts if Paused is set. Otherwise it resumes
+	// PauseAttempt freezes an attempt's process tree and stops its timeouts if Paused is set. Otherwise it resumes
 	// both. The reply is PauseReply. If the attempt has not started yet, it is frozen when it starts.
-	Pause struct {
+	PauseAttempt struct {
 		Lease
 		RequestID
 		Paused bool
@@ -203,63 +203,63 @@ type (
 // Frames that the runner sends.
 type (
 	// HelloReply is the reply to Hello, and describes the runner. Attempts lists the attempts that have not
-	// ended. EndedLeases lists the ended attempts whose results are not acknowledged; the runner then sends a
+	// ended. UnacknowledgedLeases lists the ended attempts whose results are not acknowledged; the runner then sends a
 	// Result frame for each of them.
 	HelloReply struct {
-		ProtocolVersion int64
-		Version         string
-		PID             int64
-		Attempts        []Attempt
-		EndedLeases     []Lease
-		Enforcements    []LimitEnforcement // how the runner enforces each limit
+		ProtocolVersion      int64
+		RunnerVersion        string
+		RunnerPID            int64
+		UnendedAttempts      []Attempt
+		UnacknowledgedLeases []Lease
+		Enforcements         []LimitEnforcement // how the runner enforces each limit
 	}
 	// HelloRefusal is the reply to a Hello that the runner refuses: the epoch is not higher than the highest
 	// one that the runner has accepted, or the runner is about to end. Epoch is this highest epoch.
-	HelloRefusal struct{ Epoch int64 }
+	HelloRefusal struct{ NewestEpoch int64 }
 	// StartReport reports that an attempt has started. The runner does not send it for an attempt that ends
 	// within a few milliseconds.
 	StartReport struct{ Attempt }
-	// DropReply is the reply to Drop. Dropped means that the attempt will not run. The runner also sends a
-	// DropReply without having got a Drop, if the DeadlineMillis or BootDeadlineMillis of an attempt passes
+	// DropStartReply is the reply to Drop. Dropped means that the attempt will not run. The runner also sends a
+	// DropStartReply without having got a Drop, if the StartDeadlineMillis or BootDeadlineMillis of an attempt passes
 	// before its start.
-	DropReply struct {
+	DropStartReply struct {
 		Lease
 		Dropped bool
 	}
-	// StuckReport lists all ended attempts that have processes that SIGKILL did not end. Each of these attempts
-	// keeps a worker busy. Attempt.PID is the pid of one such process. The runner sends StuckReport whenever the
+	// StuckAttemptsReport lists all ended attempts that have processes that SIGKILL did not end. Each of these attempts
+	// keeps a worker busy. Attempt.PID is the pid of one such process. The runner sends StuckAttemptsReport whenever the
 	// list has changed, and after HelloReply if the list is not empty.
-	StuckReport struct{ Attempts []Attempt }
+	StuckAttemptsReport struct{ Attempts []Attempt }
 	// Result says how an attempt ended. The runner sends it again after every HelloReply, until it gets an
 	// Ack with the lease of the attempt.
 	Result struct {
 		Attempt
 		EndedAtMillis int64 // milliseconds since 1970
-		// Cause is the reason for which the attempt was ended: the Cause in EndAttempt, or one that the
+		// EndCause is the reason for which the attempt was ended: the Cause in EndAttempt, or one that the
 		// runner has detected. It is 0 if the attempt ended by itself.
-		Cause        int64
-		TimedOut     bool
-		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
-		Shortage     bool // the attempt could not start, because the machine lacked a resource such as memory
-		HasSurvivors bool // the attempt has processes that SIGKILL did not end
-		ExitCode     int64
-		Signal       int64
-		Error        string // what went wrong; "" if nothing did
-		CPU          time.Duration
-		PeakRSSBytes int64
-		Leftovers    int64 // number of processes that the command left behind and that the runner ended
-		DroppedBytes int64 // number of bytes of output that were not kept
-		Output       []byte
-		OutputRef    string
+		EndCause           int64
+		TimedOut           bool
+		IdleTimedOut       bool // the attempt timed out because it printed nothing for IdleTimeout
+		ResourceShortage   bool // the attempt could not start, because the machine lacked a resource such as memory
+		HasStuckProcesses  bool // the attempt has processes that SIGKILL did not end
+		ExitCode           int64
+		Signal             int64
+		Error              string // what went wrong; "" if nothing did
+		CPUTime            time.Duration
+		PeakRSSBytes       int64
+		EndedLeftoverCount int64 // number of processes that the command left behind and that the runner ended
+		DroppedOutputBytes int64 // number of bytes of output that were not kept
+		Output             []byte
+		OutputRef          string
 		// ResultJSON is the JSON that the attempt wrote as its result; nil if it wrote no valid JSON.
 		// ResultError says why the JSON is invalid; "" if it is valid or missing.
 		ResultJSON  []byte
 		ResultError string
 		Progress    Progress // last progress that the attempt reported
 		PeakTasks   int64    // largest number of processes and threads at one time; 0 if unknown
-		// AtMemoryLimit means that the attempt reached its own memory limit, and that therefore one of its
+		// ReachedMemoryLimit means that the attempt reached its own memory limit, and that therefore one of its
 		// processes was killed.
-		AtMemoryLimit bool
+		ReachedMemoryLimit bool
 	}
 	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second
 	// for each attempt. It also sends the last one again after HelloReply.
@@ -268,21 +268,21 @@ type (
 		Progress
 	}
 	// ReadOutputReply is the reply to ReadOutput. Data contains pieces of output without times, encoded by
-	// output.AppendChunks.
+	// output.AppendEncodedChunks.
 	ReadOutputReply struct {
 		RequestID
-		Cursor      [2]int64 // position after Data; use it in the next ReadOutput
-		LogComplete bool
-		AttemptGone bool // the runner does not have this attempt
-		Data        []byte
+		StreamCursors  [2]int64 // position after Data; use it in the next ReadOutput
+		OutputComplete bool
+		AttemptUnknown bool // the runner does not have this attempt
+		OutputChunks   []byte
 	}
-	// RecoverReply is the reply to Recover. SameBoot is false if the machine has certainly rebooted since the
+	// RecoverReply is the reply to Recover. StartedThisBoot is false if the machine has certainly rebooted since the
 	// dead runner started. Survivors lists the processes that SIGKILL did not end. LeasesWithProcesses lists
 	// the attempts in Recover.Attempts that still had processes.
 	RecoverReply struct {
 		RequestID
-		SameBoot            bool
-		Survivors           []RemainingProcess
+		StartedThisBoot     bool
+		StuckProcesses      []RemainingProcess
 		LeasesWithProcesses []Lease
 		Error               string // "" after success
 	}
@@ -297,14 +297,14 @@ type (
 		NotRunning         bool
 	}
 	// TypeInputReply is the reply to TypeInput. WrittenBytes is how many bytes the terminal accepted, from
-	// the start of the input. It accepts the rest only after the program has read some input. ModeControls
+	// the start of the input. It accepts the rest only after the program has read some input. TerminalModeControls
 	// contains the control sequences with which the program has set the terminal's modes. NoTerminal means
 	// that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
 		RequestID
-		WrittenBytes int64
-		NoTerminal   bool
-		ModeControls string
+		WrittenBytes         int64
+		NoTerminal           bool
+		TerminalModeControls string
 	}
 )
 
@@ -317,7 +317,7 @@ type Progress struct {
 
 // LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
-	Limit string
+	LimitName string
 	// Extent says how completely the limit is enforced: 0 means not at all, 1 only for each process of the job
 	// separately, and 2 for the whole job.
 	Extent    int64
@@ -333,7 +333,7 @@ type RemainingProcess struct {
 // Attempt describes an attempt. PID is the pid of its main process, or 0 before its start.
 type Attempt struct {
 	Lease
-	Slot            int64 // slot of the worker, from 1
+	TableSlot       int64 // slot of the worker, from 1
 	PID             int64
 	StartedAtMillis int64 // milliseconds since 1970
 }
@@ -344,42 +344,42 @@ var frameTypes = [...]Frame{
 	1:  (*Hello)(nil),
 	2:  (*Setup)(nil),
 	3:  (*Start)(nil),
-	4:  (*Drop)(nil),
+	4:  (*DropStart)(nil),
 	5:  (*EndAttempt)(nil),
 	6:  (*ReportImmediately)(nil),
-	7:  (*Ack)(nil),
+	7:  (*AckResults)(nil),
 	8:  (*ReadOutput)(nil),
 	9:  (*PurgeOutputs)(nil),
 	10: (*Shutdown)(nil),
-	11: (*Signal)(nil),
+	11: (*SignalAttempt)(nil),
 	12: (*Recover)(nil),
 	13: (*RemoveDeadRunner)(nil),
 	14: (*HelloReply)(nil),
 	15: (*HelloRefusal)(nil),
 	16: (*StartReport)(nil),
-	17: (*DropReply)(nil),
-	18: (*StuckReport)(nil),
+	17: (*DropStartReply)(nil),
+	18: (*StuckAttemptsReport)(nil),
 	19: (*Result)(nil),
 	20: (*ReadOutputReply)(nil),
 	21: (*RecoverReply)(nil),
 	22: (*PurgeOutputsReply)(nil),
 	23: (*TypeInput)(nil),
-	24: (*Resize)(nil),
+	24: (*ResizeTerminal)(nil),
 	25: (*TypeInputReply)(nil),
-	26: (*Pause)(nil),
+	26: (*PauseAttempt)(nil),
 	27: (*PauseReply)(nil),
 	28: (*ProgressReport)(nil),
 	29: (*ExtendLeases)(nil),
 }
 
-// optionalFields contains the number of optional fields at the end of each type of frame, by the number of
+// optionalFieldCounts contains the number of optional fields at the end of each type of frame, by the number of
 // the type. Append omits the last fields of a frame if they are optional and zero. Older versions omit all
 // optional fields.
-var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
+var optionalFieldCounts = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
-// Append appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
+// AppendFrame appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
 // frameTypes.
-func Append(b []byte, f Frame) []byte {
+func AppendFrame(b []byte, f Frame) []byte {
 	start, t := len(b), reflect.TypeOf(f)
 	kind := slices.IndexFunc(frameTypes[:], func(other Frame) bool { return other != nil && reflect.TypeOf(other) == t })
 	if kind < 0 {
@@ -388,7 +388,7 @@ func Append(b []byte, f Frame) []byte {
 	v := reflect.ValueOf(f).Elem()
 	b = append(b, 0, 0, 0, 0, byte(kind))
 	n := v.NumField()
-	required := n - optionalFields[kind]
+	required := n - optionalFieldCounts[kind]
 	for n > required && v.Field(n-1).IsZero() {
 		n--
 	}
@@ -405,10 +405,10 @@ const frameHeaderBytes = 5
 // ErrIncompleteFrame means that the input ends before the end of a frame.
 var ErrIncompleteFrame = errors.New("incomplete frame")
 
-// Parse decodes the first frame in b, and returns its encoded size in bytes. The frame shares no memory with
+// ParseFrame decodes the first frame in b, and returns its encoded size in bytes. The frame shares no memory with
 // b. ErrIncompleteFrame means that the caller must read more bytes first. After any other error, the rest of
 // the input cannot be read either. Unknown bytes at the end of a frame are an error.
-func Parse(b []byte) (Frame, int, error) {
+func ParseFrame(b []byte) (Frame, int, error) {
 	if len(b) < frameHeaderBytes {
 		return nil, 0, ErrIncompleteFrame
 	}
@@ -426,20 +426,20 @@ func Parse(b []byte) (Frame, int, error) {
 			"the same version", k)
 	}
 	frame := reflect.New(reflect.TypeOf(frameTypes[k]).Elem())
-	d := decoder{raw: b[frameHeaderBytes : 4+n], text: string(b[frameHeaderBytes : 4+n])}
+	d := decoder{remainingInput: b[frameHeaderBytes : 4+n], remainingText: string(b[frameHeaderBytes : 4+n])}
 	v := frame.Elem()
 	for i := range v.NumField() {
-		optional := i >= v.NumField()-optionalFields[k]
-		if optional && len(d.raw) == 0 {
+		optional := i >= v.NumField()-optionalFieldCounts[k]
+		if optional && len(d.remainingInput) == 0 {
 			break
 		}
 		d.readValue(v.Field(i))
 		// A frame that ends in an optional zero field is damaged, because Append omits such a field.
-		if optional && len(d.raw) == 0 && v.Field(i).IsZero() {
+		if optional && len(d.remainingInput) == 0 && v.Field(i).IsZero() {
 			d.markDamaged()
 		}
 	}
-	if d.damaged || len(d.raw) > 0 {
+	if d.isDamaged || len(d.remainingInput) > 0 {
 		return nil, 0, fmt.Errorf("received a damaged message between service and runner: its content does not fit its "+
 			"type %d", k)
 	}

@@ -15,50 +15,56 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// frames returns frames of all types, with all fields set.
-func frames() []wire.Frame {
+// exampleFrames returns frames of all types, with all fields set.
+func exampleFrames() []wire.Frame {
 	l := wire.Lease{Seq: 7, Fence: 1 << 40}
-	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAtMillis: 1_700_000_000_000}
+	a := wire.Attempt{Lease: l, TableSlot: 3, PID: 4711, StartedAtMillis: 1_700_000_000_000}
 	return []wire.Frame{
-		&wire.Hello{ProtocolVersion: 1, Epoch: 9, Version: "v"},
-		&wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
-		&wire.Start{Lease: l, Queue: "q", Position: wire.QueuePosition{Rank: -1, Seq: 7, StartsBefore: true},
+		&wire.Hello{ProtocolVersion: 1, Epoch: 9, ServiceVersion: "v"},
+		&wire.Setup{WorkerCount: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
+		&wire.Start{Lease: l, Queue: "q", Position: wire.QueuePosition{Rank: -1, Seq: 7, StartsBeforeJob: true},
 			Argv: []string{"a", ""},
 			Env:  []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00",
 			Timeouts:         wire.Timeouts{Timeout: 1, KillAfter: 2, OutputGrace: 3},
-			OutputLimitBytes: 4, AllowBackground: true, DeadlineMillis: 5, UID: 1000, BootDeadlineMillis: 6,
-			Memory: 7, MilliCPUs: 8, Tasks: 9, Nice: -3, NoFile: 99, TTY: true,
+			OutputLimitBytes: 4, AllowBackground: true, StartDeadlineMillis: 5, AccountUID: 1000, StartDeadlineBootMillis: 6,
+			MemoryBytes: 7, MilliCPUs: 8, MaxTasks: 9, Nice: -3, MaxOpenFiles: 99, TTY: true,
 			Secrets: []string{"S=/s"}, MaskSecrets: true, DependencyResults: []byte("[]")},
-		&wire.Drop{Lease: l}, &wire.EndAttempt{Lease: l, Cause: 5, Grace: time.Second}, &wire.ReportImmediately{Lease: l},
-		&wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
-		&wire.ReadOutput{Lease: l, RequestID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.PurgeOutputs{RequestID: 2,
-			Refs: []string{"1-2"}},
+		&wire.DropStart{Lease: l}, &wire.EndAttempt{Lease: l, EndCause: 5, GracePeriod: time.Second},
+		&wire.ReportImmediately{Lease: l},
+		&wire.SignalAttempt{Lease: l, SignalNumber: 10}, &wire.AckResults{Leases: []wire.Lease{l, {}}},
+		&wire.ReadOutput{Lease: l, RequestID: 1, StreamCursors: [2]int64{2, 3}, WaitForOutput: true},
+		&wire.PurgeOutputs{RequestID: 2,
+			OutputRefs: []string{"1-2"}},
 		&wire.PurgeOutputsReply{RequestID: 2}, &wire.Shutdown{},
-		&wire.HelloReply{ProtocolVersion: 1, Version: "v", PID: 2, Attempts: []wire.Attempt{a, a},
-			EndedLeases: []wire.Lease{l},
-			Enforcements: []wire.LimitEnforcement{{Limit: "memory", Extent: 1, Mechanism: "RLIMIT_AS"},
-				{}}}, &wire.HelloRefusal{Epoch: 3},
-		&wire.StartReport{Attempt: a}, &wire.DropReply{Lease: l, Dropped: true}, &wire.StuckReport{Attempts: []wire.Attempt{a,
+		&wire.HelloReply{ProtocolVersion: 1, RunnerVersion: "v", RunnerPID: 2, UnendedAttempts: []wire.Attempt{a, a},
+			UnacknowledgedLeases: []wire.Lease{l},
+			Enforcements: []wire.LimitEnforcement{{LimitName: "memory", Extent: 1, Mechanism: "RLIMIT_AS"},
+				{}}}, &wire.HelloRefusal{NewestEpoch: 3},
+		&wire.StartReport{Attempt: a}, &wire.DropStartReply{Lease: l, Dropped: true},
+		&wire.StuckAttemptsReport{Attempts: []wire.Attempt{a,
 			a}},
-		&wire.Result{Attempt: a, EndedAtMillis: 1, Cause: 2, TimedOut: true, Shortage: true, HasSurvivors: true, ExitCode: -1,
-			Signal: 9, Error: "e", CPU: 3, PeakRSSBytes: 4, Leftovers: 5, DroppedBytes: 6, Output: []byte{0,
+		&wire.Result{Attempt: a, EndedAtMillis: 1, EndCause: 2, TimedOut: true, ResourceShortage: true,
+			HasStuckProcesses: true, ExitCode: -1,
+			Signal: 9, Error: "e", CPUTime: 3, PeakRSSBytes: 4, EndedLeftoverCount: 5, DroppedOutputBytes: 6, Output: []byte{0,
 				1}, OutputRef: "7-8",
 			ResultJSON: []byte("{}"), ResultError: "v", Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
-		&wire.ReadOutputReply{RequestID: 1, Cursor: [2]int64{2, 3}, LogComplete: true, AttemptGone: true, Data: []byte("x")},
+		&wire.ReadOutputReply{RequestID: 1, StreamCursors: [2]int64{2, 3}, OutputComplete: true, AttemptUnknown: true,
+			OutputChunks: []byte("x")},
 		&wire.Recover{RequestID: 1, RunnerName: "7.ab",
 			Attempts: []wire.Attempt{a}}, &wire.RemoveDeadRunner{RunnerName: "7.ab"},
-		&wire.RecoverReply{RequestID: 1, SameBoot: true, Survivors: []wire.RemainingProcess{{PID: 2, PGID: 3, Cookie: "c"}},
+		&wire.RecoverReply{RequestID: 1, StartedThisBoot: true,
+			StuckProcesses:      []wire.RemainingProcess{{PID: 2, PGID: 3, Cookie: "c"}},
 			LeasesWithProcesses: []wire.Lease{l}, Error: "e"},
-		&wire.TypeInput{Lease: l, RequestID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80},
+		&wire.TypeInput{Lease: l, RequestID: 1, Data: []byte("x")}, &wire.ResizeTerminal{Lease: l, Rows: 24, Cols: 80},
 		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, NoTerminal: true},
-		&wire.Pause{Lease: l, RequestID: 1, Paused: true}, &wire.PauseReply{RequestID: 1, UnchangedProcesses: 2,
+		&wire.PauseAttempt{Lease: l, RequestID: 1, Paused: true}, &wire.PauseReply{RequestID: 1, UnchangedProcesses: 2,
 			NotRunning: true},
 		&wire.ProgressReport{Lease: l, Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
 		&wire.Start{Lease: l, NoNewPrivileges: true},
-		&wire.ExtendLeases{Duration: time.Second, BootDeadlineMillis: 5},
-		&wire.Result{Attempt: a, AtMemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, AtMemoryLimit: true},
-		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, ModeControls: "m"},
+		&wire.ExtendLeases{Duration: time.Second, ExpiryBootMillis: 5},
+		&wire.Result{Attempt: a, ReachedMemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, ReachedMemoryLimit: true},
+		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, TerminalModeControls: "m"},
 	}
 }
 
@@ -92,14 +98,14 @@ func fillRandom(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// Parse returns the frame that Append has encoded, with the same fields. It ignores the bytes after the
+// ParseFrame returns the frame that Append has encoded, with the same fields. It ignores the bytes after the
 // frame.
 func TestFramesAreReadAsWritten(t *testing.T) {
 	kinds := map[string]bool{}
-	for _, f := range frames() {
-		raw := wire.Append(nil, f)
+	for _, f := range exampleFrames() {
+		raw := wire.AppendFrame(nil, f)
 		kinds[fmt.Sprint(raw[4])] = true
-		got, n, err := wire.Parse(append(raw, "rest"...))
+		got, n, err := wire.ParseFrame(append(raw, "rest"...))
 		if err != nil || n != len(raw) || !reflect.DeepEqual(got, f) {
 			t.Errorf("Parse returned %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
@@ -108,11 +114,11 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 		t.Errorf("%d kinds of frames are tested, want 29", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		f := rapid.SampledFrom(frames()).Draw(t, "frame")
+		f := rapid.SampledFrom(exampleFrames()).Draw(t, "frame")
 		fillRandom(t, reflect.ValueOf(f).Elem())
-		raw := wire.Append([]byte("before"), f)[6:]
-		got, n, err := wire.Parse(raw)
-		if err != nil || n != len(raw) || !bytes.Equal(wire.Append(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
+		raw := wire.AppendFrame([]byte("before"), f)[6:]
+		got, n, err := wire.ParseFrame(raw)
+		if err != nil || n != len(raw) || !bytes.Equal(wire.AppendFrame(nil, got), raw) || fmt.Sprint(got) != fmt.Sprint(f) {
 			t.Fatalf("Parse returned %+v, %d, %v\nwant %+v", got, n, err, f)
 		}
 	})
@@ -159,20 +165,20 @@ var encodedFrames = []string{
 }
 
 // The service and the runner may be of different versions, so the layout of a frame never changes.
-func TestLayoutsNeverChange(t *testing.T) {
-	for i, f := range frames() {
-		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(encodedFrames) || got != encodedFrames[i] {
+func TestFrameEncodingsNeverChange(t *testing.T) {
+	for i, f := range exampleFrames() {
+		if got := hex.EncodeToString(wire.AppendFrame(nil, f)[4:]); i >= len(encodedFrames) || got != encodedFrames[i] {
 			t.Errorf("%T is written as %s", f, got)
 		}
 	}
 }
 
-// If the end of a frame is missing, no matter where it is cut off, Parse returns ErrIncompleteFrame.
+// If the end of a frame is missing, no matter where it is cut off, ParseFrame returns ErrIncompleteFrame.
 func TestIncompleteFrameReturnsErrIncompleteFrame(t *testing.T) {
-	for _, f := range frames() {
-		raw := wire.Append(nil, f)
+	for _, f := range exampleFrames() {
+		raw := wire.AppendFrame(nil, f)
 		for n := range len(raw) {
-			if _, _, err := wire.Parse(raw[:n]); !errors.Is(err, wire.ErrIncompleteFrame) {
+			if _, _, err := wire.ParseFrame(raw[:n]); !errors.Is(err, wire.ErrIncompleteFrame) {
 				t.Errorf("%T, %d of %d bytes: got %v, want %v", f, n, len(raw), err, wire.ErrIncompleteFrame)
 			}
 		}
@@ -187,17 +193,17 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	}
 	checkRefused := func(what string, raw []byte) {
 		t.Helper()
-		if f, _, err := wire.Parse(raw); err == nil || errors.Is(err, wire.ErrIncompleteFrame) {
+		if f, _, err := wire.ParseFrame(raw); err == nil || errors.Is(err, wire.ErrIncompleteFrame) {
 			t.Errorf("%s: got %+v, %v, want refused", what, f, err)
 		}
 	}
-	for _, f := range frames() {
-		body := wire.Append(nil, f)[4:]
+	for _, f := range exampleFrames() {
+		body := wire.AppendFrame(nil, f)[4:]
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
 			whole-- // the frame is also valid without the optional number at its end
 		}
-		if r, is := f.(*wire.Result); is && r.AtMemoryLimit {
+		if r, is := f.(*wire.Result); is && r.ReachedMemoryLimit {
 			whole-- // the frame is also valid without the optional flag at its end
 			if r.PeakTasks == 0 {
 				whole-- // PeakTasks is written as 0 only because the flag follows
@@ -209,7 +215,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		if t, is := f.(*wire.TypeInputReply); is && !t.NoTerminal {
 			whole = len("\x19\x02\x04\x00") // the frame is also valid without the optional text at its end
 		}
-		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadlineMillis != 0 {
+		if p, is := f.(*wire.ExtendLeases); is && p.ExpiryBootMillis != 0 {
 			whole--
 		}
 		for n := 1; n < whole; n++ {
@@ -229,7 +235,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 }
 
 // Append panics if its argument is not a frame, with a message that names the type of the argument.
-func TestAppendRejectsOtherTypes(t *testing.T) {
+func TestAppendFrameRejectsNonFrames(t *testing.T) {
 	for _, f := range []wire.Frame{nil, wire.Shutdown{}, &wire.Lease{}, (*wire.Lease)(nil), "text"} {
 		func() {
 			defer func() {
@@ -238,28 +244,28 @@ func TestAppendRejectsOtherTypes(t *testing.T) {
 					t.Errorf("Append panics with %v, want %q", got, want)
 				}
 			}()
-			wire.Append(nil, f)
+			wire.AppendFrame(nil, f)
 		}()
 	}
 }
 
 // Whatever bytes Parse gets, it does not panic, and does not report a size beyond them. If it returns a
 // frame, encoding and parsing this frame returns the same frame.
-func FuzzParse(f *testing.F) {
-	for _, frame := range frames() {
-		raw := wire.Append(nil, frame)
+func FuzzParseFrame(f *testing.F) {
+	for _, frame := range exampleFrames() {
+		raw := wire.AppendFrame(nil, frame)
 		f.Add(raw)
 		f.Add(append(raw, raw[:len(raw)/2]...))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		frame, n, err := wire.Parse(raw)
+		frame, n, err := wire.ParseFrame(raw)
 		if err != nil {
 			return
 		}
 		if n < 5 || n > len(raw) {
 			t.Fatalf("%x: took %d of %d bytes", raw, n, len(raw))
 		}
-		again, _, err := wire.Parse(wire.Append(nil, frame))
+		again, _, err := wire.ParseFrame(wire.AppendFrame(nil, frame))
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(frame) {
 			t.Fatalf("%x: got %+v and then %+v, %v", raw, frame, again, err)
 		}

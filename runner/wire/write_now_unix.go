@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// writeNow writes as many bytes as a connection accepts without blocking, and returns their number. If the
+// writeNonBlocking writes as many bytes as a connection accepts without blocking, and returns their number. If the
 // connection is broken, it returns 0. The goroutine that reads the connection then gets the error.
-func writeNow(c net.Conn, b []byte) (n int) {
+func writeNonBlocking(c net.Conn, b []byte) (writtenBytes int) {
 	file, ok := c.(syscall.Conn)
 	if !ok {
 		return 0
@@ -19,8 +19,8 @@ func writeNow(c net.Conn, b []byte) (n int) {
 		return 0
 	}
 	raw.Write(func(fd uintptr) bool {
-		n, _ = syscall.Write(int(fd), b)
+		writtenBytes, _ = syscall.Write(int(fd), b)
 		return true
 	})
-	return max(n, 0)
+	return max(writtenBytes, 0)
 }

@@ -2,6 +2,6 @@ package wire
 
 import "net"
 
-// writeNow returns 0 without writing. On Windows, it is unknown how many bytes a pipe would accept without
+// writeNonBlocking returns 0 without writing. On Windows, it is unknown how many bytes a pipe would accept without
 // blocking. So Outbox.Run writes everything.
-func writeNow(net.Conn, []byte) int { return 0 }
+func writeNonBlocking(net.Conn, []byte) int { return 0 }

@@ -30,9 +30,9 @@ import (
 
 // Rights computes the right of a peer from the settings section [access].
 type Rights struct {
-	Paths     config.Paths
-	Directory *Directory
-	Settings  *settings.Keeper
+	Paths         config.Paths
+	UserDirectory *UserDirectory
+	Settings      *settings.Keeper
 
 	resolvedAccess atomic.Pointer[resolvedAccess]
 }
@@ -40,58 +40,59 @@ type Rights struct {
 // Guard decides which jobs a peer may see and change, and as which users jobs run. It writes actions to the
 // audit log.
 type Guard struct {
-	Owners         *Owners
-	Rights         *Rights
-	RunnerLocation runner.Location
-	RunnerPolicy   *launcher.Accounts // decides as which accounts runners that run as root may run jobs
+	Owners              *Owners
+	Rights              *Rights
+	RunnerLocation      runner.RunnersLocation
+	RunnerAccountPolicy *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
 
 // resolvedAccess holds the settings section [access] with ids instead of names. The ids are those that
 // the accounts had when the settings were read.
 type resolvedAccess struct {
 	control.Access
-	// userNames holds the account names of the uids in Users. A uid that the section gives as a number has no name.
-	userNames    map[int]string
-	unknownNames []string // names in [access] that this machine does not know
+	// userNameByUID holds the account names of the uids in Users. A uid that the section gives as a number has no name.
+	userNameByUID   map[int]string
+	unresolvedNames []string // names in [access] that this machine does not know
 }
 
-// ResolveAccess looks up the user and group names in the settings section [access]. It holds no lock, because
+// ResolveAccessSettings looks up the user and group names in the settings section [access]. It holds no lock, because
 // a network directory may respond slowly. If the settings change during this, it starts again with the new
 // names.
-func (r *Rights) ResolveAccess() {
+func (r *Rights) ResolveAccessSettings() {
 	for {
-		old, c := r.resolvedAccess.Load(), r.Settings.Current()
-		if r.resolvedAccess.CompareAndSwap(old, resolveAccessNames(r.Directory, &c.Settings)) &&
-			r.Settings.Current() == c {
+		old, c := r.resolvedAccess.Load(), r.Settings.CurrentConfig()
+		if r.resolvedAccess.CompareAndSwap(old, resolveAccessNames(r.UserDirectory, &c.Settings)) &&
+			r.Settings.CurrentConfig() == c {
 			return
 		}
 	}
 }
 
 // resolveAccessNames looks up the user and group names of the section [access].
-func resolveAccessNames(d *Directory, c *config.Settings) *resolvedAccess {
-	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}},
-		userNames: map[int]string{}}
-	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
-		for _, name := range c.AccessNames(string(right)) {
-			ids, look := a.Users, func(name string) (int, bool) { return a.resolveUser(d, name) }
+func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
+	a := &resolvedAccess{Access: control.Access{RightsByUID: map[int]control.Right{},
+		RightsByGID: map[int]control.Right{}},
+		userNameByUID: map[int]string{}}
+	for _, right := range control.GrantableRights() { // the strongest right comes last and replaces weaker ones
+		for _, name := range c.AccountsWithRight(string(right)) {
+			ids, look := a.RightsByUID, func(name string) (int, bool) { return a.resolveUserUID(d, name) }
 			group, isGroup := strings.CutPrefix(name, "@")
 			if isGroup {
-				ids, look = a.Groups, d.GroupID
+				ids, look = a.RightsByGID, d.GroupID
 			}
 			if id, ok := look(group); ok {
 				ids[id] = right
-			} else if !slices.Contains(a.unknownNames, name) {
-				a.unknownNames = append(a.unknownNames, name)
+			} else if !slices.Contains(a.unresolvedNames, name) {
+				a.unresolvedNames = append(a.unresolvedNames, name)
 			}
 		}
 	}
 	return a
 }
 
-// resolveUser returns the uid of a user. It records the name of the uid's account, unless the user is given as a
+// resolveUserUID returns the uid of a user. It records the name of the uid's account, unless the user is given as a
 // uid.
-func (a *resolvedAccess) resolveUser(d *Directory, user string) (uid int, ok bool) {
+func (a *resolvedAccess) resolveUserUID(d *UserDirectory, user string) (uid int, ok bool) {
 	uid, ok = d.UserID(user)
 	if !ok || user == strconv.Itoa(uid) {
 		return uid, ok
@@ -105,82 +106,84 @@ func (a *resolvedAccess) resolveUser(d *Directory, user string) (uid int, ok boo
 		}
 		name = d.accountName(uid)
 	}
-	a.userNames[uid] = cmp.Or(name, user)
+	a.userNameByUID[uid] = cmp.Or(name, user)
 	return uid, true
 }
 
-// resolveAccessIfRenamed resolves [access] again if a uid with a right has another account name than before. The
+// resolveAccessIfUserRenamed resolves [access] again if a uid with a right has another account name than before. The
 // account that got the right may have been deleted, and the uid may belong to a new account.
-func (r *Rights) resolveAccessIfRenamed(uid int, name string) {
-	if old := r.resolvedAccess.Load().userNames[uid]; old != "" && old != name {
-		r.ResolveAccess()
+func (r *Rights) resolveAccessIfUserRenamed(uid int, name string) {
+	if old := r.resolvedAccess.Load().userNameByUID[uid]; old != "" && old != name {
+		r.ResolveAccessSettings()
 	}
 }
 
 // CurrentAccess returns the rights that the settings section [access] gives to users and groups.
 func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
-// UnknownNamesMessage returns a message about the names in the settings section [access] that this machine
+// UnknownAccessNamesMessage returns a message about the names in the settings section [access] that this machine
 // does not know, or "" if it knows all of them.
-func (r *Rights) UnknownNamesMessage() string {
-	if list := r.resolvedAccess.Load().unknownNames; len(list) > 0 {
+func (r *Rights) UnknownAccessNamesMessage() string {
+	if list := r.resolvedAccess.Load().unresolvedNames; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
 	}
 	return ""
 }
 
-// Right implements control.Authorizer: it returns a peer's right. Root and the service's own user have all
+// CurrentRight implements control.Authorizer: it returns a peer's right. Root and the service's own user have all
 // rights.
-func (r *Rights) Right(p *control.Peer) control.Right {
-	switch c := r.Settings.Current(); {
-	case p.UID == AnonymousUID && c.WebAnonymous == "read", p.UID == ScraperUID && c.WebMetrics == "true":
+func (r *Rights) CurrentRight(p *control.Peer) control.Right {
+	switch c := r.Settings.CurrentConfig(); {
+	case p.UID == AnonymousUID && c.AnonymousWebRight == "read", p.UID == MetricsScraperUID &&
+		c.AnonymousWebMetrics == "true":
 		return control.RightRead
-	case p.UID == AnonymousUID, p.UID == ScraperUID:
+	case p.UID == AnonymousUID, p.UID == MetricsScraperUID:
 		return control.RightNone
 	}
-	if p.IsRoot() || p.UID == accounts.CurrentUser() {
+	if p.IsRoot() || p.UID == accounts.CurrentUserID() {
 		return control.RightAdmin
 	}
-	return r.resolvedAccess.Load().RightOf(p)
+	return r.resolvedAccess.Load().StrongestRightOf(p)
 }
 
 // PeerName returns the name of a peer's user.
 func (r *Rights) PeerName(uid int) string {
-	if uid == AnonymousUID || uid == ScraperUID {
+	if uid == AnonymousUID || uid == MetricsScraperUID {
 		return "anybody"
 	}
-	return r.Directory.UserName(uid)
+	return r.UserDirectory.UserName(uid)
 }
 
-// RefusalError implements control.Authorizer: it returns the error for a peer that lacks the right for an
+// MissingRightError implements control.Authorizer: it returns the error for a peer that lacks the right for an
 // action. The error names the action and the right.
-func (r *Rights) RefusalError(p *control.Peer, action string, neededRight control.Right) error {
+func (r *Rights) MissingRightError(p *control.Peer, action string, neededRight control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
 		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you,
-			r.Directory.UserName(accounts.CurrentUser()), r.RightAdvice(control.RightSubmit, you))
+			r.UserDirectory.UserName(accounts.CurrentUserID()), r.AdviceForMissingRight(control.RightSubmit, you))
 	}
 	return queue.Errorf(queue.CodeDenied, `%s needs the right "%s", but you (%s) have "%s"; %s`,
-		action, neededRight, you, p.Right, r.RightAdvice(neededRight, ""))
+		action, neededRight, you, p.Right, r.AdviceForMissingRight(neededRight, ""))
 }
 
-// RightAdvice returns advice on how a user can get a right. userName is the user's name if the user has no
+// AdviceForMissingRight returns advice on how a user can get a right. userName is the user's name if the user has no
 // right at all, and otherwise "".
-func (r *Rights) RightAdvice(neededRight control.Right, userName string) string {
-	c := r.Settings.Current()
+func (r *Rights) AdviceForMissingRight(neededRight control.Right, userName string) string {
+	c := r.Settings.CurrentConfig()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
 	if userName != "" {
 		grant = "ask an admin to grant you a right in the section [access] of " + r.Paths.SettingsFile
 	}
-	for _, right := range control.Rights() {
+	for _, right := range control.GrantableRights() {
 		if !right.Covers(neededRight) {
 			continue
 		}
-		for _, n := range c.AccessNames(string(right)) {
+		for _, n := range c.AccountsWithRight(string(right)) {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && userName != "":
-				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupFormat+"), or %s",
+				return fmt.Sprintf(`members of the group %s have the right "%s"; join this group (`+joinGroupCommandFormat+
+					"), or %s",
 					group, right, group, userName, grant)
 			case isGroup:
 				return fmt.Sprintf(`join the group %s, which has the right "%s", or %s`, group, right, grant)
@@ -193,90 +196,90 @@ func (r *Rights) RightAdvice(neededRight control.Right, userName string) string 
 // CheckMayAct returns an error if the peer may not call a method for a job, for example because the job
 // belongs to another user.
 func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error {
-	return g.CheckMayActOn(p, method, "job", j)
+	return g.CheckMayActOnObject(p, method, "job", j)
 }
 
-// CheckMayActOn returns an error if the peer may not call a method for a job or a schedule. objectKind is
+// CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule. objectKind is
 // "job" or "schedule", and occurs in the error message. For a schedule, j is a job with the owner that the
 // schedule's jobs have.
-func (g *Guard) CheckMayActOn(p *control.Peer, method, objectKind string, j *queue.Job) error {
-	isOwner := g.IsOwner(p, j)
+func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, j *queue.Job) error {
+	isOwner := g.PeerOwnsJob(p, j)
 	needs := control.RequiredRight(method, isOwner)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.RightAdmin):
-		return g.Rights.RefusalError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
+		return g.Rights.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
 			method, objectKind, j.ID), control.RightAdmin)
 	case p.Right.Covers(needs):
 		return nil
 	}
 	if isOwner {
-		return g.Rights.RefusalError(p, method, needs)
+		return g.Rights.MissingRightError(p, method, needs)
 	}
-	return g.Rights.RefusalError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
+	return g.Rights.MissingRightError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
 }
 
-// VisibilityFor returns how much of a job a peer may see. If the job belongs to a former account, whose uid
+// JobVisibilityFor returns how much of a job a peer may see. If the job belongs to a former account, whose uid
 // now belongs to another account, peers that are not admins see only VisibleOutline.
-func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
+func (g *Guard) JobVisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.RightAdmin) {
 		return VisibleOutline
 	}
-	return VisibilityFor(p.Right, g.IsOwner(p, j))
+	return VisibilityFor(p.Right, g.PeerOwnsJob(p, j))
 }
 
-// Hides reports whether a peer must not learn that a job exists. This applies to the job of a hook that the
+// HidesJob reports whether a peer must not learn that a job exists. This applies to the job of a hook that the
 // settings define: only operators and the user that the job runs for may see it.
-func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
-	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.IsOwner(p, j)
+func (g *Guard) HidesJob(p *control.Peer, j *queue.Job) bool {
+	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.PeerOwnsJob(p, j)
 }
 
-// MayRead reports whether a peer may learn that a job exists. If restrictedToUID is nil, all users may see
+// MayLearnOfJob reports whether a peer may learn that a job exists. If visibleOnlyToUID is nil, all users may see
 // the job. Otherwise only this user, and users with the right "operate", may see it.
-func MayRead(p *control.Peer, restrictedToUID *int) bool {
-	return restrictedToUID == nil || *restrictedToUID == p.UID || p.Right.Covers(control.RightOperate)
+func MayLearnOfJob(p *control.Peer, visibleOnlyToUID *int) bool {
+	return visibleOnlyToUID == nil || *visibleOnlyToUID == p.UID || p.Right.Covers(control.RightOperate)
 }
 
-// GetVisible reads a job without its large fields. If the peer must not learn that the job exists, the error
+// GetVisibleJob reads a job without its large fields. If the peer must not learn that the job exists, the error
 // is the same as for a missing job.
-func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
+func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := g.Owners.store.Get(ctx, id)
-	if err == nil && g.Hides(p, &j) {
-		return queue.Job{}, queue.NoJobError(id)
+	if err == nil && g.HidesJob(p, &j) {
+		return queue.Job{}, queue.JobNotFoundError(id)
 	}
 	return j, err
 }
 
-// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account
-// may now have the uid of a running job. The fields User and AsUID of j must be set as in the store.
-func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
+// PeerOwnsJob reports whether a job belongs to a peer. It compares uids and user names, because another account
+// may now have the uid of a running job. The fields User and RunAsUID of j must be set as in the store.
+func (g *Guard) PeerOwnsJob(p *control.Peer, j *queue.Job) bool {
 	switch {
 	case j.UID != p.UID:
 		return false
-	case j.AsUID != nil && *j.AsUID != j.UID: // the field User does not name the job's owner
-		return !g.Owners.MayHaveFormerJobs(j.UID)
+	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field User does not name the job's owner
+		return !g.Owners.MayHaveFormerOwnerJobs(j.UID)
 	}
-	return g.Owners.checkNotRenamed(j.UID, j.User) == nil
+	return g.Owners.checkUserNotRenamed(j.UID, j.RunAsUser) == nil
 }
 
-// OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
+// OwnJobsFilterUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
 // nil if the peer may use the method on all jobs.
-func OwnJobsOnlyUID(p *control.Peer, method string) *int {
+func OwnJobsFilterUID(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.RequiredRight(method, false)) {
 		return nil
 	}
 	return &p.UID
 }
 
-// Audit writes an action to the audit log. Handlers call it before an action that is not recorded by another
+// RecordAudit writes an action to the audit log. Handlers call it before an action that is not recorded by another
 // event. j is the job that the action is about; nil means that it is not about a single job. See
 // docs/decisions/0074.
-func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
+func (g *Guard) RecordAudit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
-	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
+	a := store.AuditRecord{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
 	if j != nil {
 		a.JobSeq, a.JobID = j.Seq, j.ID
 	}
-	return g.Owners.store.Audit(ctx, a)
+	return g.Owners.store.RecordAudit(ctx, a)
 }
 
 // JobUser is the account that a job runs as.
@@ -285,30 +288,30 @@ type JobUser struct {
 	Name string
 }
 
-// ResolveUser returns the account with the given name. It returns an error if the peer may not run jobs as
+// ResolveJobUser returns the account with the given name. It returns an error if the peer may not run jobs as
 // this user.
-func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
-	uid, ok := g.Rights.Directory.UserID(name)
-	user := JobUser{UID: uid, Name: g.Rights.Directory.UserName(uid)}
+func (g *Guard) ResolveJobUser(p *control.Peer, name string) (JobUser, error) {
+	uid, ok := g.Rights.UserDirectory.UserID(name)
+	user := JobUser{UID: uid, Name: g.Rights.UserDirectory.UserName(uid)}
 	// Directory.UserID accepts any number as a uid. If the uid has no name, the account is known to exist only
 	// if it is that of the peer or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
-	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUser() {
-		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
+	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUserID() {
+		return JobUser{}, queue.InvalidField("user", "there is no user %q on this machine", queue.ClipForMessage(name))
 	}
 	return user, g.checkMayRunAs(p, user)
 }
 
-// UserResolver returns a function that works like ResolveUser but looks up each name only once. A look-up
+// JobUserResolver returns a function that works like ResolveJobUser but looks up each name only once. A look-up
 // takes longer than the other checks of a job, and a request may enqueue many jobs for one user.
-func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error) {
+func (g *Guard) JobUserResolver(p *control.Peer) func(name string) (JobUser, error) {
 	users := map[string]JobUser{}
 	return func(name string) (JobUser, error) {
 		user, known := users[name]
 		if known {
 			return user, nil
 		}
-		user, err := g.ResolveUser(p, name)
+		user, err := g.ResolveJobUser(p, name)
 		if err == nil {
 			users[name] = user
 		}
@@ -320,66 +323,68 @@ func (g *Guard) UserResolver(p *control.Peer) func(name string) (JobUser, error)
 func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == g.Owners.jobAccount.RunsAs(&queue.Job{UID: p.UID}), g.Owners.jobAccount.RunsAsJobAccount &&
+	case user.UID == g.Owners.jobAccount.JobUID(&queue.Job{UID: p.UID}), g.Owners.jobAccount.UsesPerJobAccount &&
 		p.Right.Covers(needs):
 		return nil
-	case g.Owners.jobAccount.RunsAsJobAccount:
-		return g.Rights.RefusalError(p, "a job that runs as another user ("+user.Name+")", needs)
+	case g.Owners.jobAccount.UsesPerJobAccount:
+		return g.Rights.MissingRightError(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
-		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+runAsAdvice,
-			user.Name, g.PeerJobUserName(p), g.Rights.Paths.SettingsFile)}
+		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+cannotRunAsAdvice,
+			user.Name, g.JobUserNameOfPeer(p), g.Rights.Paths.SettingsFile)}
 }
 
-// PeerJobUserName returns the name of the user that the peer's jobs run as.
-func (g *Guard) PeerJobUserName(p *control.Peer) string {
-	if uid := g.Owners.jobAccount.RunsAs(&queue.Job{UID: p.UID}); uid != g.Owners.jobAccount.UID {
-		return g.Rights.Directory.UserName(uid)
+// JobUserNameOfPeer returns the name of the user that the peer's jobs run as.
+func (g *Guard) JobUserNameOfPeer(p *control.Peer) string {
+	if uid := g.Owners.jobAccount.JobUID(&queue.Job{UID: p.UID}); uid != g.Owners.jobAccount.UID {
+		return g.Rights.UserDirectory.UserName(uid)
 	}
-	return g.Owners.jobAccount.User
+	return g.Owners.jobAccount.UserName
 }
 
-// ExecutionFields lists the fields of a job that define the executed command, its input and its environment.
-var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
+// JobExecutionFields lists the fields of a job that define the executed command, its input and its environment.
+var JobExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask",
+	"stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // editScope says which parts of a job an edit changes that need more than the right to edit the job.
 type editScope struct {
-	changesExecution     bool     // the edit changes what the job executes
-	hasHiddenPlaceholder bool     // a new value is hiddenValue, the text that is shown instead of hidden values
-	changesUser          bool     // the edit changes the user that the job runs as
-	user                 *JobUser // the new user; nil means the service's default
+	changesExecution bool // the edit changes what the job executes
+	// a new value is hiddenValuePlaceholder, the text that is shown instead of hidden values
+	containsHiddenPlaceholder bool
+	changesUser               bool     // the edit changes the user that the job runs as
+	newUser                   *JobUser // the new user; nil means the service's default
 }
 
 // ParseEditScope parses the merge patch of an edit, and returns which parts need a further check. It returns
 // an error if the peer changes the user that the job runs as, but is not an admin.
 func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editScope, err error) {
 	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
-		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
+		e.changesExecution = e.changesExecution || slices.Contains(JobExecutionFields, name)
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
 			// Ignore errors in the value here: a later validation reports them.
-			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
-				e.hasHiddenPlaceholder = true // storing hiddenValue would overwrite the true value
+			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValuePlaceholder) {
+				e.containsHiddenPlaceholder = true // storing hiddenValuePlaceholder would overwrite the true value
 			}
 		case "user":
 			if !p.Right.Covers(control.RightAdmin) {
-				return g.Rights.RefusalError(p, "changing the user that a job runs as", control.RightAdmin)
+				return g.Rights.MissingRightError(p, "changing the user that a job runs as", control.RightAdmin)
 			}
 			e.changesUser = true
 			var name *string
 			if err := json.Unmarshal(value, &name); err != nil {
-				return queue.Invalid("user", "must be the name of a user, or null")
+				return queue.InvalidField("user", "must be the name of a user, or null")
 			}
 			if name == nil {
 				return nil
 			}
-			user, err := g.ResolveUser(p, *name)
+			user, err := g.ResolveJobUser(p, *name)
 			if err == nil {
-				err = g.CheckMayRun(user.UID)
+				err = g.CheckRunnerMayRunAs(user.UID)
 			}
-			e.user = &user
+			e.newUser = &user
 			return err
 		}
 		return nil
@@ -393,35 +398,35 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 // while all jobs run as one account: the setting run_as may change before the job starts. CheckMayEdit also
 // rejects an edit that would overwrite values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
-	each := worker.Account{RunsAsJobAccount: true}
+	each := worker.Account{UsesPerJobAccount: true}
 	switch {
-	case e.hasHiddenPlaceholder && j.UID != p.UID:
-		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables "+
+	case e.containsHiddenPlaceholder && j.UID != p.UID:
+		return queue.InvalidField("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
-	case e.changesExecution && g.RunnerLocation.IsExternal() && each.RunsAs(j) != p.UID &&
+	case e.changesExecution && g.RunnerLocation.HasExternalDir() && each.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
-		return g.Rights.RefusalError(p, "changing a job that runs as another user", control.RightAdmin)
+		return g.Rights.MissingRightError(p, "changing a job that runs as another user", control.RightAdmin)
 	}
 	return nil
 }
 
-// Apply changes the user that a job runs as, if the edit changes that user.
-func (e *editScope) Apply(j *queue.Job) {
+// ApplyUserChange changes the user that a job runs as, if the edit changes that user.
+func (e *editScope) ApplyUserChange(j *queue.Job) {
 	switch {
 	case !e.changesUser:
-	case e.user == nil:
-		j.AsUID, j.User = nil, ""
+	case e.newUser == nil:
+		j.RunAsUID, j.RunAsUser = nil, ""
 	default:
-		j.AsUID, j.User = &e.user.UID, e.user.Name
+		j.RunAsUID, j.RunAsUser = &e.newUser.UID, e.newUser.Name
 	}
 }
 
-// Directory looks up accounts in the system's users and groups.
-type Directory struct{ accounts.Directory }
+// UserDirectory looks up accounts in the system's users and groups.
+type UserDirectory struct{ accounts.Resolver }
 
-// AnonymousUID is the uid of a client of the web page that has not signed in. ScraperUID is the uid of a client
+// AnonymousUID is the uid of a client of the web page that has not signed in. MetricsScraperUID is the uid of a client
 // that reads only the metrics. No account has one of these uids.
 const (
-	AnonymousUID = math.MinInt32 // every JSON parser can represent this number exactly
-	ScraperUID   = math.MinInt32 + 1
+	AnonymousUID      = math.MinInt32 // every JSON parser can represent this number exactly
+	MetricsScraperUID = math.MinInt32 + 1
 )

@@ -28,29 +28,29 @@ func newGuard(t *testing.T, settingValues map[string]string) *Guard {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: settingValues})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: settingValues})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Directory{}
-	rights := &Rights{Paths: config.Paths{SettingsFile: "/etc/q.toml"}, Directory: d, Settings: k}
-	rights.ResolveAccess()
-	s := memstore.New(queue.Order{})
+	d := &UserDirectory{}
+	rights := &Rights{Paths: config.Paths{SettingsFile: "/etc/q.toml"}, UserDirectory: d, Settings: k}
+	rights.ResolveAccessSettings()
+	s := memstore.New(queue.RankOrder{})
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
 // checkAccessError checks err. It must be nil if allowed is true, and otherwise say that a right is missing.
-func checkAccessError(t *testing.T, subject string, err error, allowed bool) {
+func checkAccessError(t *testing.T, caseName string, err error, wantAllowed bool) {
 	t.Helper()
-	if allowed && err != nil || !allowed && !errors.Is(err, queue.ErrDenied) {
-		t.Errorf("%s: got %v, want allowed %t", subject, err, allowed)
+	if wantAllowed && err != nil || !wantAllowed && !errors.Is(err, queue.ErrDenied) {
+		t.Errorf("%s: got %v, want allowed %t", caseName, err, wantAllowed)
 	}
 }
 
 // What a peer may do with a job depends on the method, the right of the peer, and the owner of the job. Only
 // admins may act on the jobs of former accounts.
-func TestRightsLimitActions(t *testing.T) {
+func TestRightAndOwnerLimitJobActions(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		method    string
@@ -71,7 +71,7 @@ func TestRightsLimitActions(t *testing.T) {
 		{"no.such", ownerUID, ownerUID, "", control.RightAdmin},
 	} {
 		j := &queue.Job{ID: "j", UID: c.job}
-		for _, right := range append([]control.Right{control.RightNone}, control.Rights()...) {
+		for _, right := range append([]control.Right{control.RightNone}, control.GrantableRights()...) {
 			p := &control.Peer{UID: c.peer, Right: right}
 			what := string(right) + " of uid: " + c.method
 			switch {
@@ -88,7 +88,7 @@ func TestRightsLimitActions(t *testing.T) {
 
 // Root and the service's own user have all rights. Other users have the rights that the settings give them.
 // Anonymous clients of the web page have at most the right to read.
-func TestRightsComeFromTheSettings(t *testing.T) {
+func TestUserRightsComeFromSettings(t *testing.T) {
 	closed, open := newGuard(t, nil).Rights, newGuard(t, map[string]string{
 		"web.anonymous": "read", "web.metrics_anonymous": "true"}).Rights
 	for _, c := range []struct {
@@ -96,13 +96,13 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 		uid          int
 		closed, open control.Right
 	}{
-		{"the service's user", accounts.CurrentUser(), control.RightAdmin, control.RightAdmin},
+		{"the service's user", accounts.CurrentUserID(), control.RightAdmin, control.RightAdmin},
 		{"a user without a right", strangerUID, control.RightNone, control.RightNone},
 		{"a client without a session", AnonymousUID, control.RightNone, control.RightRead},
-		{"a client that reads the metrics", ScraperUID, control.RightNone, control.RightRead},
+		{"a client that reads the metrics", MetricsScraperUID, control.RightNone, control.RightRead},
 	} {
 		p := &control.Peer{UID: c.uid, GID: -1}
-		if got := [2]control.Right{closed.Right(p), open.Right(p)}; got != [2]control.Right{c.closed, c.open} {
+		if got := [2]control.Right{closed.CurrentRight(p), open.CurrentRight(p)}; got != [2]control.Right{c.closed, c.open} {
 			t.Errorf("%s: got %v, want %v and %v", c.who, got, c.closed, c.open)
 		}
 	}
@@ -110,12 +110,13 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 
 // Only operators, and the user that it runs for, can see the job of a hook in the settings. For all others,
 // the job seems not to exist.
-func TestHiddenJobsLookMissing(t *testing.T) {
+func TestHiddenHookJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
 		Queue: queue.HookQueue, HookEvents: queue.IsHook | queue.HookFromSettings,
 		Execution: queue.Execution{Command: "true"}}
-	if _, err := g.Owners.store.Enqueue(t.Context(), store.Request{UID: ownerUID, Drafts: []queue.Job{hook}}); err != nil {
+	if _, err := g.Owners.store.Enqueue(t.Context(), store.EnqueueRequest{UID: ownerUID,
+		Drafts: []queue.Job{hook}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -127,11 +128,11 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 		{strangerUID, control.RightOperate, true},
 	} {
 		p := &control.Peer{UID: c.uid, Right: c.right}
-		_, err := g.GetVisible(t.Context(), p, "hook")
-		if c.sees != (err == nil) || MayRead(p, hook.RestrictedToUID()) != c.sees || g.Hides(p, &hook) == c.sees {
+		_, err := g.GetVisibleJob(t.Context(), p, "hook")
+		if c.sees != (err == nil) || MayLearnOfJob(p, hook.RestrictedToUID()) != c.sees || g.HidesJob(p, &hook) == c.sees {
 			t.Errorf("uid %d with %s: got %v, want that it sees the hook: %t", c.uid, c.right, err, c.sees)
 		}
-		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.NoJobError("hook").Error()) {
+		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.JobNotFoundError("hook").Error()) {
 			t.Errorf("a hidden job: got %v, want the error about a missing job", err)
 		}
 	}
@@ -141,7 +142,7 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {
-		uid := OwnJobsOnlyUID(&control.Peer{UID: ownerUID, Right: right}, "cancel")
+		uid := OwnJobsFilterUID(&control.Peer{UID: ownerUID, Right: right}, "cancel")
 		if (uid != nil) != own || own && *uid != ownerUID {
 			t.Errorf("%s: limited to %v, want own jobs only: %t", right, uid, own)
 		}
@@ -150,7 +151,7 @@ func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 
 // Only admins can change the user that a job runs as. With runners that run as root, only admins can change
 // what another user's job executes. The text that is shown instead of a hidden value cannot be stored.
-func TestEditsDoNotActAsOtherUsers(t *testing.T) {
+func TestOnlyAdminsEditExecutionOfOthersJobs(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		set     string
@@ -172,7 +173,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 	} {
 		r := &Guard{Owners: g.Owners, Rights: g.Rights}
 		if c.root {
-			r.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock"}
+			r.RunnerLocation = runner.RunnersLocation{SpawnSocketPath: "/run/q/spawn.sock"}
 		}
 		p := &control.Peer{UID: c.peer, Right: c.right}
 		scope, err := r.ParseEditScope(p, json.RawMessage(c.set))
@@ -193,26 +194,26 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 }
 
 // The audit record of an action names the peer that requested the action.
-func TestAuditNamesThePeer(t *testing.T) {
+func TestAuditRecordNamesRequestingPeer(t *testing.T) {
 	g := newGuard(t, nil)
-	s := &auditedStore{Store: g.Owners.store}
+	s := &auditRecordingStore{Store: g.Owners.store}
 	g.Owners.store = s
 	ctx := control.WithPeer(t.Context(), control.Peer{UID: ownerUID, PID: 7})
-	err := g.Audit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
-	want := store.Audit{UID: ownerUID, PID: 7, Verb: "kill", Target: "SIGHUP", JobSeq: 3, JobID: "j"}
-	if err != nil || len(s.audits) != 1 || s.audits[0] != want {
-		t.Errorf("got %+v, %v, want %+v", s.audits, err, want)
+	err := g.RecordAudit(ctx, "kill", "SIGHUP", &queue.Job{Seq: 3, ID: "j"})
+	want := store.AuditRecord{UID: ownerUID, PID: 7, Verb: "kill", Target: "SIGHUP", JobSeq: 3, JobID: "j"}
+	if err != nil || len(s.auditRecords) != 1 || s.auditRecords[0] != want {
+		t.Errorf("got %+v, %v, want %+v", s.auditRecords, err, want)
 	}
 }
 
-// auditedStore is a store that keeps the audit records in memory.
-type auditedStore struct {
+// auditRecordingStore is a store that keeps the audit records in memory.
+type auditRecordingStore struct {
 	store.Store
-	audits []store.Audit
+	auditRecords []store.AuditRecord
 }
 
-// Audit implements store.Store.
-func (s *auditedStore) Audit(_ context.Context, a store.Audit) error {
-	s.audits = append(s.audits, a)
+// RecordAudit implements store.Store.
+func (s *auditRecordingStore) RecordAudit(_ context.Context, a store.AuditRecord) error {
+	s.auditRecords = append(s.auditRecords, a)
 	return nil
 }

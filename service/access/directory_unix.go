@@ -11,18 +11,18 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// AccountOf returns the account of a uid. If the system does not know the uid, the account has default
+// AccountByUID returns the account of a uid. If the system does not know the uid, the account has default
 // values.
-func (d *Directory) AccountOf(uid int) worker.Account {
+func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	u, err := d.UserByUID(uint32(uid))
 	if err != nil {
-		return worker.Account{User: strconv.Itoa(uid), Home: "/", Shell: "/bin/sh", UID: uid}
+		return worker.Account{UserName: strconv.Itoa(uid), HomeDir: "/", ShellPath: "/bin/sh", UID: uid}
 	}
-	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
+	return worker.Account{UserName: u.Name, HomeDir: u.Home, ShellPath: u.Shell, UID: uid}
 }
 
 // accountName returns the system's name for a uid, or "" if the uid has no name.
-func (d *Directory) accountName(uid int) string {
+func (d *UserDirectory) accountName(uid int) string {
 	a, err := d.UserByUID(uint32(uid))
 	if err != nil {
 		return ""
@@ -30,19 +30,19 @@ func (d *Directory) accountName(uid int) string {
 	return a.Name
 }
 
-// AccountNamed returns the account of a user.
-func (d *Directory) AccountNamed(name string) (worker.Account, error) {
+// AccountByName returns the account of a user.
+func (d *UserDirectory) AccountByName(name string) (worker.Account, error) {
 	u, err := d.UserByName(name)
 	if err == nil && u.Name != name {
 		// A directory service may know an account by several names, but runners use only its main name.
 		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
-	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
+	return worker.Account{UserName: u.Name, HomeDir: u.Home, ShellPath: u.Shell, UID: int(u.UID)}, err
 }
 
-// PeerNamed returns a peer as if this user had just connected to the socket: with the user's uid and current
+// PeerByName returns a peer as if this user had just connected to the socket: with the user's uid and current
 // groups.
-func (d *Directory) PeerNamed(name string) (control.Peer, error) {
+func (d *UserDirectory) PeerByName(name string) (control.Peer, error) {
 	u, err := d.UserByName(name)
 	if err == nil {
 		u, err = d.WithGroups(u)

@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// AccountOf returns the account of the service itself.
-func (d *Directory) AccountOf(uid int) worker.Account {
+// AccountByUID returns the account of the service itself.
+func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	a := worker.Account{UID: uid}
 	if u, err := user.Current(); err == nil {
-		a.User, a.Home = u.Username, u.HomeDir
+		a.UserName, a.HomeDir = u.Username, u.HomeDir
 	}
 	return a
 }
 
 // accountName returns "", which skips the check whether a uid has got a new owner. On Windows, uids and SIDs
 // are never used again for another account.
-func (d *Directory) accountName(int) string { return "" }
+func (d *UserDirectory) accountName(int) string { return "" }
 
-// PeerNamed returns a peer as if this user had just connected to the pipe.
-func (d *Directory) PeerNamed(name string) (control.Peer, error) {
+// PeerByName returns a peer as if this user had just connected to the pipe.
+func (d *UserDirectory) PeerByName(name string) (control.Peer, error) {
 	id, known := d.UserID(name)
 	if !known {
 		return control.Peer{}, accounts.NoAccountError(fmt.Sprintf("there is no account %q", name))
@@ -32,11 +32,11 @@ func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
 }
 
-// AccountNamed returns the account of a user.
-func (d *Directory) AccountNamed(name string) (worker.Account, error) {
+// AccountByName returns the account of a user.
+func (d *UserDirectory) AccountByName(name string) (worker.Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
 		return worker.Account{}, err
 	}
-	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
+	return worker.Account{UserName: u.Username, HomeDir: u.HomeDir}, nil
 }

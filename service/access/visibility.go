@@ -30,16 +30,16 @@ func VisibilityFor(right control.Right, isOwner bool) Visibility {
 	return VisibleOutline
 }
 
-// hiddenValue is shown instead of the value of a hidden environment variable.
-const hiddenValue = "***"
+// hiddenValuePlaceholder is shown instead of the value of a hidden environment variable.
+const hiddenValuePlaceholder = "***"
 
 // executionSpecFields lists the fields of a spec that show what the job executes. VisibleOutline hides them.
 var executionSpecFields = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret",
 	"on_completed", "on_failed", "on_dead", "on_ended"}
 
-// HideJob removes the parts of a job that a user with this visibility may not see.
-func HideJob(j *control.Job, s Visibility) {
-	if s != VisibleOutline {
+// HideJobParts removes the parts of a job that a user with this visibility may not see.
+func HideJobParts(j *control.Job, visibility Visibility) {
+	if visibility != VisibleOutline {
 		return
 	}
 	j.Command, j.Argv, j.HookCommands, j.HiddenParts = "", nil, queue.HookCommands{}, []string{"command"}
@@ -51,12 +51,12 @@ func HideJob(j *control.Job, s Visibility) {
 	}
 }
 
-// HideDetail removes the parts of a job that a user with this visibility may not see.
-func HideDetail(d *control.JobDetail, s Visibility) {
-	HideJob(&d.Job, s)
-	switch s {
+// HideJobDetailParts removes the parts of a job that a user with this visibility may not see.
+func HideJobDetailParts(d *control.JobDetail, visibility Visibility) {
+	HideJobParts(&d.Job, visibility)
+	switch visibility {
 	case VisibleOutline:
-		d.Output, d.Stderr, d.StdoutBytes, d.Result = "", "", 0, nil
+		d.StdoutTail, d.StderrTail, d.StdoutBytes, d.Result = "", "", 0, nil
 		for _, name := range executionSpecFields {
 			delete(d.Spec, name)
 		}
@@ -69,49 +69,49 @@ func HideDetail(d *control.JobDetail, s Visibility) {
 		}
 		d.HiddenParts = append(d.HiddenParts, "env", "output")
 	case VisibleWithoutEnv:
-		d.HiddenParts = append(d.HiddenParts, hideValues(d.Spec, "env", "env_secret")...)
+		d.HiddenParts = append(d.HiddenParts, hideSpecValues(d.Spec, "env", "env_secret")...)
 	}
 }
 
 // errorWithoutCommand describes how an attempt ended, without anything about what it executed.
-func errorWithoutCommand(code *int64, signal *int, reason *string) *string {
+func errorWithoutCommand(exitCode *int64, signal *int, reason *string) *string {
 	switch {
-	case code != nil:
-		return new(fmt.Sprintf("exit code %d", *code))
+	case exitCode != nil:
+		return new(fmt.Sprintf("exit code %d", *exitCode))
 	case signal != nil:
 		return new("ended by " + queue.SignalText(*signal))
 	}
 	return reason
 }
 
-// HideSchedule removes the parts of a schedule that a user with this visibility may not see.
-func HideSchedule(sched *control.Schedule, s Visibility) {
-	if s == VisibleOutline {
+// HideScheduleParts removes the parts of a schedule that a user with this visibility may not see.
+func HideScheduleParts(sched *control.Schedule, visibility Visibility) {
+	if visibility == VisibleOutline {
 		sched.Command, sched.Argv, sched.HiddenParts = "", nil, []string{"command"}
 	}
 }
 
-// HideScheduleDetail removes the parts of a schedule that a user with this visibility may not see.
-func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
-	HideSchedule(&d.Schedule, s)
-	switch s {
+// HideScheduleDetailParts removes the parts of a schedule that a user with this visibility may not see.
+func HideScheduleDetailParts(d *control.ScheduleDetail, visibility Visibility) {
+	HideScheduleParts(&d.Schedule, visibility)
+	switch visibility {
 	case VisibleOutline:
 		for _, name := range executionSpecFields {
-			delete(d.Spec, name)
+			delete(d.JobSpec, name)
 		}
 		d.HiddenParts = append(d.HiddenParts, "env")
 	case VisibleWithoutEnv:
-		d.HiddenParts = append(d.HiddenParts, hideValues(d.Spec, "env")...)
+		d.HiddenParts = append(d.HiddenParts, hideSpecValues(d.JobSpec, "env")...)
 	}
 }
 
-// hideValues replaces the values in the named fields of a spec by hiddenValue. hiddenFields lists the fields
-// that had values.
-func hideValues(spec map[string]any, fields ...string) (hiddenFields []string) {
+// hideSpecValues replaces the values in the named fields of a spec by hiddenValuePlaceholder. hiddenFields lists the
+// fields that had values.
+func hideSpecValues(spec map[string]any, fields ...string) (hiddenFields []string) {
 	for _, field := range fields {
 		env, _ := spec[field].(map[string]string)
 		for name := range env {
-			env[name] = hiddenValue
+			env[name] = hiddenValuePlaceholder
 		}
 		if len(env) > 0 {
 			hiddenFields = append(hiddenFields, field)

@@ -12,7 +12,7 @@ import (
 )
 
 // How much of a job a user sees depends on the user's right, and on whether the job belongs to the user.
-func TestVisibilityFollowsRightAndOwner(t *testing.T) {
+func TestJobVisibilityFollowsRightAndOwner(t *testing.T) {
 	for _, c := range []struct {
 		have        control.Right
 		own, others Visibility
@@ -29,35 +29,35 @@ func TestVisibilityFollowsRightAndOwner(t *testing.T) {
 }
 
 // A hidden part of a job does not appear in any field.
-func TestHiddenPartsAppearInNoField(t *testing.T) {
+func TestHiddenJobPartsAppearInNoField(t *testing.T) {
 	canary := "c4n4ry"
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,
 		Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
 			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
 			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) control.JobDetail {
-		return control.JobDetail{Job: control.ViewJob(&j, control.JobViewContext{RunAsUser: "me"}),
-			Output: canary, Stderr: canary,
-			Spec: queue.SpecOf(&j).GivenFields(),
-			History: []control.Attempt{control.ViewAttempt(&queue.Attempt{Number: 1, ExitCode: 127,
+		return control.JobDetail{Job: control.NewJobView(&j, control.JobViewContext{RunAsUser: "me"}),
+			StdoutTail: canary, StderrTail: canary,
+			Spec: queue.SpecOfJob(&j).GivenFields(),
+			History: []control.Attempt{control.NewAttemptView(&queue.Attempt{Number: 1, ExitCode: 127,
 				Error: "cannot start " + canary})}}
 	}
 	argv := j
 	argv.Command, argv.Argv = "", []string{canary}
 	for _, j := range []queue.Job{j, argv} {
 		whole := detail(j)
-		HideDetail(&whole, VisibleAll)
+		HideJobDetailParts(&whole, VisibleAll)
 		if !reflect.DeepEqual(whole, detail(j)) {
 			t.Errorf("all fields: %+v", whole)
 		}
 		inside, outline := detail(j), detail(j)
-		HideDetail(&inside, VisibleWithoutEnv)
+		HideJobDetailParts(&inside, VisibleWithoutEnv)
 		text := fmt.Sprintf("%+v", inside)
 		if strings.Contains(text, "v4lue") || strings.Count(text, "KEY") != 1 || !strings.Contains(text, canary) ||
 			!slices.Equal(inside.HiddenParts, []string{"env"}) {
 			t.Errorf("inside: %s", text)
 		}
-		HideDetail(&outline, VisibleOutline)
+		HideJobDetailParts(&outline, VisibleOutline)
 		text = fmt.Sprintf("%+v %v", outline, *outline.History[0].Error)
 		if strings.Contains(text+*outline.Error, canary) || strings.Contains(text, "KEY") ||
 			!slices.Equal(outline.HiddenParts, []string{"command", "env", "output"}) {

@@ -16,8 +16,8 @@ import (
 // docs/decisions/0023.
 const BroadcastTimeout = 2 * time.Second
 
-// MaxNamedNodes is the maximum number of node names in one message.
-const MaxNamedNodes = 3
+// MaxNodeNamesInMessage is the maximum number of node names in one message.
+const MaxNodeNamesInMessage = 3
 
 // NodeResult is the answer of one node to a request. R is the type of the answer's result.
 type NodeResult[R any] struct {
@@ -30,7 +30,7 @@ type NodeResult[R any] struct {
 // Broadcast sends a request to all other live nodes at the same time, and waits for the answers for at most
 // BroadcastTimeout. The answers are sorted by the names of the nodes.
 func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeResult[R], error) {
-	if r.Cluster == nil || !r.Cluster.HasOthers() {
+	if r.Cluster == nil || !r.Cluster.HasOtherActiveNodes() {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
@@ -43,41 +43,45 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 }
 
 // SendToNodes sends a request to all live nodes in the list, except this node. It returns when all of them
-// have answered, or when ctx ends. At most maxParallelRequests of the requests are in progress at the same
+// have answered, or when ctx ends. At most maxParallelNodeRequests of the requests are in progress at the same
 // time.
 func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.LeaseValid })
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool {
+		return n.IsThisNode ||
+			!n.IsNodeLeaseValid
+	})
 	list := make([]NodeResult[R], len(nodes))
-	slots := make(chan struct{}, maxParallelRequests)
+	slots := make(chan struct{}, maxParallelNodeRequests)
 	var requests sync.WaitGroup
 	for i, n := range nodes {
 		slots <- struct{}{}
 		requests.Go(func() {
 			defer func() { <-slots }()
 			list[i].Node = n
-			list[i].Answered, list[i].Err = r.send(ctx, n.ID, req, &list[i].Result)
+			list[i].Answered, list[i].Err = r.sendToNode(ctx, n.ID, req, &list[i].Result)
 		})
 	}
 	requests.Wait()
 	return list
 }
 
-// IdleTimeout limits how long a node waits for its jobs to end when another node requests this. After this
+// WaitIdleTimeout limits how long a node waits for its jobs to end when another node requests this. After this
 // time, the node answers with the number of jobs that still run.
-const IdleTimeout = readTimeout
+const WaitIdleTimeout = outputReadTimeout
 
-// WaitIdle waits until no job runs on a node that is being drained. It also returns if the node is lost.
-func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
-	if n.IsSelf {
-		return r.Pool.WaitIdle(ctx)
+// WaitNodeIdle waits until no job runs on a node that is being drained. It also returns if the node is lost.
+func (r *JobRouter) WaitNodeIdle(ctx context.Context, n *store.NodeState) error {
+	if n.IsThisNode {
+		return r.Pool.AwaitNoLeases(ctx)
 	}
 	for {
 		var drainResult control.DrainResult
-		_, err := r.send(ctx, n.ID, Request{Method: "drain", Params: control.Drain{Wait: true}, IsSlow: true}, &drainResult)
+		_, err := r.sendToNode(ctx, n.ID, Request{Method: "drain", Params: control.DrainParams{WaitUntilIdle: true},
+			IsSlow: true}, &drainResult)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
 			return nil
-		case err != nil || drainResult.Running == 0:
+		case err != nil || drainResult.RunningJobs == 0:
 			return err
 		}
 	}
@@ -88,16 +92,16 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := l.Nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
-	return err != nil || i >= 0 && list[i].LeaseValid
+	return err != nil || i >= 0 && list[i].IsNodeLeaseValid
 }
 
-// WaitAllIdle waits until no job runs on any node. The caller must have drained all nodes before, so that no
+// WaitAllNodesIdle waits until no job runs on any node. The caller must have drained all nodes before, so that no
 // new job starts.
-func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
+func (r *JobRouter) WaitAllNodesIdle(ctx context.Context) error {
 	nodes, err := r.NodeList.Nodes(ctx)
 	for i := range nodes {
-		if n := &nodes[i]; err == nil && n.LeaseValid {
-			err = r.WaitIdle(ctx, n)
+		if n := &nodes[i]; err == nil && n.IsNodeLeaseValid {
+			err = r.WaitNodeIdle(ctx, n)
 		}
 	}
 	return err
@@ -115,7 +119,7 @@ func (l *NodeList) LostNodeProblems(ctx context.Context) (problems []string) {
 		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}
 	for i := range nodes {
-		if n := &nodes[i]; !n.IsSelf && !n.LeaseValid && !n.Stopped {
+		if n := &nodes[i]; !n.IsThisNode && !n.IsNodeLeaseValid && !n.ServiceStopped {
 			problems = append(problems,
 				fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
 					"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.QuoteShellWord(n.Name)))

@@ -22,35 +22,35 @@ type Drainer struct {
 
 // DrainState is this node's copy of the stored drains that apply to it.
 type DrainState struct {
-	AllDrained atomic.Bool // the store contains a drain of all nodes
+	AllNodesDrained atomic.Bool // the store contains a drain of all nodes
 
-	mu           sync.Mutex
-	nodeDrained  bool // the store contains a drain of this node; guarded by mu
-	startedReads int  // number of reads of this node's drain that have been started; guarded by mu
-	// lastAppliedRead is the number of the newest read whose result was applied; guarded by mu.
-	lastAppliedRead int
+	mu                sync.Mutex
+	thisNodeDrained   bool // the store contains a drain of this node; guarded by mu
+	startedDrainReads int  // number of reads of this node's drain that have been started; guarded by mu
+	// lastAppliedDrainRead is the number of the newest read whose result was applied; guarded by mu.
+	lastAppliedDrainRead int
 }
 
 // isDrained reports whether a drain of this node or a drain of all nodes exists.
 func (d *DrainState) isDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.AllDrained.Load() || d.nodeDrained
+	return d.AllNodesDrained.Load() || d.thisNodeDrained
 }
 
-// beginRead must be called before this node's drain is read from the store. record, which it returns, must be
+// beginDrainRead must be called before this node's drain is read from the store. record, which it returns, must be
 // called with the result. Reads may finish in another order than they began, so record ignores a result that
 // is older than the last recorded one.
-func (d *DrainState) beginRead() (record func(isDrained bool)) {
+func (d *DrainState) beginDrainRead() (applyResult func(isDrained bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.startedReads++
-	number := d.startedReads
+	d.startedDrainReads++
+	number := d.startedDrainReads
 	return func(isDrained bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if number > d.lastAppliedRead {
-			d.lastAppliedRead, d.nodeDrained = number, isDrained
+		if number > d.lastAppliedDrainRead {
+			d.lastAppliedDrainRead, d.thisNodeDrained = number, isDrained
 		}
 	}
 }
@@ -59,7 +59,7 @@ func (d *DrainState) beginRead() (record func(isDrained bool)) {
 func (d *DrainState) EndDrainCommand(node string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.nodeDrained && !d.AllDrained.Load() {
+	if d.thisNodeDrained && !d.AllNodesDrained.Load() {
 		return "queuectl node drain " + queue.QuoteShellWord(node) + " --off"
 	}
 	return "queuectl drain --off"
@@ -67,27 +67,27 @@ func (d *DrainState) EndDrainCommand(node string) string {
 
 // BeginDrainRead must be called before this node's drain is read from the store. record, which it returns,
 // must be called with the result. It stores the result and applies it to the pool.
-func (d *Drainer) BeginDrainRead() (record func(isDrained bool)) {
-	setNodeDrain := d.DrainState.beginRead()
+func (d *Drainer) BeginDrainRead() (applyResult func(isDrained bool)) {
+	setNodeDrain := d.DrainState.beginDrainRead()
 	return func(isDrained bool) {
 		setNodeDrain(isDrained)
-		d.ApplyDrain()
+		d.ApplyDrainToPool()
 	}
 }
 
 // ReloadNodeDrain reads this node's drain from the store and applies it to the pool.
 func (d *Drainer) ReloadNodeDrain(ctx context.Context) error {
 	record := d.BeginDrainRead()
-	drained, err := d.Cluster.IsDrained(ctx)
+	drained, err := d.Cluster.IsThisNodeDrained(ctx)
 	if err == nil {
 		record(drained)
 	}
 	return err
 }
 
-// ApplyDrain stops the pool from claiming jobs if a drain of this node or a drain of all nodes exists.
+// ApplyDrainToPool stops the pool from claiming jobs if a drain of this node or a drain of all nodes exists.
 // Otherwise the pool may claim jobs.
-func (d *Drainer) ApplyDrain() {
+func (d *Drainer) ApplyDrainToPool() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.Pool.SetDraining(d.DrainState.isDrained())

@@ -4,18 +4,18 @@ import "testing"
 
 // If a read of the store finishes after a read that began later, its result is ignored. While all nodes are
 // drained, EndDrainCommand returns the command that ends the drain of all nodes.
-func TestNewestDrainReadCounts(t *testing.T) {
+func TestDrainStateIgnoresOlderRead(t *testing.T) {
 	var d DrainState
-	older, newer := d.beginRead(), d.beginRead()
+	older, newer := d.beginDrainRead(), d.beginDrainRead()
 	newer(true)
 	older(false)
-	if !d.isDrained() || d.AllDrained.Load() {
-		t.Errorf("drained %v, all %v; want this node alone", d.isDrained(), d.AllDrained.Load())
+	if !d.isDrained() || d.AllNodesDrained.Load() {
+		t.Errorf("drained %v, all %v; want this node alone", d.isDrained(), d.AllNodesDrained.Load())
 	}
 	if got, want := d.EndDrainCommand("a"), "queuectl node drain a --off"; got != want {
 		t.Errorf("a drain of this node ends with %q, want %q", got, want)
 	}
-	d.AllDrained.Store(true)
+	d.AllNodesDrained.Store(true)
 	if got, want := d.EndDrainCommand("a"), "queuectl drain --off"; got != want {
 		t.Errorf("a drain of all nodes ends with %q, want %q", got, want)
 	}

@@ -24,7 +24,7 @@ import (
 //
 // For example, node A gets a request to cancel a job that runs on node B. A reads from the database that B
 // holds the job's lease, stores the request "cancel" for B there, and waits for the answer (Forward). B reads
-// the request, executes it like a request from its own socket, and stores the answer (startRequests). If B's
+// the request, executes it like a request from its own socket, and stores the answer (startNodeRequests). If B's
 // right to run jobs expires, A stops waiting (cancelWhenNodeLost), and repeats the request once another node
 // has taken over the job.
 type JobRouter struct {
@@ -58,39 +58,40 @@ type Request struct {
 
 // Limits of requests between nodes.
 const (
-	// requestTimeout limits how long a node works on one request, which may include waiting for the end of a
+	// nodeRequestTimeout limits how long a node works on one request, which may include waiting for the end of a
 	// job.
-	requestTimeout = 10 * time.Minute
-	// readTimeout limits how long one request waits for new output. The sender then sends another request.
-	readTimeout = 5 * time.Second
-	// maxParallelRequests is the maximum number of requests that one query reads. Fast and slow requests are
+	nodeRequestTimeout = 10 * time.Minute
+	// outputReadTimeout limits how long one request waits for new output. The sender then sends another request.
+	outputReadTimeout = 5 * time.Second
+	// maxParallelNodeRequests is the maximum number of requests that one query reads. Fast and slow requests are
 	// read separately.
-	maxParallelRequests = 64
+	maxParallelNodeRequests = 64
 )
 
-// Forward sends a request to the node that holds the job's lease, if it is not this node, and decodes the
+// ForwardJobRequest sends a request to the node that holds the job's lease, if it is not this node, and decodes the
 // answer into result. leasedElsewhere is false if no other node holds the lease; nothing was sent then. If
 // the node is lost during a request with AwaitsAttemptEnd, Forward waits until another node holds the lease
 // or no node does, and then tries again.
-func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool, err error) {
+func (r *JobRouter) ForwardJobRequest(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool,
+	err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
-		node, err := r.Cluster.LeaseHolder(ctx, seq)
+		node, err := r.Cluster.LeaseHolderNode(ctx, seq)
 		if err != nil || node == 0 {
 			return false, err
 		}
-		_, err = r.send(ctx, node, req, result)
-		if !IsNodeLost(err) || !req.AwaitsAttemptEnd || !r.awaitTakeover(ctx, seq) {
+		_, err = r.sendToNode(ctx, node, req, result)
+		if !IsNodeLost(err) || !req.AwaitsAttemptEnd || !r.awaitJobTakeover(ctx, seq) {
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// send sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It returns
+// sendToNode sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It returns
 // an error when the node's lease has expired. hasAnswered is true if the node has answered, with a result or
 // an error.
-func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (hasAnswered bool, err error) {
+func (r *JobRouter) sendToNode(ctx context.Context, node int64, req Request, result any) (hasAnswered bool, err error) {
 	peer := control.PeerFrom(ctx)
 	req.UID, req.PID, req.Right = peer.UID, peer.PID, peer.Right
 	text, err := json.Marshal(req)
@@ -98,7 +99,7 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 		return false, err
 	}
 	if req.AwaitsAttemptEnd {
-		slot := fair.Request{User: req.UID}
+		slot := fair.Request{UserID: req.UID}
 		if err := r.RemoteWaitLimiter.Acquire(ctx, slot); err != nil {
 			return false, err
 		}
@@ -117,11 +118,13 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 	return true, control.DecodeAnswer(raw, result)
 }
 
-// maxRemoteWaits is the maximum number of concurrent requests of one user that wait for a job on another node.
-const maxRemoteWaits = 16
+// maxRemoteWaitsPerUser is the maximum number of concurrent requests of one user that wait for a job on another node.
+const maxRemoteWaitsPerUser = 16
 
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
-func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
+func NewRemoteWaitLimiter() *fair.Limiter {
+	return fair.NewLimiter(fair.Bound{MaxAmount: maxRemoteWaitsPerUser})
+}
 
 // cancelWhenNodeLost cancels a request to a node when the node's lease has expired, or the node was removed.
 // The cause is then a nodeLostError. cancelWhenNodeLost returns when ctx ends.
@@ -136,7 +139,7 @@ func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel f
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
 			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
-		} else if err == nil && !list[i].LeaseValid {
+		} else if err == nil && !list[i].IsNodeLeaseValid {
 			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job, %s, does not answer; another node takes over the job soon; then repeat the command",
 				list[i].Name)})
@@ -153,25 +156,25 @@ func (e nodeLostError) Unwrap() error { return e.error }
 // IsNodeLost reports whether err means that a node was lost or removed before it answered a request.
 func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 
-// awaitTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
+// awaitJobTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
 // false if this takes longer than the duration of a node lease, or after an error.
-func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
+func (r *JobRouter) awaitJobTakeover(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
-	holder, err := r.Cluster.LeaseHolder(ctx, seq)
+	holder, err := r.Cluster.LeaseHolderNode(ctx, seq)
 	for err == nil && holder != 0 && !r.NodeList.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(PollInterval):
+		case <-time.After(ChangePollInterval):
 		}
-		holder, err = r.Cluster.LeaseHolder(ctx, seq)
+		holder, err = r.Cluster.LeaseHolderNode(ctx, seq)
 	}
 	return err == nil
 }
 
-// PollInterval is the delay between two checks for a change that will probably happen soon.
-const PollInterval = 250 * time.Millisecond
+// ChangePollInterval is the delay between two checks for a change that will probably happen soon.
+const ChangePollInterval = 250 * time.Millisecond
 
 // LeasedAttemptNumber returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
 // holds it.
@@ -179,17 +182,17 @@ func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 	if n := r.Pool.LeasedAttemptNumber(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
 		return n
 	}
-	if node, err := r.Cluster.LeaseHolder(ctx, j.Seq); err == nil && node != 0 {
+	if node, err := r.Cluster.LeaseHolderNode(ctx, j.Seq); err == nil && node != 0 {
 		return j.StartedAttempts + 1
 	}
 	return 0
 }
 
-// NodeNameOf returns the name of the node that ran a job last, or this node's name if that is unknown.
-func (l *NodeList) NodeNameOf(ctx context.Context, seq int64) string {
+// LastNodeNameOfJob returns the name of the node that ran a job last, or this node's name if that is unknown.
+func (l *NodeList) LastNodeNameOfJob(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
-		return l.Node
+		return l.NodeName
 	}
 	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // after an error, use this node's name
-	return cmp.Or(names[seq], l.Node)
+	return cmp.Or(names[seq], l.NodeName)
 }

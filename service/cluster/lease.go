@@ -20,9 +20,9 @@ type LeaseKeeper struct {
 	log     *slog.Logger
 	drainer *Drainer
 
-	workersChanged  chan struct{}                  // wake-up: the number of workers has changed
-	renewalFailure  atomic.Pointer[renewalFailure] // why the last renewal of the node lease failed; nil if it succeeded
-	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
+	workersChanged chan struct{}                  // wake-up: the number of workers has changed
+	renewalFailure atomic.Pointer[renewalFailure] // why the last renewal of the node lease failed; nil if it succeeded
+	takeoverSignal chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
 // StoreIDFileName is the name of a file in the state directory that identifies the queue that last used the
@@ -31,9 +31,9 @@ type LeaseKeeper struct {
 // belong to another queue. If the file is missing, the present queue has always used the directory.
 const StoreIDFileName = "store.id"
 
-// DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no
+// StateDirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no
 // other queue has ever used it.
-func DirFirstUsedAt(dir string) time.Time {
+func StateDirFirstUsedAt(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, StoreIDFileName))
 	if err != nil {
 		return time.Time{}
@@ -46,14 +46,14 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// leaseMargin returns how long before the end of a node lease the runners must have ended their jobs, as a
+// leaseSafetyMargin returns how long before the end of a node lease the runners must have ended their jobs, as a
 // safety margin.
-func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
+func leaseSafetyMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a LeaseKeeper. If the queue is not shared, its methods do nothing.
 func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
 	return &LeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
-		takeoverRequest: make(chan struct{}, 1)}
+		takeoverSignal: make(chan struct{}, 1)}
 }
 
 // RenewLease renews the node lease. With on_partition = "stop", it also moves the deadline at which the
@@ -67,32 +67,32 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
 	recordDrain := k.drainer.BeginDrainRead()
-	m, err := k.nodes.Cluster.RenewNodeLease(timeoutCtx, k.nodes.currentLoad())
+	m, err := k.nodes.Cluster.RenewNodeLease(timeoutCtx, k.nodes.thisNodeLoad())
 	if err != nil {
 		return err
 	}
 	// With a zero deadline, runners continue their jobs even if the lease expires.
 	var deadline time.Time
-	if k.nodes.Settings.Current().OnPartition == "stop" {
-		deadline = sent.Add(lease - leaseMargin(lease))
+	if k.nodes.Settings.CurrentConfig().OnPartition == "stop" {
+		deadline = sent.Add(lease - leaseSafetyMargin(lease))
 	}
 	k.nodes.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.Drained)
-	if m.HasOrphans {
-		queue.TrySend(k.takeoverRequest, struct{}{})
+	if m.HasTakeoverLeases {
+		queue.TrySend(k.takeoverSignal, struct{}{})
 	}
 	return nil
 }
 
-// AnnounceWorkers triggers an early renewal of the node lease, which also stores the number of workers.
-func (k *LeaseKeeper) AnnounceWorkers() { queue.TrySend(k.workersChanged, struct{}{}) }
+// AnnounceWorkerCount triggers an early renewal of the node lease, which also stores the number of workers.
+func (k *LeaseKeeper) AnnounceWorkerCount() { queue.TrySend(k.workersChanged, struct{}{}) }
 
 // RenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
 func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
 
 // renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
-	Text          string    // message for users
+	UserMessage   string    // message for users
 	LeaseDeadline time.Time // time from which the node may not start jobs without a renewal
 }
 
@@ -123,24 +123,24 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 		case ctx.Err() == nil:
 			wait = lease / 10
 			failing := k.renewalFailure.Swap(&renewalFailure{
-				Text: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
+				UserMessage: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
 					strings.TrimSuffix(err.Error(), "; try again later")),
-				LeaseDeadline: renewed.Add(lease - leaseMargin(lease)),
+				LeaseDeadline: renewed.Add(lease - leaseSafetyMargin(lease)),
 			})
 			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
 					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
-					"on_partition", k.nodes.Settings.Current().OnPartition)
+					"on_partition", k.nodes.Settings.CurrentConfig().OnPartition)
 			}
 		}
 	}
 }
 
-// sharedReloadDelay is the delay between the notification of a change in the store and the check for changed
+// sharedSettingsReloadDelay is the delay between the notification of a change in the store and the check for changed
 // settings. One check thus covers several changes.
-const sharedReloadDelay = 500 * time.Millisecond
+const sharedSettingsReloadDelay = 500 * time.Millisecond
 
 // StoreNodeRecord stores this node's record, which determines which jobs this node may claim.
 func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
-	return l.Store.SetNode(ctx, l.nodeRecord())
+	return l.Store.SetThisNode(ctx, l.thisNodeRecord())
 }

@@ -18,14 +18,14 @@ import (
 
 // NodeList reads the nodes that share the queue, and describes this node to the store.
 type NodeList struct {
-	Node      string // name of this node
-	Store     store.Store
-	Owners    *access.Owners
-	Settings  *settings.Keeper
-	Cluster   store.Cluster // nil if no other node can use the store
-	Pool      *worker.Pool
-	StartedAt queue.Millis // when the service started
-	Version   string       // version of the service's program
+	NodeName         string // name of this node
+	Store            store.Store
+	Owners           *access.Owners
+	Settings         *settings.Keeper
+	Cluster          store.Cluster // nil if no other node can use the store
+	Pool             *worker.Pool
+	ServiceStartedAt queue.UnixMillis // when the service started
+	ServiceVersion   string           // version of the service's program
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
@@ -33,36 +33,38 @@ func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err erro
 	for after := ""; l.Cluster != nil; {
 		page, err := l.Cluster.Nodes(ctx, after)
 		nodes = append(nodes, page...)
-		if err != nil || len(page) < store.MaxNodesPage {
+		if err != nil || len(page) < store.MaxNodesPerPage {
 			return nodes, err
 		}
 		after = page[len(page)-1].Name
 	}
-	n := store.NodeState{Node: l.nodeRecord(), IsSelf: true, LeaseValid: true, Version: l.Version, JoinedAt: l.StartedAt,
+	n := store.NodeState{Node: l.thisNodeRecord(), IsThisNode: true, IsNodeLeaseValid: true,
+		ServiceVersion: l.ServiceVersion, JoinedAt: l.ServiceStartedAt,
 		LastHeartbeat: l.Store.Now()}
-	n.Workers, n.Running, n.Drained = l.Pool.WantedWorkers(), l.Pool.BusyWorkers(), l.Pool.IsDraining()
+	n.WorkerCount, n.RunningJobs, n.Drained = l.Pool.WantedWorkerCount(), l.Pool.BusyWorkerCount(), l.Pool.IsDraining()
 	return []store.NodeState{n}, nil
 }
 
-// currentLoad returns the number of this node's workers and its throughput. Both are stored for the other
+// thisNodeLoad returns the number of this node's workers and its throughput. Both are stored for the other
 // nodes when the node lease is renewed.
-func (l *NodeList) currentLoad() store.Load {
+func (l *NodeList) thisNodeLoad() store.Load {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
-	if len(byQueue) > store.MaxLoadQueues {
+	if len(byQueue) > store.MaxQueuesInLoad {
 		names := slices.SortedFunc(maps.Keys(byQueue),
 			func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
-		for _, name := range names[store.MaxLoadQueues:] {
+		for _, name := range names[store.MaxQueuesInLoad:] {
 			delete(byQueue, name)
 		}
 	}
-	return store.Load{Workers: l.Pool.WantedWorkers(), EndedAttempts: l.Pool.ThroughputPerMinute(), EndedByQueue: byQueue}
+	return store.Load{WorkerCount: l.Pool.WantedWorkerCount(), RecentlyEndedAttempts: l.Pool.ThroughputPerMinute(),
+		RecentlyEndedByQueue: byQueue}
 }
 
 // OtherNodesThroughput returns how many attempts ended on the other nodes in the last minute: in total and by
 // queue. If the store does not respond within BroadcastTimeout, both are zero.
 func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue map[string]int) {
 	byQueue = map[string]int{}
-	if l.Cluster == nil || !l.Cluster.HasOthers() {
+	if l.Cluster == nil || !l.Cluster.HasOtherActiveNodes() {
 		return 0, byQueue
 	}
 	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
@@ -72,9 +74,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue
 		return 0, byQueue
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.LeaseValid && !n.IsSelf && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
-			total += n.EndedAttempts
-			for name, ended := range n.EndedByQueue {
+		if n := &nodes[i]; n.IsNodeLeaseValid && !n.IsThisNode && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
+			total += n.RecentlyEndedAttempts
+			for name, ended := range n.RecentlyEndedByQueue {
 				byQueue[name] += ended
 			}
 		}
@@ -82,10 +84,10 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue
 	return total, byQueue
 }
 
-// SetNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. Only
-// the node that runs a job knows the names of the resource units that the job holds, so SetNodeNames removes
+// SetJobNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. Only
+// the node that runs a job knows the names of the resource units that the job holds, so SetJobNodeNames removes
 // these names from jobs on other nodes. If the store does not respond, it changes nothing.
-func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
+func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
 	for i := range jobs {
 		if jobs[i].StartedAt != 0 {
@@ -98,19 +100,19 @@ func (l *NodeList) SetNodeNames(ctx context.Context, jobs []control.Job) {
 	names, err := l.Cluster.LastNodeNames(ctx, seqs)
 	for i := range jobs {
 		if v := &jobs[i]; err == nil && names[v.Seq] != "" {
-			if v.Node = names[v.Seq]; v.Node != l.Node {
+			if v.Node = names[v.Seq]; v.Node != l.NodeName {
 				v.HeldUnits = nil
 			}
 		}
 	}
 }
 
-// NodeNamed returns the state of the node with this name. If the queue is not shared, it returns an error
-// that suggests the command otherCommand instead.
-func (l *NodeList) NodeNamed(ctx context.Context, name, otherCommand string) (n store.NodeState, err error) {
+// FindNodeByName returns the state of the node with this name. If the queue is not shared, it returns an error
+// that suggests the command singleNodeCommand instead.
+func (l *NodeList) FindNodeByName(ctx context.Context, name, singleNodeCommand string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
-			otherCommand)
+			singleNodeCommand)
 	}
 	nodes, err := l.Nodes(ctx)
 	if err != nil {
@@ -122,17 +124,18 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, otherCommand string) (n 
 			return nodes[i], nil
 		}
 	}
-	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name),
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.ClipForMessage(name),
 		cmp.Or(queue.DidYouMean(name, names), "; see: queuectl node list"))
 }
 
-// nodeRecord returns the record of this node for the store: its name, and the labels and resources in the
+// thisNodeRecord returns the record of this node for the store: its name, and the labels and resources in the
 // settings.
-func (l *NodeList) nodeRecord() store.Node {
-	n := store.Node{Name: l.Node, Labels: l.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
-		UnknownUIDs: l.Owners.UnknownUIDs()}
-	for name, r := range l.Settings.Current().ResourcesByName() {
-		n.Resources[name] = len(r.IDs)
+func (l *NodeList) thisNodeRecord() store.Node {
+	n := store.Node{Name: l.NodeName, Labels: l.Settings.CurrentConfig().NodeLabelsByName(),
+		ResourceUnits:      map[string]int{},
+		UIDsWithoutAccount: l.Owners.UIDsWithoutAccount()}
+	for name, r := range l.Settings.CurrentConfig().ResourcesByName() {
+		n.ResourceUnits[name] = len(r.UnitIDs)
 	}
 	return n
 }

@@ -14,27 +14,27 @@ import (
 
 // OutputFiles finds the output files of attempts on this node.
 type OutputFiles struct {
-	RunnerLocation runner.Location
+	RunnerLocation runner.RunnersLocation
 	Paths          config.Paths
 }
 
 // RunnersDir returns the directory of runners that run as the service's own account.
 func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
-// OpenOutput opens an attempt's output file. If runners run as root, the file is in their directory. If it
+// OpenOutputFile opens an attempt's output file. If runners run as root, the file is in their directory. If it
 // was restored from a backup, it is in the directory of the service's own runners, where OpenOutput searches
 // next.
-func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
-	f, err := o.RunnerLocation.OpenOutput(ref)
-	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocket != "" {
-		f, err = runner.Location{Dir: RunnersDir(o.Paths)}.OpenOutput(ref)
+func (o *OutputFiles) OpenOutputFile(fileName string) (*os.File, error) {
+	f, err := o.RunnerLocation.OpenOutput(fileName)
+	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocketPath != "" {
+		f, err = runner.RunnersLocation{RunnersDir: RunnersDir(o.Paths)}.OpenOutput(fileName)
 	}
 	return f, err
 }
 
-// readPiece reads a piece of an output file. If this node does not have the file, it returns a not-found error.
-func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err error) {
-	f, err := o.OpenOutput(p.Ref)
+// readOutputPiece reads a piece of an output file. If this node does not have the file, it returns a not-found error.
+func (o *OutputFiles) readOutputPiece(p outputReadRequest) (piece *outputPiece, err error) {
+	f, err := o.OpenOutputFile(p.FileName)
 	if errors.Is(err, os.ErrNotExist) {
 		err = queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
@@ -46,8 +46,8 @@ func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err er
 	if err != nil {
 		return piece, err
 	}
-	piece = &outputPiece{Data: make([]byte, maxOutputPieceBytes), Size: info.Size()}
-	n, err := f.ReadAt(piece.Data, p.Offset)
+	piece = &outputPiece{Data: make([]byte, maxOutputPieceBytes), FileSize: info.Size()}
+	n, err := f.ReadAt(piece.Data, p.FileOffset)
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
@@ -57,9 +57,9 @@ func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err er
 
 // OutputDirs returns the directories with the output files of this queue.
 func (o *OutputFiles) OutputDirs() store.OutputDirs {
-	list := runner.Location{Dir: RunnersDir(o.Paths)}.OutputDirs()
-	if o.RunnerLocation.SpawnSocket != "" {
+	list := runner.RunnersLocation{RunnersDir: RunnersDir(o.Paths)}.OutputDirs()
+	if o.RunnerLocation.SpawnSocketPath != "" {
 		list = append(list, o.RunnerLocation.OutputDirs()...)
 	}
-	return store.OutputDirs{Dirs: list, OwnedSince: DirFirstUsedAt(o.Paths.StateDir)}
+	return store.OutputDirs{Dirs: list, FilesOwnedSince: StateDirFirstUsedAt(o.Paths.StateDir)}
 }

@@ -17,27 +17,27 @@ import (
 
 // Responder answers the requests that other nodes send to this node.
 type Responder struct {
-	Log    *slog.Logger
-	Node   string // name of this node
-	Router *JobRouter
-	API    control.API
-	// ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
-	ReloadShared func(ctx context.Context) error
+	Log      *slog.Logger
+	NodeName string // name of this node
+	Router   *JobRouter
+	API      control.API
+	// ReloadSharedSettings reads the shared settings, the drain of all nodes and that of this node, and applies them.
+	ReloadSharedSettings func(ctx context.Context) error
 
-	// requestCancels contains a function that cancels each request in progress, by request number.
-	requestCancels  sync.Map
-	requestHandlers sync.WaitGroup // the goroutines that answer requests
+	// cancelByRequestNumber contains a function that cancels each request in progress, by request number.
+	cancelByRequestNumber sync.Map
+	runningHandlers       sync.WaitGroup // the goroutines that answer requests
 }
 
-// relayedRequestKey is the context key with which the handler of a request from another node finds this
+// relayedRequestContextKey is the context key with which the handler of a request from another node finds this
 // Request.
-type relayedRequestKey struct{}
+type relayedRequestContextKey struct{}
 
 // RelayedRequest reports whether the request of ctx was sent by another node. The handler then acts on this
 // node alone, even if the request is about all nodes. allowedStates lists the states in which the request may
 // change a job; an empty list means all states.
 func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
-	req, isRelayed := ctx.Value(relayedRequestKey{}).(*Request)
+	req, isRelayed := ctx.Value(relayedRequestContextKey{}).(*Request)
 	if isRelayed {
 		allowedStates = req.AllowedStates
 	}
@@ -47,13 +47,13 @@ func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed
 // MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns
 // false only if another node sent the request for an earlier job that had the same id.
 func MatchesRelayedJob(ctx context.Context, seq int64) bool {
-	req, _ := ctx.Value(relayedRequestKey{}).(*Request)
+	req, _ := ctx.Value(relayedRequestContextKey{}).(*Request)
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
-// ExecuteRequest executes a request from another node. The other node has determined the peer's right. This
+// ExecuteNodeRequest executes a request from another node. The other node has determined the peer's right. This
 // node checks whether this right is sufficient, as for a request from its own socket.
-func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result any, err error) {
+func (r *Responder) ExecuteNodeRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request
 		Params json.RawMessage `json:"params"`
@@ -63,55 +63,55 @@ func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result 
 			r.Log.Error("a request from another node failed because of a bug in queuectl; this service continues; please "+
 				"report the bug", "request", req.Method, "panic", p, "stack", string(debug.Stack()))
 			err = queue.Errorf(queue.CodeInternal, "internal error on node %[1]s: the request may have taken "+
-				"effect or not; check with queuectl list, and see the log of the service on node %[1]s", r.Node)
+				"effect or not; check with queuectl list, and see the log of the service on node %[1]s", r.NodeName)
 		}
 	}()
 	if err := json.Unmarshal(request, &req); err != nil || req.Method == "" {
 		return nil, queue.Errorf(queue.CodeUnsupported,
-			"node %s cannot read the request; run the same version of queuectl on all nodes", r.Node)
+			"node %s cannot read the request; run the same version of queuectl on all nodes", r.NodeName)
 	}
-	if req.Method == outputMethod {
+	if req.Method == readOutputMethod {
 		var p outputReadRequest
 		if err := json.Unmarshal(req.Params, &p); err != nil {
 			return nil, err
 		}
-		return r.Router.readForOtherNode(ctx, p)
+		return r.Router.readOutputForNode(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
-	result, err = control.Dispatch(context.WithValue(ctx, relayedRequestKey{}, &req.Request), r.API,
+	result, err = control.Dispatch(context.WithValue(ctx, relayedRequestContextKey{}, &req.Request), r.API,
 		req.Method, req.Params)
 	if err == control.ErrNoMethod {
 		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
-			"%q; upgrade node %[1]s", r.Node, queue.Clip(req.Method))
+			"%q; upgrade node %[1]s", r.NodeName, queue.ClipForMessage(req.Method))
 	}
 	return result, err
 }
 
-// startRequests starts a goroutine for each new request from another node, since some requests take long. It
+// startNodeRequests starts a goroutine for each new request from another node, since some requests take long. It
 // also cancels requests whose sender has stopped waiting.
-func (r *Responder) startRequests(ctx context.Context) {
-	r.cancelAbandoned(ctx)
+func (r *Responder) startNodeRequests(ctx context.Context) {
+	r.cancelAbandonedRequests(ctx)
 	var requests []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelRequests)
-			if more = err == nil && len(some) == maxParallelRequests; err != nil {
+			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelNodeRequests)
+			if more = err == nil && len(some) == maxParallelNodeRequests; err != nil {
 				break // the next notification makes this node read the requests again
 			}
 			requests = append(requests, some...)
 		}
 	}
 	for _, one := range requests {
-		timeoutCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-		r.requestCancels.Store(one.Number, cancel)
-		r.requestHandlers.Go(func() {
-			defer r.requestCancels.Delete(one.Number)
+		timeoutCtx, cancel := context.WithTimeout(ctx, nodeRequestTimeout)
+		r.cancelByRequestNumber.Store(one.Number, cancel)
+		r.runningHandlers.Go(func() {
+			defer r.cancelByRequestNumber.Delete(one.Number)
 			defer cancel()
-			answer := control.EncodeAnswer(r.ExecuteRequest(timeoutCtx, one.Payload))
-			if len(answer) > store.MaxReplyBytes {
+			answer := control.EncodeAnswer(r.ExecuteNodeRequest(timeoutCtx, one.Payload))
+			if len(answer) > store.MaxNodeReplyBytes {
 				answer = control.EncodeAnswer(nil, queue.Errorf(queue.CodeTooLarge,
 					"the answer of node %s is longer than the maximum of %d bytes; run "+
-						"the command on that node", r.Node, store.MaxReplyBytes))
+						"the command on that node", r.NodeName, store.MaxNodeReplyBytes))
 			}
 			err := r.Router.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
 			for errors.Is(err, queue.ErrUnavailable) && timeoutCtx.Err() == nil {
@@ -128,49 +128,49 @@ func (r *Responder) startRequests(ctx context.Context) {
 	}
 }
 
-// cancelAbandoned cancels the requests whose senders have stopped waiting for the answer.
-func (r *Responder) cancelAbandoned(ctx context.Context) {
+// cancelAbandonedRequests cancels the requests whose senders have stopped waiting for the answer.
+func (r *Responder) cancelAbandonedRequests(ctx context.Context) {
 	var requestNumbers []int64
-	r.requestCancels.Range(func(n, _ any) bool {
+	r.cancelByRequestNumber.Range(func(n, _ any) bool {
 		requestNumbers = append(requestNumbers, n.(int64))
 		return true
 	})
 	if len(requestNumbers) == 0 {
 		return
 	}
-	wanted, err := r.Router.NodeRequests.AwaitedRequests(ctx)
+	wanted, err := r.Router.NodeRequests.AwaitedRequestNumbers(ctx)
 	for _, n := range requestNumbers {
-		if cancel, found := r.requestCancels.Load(n); err == nil && found && !wanted[n] {
+		if cancel, found := r.cancelByRequestNumber.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
 		}
 	}
 }
 
-// ServeCluster answers the requests of other nodes, and applies shared settings that another node has
+// ServeNodeRequests answers the requests of other nodes, and applies shared settings that another node has
 // changed. It returns when ctx ends.
-func (r *Responder) ServeCluster(ctx context.Context) {
+func (r *Responder) ServeNodeRequests(ctx context.Context) {
 	if r.Router.Cluster == nil {
 		return
 	}
-	defer r.requestHandlers.Wait()
+	defer r.runningHandlers.Wait()
 	changedAt, lastError := time.Time{}, ""
 	for {
 		wait := time.Hour
 		if !changedAt.IsZero() {
-			wait = time.Until(changedAt.Add(sharedReloadDelay))
+			wait = time.Until(changedAt.Add(sharedSettingsReloadDelay))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.Router.NodeRequests.RequestHints():
-			r.startRequests(ctx)
-		case <-r.Router.Cluster.ChangeHints():
+			r.startNodeRequests(ctx)
+		case <-r.Router.Cluster.SharedChangeHints():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}
 		case <-time.After(wait):
 			changedAt = time.Time{}
-			switch err := r.ReloadShared(ctx); {
+			switch err := r.ReloadSharedSettings(ctx); {
 			case err == nil:
 				lastError = ""
 			case ctx.Err() == nil:
@@ -178,7 +178,7 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 				if lastError != err.Error() { // log the same error only once
 					lastError = err.Error()
 					r.Log.Warn("this node has not applied settings that changed on another node; it tries again every "+
-						sharedReloadDelay.String(), "error", strings.TrimSuffix(err.Error(), "; try again later"))
+						sharedSettingsReloadDelay.String(), "error", strings.TrimSuffix(err.Error(), "; try again later"))
 				}
 			}
 		}

@@ -20,19 +20,19 @@ type fakeAPI struct {
 	cancel func(context.Context, control.Selection) (control.BulkResult, error)
 }
 
-// Cancel implements control.API.
-func (a *fakeAPI) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+// CancelJobs implements control.API.
+func (a *fakeAPI) CancelJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return a.cancel(ctx, p)
 }
 
 // newResponder returns a responder on a node with the name b.
 func newResponder(cancel func(context.Context, control.Selection) (control.BulkResult, error)) *Responder {
-	return &Responder{Node: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
+	return &Responder{NodeName: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
 }
 
 // The handler of a request from another node gets the peer, the parameters and the allowed states that are in
 // the request.
-func TestRelayedRequestKeepsItsPeer(t *testing.T) {
+func TestRelayedRequestKeepsPeerAndParams(t *testing.T) {
 	type call struct {
 		peer   control.Peer
 		p      control.Selection
@@ -46,7 +46,7 @@ func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 		}
 		return control.BulkResult{}, nil
 	})
-	_, err := r.ExecuteRequest(t.Context(), []byte(
+	_, err := r.ExecuteNodeRequest(t.Context(), []byte(
 		`{"method":"cancel","params":{"id":"j"},"uid":7,"pid":8,"right":"submit","states":[1,2]}`))
 	if err != nil || got.peer.UID != 7 || got.peer.PID != 8 || got.peer.GID != -1 ||
 		got.peer.Right != control.RightSubmit ||
@@ -59,7 +59,7 @@ func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 }
 
 // If a node cannot execute a request, its answer gives the reason and the name of the node.
-func TestRejectedRequestsNameTheNode(t *testing.T) {
+func TestNodeRequestErrorNamesTheNode(t *testing.T) {
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) { panic("broken") })
 	const unknown = "node b runs a queuectl version that does not know the request "
 	for request, want := range map[string]string{
@@ -73,7 +73,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 		`{"method":"output","params":{"seq":"x"}}`:                 "cannot unmarshal",
 		`[]`: "node b cannot read the request",
 	} {
-		if _, err := r.ExecuteRequest(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := r.ExecuteNodeRequest(t.Context(), []byte(request)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", request, err, want)
 		}
 	}
@@ -81,46 +81,46 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 
 // If a handler returns an error with queue.CodeUnsupported, the sender gets the text of this error, and not
 // the message that the node does not know the request.
-func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
+func TestUnsupportedErrorDiffersFromUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
 		return control.BulkResult{}, failure
 	})
-	_, err := r.ExecuteRequest(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
+	_, err := r.ExecuteNodeRequest(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
 	if err != error(failure) {
 		t.Errorf("got %v, want %v", err, failure)
 	}
 }
 
-// fakeRequests holds one request to this node, and the answer to it.
-type fakeRequests struct {
+// fakeNodeRequests holds one request to this node, and the answer to it.
+type fakeNodeRequests struct {
 	store.NodeRequests
-	mu      sync.Mutex
-	payload string
-	answer  []byte
+	mu             sync.Mutex
+	requestPayload string
+	replyPayload   []byte
 }
 
 // TakeRequests implements store.NodeRequests.
-func (f *fakeRequests) TakeRequests(_ context.Context, isSlow bool, _ int) (list []store.NodeRequest, err error) {
+func (f *fakeNodeRequests) TakeRequests(_ context.Context, isSlow bool, _ int) (list []store.NodeRequest, err error) {
 	if !isSlow {
-		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.payload)})
+		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.requestPayload)})
 	}
 	return list, nil
 }
 
 // SendReply implements store.NodeRequests.
-func (f *fakeRequests) SendReply(_ context.Context, _ int64, answer []byte) error {
+func (f *fakeNodeRequests) SendReply(_ context.Context, _ int64, answer []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer = answer
+	f.replyPayload = answer
 	return nil
 }
 
 // A node that sends a request gets the result or the error of the handler, like a client on the socket. If
 // the answer is too long, it gets an error.
-func TestAnswersOfOtherNodes(t *testing.T) {
+func TestResponderSendsResultsAndErrors(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
-	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{DoneIDs: []string{""}}, nil))
+	most := store.MaxNodeReplyBytes - len(control.EncodeAnswer(control.BulkResult{ChangedJobIDs: []string{""}}, nil))
 	for name, c := range map[string]struct {
 		ids  []string
 		err  error
@@ -135,15 +135,15 @@ func TestAnswersOfOtherNodes(t *testing.T) {
 		"a lost context": {nil, context.Canceled, queue.ErrInternal},
 	} {
 		r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
-			return control.BulkResult{DoneIDs: c.ids}, c.err
+			return control.BulkResult{ChangedJobIDs: c.ids}, c.err
 		})
-		f := &fakeRequests{payload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
+		f := &fakeNodeRequests{requestPayload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
 		r.Router = &JobRouter{NodeRequests: f}
-		r.startRequests(t.Context())
-		r.requestHandlers.Wait()
+		r.startNodeRequests(t.Context())
+		r.runningHandlers.Wait()
 		var v control.BulkResult
-		err := control.DecodeAnswer(f.answer, &v)
-		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(v.DoneIDs, c.ids) {
+		err := control.DecodeAnswer(f.replyPayload, &v)
+		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(v.ChangedJobIDs, c.ids) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
 		if e, ok := errors.AsType[*queue.Error](err); name == "an error" && (!ok || *e != *denied) {

@@ -15,16 +15,16 @@ func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.takeoverRequest:
-			k.TakeOver(ctx)
+		case <-k.takeoverSignal:
+			k.TakeOverLostJobs(ctx)
 		}
 	}
 }
 
-// TakeOver takes over the jobs of nodes whose leases have expired.
-func (k *LeaseKeeper) TakeOver(ctx context.Context) {
+// TakeOverLostJobs takes over the jobs of nodes whose leases have expired.
+func (k *LeaseKeeper) TakeOverLostJobs(ctx context.Context) {
 	for more := true; more; {
-		list, err := k.nodes.Cluster.TakeOver(ctx)
+		list, err := k.nodes.Cluster.TakeOverLeases(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
@@ -34,13 +34,13 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 		if len(list) > 0 {
 			byNode := map[string]int{}
 			for i := range list {
-				byNode[list[i].NodeName]++
+				byNode[list[i].FormerNodeName]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(byNode)) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
 					"jobs", byNode[name])
 			}
-			k.nodes.Pool.QueueLostLeases(list)
+			k.nodes.Pool.AddLostLeases(list)
 		}
 		more = len(list) == store.MaxTakenOverLeases
 	}

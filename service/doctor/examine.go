@@ -25,95 +25,99 @@ import (
 // Examiner checks the queue and its environment for "queuectl doctor".
 type Examiner struct {
 	*HealthCheck
-	SocketInherited func() bool // reports whether another process created the socket
+	IsSocketInherited func() bool // reports whether another process created the socket
 }
 
 // runnerReplyTimeout limits how long Examiner waits for a reply of a runner.
 const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
-func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, reportProgress func(control.Progress) error) (
+func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
+	reportProgress func(control.DoctorProgress) error) (
 	control.Diagnosis, error) {
 	var findings []store.Finding
 	if known, can := x.Store.(store.Examiner); can {
 		findings = known.Examine(ctx)
 	}
-	if x.Maintainer == nil { // for a store in files, Examine has already checked the state directory
-		findings = append(findings, x.ExamineStoreDir(x.Paths.StateDir)...)
+	if x.StoreMaintainer == nil { // for a store in files, Examine has already checked the state directory
+		findings = append(findings, x.ExamineStateDir(x.Paths.StateDir)...)
 	}
-	mode, _ := x.Settings.Current().SocketPermissions()
-	if x.SocketInherited() {
+	mode, _ := x.Settings.CurrentConfig().SocketPermissions()
+	if x.IsSocketInherited() {
 		mode = 0o777 // the systemd socket unit determines the mode, so allow any
 	}
-	findings = slices.Concat(findings, ExaminePaths(x.Paths, mode), x.ExamineAccess(),
-		ExamineStoreFile(x.Settings.Current().StoreFile), x.ExamineOwners(ctx), x.examineUsers(), x.examinePrograms(),
-		x.examineRunners(), x.examineLauncher(), x.examineEnforcement(ctx), examineResourceLimits(x.Settings.Current()),
-		x.examineInheritedLimits(), x.ExamineBoot())
-	if problems, failing := x.Problems(ctx); len(problems) > 0 {
+	findings = slices.Concat(findings, ExaminePathPermissions(x.Paths, mode), x.ExamineAccessSettings(),
+		ExamineDatabaseURLFile(x.Settings.CurrentConfig().StoreFile), x.ExamineFormerOwners(ctx), x.examineUserQuotas(),
+		x.examineChangedPrograms(),
+		x.examineRunners(), x.examineLauncher(), x.examineLimitEnforcement(ctx),
+		examineResourceLimits(x.Settings.CurrentConfig()),
+		x.examineInheritedRestrictions(), x.ExamineStartAtBoot())
+	if problems, failing := x.FindProblems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {
 			level = store.LevelFailure
 		}
-		findings = append(findings, store.Finding{Check: "work", Level: level, Message: strings.Join(problems, "; "),
+		findings = append(findings, store.Finding{CheckName: "work", Level: level, Message: strings.Join(problems, "; "),
 			Advice: "see: queuectl status"})
 	}
-	if p.Verify && x.Maintainer == nil {
-		return control.Diagnosis{}, ErrNoFiles
+	if p.VerifyDatabase && x.StoreMaintainer == nil {
+		return control.Diagnosis{}, ErrStoreHasNoFiles
 	}
 	// If the disk is slow, jobs are already delayed, and a check of all data would add load.
-	if p.Verify && x.Maintainer.SlowCommitError() == nil {
+	if p.VerifyDatabase && x.StoreMaintainer.SlowCommitError() == nil {
 		var lastReport time.Time
-		found, err := x.Maintainer.Verify(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
-			if time.Since(lastReport) < ProgressInterval {
+		found, err := x.StoreMaintainer.VerifyData(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
+			if time.Since(lastReport) < MinProgressInterval {
 				return nil
 			}
 			lastReport = time.Now()
-			return reportProgress(control.Progress{DoneBytes: done, Total: total})
+			return reportProgress(control.DoctorProgress{CheckedBytes: done, TotalBytes: total})
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{Check: "integrity", Level: store.LevelWarning, Message: "the queue was not checked: " +
-				strings.TrimSuffix(e.Message, "; try again later"), Advice: "check it later: queuectl doctor --verify"}}, nil
+			found, err = []store.Finding{{CheckName: "integrity", Level: store.LevelWarning,
+				Message: "the queue was not checked: " +
+					strings.TrimSuffix(e.Message, "; try again later"), Advice: "check it later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
 		}
 		findings = append(findings, found...)
 	}
-	return Diagnose(findings), nil
+	return SummarizeFindings(findings), nil
 }
 
-// Diagnose summarizes findings. A finding that several checks have returned is listed once.
-func Diagnose(findings []store.Finding) control.Diagnosis {
-	d := control.Diagnosis{Level: string(store.LevelOK)}
+// SummarizeFindings summarizes findings. A finding that several checks have returned is listed once.
+func SummarizeFindings(findings []store.Finding) control.Diagnosis {
+	d := control.Diagnosis{WorstLevel: string(store.LevelOK)}
 	for i, f := range findings {
 		if slices.Contains(findings[:i], f) {
 			continue // for example, both the quick and the thorough check have found it
 		}
-		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
-			d.Level = string(f.Level)
+		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.WorstLevel == string(store.LevelOK) {
+			d.WorstLevel = string(f.Level)
 		}
-		d.Findings = append(d.Findings, control.Finding{Check: f.Check, Level: string(f.Level), Message: f.Message,
+		d.Findings = append(d.Findings, control.Finding{Check: f.CheckName, Level: string(f.Level), Message: f.Message,
 			Advice: f.Advice})
 	}
 	return d
 }
 
-// ExamineAccess returns a finding if the settings section [access] contains unknown names.
-func (x *Examiner) ExamineAccess() []store.Finding {
-	if unknown := x.Rights.UnknownNamesMessage(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.LevelWarning, Message: unknown,
+// ExamineAccessSettings returns a finding if the settings section [access] contains unknown names.
+func (x *Examiner) ExamineAccessSettings() []store.Finding {
+	if unknown := x.Rights.UnknownAccessNamesMessage(); unknown != "" {
+		return []store.Finding{{CheckName: "access", Level: store.LevelWarning, Message: unknown,
 			Advice: "create them (" + createAccountCommands + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
 
-// examineInheritedLimits returns a finding for each restriction that the service has inherited from the
+// examineInheritedRestrictions returns a finding for each restriction that the service has inherited from the
 // process that started it.
-func (x *Examiner) examineInheritedLimits() (findings []store.Finding) {
+func (x *Examiner) examineInheritedRestrictions() (findings []store.Finding) {
 	for _, attribute := range x.InheritedRestrictions {
 		findings = append(findings, store.Finding{
-			Check: "start", Level: store.LevelWarning,
+			CheckName: "start", Level: store.LevelWarning,
 			Message: attribute + "; the service inherited this from the process that started it",
 			Advice: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
 				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
@@ -122,56 +126,56 @@ func (x *Examiner) examineInheritedLimits() (findings []store.Finding) {
 	return findings
 }
 
-// ExamineStoreFile returns a finding if other accounts can read the file with the database URL, which may
+// ExamineDatabaseURLFile returns a finding if other accounts can read the file with the database URL, which may
 // contain a password.
-func ExamineStoreFile(path string) []store.Finding {
+func ExamineDatabaseURLFile(path string) []store.Finding {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
 		// On Windows, only the directory's access rights protect the file.
 		return nil
 	}
-	return []store.Finding{{Check: "store", Level: store.LevelWarning,
+	return []store.Finding{{CheckName: "store", Level: store.LevelWarning,
 		Message: path + " contains the database URL and can be read by all users", Advice: "chmod o-r " + path}}
 }
 
-// examinePrograms reports program files that have changed since the service started.
-func (x *Examiner) examinePrograms() (list []store.Finding) {
-	for _, p := range x.Programs {
+// examineChangedPrograms reports program files that have changed since the service started.
+func (x *Examiner) examineChangedPrograms() (findings []store.Finding) {
+	for _, p := range x.ProgramFiles {
 		now, err := os.Stat(p.Path)
 		switch {
 		case err != nil:
-			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
+			findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the file of a running program is missing: %v", err),
 				Advice:  "install queuectl again; this file is needed to start the service and its runners"})
-		case !os.SameFile(now, p.Info) || !now.ModTime().Equal(p.Info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.LevelFailure,
+		case !os.SameFile(now, p.FileInfoAtStart) || !now.ModTime().Equal(p.FileInfoAtStart.ModTime()):
+			findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelFailure,
 				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.Path, x.Version),
 				Advice:  "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
-	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.LevelOK,
+	if len(findings) == 0 {
+		findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelOK,
 			Message: fmt.Sprintf("the running version and the installed version are both %s", x.Version)})
 	}
-	return list
+	return findings
 }
 
-// describeEnforcement describes how jobs are limited on this machine in their output, run time and processes.
+// describeLimitEnforcement describes how jobs are limited on this machine in their output, run time and processes.
 // hasCgroups means that control groups enforce limits.
-func (x *Examiner) describeEnforcement(hasCgroups bool) string {
+func (x *Examiner) describeLimitEnforcement(hasCgroups bool) string {
 	if hasCgroups {
-		return enforcementWithCgroupsText
+		return cgroupLimitEnforcementText
 	}
-	if x.RunnerLocation.SpawnSocket != "" && x.SystemdUnit != "" {
+	if x.RunnerLocation.SpawnSocketPath != "" && x.SystemdUnit != "" {
 		return "the runner enforces timeouts and output limits; it ends process trees with control groups, unless its log " +
 			"says that they are not available: journalctl -u 'queuectl-runner@*'"
 	}
-	return enforcementText
+	return limitEnforcementText
 }
 
-// EndRunnerAdvice returns advice on how to end a runner that hangs. pid is the runner's pid, or 0 if it is
+// HungRunnerAdvice returns advice on how to end a runner that hangs. pid is the runner's pid, or 0 if it is
 // unknown.
-func EndRunnerAdvice(pid int64) string {
+func HungRunnerAdvice(pid int64) string {
 	if pid == 0 {
 		return findHungRunnerAdvice
 	}
@@ -180,55 +184,55 @@ func EndRunnerAdvice(pid int64) string {
 
 // examineRunners returns findings about the runners that do not reply within runnerReplyTimeout.
 func (x *Examiner) examineRunners() []store.Finding {
-	live, unresponsive := x.Pool.CheckRunners(runnerReplyTimeout)
+	live, unresponsive := x.Pool.CheckRunnersAlive(runnerReplyTimeout)
 	var findings []store.Finding
 	for _, pid := range unresponsive {
-		findings = append(findings, store.Finding{Check: "runner", Level: store.LevelFailure,
-			Message: worker.RunnerText(pid) + " does not answer, so the state of its jobs is unknown",
-			Advice:  EndRunnerAdvice(pid)})
+		findings = append(findings, store.Finding{CheckName: "runner", Level: store.LevelFailure,
+			Message: worker.RunnerDescription(pid) + " does not answer, so the state of its jobs is unknown",
+			Advice:  HungRunnerAdvice(pid)})
 	}
 	if len(findings) == 0 {
-		findings = append(findings, store.Finding{Check: "runner", Level: store.LevelOK,
-			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkers())})
+		findings = append(findings, store.Finding{CheckName: "runner", Level: store.LevelOK,
+			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkerCount())})
 	}
 	return findings
 }
 
 // ProgramFiles describes the program files of the service and of its runner. It omits missing files.
-func ProgramFiles(runner string) (files []parts.ProgramFile) {
+func ProgramFiles(runnerPath string) (files []parts.ProgramFile) {
 	self, _ := os.Executable()
-	for _, path := range []string{self, runner} {
+	for _, path := range []string{self, runnerPath} {
 		if info, err := os.Stat(path); err == nil {
-			files = append(files, parts.ProgramFile{Path: path, Info: info})
+			files = append(files, parts.ProgramFile{Path: path, FileInfoAtStart: info})
 		}
 	}
 	return files
 }
 
-// ErrNoFiles is the error if an operation needs the store's files, but the queue is stored in PostgreSQL.
-var ErrNoFiles = queue.Errorf(queue.CodeUnsupported,
+// ErrStoreHasNoFiles is the error if an operation needs the store's files, but the queue is stored in PostgreSQL.
+var ErrStoreHasNoFiles = queue.Errorf(queue.CodeUnsupported,
 	"this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
-// ProgressInterval is the minimum interval between two progress messages.
-const ProgressInterval = 100 * time.Millisecond
+// MinProgressInterval is the minimum interval between two progress messages.
+const MinProgressInterval = 100 * time.Millisecond
 
-// maxFormerNames is the maximum number of former owners that a finding names.
-const maxFormerNames = 20
+// maxListedFormerOwners is the maximum number of former owners that a finding names.
+const maxListedFormerOwners = 20
 
-// ExamineOwners returns a finding with the names of former accounts that have jobs: accounts that were
+// ExamineFormerOwners returns a finding with the names of former accounts that have jobs: accounts that were
 // deleted or have another uid now. To save time, it reads jobs only if former accounts exist.
-func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
-	former, names := x.Owners.FormerNames(), map[string]bool{}
+func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
+	former, names := x.Owners.FormerOwnerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPageRows}
 	for more := true; more && len(former) > 0; more = f.BeforeSeq != 0 {
-		var page store.RefPage
-		err := x.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() (err error) {
+		var page store.JobRefPage
+		err := x.UserLimits.RunInSlot(ctx, control.ClassManyJobsRead, func() (err error) {
 			page, err = x.Store.ListRefs(ctx, f)
 			return err
 		})
 		if err != nil {
 			reason, _, _ := strings.Cut(err.Error(), ";")
-			return []store.Finding{{Check: "owners", Level: store.LevelWarning,
+			return []store.Finding{{CheckName: "owners", Level: store.LevelWarning,
 				Message: "jobs of former accounts were not checked: " + reason, Advice: "check them later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
@@ -237,17 +241,17 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 				delete(former, ref.UID)
 			}
 		}
-		f.BeforeSeq = page.Next
+		f.BeforeSeq = page.NextBeforeSeq
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	list := slices.Sorted(maps.Keys(names))
-	if more := len(list) - maxFormerNames; more > 0 {
-		list = append(list[:maxFormerNames], fmt.Sprintf("and %d more", more))
+	if more := len(list) - maxListedFormerOwners; more > 0 {
+		list = append(list[:maxListedFormerOwners], fmt.Sprintf("and %d more", more))
 	}
 	return []store.Finding{{
-		Check: "owners", Level: store.LevelWarning,
+		CheckName: "owners", Level: store.LevelWarning,
 		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
 			"that they enqueued: " + strings.Join(list, ", "),
 		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
@@ -255,11 +259,11 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	}}
 }
 
-// examineUsers returns a finding for each user whose jobs have almost used up the user's quota of bytes.
-func (x *Examiner) examineUsers() (findings []store.Finding) {
-	most := x.Quota.MaxBytesPerUser()
-	for _, u := range x.Quota.NearQuota() {
-		findings = append(findings, store.Finding{Check: "users", Level: store.LevelWarning,
+// examineUserQuotas returns a finding for each user whose jobs have almost used up the user's quota of bytes.
+func (x *Examiner) examineUserQuotas() (findings []store.Finding) {
+	most := x.UserQuota.MaxBytesPerUser()
+	for _, u := range x.UserQuota.UsersNearQuota() {
+		findings = append(findings, store.Finding{CheckName: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
 				x.Owners.UserName(u.UID), u.Bytes, most),
 			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})

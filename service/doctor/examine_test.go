@@ -30,19 +30,19 @@ import (
 type fakeStore struct {
 	store.Store
 	store.Maintainer
-	quickFindings, thoroughFindings []store.Finding
-	verifyErr                       error
-	spaceErr, slowErr, walErr       error
-	verifyCount                     int // number of calls of Verify
+	quickFindings, thoroughFindings        []store.Finding
+	verifyErr                              error
+	spaceErr, slowCommitErr, checkpointErr error
+	verifyCount                            int // number of calls of Verify
 }
 
 func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quickFindings }
-func (s *fakeStore) SpaceError() error                       { return s.spaceErr }
-func (s *fakeStore) SlowCommitError() error                  { return s.slowErr }
-func (s *fakeStore) CheckpointError() error                  { return s.walErr }
+func (s *fakeStore) DiskSpaceError() error                   { return s.spaceErr }
+func (s *fakeStore) SlowCommitError() error                  { return s.slowCommitErr }
+func (s *fakeStore) CheckpointError() error                  { return s.checkpointErr }
 
-// Verify implements store.Maintainer.
-func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, reportProgress func(done, total int64) error) (
+// VerifyData implements store.Maintainer.
+func (s *fakeStore) VerifyData(_ context.Context, _ store.OutputDirs, reportProgress func(done, total int64) error) (
 	[]store.Finding, error) {
 	s.verifyCount++
 	return s.thoroughFindings, errors.Join(s.verifyErr, reportProgress(1, 2))
@@ -52,81 +52,83 @@ func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, reportProgress
 // jobs.
 func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	t.Helper()
-	s.Store = memstore.New(queue.Order{})
-	k, err := settings.New(settings.Options{Flags: map[string]string{"workers": "0"}})
+	s.Store = memstore.New(queue.RankOrder{})
+	k, err := settings.New(settings.Options{FlagValues: map[string]string{"workers": "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, d, home := slog.New(slog.DiscardHandler), &access.Directory{}, runner.Location{Dir: t.TempDir()}
-	pool := worker.New(s.Store, worker.Config{RunnerLocation: home, Log: log, Clock: s.Store.Now,
-		Policy: func() queue.RetryPolicy { return k.Current().RetryPolicy() }}, 0)
+	log, d, home := slog.New(slog.DiscardHandler), &access.UserDirectory{}, runner.RunnersLocation{RunnersDir: t.TempDir()}
+	pool := worker.New(s.Store, worker.Config{RunnerLocation: home, Log: log, StoreTime: s.Store.Now,
+		RetryPolicy: func() queue.RetryPolicy { return k.CurrentConfig().RetryPolicy() }}, 0)
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
-	rights := &access.Rights{Directory: d, Settings: k}
-	rights.ResolveAccess()
+	rights := &access.Rights{UserDirectory: d, Settings: k}
+	rights.ResolveAccessSettings()
 	nodes := &cluster.NodeList{Store: s.Store, Settings: k, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		SocketInherited: func() bool { return false },
+		IsSocketInherited: func() bool { return false },
 		HealthCheck: &HealthCheck{&parts.Dependencies{
 			ServiceInfo: parts.ServiceInfo{Version: "1", Paths: config.Paths{StateDir: t.TempDir()}},
 			CoreParts: parts.CoreParts{
-				UserLimits: control.NewUserLimits(), Maintainer: s, RunnerLocation: home, Pool: pool, Store: s,
+				UserLimits: control.NewUserLimits(), StoreMaintainer: s, RunnerLocation: home, Pool: pool, Store: s,
 				OutputFiles: &cluster.OutputFiles{RunnerLocation: home},
 			},
 			SettingsParts: parts.SettingsParts{
-				Pauses: &settings.PauseOfAllJobs{}, Settings: k, Quota: &settings.Quota{Store: s, Settings: k},
+				PauseOfAllJobs: &settings.PauseOfAllJobs{}, Settings: k, UserQuota: &settings.UserQuota{Store: s, Settings: k},
 			},
 			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
 			NodeParts: parts.NodeParts{
 				AllNodes: nodes, DrainState: drains,
 				LeaseKeeper: cluster.NewLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
 			},
-			ExamineStoreDir: func(string) []store.Finding { return nil },
+			ExamineStateDir: func(string) []store.Finding { return nil },
 		}},
 	}
 }
 
 // diagnose runs the Examiner, and returns the level of the diagnosis and the findings of one check.
-func diagnose(t *testing.T, d *Examiner, verify bool, checkName string) (level string, findings []control.Finding) {
+func diagnose(t *testing.T, d *Examiner, verifyData bool, checkName string) (level string, findings []control.Finding) {
 	t.Helper()
-	got, err := d.Doctor(t.Context(), control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
+	got, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: verifyData},
+		func(control.DoctorProgress) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got.Level, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != checkName })
+	return got.WorstLevel, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != checkName })
 }
 
 // The level of a diagnosis is that of its worst finding. Equal findings appear once.
-func TestDiagnosisHasTheWorstLevel(t *testing.T) {
-	ok, warning, failure := store.Finding{Check: "a", Level: store.LevelOK, Message: "fine"},
-		store.Finding{Check: "b", Level: store.LevelWarning, Message: "odd", Advice: "look"},
-		store.Finding{Check: "b", Level: store.LevelFailure, Message: "broken"}
+func TestDiagnosisLevelIsWorstFindingLevel(t *testing.T) {
+	ok, warning, failure := store.Finding{CheckName: "a", Level: store.LevelOK, Message: "fine"},
+		store.Finding{CheckName: "b", Level: store.LevelWarning, Message: "odd", Advice: "look"},
+		store.Finding{CheckName: "b", Level: store.LevelFailure, Message: "broken"}
 	for _, c := range []struct {
 		list  []store.Finding
-		level store.Level
+		level store.FindingLevel
 		count int
 	}{
 		{nil, store.LevelOK, 0}, {[]store.Finding{ok}, store.LevelOK, 1},
 		{[]store.Finding{warning, ok}, store.LevelWarning, 2}, {[]store.Finding{failure, warning, ok}, store.LevelFailure, 3},
 		{[]store.Finding{warning, failure, warning, ok, ok}, store.LevelFailure, 3},
 	} {
-		if d := Diagnose(c.list); d.Level != string(c.level) || len(d.Findings) != c.count {
-			t.Errorf("%+v: got the level %s and %+v, want %s and %d findings", c.list, d.Level, d.Findings, c.level, c.count)
+		if d := SummarizeFindings(c.list); d.WorstLevel != string(c.level) || len(d.Findings) != c.count {
+			t.Errorf("%+v: got the level %s and %+v, want %s and %d findings", c.list, d.WorstLevel, d.Findings, c.level,
+				c.count)
 		}
 	}
 	want := control.Finding{Check: "b", Level: "warning", Message: "odd", Advice: "look"}
-	if got := Diagnose([]store.Finding{warning}).Findings[0]; !reflect.DeepEqual(got, want) {
+	if got := SummarizeFindings([]store.Finding{warning}).Findings[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
 // A diagnosis contains the findings of the store's quick check. If the user requests a check of all data, the
 // diagnosis also contains the findings of that check. A finding of both checks appears once.
-func TestDoctorAsksTheStore(t *testing.T) {
+func TestDoctorReportsStoreCheckFindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
-			thoroughFindings: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"},
-				{Check: "data", Level: store.LevelFailure, Message: "two"}}}
+		s := &fakeStore{quickFindings: []store.Finding{{CheckName: "data", Level: store.LevelWarning, Message: "one"}},
+			thoroughFindings: []store.Finding{{CheckName: "data", Level: store.LevelWarning, Message: "one"},
+				{CheckName: "data", Level: store.LevelFailure, Message: "two"}}}
 		d := newExaminer(t, s)
 		if _, list := diagnose(t, d, false, "data"); len(list) != 1 || s.verifyCount != 0 {
 			t.Errorf("the quick check found %+v", list)
@@ -139,37 +141,38 @@ func TestDoctorAsksTheStore(t *testing.T) {
 
 // If the store cannot check all its data now, the diagnosis says so and still contains the findings of the
 // other checks. If the disk does not respond, the check of all data is not tried.
-func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
+func TestDoctorReportsUnavailableStoreCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{quickFindings: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
+		s := &fakeStore{quickFindings: []store.Finding{{CheckName: "data", Level: store.LevelOK, Message: "one"}},
 			verifyErr: queue.Errorf(queue.CodeNoSpace, "the disk is full")}
 		d := newExaminer(t, s)
 		_, list := diagnose(t, d, true, "integrity")
 		if len(list) != 1 || list[0].Level != "warning" || list[0].Message != "the queue was not checked: the disk is full" {
 			t.Errorf("got %+v, want a warning", list)
 		}
-		s.slowErr = errors.New("a commit takes 20s")
+		s.slowCommitErr = errors.New("a commit takes 20s")
 		if _, list := diagnose(t, d, true, "integrity"); len(list) != 0 || s.verifyCount != 1 {
 			t.Errorf("on a slow disk: got %+v after %d checks", list, s.verifyCount)
 		}
-		s.slowErr, s.verifyErr = nil, errors.New("broken")
-		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true},
-			func(control.Progress) error { return nil }); err == nil {
+		s.slowCommitErr, s.verifyErr = nil, errors.New("broken")
+		if _, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: true},
+			func(control.DoctorProgress) error { return nil }); err == nil {
 			t.Error("the check drops another error")
 		}
 	})
 }
 
 // A queue on a server has no files to check. Its state directory is checked instead.
-func TestDoctorOfAServerQueue(t *testing.T) {
+func TestDoctorChecksStateDirOfServerQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newExaminer(t, &fakeStore{})
-		d.Maintainer = nil
-		d.ExamineStoreDir = func(string) []store.Finding { return []store.Finding{{Check: "dir", Level: store.LevelOK}} }
+		d.StoreMaintainer = nil
+		d.ExamineStateDir = func(string) []store.Finding { return []store.Finding{{CheckName: "dir", Level: store.LevelOK}} }
 		if _, list := diagnose(t, d, false, "dir"); len(list) != 1 {
 			t.Errorf("got %+v, want the finding about the directory", list)
 		}
-		if _, err := d.Doctor(t.Context(), control.Doctor{Verify: true}, nil); !errors.Is(err, queue.ErrUnsupported) {
+		if _, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: true}, nil); !errors.Is(err,
+			queue.ErrUnsupported) {
 			t.Errorf("a check of files that do not exist: got %v", err)
 		}
 	})
@@ -177,9 +180,9 @@ func TestDoctorOfAServerQueue(t *testing.T) {
 
 // All problems that a status shows appear as one finding. The finding is a failure if the queue cannot work at
 // all.
-func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
+func TestDoctorReportsStatusProblemsAsOneFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{walErr: errors.New("the log grows")}
+		s := &fakeStore{checkpointErr: errors.New("the log grows")}
 		d := newExaminer(t, s)
 		d.Pool.SetDraining(true)
 		_, list := diagnose(t, d, false, "work")
@@ -196,16 +199,16 @@ func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
 }
 
 // A diagnosis contains findings about each part of the service.
-func TestDoctorAsksEachPart(t *testing.T) {
+func TestDoctorReportsFindingsOfEachPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "queuectld")
 		if err := os.WriteFile(program, nil, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		d := newExaminer(t, &fakeStore{})
-		d.Programs = ProgramFiles(program)
+		d.ProgramFiles = ProgramFiles(program)
 		d.InheritedRestrictions = []string{"the umask is 077"}
-		d.BootAdvice = func() string { return "queuectl service install" }
+		d.StartAtBootAdvice = func() string { return "queuectl service install" }
 		for check, want := range map[string]string{"program": "ok", "start": "warning", "boot": "warning", "runner": "ok"} {
 			if _, list := diagnose(t, d, false, check); len(list) != 1 || list[0].Level != want {
 				t.Errorf("%s: got %+v, want one finding with the level %s", check, list, want)
@@ -220,9 +223,9 @@ func TestDoctorAsksEachPart(t *testing.T) {
 	})
 }
 
-// The health text begins with the worst level, and lists at most maxProblems problems.
-func TestHealthIsOneLine(t *testing.T) {
-	many := make([]string, maxProblems+2)
+// The health text begins with the worst level, and lists at most maxListedProblems problems.
+func TestHealthTextIsOneBoundedLine(t *testing.T) {
+	many := make([]string, maxListedProblems+2)
 	for i := range many {
 		many[i] = "p"
 	}
@@ -232,7 +235,7 @@ func TestHealthIsOneLine(t *testing.T) {
 		want     string
 	}{
 		{nil, false, "ok"}, {[]string{"a", "b"}, false, "degraded: a; b"}, {[]string{"a"}, true, "failing: a"},
-		{many, false, "degraded: " + strings.Repeat("p; ", maxProblems) + "and 2 more"},
+		{many, false, "degraded: " + strings.Repeat("p; ", maxListedProblems) + "and 2 more"},
 	} {
 		if got := HealthText(c.problems, c.failing); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)

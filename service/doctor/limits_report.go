@@ -9,43 +9,43 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitReportTimeout is how long a request waits for the first report of a runner. The report says which limits
+// runnerLimitReportTimeout is how long a request waits for the first report of a runner. The report says which limits
 // the runner enforces. See docs/decisions/0044.
-const limitReportTimeout = 5 * time.Second
+const runnerLimitReportTimeout = 5 * time.Second
 
 // UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If
 // no runner has reported yet what it enforces, it returns all limits of the jobs. If required is true, it
 // returns an error if a limit is not enforced or no runner has reported.
-func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, required bool) (names []string,
+func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, requireAll bool) (limitNames []string,
 	err error) {
-	if !queue.HasAnyLimit(jobs) {
+	if !queue.AnyJobHasLimit(jobs) {
 		return nil, nil
 	}
-	wait := limitReportTimeout
-	if !required {
-		// Do not wait longer than limitReportTimeout after the start of the service.
-		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
+	wait := runnerLimitReportTimeout
+	if !requireAll {
+		// Do not wait longer than runnerLimitReportTimeout after the start of the service.
+		wait -= h.Store.Now().Time().Sub(h.AllNodes.ServiceStartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := h.Pool.LimitEnforcements(timeoutCtx)
-	if !ok && required {
+	known, ok := h.Pool.ResourceLimitEnforcements(timeoutCtx)
+	if !ok && requireAll {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
 	lacks := queue.UnenforcedLimits(jobs, known)
 	for _, short := range lacks {
-		names = append(names, short.Limit)
+		limitNames = append(limitNames, short.LimitField)
 	}
-	if required && len(lacks) > 0 {
-		return nil, limitError(lacks, len(jobs))
+	if requireAll && len(lacks) > 0 {
+		return nil, unenforcedLimitsError(lacks, len(jobs))
 	}
-	return names, nil
+	return limitNames, nil
 }
 
-// limitError returns the error for limits that the user requires but this machine does not enforce. jobCount is
-// the number of jobs in the request.
-func limitError(unenforced []queue.UnenforcedLimit, jobCount int) error {
+// unenforcedLimitsError returns the error for limits that the user requires but this machine does not enforce. jobCount
+// is the number of jobs in the request.
+func unenforcedLimitsError(unenforced []queue.UnenforcedLimit, jobCount int) error {
 	short := unenforced[0]
 	what, leaveOut := "this limit is not enforced on this machine", "this limit"
 	if short.Extent == queue.EnforcedPerProcess {
@@ -60,48 +60,48 @@ func limitError(unenforced []queue.UnenforcedLimit, jobCount int) error {
 		case short.Extent == queue.EnforcedPerProcess:
 			extent = "is not enforced at all"
 		}
-		what += "; the limit " + other.Limit + " " + extent
+		what += "; the limit " + other.LimitField + " " + extent
 		leaveOut = "these limits"
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out %s or parameter \"require_limits\"; "+
 		"see: queuectl doctor", what, leaveOut)
-	e.Field = short.Limit
+	e.Field = short.LimitField
 	if jobCount > 1 {
-		return e.WithIndex(short.JobIndex + 1)
+		return e.WithBatchIndex(short.FirstJobIndex + 1)
 	}
 	return e
 }
 
-// examineEnforcement reports for each kind of limit, such as memory, how this machine enforces it. It warns
+// examineLimitEnforcement reports for each kind of limit, such as memory, how this machine enforces it. It warns
 // about each limit for which a job with the option --require-limits would be rejected.
-func (x *Examiner) examineEnforcement(ctx context.Context) (findings []store.Finding) {
+func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()
-	known, ok := x.Pool.LimitEnforcements(timeoutCtx)
+	known, ok := x.Pool.ResourceLimitEnforcements(timeoutCtx)
 	if !ok {
-		return []store.Finding{{Check: "enforcement", Level: store.LevelWarning,
+		return []store.Finding{{CheckName: "enforcement", Level: store.LevelWarning,
 			Message: "no runner has reported which limits it can enforce", Advice: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
-		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
+		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.LimitField)
 	})
-	findings = append(findings, store.Finding{Check: "enforcement", Level: store.LevelOK,
-		Message: x.describeEnforcement(grouped)})
+	findings = append(findings, store.Finding{CheckName: "enforcement", Level: store.LevelOK,
+		Message: x.describeLimitEnforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
-		findings = append(findings, enforcementFinding(e))
+		findings = append(findings, limitEnforcementFinding(e))
 	}
 	return findings
 }
 
-// enforcementFinding returns the finding about one limit.
-func enforcementFinding(e queue.Enforcement) store.Finding {
-	limit := "the limit " + e.Limit
-	f := store.Finding{Check: "enforcement", Level: store.LevelWarning,
+// limitEnforcementFinding returns the finding about one limit.
+func limitEnforcementFinding(e queue.Enforcement) store.Finding {
+	limit := "the limit " + e.LimitField
+	f := store.Finding{CheckName: "enforcement", Level: store.LevelWarning,
 		Advice: "docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits " +
 			"cannot be enforced"}
 	switch e.Extent {
 	case queue.Enforced:
-		return store.Finding{Check: f.Check, Level: store.LevelOK, Message: limit + " is enforced by " + e.Mechanism}
+		return store.Finding{CheckName: f.CheckName, Level: store.LevelOK, Message: limit + " is enforced by " + e.Mechanism}
 	case queue.EnforcedPerProcess:
 		f.Message = limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
 	default:

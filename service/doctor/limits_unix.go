@@ -13,27 +13,27 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcementText describes how jobs are limited without control groups.
+// limitEnforcementText describes how jobs are limited without control groups.
 // See docs/decisions/0072.
-const enforcementText = "the runner enforces timeouts and output limits; it finds the processes of a job by their " +
-	"process group, their session and a marker in the environment; to use control groups, which are more reliable, " +
-	"install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
+const limitEnforcementText = "the runner enforces timeouts and output limits; it finds the processes of a job by " +
+	"their process group, their session and a marker in the environment; to use control groups, which are more " +
+	"reliable, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
-// enforcementWithCgroupsText describes how jobs are limited with control groups.
-const enforcementWithCgroupsText = "the runner enforces timeouts and output limits, and uses one " +
+// cgroupLimitEnforcementText describes how jobs are limited with control groups.
+const cgroupLimitEnforcementText = "the runner enforces timeouts and output limits, and uses one " +
 	"control group per worker " +
 	"to end process trees"
 
-// These are the numbers of file descriptors and connections that the service needs. CheckFileLimits and
+// These are the numbers of file descriptors and connections that the service needs. CheckOpenFileLimit and
 // examineResourceLimits compare them with its resource limits (setrlimit(2)).
 const (
-	serviceDescriptors = 64 // used by the service in addition to connections
-	descriptorsPerJob  = 3  // used by the runner for each running job
-	minConnections     = 32 // includes the connections that are reserved for admins
+	serviceFileDescriptors = 64 // used by the service in addition to connections
+	fileDescriptorsPerJob  = 3  // used by the runner for each running job
+	minRequiredConnections = 32 // includes the connections that are reserved for admins
 )
 
-// softLimit returns a soft resource limit of this process. ok is false if there is no limit.
-func softLimit(resource int) (n uint64, ok bool) {
+// softResourceLimit returns a soft resource limit of this process. ok is false if there is no limit.
+func softResourceLimit(resource int) (n uint64, ok bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
 		return 0, false
@@ -41,21 +41,21 @@ func softLimit(resource int) (n uint64, ok bool) {
 	return uint64(limit.Cur), true
 }
 
-// CheckFileLimits returns an error if this process may open too few files for the service to work.
-func CheckFileLimits() error {
-	if n, ok := softLimit(unix.RLIMIT_NOFILE); ok && n < serviceDescriptors+minConnections {
+// CheckOpenFileLimit returns an error if this process may open too few files for the service to work.
+func CheckOpenFileLimit() error {
+	if n, ok := softResourceLimit(unix.RLIMIT_NOFILE); ok && n < serviceFileDescriptors+minRequiredConnections {
 		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit "+
-			"(LimitNOFILE=, ulimit -Hn)", n, serviceDescriptors+minConnections)
+			"(LimitNOFILE=, ulimit -Hn)", n, serviceFileDescriptors+minRequiredConnections)
 	}
-	return process.CheckLimits()
+	return process.CheckAddressSpaceLimit()
 }
 
 // MaxConnections returns the maximum numbers of connections, in total and per user. If the process may open too
 // few files for the numbers in the settings, it reduces both in the same proportion.
 func MaxConnections(c *config.Config) (total, perUser int) {
 	total, perUser = c.MaxConnections, c.MaxConnectionsPerUser
-	n, ok := softLimit(unix.RLIMIT_NOFILE)
-	if room := max(int64(n)-serviceDescriptors, minConnections); ok && room < int64(total) {
+	n, ok := softResourceLimit(unix.RLIMIT_NOFILE)
+	if room := max(int64(n)-serviceFileDescriptors, minRequiredConnections); ok && room < int64(total) {
 		perUser = max(1, int(int64(perUser)*room/int64(total)))
 		total = int(room)
 	}
@@ -65,11 +65,11 @@ func MaxConnections(c *config.Config) (total, perUser int) {
 // examineResourceLimits reports resource limits of this process that are too low for the settings.
 func examineResourceLimits(c *config.Config) (findings []store.Finding) {
 	warn := func(advice, format string, args ...any) {
-		findings = append(findings, store.Finding{Check: "limits", Level: store.LevelWarning,
+		findings = append(findings, store.Finding{CheckName: "limits", Level: store.LevelWarning,
 			Message: fmt.Sprintf(format, args...), Advice: advice})
 	}
-	n, ok := softLimit(unix.RLIMIT_NOFILE)
-	if need := uint64(serviceDescriptors + c.WorkerCount()*descriptorsPerJob); ok && n < need {
+	n, ok := softResourceLimit(unix.RLIMIT_NOFILE)
+	if need := uint64(serviceFileDescriptors + c.WorkerCount()*fileDescriptorsPerJob); ok && n < need {
 		warn(`raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting "workers"`,
 			"the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(),
 			need)
@@ -79,13 +79,13 @@ func examineResourceLimits(c *config.Config) (findings []store.Finding) {
 			"the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)",
 			n, all, user, c.MaxConnections)
 	}
-	if n, ok := softLimit(unix.RLIMIT_FSIZE); ok {
+	if n, ok := softResourceLimit(unix.RLIMIT_FSIZE); ok {
 		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)",
 			"files are limited to %s, so new jobs are refused once the database file is nearly that large",
 			queue.DescribeSize(int64(n)))
 	}
 	if len(findings) == 0 {
-		findings = append(findings, store.Finding{Check: "limits", Level: store.LevelOK,
+		findings = append(findings, store.Finding{CheckName: "limits", Level: store.LevelOK,
 			Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(),
 				c.MaxConnections)})
 	}

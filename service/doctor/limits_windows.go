@@ -5,15 +5,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcementText describes how jobs are limited.
-const enforcementText = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
-	"contain the process trees of jobs and limit memory, processors and the number of processes"
+// limitEnforcementText describes how jobs are limited.
+const limitEnforcementText = "the runner enforces timeouts and output limits; job objects, which no process can " +
+	"leave, contain the process trees of jobs and limit memory, processors and the number of processes"
 
-// enforcementWithCgroupsText equals enforcementText, because Windows has no control groups.
-const enforcementWithCgroupsText = enforcementText
+// cgroupLimitEnforcementText equals limitEnforcementText, because Windows has no control groups.
+const cgroupLimitEnforcementText = limitEnforcementText
 
-// CheckFileLimits returns nil, since Windows does not limit the number of open files.
-func CheckFileLimits() error { return nil }
+// CheckOpenFileLimit returns nil, since Windows does not limit the number of open files.
+func CheckOpenFileLimit() error { return nil }
 
 // MaxConnections returns the maximum numbers of connections in the settings, in total and per user.
 func MaxConnections(c *config.Config) (total, perUser int) {

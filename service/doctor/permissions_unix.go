@@ -16,39 +16,39 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePaths reports access of other accounts to the socket, the output files and the state directory, if
+// ExaminePathPermissions reports access of other accounts to the socket, the output files and the state directory, if
 // they should not have it. socketMode is the mode that the control socket may have.
-func ExaminePaths(p config.Paths, socketMode fs.FileMode) []store.Finding {
+func ExaminePathPermissions(p config.Paths, socketMode fs.FileMode) []store.Finding {
 	var findings []store.Finding
 	for _, c := range []struct {
 		path string
 		mode fs.FileMode
-	}{{p.Socket, socketMode}, {cluster.RunnersDir(p), 0o700},
+	}{{p.SocketPath, socketMode}, {cluster.RunnersDir(p), 0o700},
 		{filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			findings = append(findings, store.Finding{Check: "permissions", Level: store.LevelFailure,
+			findings = append(findings, store.Finding{CheckName: "permissions", Level: store.LevelFailure,
 				Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
 				Advice:  fmt.Sprintf("run: chmod %03o %s", c.mode, queue.QuoteShellWord(c.path))})
 		}
 	}
-	return append(findings, examineStateDir(p)...)
+	return append(findings, examineStateDirPermissions(p)...)
 }
 
-// examineStateDir warns if other accounts can list the state directory, and suggests a mode. If the directory
-// contains a socket that other accounts may use, they can still reach the socket with that mode.
-// examineStateDir ignores a directory that does not belong to the service's account.
-func examineStateDir(p config.Paths) []store.Finding {
+// examineStateDirPermissions warns if other accounts can list the state directory, and suggests a mode. If the
+// directory contains a socket that other accounts may use, they can still reach the socket with that mode.
+// examineStateDirPermissions ignores a directory that does not belong to the service's account.
+func examineStateDirPermissions(p config.Paths) []store.Finding {
 	info, err := os.Stat(p.StateDir)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return nil
 	}
 	mode := fs.FileMode(0o700)
-	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.StateDir &&
+	if socket, err := os.Lstat(p.SocketPath); err == nil && filepath.Dir(p.SocketPath) == p.StateDir &&
 		socket.Mode().Perm()&0o066 != 0 {
 		mode |= info.Mode().Perm() & 0o011
 	}
-	return []store.Finding{{Check: "permissions", Level: store.LevelWarning,
+	return []store.Finding{{CheckName: "permissions", Level: store.LevelWarning,
 		Message: fmt.Sprintf("other users can list %s (mode %03o)", p.StateDir, info.Mode().Perm()),
 		Advice:  fmt.Sprintf("run: chmod %03o %s", mode, queue.QuoteShellWord(p.StateDir))}}
 }

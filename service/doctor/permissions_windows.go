@@ -12,20 +12,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePaths reports which accounts can use the state directory. It leaves out accounts that need access: the
-// system, administrators, and the account or user of the service. It does not check the control pipe.
-func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
+// ExaminePathPermissions reports which accounts can use the state directory. It leaves out accounts that need access:
+// the system, administrators, and the account or user of the service. It does not check the control pipe.
+func ExaminePathPermissions(p config.Paths, _ fs.FileMode) []store.Finding {
 	dir := p.StateDir
 	var otherAccounts []string
 	sd, err := accounts.ReadSecurityDescriptor(dir)
 	if err == nil {
-		otherAccounts, err = accounts.OtherAccountsWithRights(sd, anyAccess, 0)
+		otherAccounts, err = accounts.UntrustedAccountsWithRights(sd, allAccessRights, 0)
 	}
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "permissions", Level: store.LevelWarning, Message: err.Error()}}
+		return []store.Finding{{CheckName: "permissions", Level: store.LevelWarning, Message: err.Error()}}
 	case len(otherAccounts) > 0:
-		return []store.Finding{{Check: "permissions", Level: store.LevelFailure,
+		return []store.Finding{{CheckName: "permissions", Level: store.LevelFailure,
 			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(otherAccounts, ", ")),
 			Advice: fmt.Sprintf(
 				`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
@@ -33,5 +33,5 @@ func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
 	return nil
 }
 
-// anyAccess is the set of all access rights.
-const anyAccess = ^windows.ACCESS_MASK(0)
+// allAccessRights is the set of all access rights.
+const allAccessRights = ^windows.ACCESS_MASK(0)

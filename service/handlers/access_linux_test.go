@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// lookUpDora simulates the program getent on a machine with a network directory of users. Its only user is
+// lookUpFakeUser simulates the program getent on a machine with a network directory of users. Its only user is
 // dora.
-func lookUpDora(database, key string) (string, error) {
+func lookUpFakeUser(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"passwd DORA":     "dora:*:61400:61410::/:/bin/sh",
@@ -23,26 +23,27 @@ func lookUpDora(database, key string) (string, error) {
 
 // A user that exists only in a network directory, such as LDAP, can be named wherever a local user can: in
 // the settings access.*, as the account of all jobs, and in the option --user. Replies show that user's name.
-func TestUsersOfADirectory(t *testing.T) {
-	with := func(settings map[string]string) *rig {
+func TestNetworkDirectoryUsersCanBeNamed(t *testing.T) {
+	with := func(settings map[string]string) *testAPI {
 		t.Helper()
-		d := &access.Directory{}
-		d.LookupFunc = lookUpDora
-		return newRig(t, rigOptions{settings: settings, policyFile: "/etc/no.policy", directory: d})
+		d := &access.UserDirectory{}
+		d.GetentFunc = lookUpFakeUser
+		return newTestAPI(t, testAPIOptions{settingValues: settings, runnerPolicyFile: "/etc/no.policy", userDirectory: d})
 	}
 	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora",
 		"access.admin": "none"})
-	if got := s.Rights.UnknownNamesMessage(); got != "" {
+	if got := s.Rights.UnknownAccessNamesMessage(); got != "" {
 		t.Error(got)
 	}
 	for want, p := range map[control.Right]*control.Peer{control.RightSubmit: {UID: 61401, GID: 1, Groups: []int{61411}},
 		control.RightOperate: {UID: 61400}, control.RightNone: {UID: 61402}} {
-		if got := s.Rights.Right(p); got != want {
+		if got := s.Rights.CurrentRight(p); got != want {
 			t.Errorf("%+v: got %s, want %s", p, got, want)
 		}
 	}
-	as, err := s.Guard.ResolveUser(peer(61300, control.RightAdmin), "dora")
-	if f, failed := s.parseFilter(&control.Peer{}, control.List{User: "dora"}); err != nil || failed != nil ||
+	as, err := s.Guard.ResolveJobUser(newPeer(61300, control.RightAdmin), "dora")
+	if f, failed := s.parseListFilter(&control.Peer{}, control.ListParams{Submitter: "dora"}); err != nil ||
+		failed != nil ||
 		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
 	}
@@ -50,34 +51,34 @@ func TestUsersOfADirectory(t *testing.T) {
 		t.Errorf("dora is called %s", w)
 	}
 	s = with(map[string]string{"run_as": "fixed:dora"})
-	if a := s.Account; a.UID != 61400 || a.Home != "/home/dora" || a.Shell != "/bin/zsh" ||
-		s.Guard.PeerJobUserName(peer(61300, control.RightSubmit)) != "dora" {
+	if a := s.JobAccount; a.UID != 61400 || a.HomeDir != "/home/dora" || a.ShellPath != "/bin/zsh" ||
+		s.Guard.JobUserNameOfPeer(newPeer(61300, control.RightSubmit)) != "dora" {
 		t.Errorf("jobs run as %+v", a)
 	}
-	if _, err := s.Directory.AccountNamed("DORA"); err == nil {
+	if _, err := s.UserDirectory.AccountByName("DORA"); err == nil {
 		t.Error("all jobs can run as an account by another of its names")
 	}
 }
 
-// blockDirectory makes every query for a user wait until waitForRelease returns. The query then finds no
+// blockUserLookups makes every query for a user wait until waitForRelease returns. The query then finds no
 // user.
-func blockDirectory(d *accounts.Directory, waitForRelease func()) {
-	d.LookupFunc = func(string, string) (string, error) { waitForRelease(); return "", nil }
+func blockUserLookups(d *accounts.Resolver, waitForRelease func()) {
+	d.GetentFunc = func(string, string) (string, error) { waitForRelease(); return "", nil }
 }
 
 // While a change of one setting waits for a directory of users that hangs, another setting can be changed.
-func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
-	s := newStoreRig(t)
+func TestHangingUserDirectoryDelaysNoSettingChange(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	called, answer := make(chan struct{}), make(chan struct{})
-	blockDirectory(&s.Directory.Directory, func() {
+	blockUserLookups(&s.UserDirectory.Resolver, func() {
 		close(called)
 		<-answer
 	})
-	admin := asPeer(t, 0, control.RightAdmin)
+	admin := contextAsPeer(t, 0, control.RightAdmin)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if v, err := s.ConfigSet(admin, control.ConfigSet{Key: "access.read", Value: "dora"}); err != nil ||
+		if v, err := s.ConfigSet(admin, control.ConfigSetParams{SettingName: "access.read", Value: "dora"}); err != nil ||
 			v.Value != "dora" {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -85,7 +86,7 @@ func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	<-called
 	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
 	defer cancel()
-	if _, err := s.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil {
+	if _, err := s.ConfigSet(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil {
 		t.Error(err)
 	}
 	close(answer)

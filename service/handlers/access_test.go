@@ -14,58 +14,59 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a rig (an API under test) with the given settings, as pairs of a key and a value. If
+// newTestAPIWithSettings returns a rig (an API under test) with the given settings, as pairs of a key and a value. If
 // the setting run_as requires it, the rig uses runners that run as root.
-func newSettingsRig(t testing.TB, pairs ...string) *rig {
+func newTestAPIWithSettings(t testing.TB, pairs ...string) *testAPI {
 	t.Helper()
-	o := rigOptions{settings: map[string]string{}}
+	o := testAPIOptions{settingValues: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {
-		o.settings[pairs[i]] = pairs[i+1]
+		o.settingValues[pairs[i]] = pairs[i+1]
 	}
-	if runAs := o.settings["run_as"]; runAs != "" && runAs != config.RunAsService {
-		o.policyFile = filepath.Join(t.TempDir(), "runner.conf")
-		if err := os.WriteFile(o.policyFile, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
+	if runAs := o.settingValues["run_as"]; runAs != "" && runAs != config.RunAsService {
+		o.runnerPolicyFile = filepath.Join(t.TempDir(), "runner.conf")
+		if err := os.WriteFile(o.runnerPolicyFile, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return newRig(t, o)
+	return newTestAPI(t, o)
 }
 
-// peer returns a peer with a uid, a gid with the same number, and a right.
-func peer(uid int, right control.Right) *control.Peer {
+// newPeer returns a peer with a uid, a gid with the same number, and a right.
+func newPeer(uid int, right control.Right) *control.Peer {
 	return &control.Peer{UID: uid, GID: uid, Right: right}
 }
 
 // Only admins may choose the user that a job runs as. Other users may name only the user that the job would
 // run as anyway. If a choice is rejected, the error names the setting that would allow it.
-func TestUserIsNamedByAdmins(t *testing.T) {
-	self := newSettingsRig(t).Account.User
+func TestOnlyAdminsChooseJobUser(t *testing.T) {
+	self := newTestAPIWithSettings(t).JobAccount.UserName
 	other := otherUserName(t)
 	for _, c := range []struct {
 		runAs string
 		peer  *control.Peer
 		name  string
 		want  string // expected error; "" means success
-		code  queue.Code
+		code  queue.ErrorCode
 	}{
-		{"service", peer(61300, control.RightSubmit), self, "", ""},
-		{"service", peer(61300, control.RightAdmin), "61377", `there is no user "61377"`, queue.CodeInvalid},
-		{"service", peer(61300, control.RightAdmin), other, "jobs of this service run as " + self + " and cannot run as ",
+		{"service", newPeer(61300, control.RightSubmit), self, "", ""},
+		{"service", newPeer(61300, control.RightAdmin), "61377", `there is no user "61377"`, queue.CodeInvalid},
+		{"service", newPeer(61300, control.RightAdmin), other, "jobs of this service run as " + self + " and cannot run as ",
 			queue.CodeDenied},
-		{"submitter", peer(0, control.RightSubmit), "root", "", ""},
-		{"submitter", peer(61300, control.RightAdmin), "0", "", ""},
-		{"submitter", peer(61300, control.RightAdmin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
-		{"submitter", peer(61300, control.RightOperate), "root",
+		{"submitter", newPeer(0, control.RightSubmit), "root", "", ""},
+		{"submitter", newPeer(61300, control.RightAdmin), "0", "", ""},
+		{"submitter", newPeer(61300, control.RightAdmin), "no.such.user", `there is no user "no.such.user"`,
+			queue.CodeInvalid},
+		{"submitter", newPeer(61300, control.RightOperate), "root",
 			`a job that runs as another user (root) needs the right "admin", but you (61300) have "operate"`, queue.CodeDenied},
-		{"fixed:" + self, peer(61300, control.RightSubmit), self, "", ""},
-		{"fixed:daemon", peer(61300, control.RightAdmin), "root",
+		{"fixed:" + self, newPeer(61300, control.RightSubmit), self, "", ""},
+		{"fixed:daemon", newPeer(61300, control.RightAdmin), "root",
 			`jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		if !supportsRunAs(c.runAs) {
 			continue
 		}
-		s := newSettingsRig(t, "run_as", c.runAs)
-		as, err := s.Guard.ResolveUser(c.peer, c.name)
+		s := newTestAPIWithSettings(t, "run_as", c.runAs)
+		as, err := s.Guard.ResolveJobUser(c.peer, c.name)
 		var e *queue.Error
 		switch {
 		case c.want == "" && (err != nil || as.Name == ""):
@@ -78,21 +79,22 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 
 // If run_as is "submitter", a job that names a user runs as that user. If all jobs run as one account, a
 // waiting job is shown with that account. An ended job is shown with the user that the job recorded.
-func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
-	self := accounts.CurrentUser()
-	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
+func TestNamedJobUserAppliesWithRunAsSubmitter(t *testing.T) {
+	self := accounts.CurrentUserID()
+	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{RunAsUID: new(61301), RunAsUser: "bob"}}
 	ended := job
 	ended.State = queue.Completed
 	for _, c := range []struct {
 		runAs string
 		runs  int
 		shown string
-	}{{"submitter", 61301, "bob"}, {"service", self, newSettingsRig(t).Account.User}, {"fixed:daemon", 1, "daemon"}} {
+	}{{"submitter", 61301, "bob"}, {"service", self, newTestAPIWithSettings(t).JobAccount.UserName},
+		{"fixed:daemon", 1, "daemon"}} {
 		if !supportsRunAs(c.runAs) {
 			continue
 		}
-		s := newSettingsRig(t, "run_as", c.runAs)
-		if got := s.Account.RunsAs(&job); got != c.runs {
+		s := newTestAPIWithSettings(t, "run_as", c.runAs)
+		if got := s.JobAccount.JobUID(&job); got != c.runs {
 			t.Errorf("%s: it runs as %d, want %d", c.runAs, got, c.runs)
 		}
 		if user, owner := s.Guard.UserAndOwnerNames(&job); user != c.shown || owner != "61300" {
@@ -106,8 +108,8 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 
 // A user who edits another user's job cannot change what the job executes. Replies show a placeholder instead
 // of values that are hidden from the user, and an edit that contains the placeholder as a value is rejected.
-func TestEditsOfOthersJobs(t *testing.T) {
-	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
+func TestEditsOfOthersJobsAreRestricted(t *testing.T) {
+	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{RunAsUID: new(61301)}}
 	for _, c := range []struct {
 		runAs string
 		right control.Right
@@ -134,8 +136,8 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		if !supportsRunAs(c.runAs) {
 			continue
 		}
-		s := newSettingsRig(t, "run_as", c.runAs)
-		p := peer(61300, c.right)
+		s := newTestAPIWithSettings(t, "run_as", c.runAs)
+		p := newPeer(61300, c.right)
 		e, err := s.Guard.ParseEditScope(p, json.RawMessage(c.set))
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +149,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 			t.Errorf("%s by %s with %s, for the peer's own job that names another user: got %v, want %v", c.set, c.right,
 				c.runAs, err, c.want)
 		}
-		if err := s.Guard.CheckMayEdit(peer(61301, control.RightSubmit), &e, theirs); err != nil {
+		if err := s.Guard.CheckMayEdit(newPeer(61301, control.RightSubmit), &e, theirs); err != nil {
 			t.Errorf("%s for the peer's own job: %v", c.set, err)
 		}
 	}
@@ -155,21 +157,23 @@ func TestEditsOfOthersJobs(t *testing.T) {
 
 // No user, not even an admin, sees the password in the URL of the database. This applies to the URL in use
 // and to a new URL that takes effect at the next start.
-func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
-	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
+func TestDatabaseURLPasswordIsHidden(t *testing.T) {
+	s := newTestAPIWithSettings(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.Settings.RecordStartConfig()
-	if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+	if err := s.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		Values: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
-		control.RightOperate: {Key: "store", Value: "***", Origin: "file",
-			Note: "changes to *** when the service restarts; until then, the shown value stays in effect"},
-		control.RightAdmin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
+		control.RightOperate: {SettingName: "store", Value: "***", Origin: "file",
+			Hint: "changes to *** when the service restarts; until then, the shown value stays in effect"},
+		control.RightAdmin: {SettingName: "store",
+			Value:  "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx",
 			Origin: "file",
-			Note:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
+			Hint:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {
-		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKeyParams{Key: "store"}); err != nil ||
+		if got, err := s.ConfigGet(contextAsPeer(t, 3001, right),
+			control.SettingNameParams{SettingName: "store"}); err != nil ||
 			got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}

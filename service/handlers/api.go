@@ -23,22 +23,26 @@ import (
 // FrontParts are the parts of the service that exist once its socket is open. Only package handlers uses them.
 // In read-only mode, all fields except Endpoint are nil.
 type FrontParts struct {
-	Endpoint                  Endpoint
-	ClientAs                  func(control.Peer) *control.Client // returns a client with the identity of a peer
-	WebListeners              []net.Listener                     // listeners that the system passed for the page
-	StopRequests              chan<- bool                        // a value stops the service; true keeps the jobs
-	BeforeReload, AfterReload func()                             // called before and after the settings are read again
+	ControlSocket ControlSocket
+	// returns a client with the identity of a peer
+	NewClientAs func(control.Peer) *control.Client
+	// listeners that the system passed for the page
+	InheritedWebListeners []net.Listener
+	// a value stops the service; true keeps the jobs
+	StopServiceRequests chan<- bool
+	// called before and after the settings are read again
+	BeforeSettingsReload, AfterSettingsReload func()
 }
 
-// Endpoint is the control socket.
-type Endpoint interface {
-	// SocketInherited reports whether another process created the socket, so that the settings do not control
+// ControlSocket is the control socket.
+type ControlSocket interface {
+	// IsSocketInherited reports whether another process created the socket, so that the settings do not control
 	// its mode.
-	SocketInherited() bool
-	// CheckSettings returns an error for socket settings with which the service would not start.
-	CheckSettings(*config.Settings) error
-	// UpdateAccess applies changed rights to the socket.
-	UpdateAccess()
+	IsSocketInherited() bool
+	// CheckSocketSettings returns an error for socket settings with which the service would not start.
+	CheckSocketSettings(*config.Settings) error
+	// UpdateSocketAccess applies changed rights to the socket.
+	UpdateSocketAccess()
 }
 
 // API implements control.API. The methods about a subject, such as queues or schedules, are in the file of that
@@ -46,18 +50,18 @@ type Endpoint interface {
 type API struct {
 	*parts.Dependencies
 	FrontParts
-	examiner        *doctor.Examiner
-	reasonFinder    *reasons.Finder // finds the reasons why jobs wait
-	dashboardServer *dashboard.Server
-	terminalClients terminalClients
-	lastLineLimiter *fair.Limiter // allows one request per user to read last lines
-	runNextBatches  runNextBatches
-	settingsChanged chan struct{} // gets a value whenever settings have changed
+	examiner            *doctor.Examiner
+	reasonFinder        *reasons.Finder // finds the reasons why jobs wait
+	dashboardServer     *dashboard.Server
+	terminalClients     terminalClients
+	lastLineReadLimiter *fair.Limiter // allows one request per user to read last lines
+	runNextBatches      runNextBatches
+	settingsChanged     chan struct{} // gets a value whenever settings have changed
 
-	// mustReapplyShared makes the next call of applySharedSettings apply the stored settings, even if they
+	// mustReapplySharedSettings makes the next call of applySharedSettings apply the stored settings, even if they
 	// did not change; guarded by Lock.
-	mustReapplyShared bool
-	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
+	mustReapplySharedSettings bool
+	sharedSettings            []store.Setting // the settings as last read from the store; guarded by Lock
 }
 
 var _ control.API = (*API)(nil)
@@ -67,20 +71,21 @@ func New(d *parts.Dependencies, f FrontParts) *API {
 	health := &doctor.HealthCheck{Dependencies: d}
 	h := &API{
 		Dependencies: d, FrontParts: f, settingsChanged: make(chan struct{}, 1),
-		lastLineLimiter: fair.NewLimiter(fair.Bound{Max: 1}),
+		lastLineReadLimiter: fair.NewLimiter(fair.Bound{MaxAmount: 1}),
 		dashboardServer: dashboard.New(dashboard.Options{ // closed until ApplyWebSettings opens it
-			ClientAs: f.ClientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
-			Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
-			Listeners: f.WebListeners, Log: d.Log,
+			NewClientFor: f.NewClientAs, AnonymousPeer: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
+			MetricsScraperPeer: control.Peer{UID: access.MetricsScraperUID, GID: access.AnonymousUID},
+			Listeners:          f.InheritedWebListeners, Log: d.Log,
 		}),
-		examiner: &doctor.Examiner{HealthCheck: health, SocketInherited: f.Endpoint.SocketInherited},
+		examiner: &doctor.Examiner{HealthCheck: health, IsSocketInherited: f.ControlSocket.IsSocketInherited},
 	}
-	h.reasonFinder = &reasons.Finder{HealthCheck: health, RuleOf: h.ruleOf}
+	h.reasonFinder = &reasons.Finder{HealthCheck: health, ReadQueueRule: h.storedQueueRule}
 	return h
 }
 
-// Doctor implements control.API.
-func (h *API) Doctor(ctx context.Context, p control.Doctor, reportProgress func(control.Progress) error) (
+// RunDoctor implements control.API.
+func (h *API) RunDoctor(ctx context.Context, p control.DoctorParams,
+	reportProgress func(control.DoctorProgress) error) (
 	control.Diagnosis,
 	error) {
 	return h.examiner.Doctor(ctx, p, reportProgress)

@@ -14,26 +14,29 @@ import (
 // maxBackupPieceBytes is the maximum number of bytes of a backup in one message.
 const maxBackupPieceBytes = 256 << 10
 
-// Backup implements control.API.
-func (h *API) Backup(ctx context.Context, _ control.NoParams,
-	handlePiece func(control.BackupPiece) error) (control.BackupEnd, error) {
-	if err := h.Guard.Audit(ctx, "backup", "", nil); err != nil {
-		return control.BackupEnd{}, err
+// StreamBackup implements control.API.
+func (h *API) StreamBackup(ctx context.Context, _ control.NoParams,
+	handlePiece func(control.BackupPiece) error) (control.BackupSummary, error) {
+	if err := h.Guard.RecordAudit(ctx, "backup", "", nil); err != nil {
+		return control.BackupSummary{}, err
 	}
-	if h.Maintainer == nil {
-		return control.BackupEnd{}, doctor.ErrNoFiles
+	if h.StoreMaintainer == nil {
+		return control.BackupSummary{}, doctor.ErrStoreHasNoFiles
 	}
 	var lastReport time.Time
-	made, err := h.Maintainer.Backup(ctx, func(ref string) (io.ReadCloser, error) { return h.OutputFiles.OpenOutput(ref) },
+	made, err := h.StoreMaintainer.Backup(ctx, func(ref string) (io.ReadCloser,
+		error) {
+		return h.OutputFiles.OpenOutputFile(ref)
+	},
 		func(done, total int64) error {
-			if time.Since(lastReport) < doctor.ProgressInterval {
+			if time.Since(lastReport) < doctor.MinProgressInterval {
 				return nil
 			}
 			lastReport = time.Now()
-			return handlePiece(control.BackupPiece{DoneBytes: done, TotalBytes: total})
+			return handlePiece(control.BackupPiece{CopiedBytes: done, TotalBytes: total})
 		})
 	if err != nil {
-		return control.BackupEnd{}, err
+		return control.BackupSummary{}, err
 	}
 	defer made.Close()
 	sum, sent, piece := sha256.New(), int64(0), make([]byte, maxBackupPieceBytes)
@@ -42,16 +45,16 @@ func (h *API) Backup(ctx context.Context, _ control.NoParams,
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := handlePiece(control.BackupPiece{Base64: piece[:n], DoneBytes: sent,
+			if failed := handlePiece(control.BackupPiece{Content: piece[:n], CopiedBytes: sent,
 				TotalBytes: made.Size()}); failed != nil {
-				return control.BackupEnd{}, failed
+				return control.BackupSummary{}, failed
 			}
 		}
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return control.BackupEnd{Bytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+			return control.BackupSummary{TotalBytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 		}
 		if err != nil {
-			return control.BackupEnd{}, err
+			return control.BackupSummary{}, err
 		}
 	}
 }

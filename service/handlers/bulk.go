@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxParallelChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
+	// maxParallelJobChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
 	// the same time can be committed together.
-	maxParallelChanges = 64
+	maxParallelJobChanges = 64
 	// jobsPerReadSlot is the number of jobs that a request reads before it lets other requests read. It is
 	// small because each job may be large, and the memory for reads must stay bounded.
 	jobsPerReadSlot = 4
-	// maxRefusalBytes is the maximum length of one job's error in bytes of JSON. The errors of all jobs in a
+	// maxJobErrorBytes is the maximum length of one job's error in bytes of JSON. The errors of all jobs in a
 	// request must fit in one reply.
-	maxRefusalBytes = 512
+	maxJobErrorBytes = 512
 )
 
 // bulkVerb is a change that a request makes to each of several jobs.
@@ -31,7 +31,7 @@ type bulkVerb struct {
 	method string // name of the method, as in the table of methods
 	// apply changes a job that no other node has leased. If allowedStates is not empty, apply changes only a
 	// job in one of these states.
-	apply func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
+	applyToJob func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
 	localOnly bool // call apply on this node even for jobs that another node has leased
 
@@ -43,12 +43,12 @@ type bulkVerb struct {
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
 	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	remoteOnlyReturnsJob bool // the other node only puts the job back into the queue; this node then calls apply
+	remoteOnlyRequeuesJob bool // the other node only puts the job back into the queue; this node then calls apply
 }
 
-// applyToIDs applies a verb to the jobs with these ids, whatever their states are. If another node sent the
-// request, applyToIDs skips jobs that are not in the states that the request lists.
-func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
+// applyVerbToIDs applies a verb to the jobs with these ids, whatever their states are. If another node sent the
+// request, applyVerbToIDs skips jobs that are not in the states that the request lists.
+func (h *API) applyVerbToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
 	onlyStates, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, onlyStates)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
@@ -58,7 +58,7 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 		}
 		for i := range jobs {
 			if errs[i] == nil && !cluster.MatchesRelayedJob(ctx, jobs[i].Seq) {
-				errs[i] = queue.NoJobError(jobs[i].ID)
+				errs[i] = queue.JobNotFoundError(jobs[i].ID)
 			}
 			b.startChange(done+i, &jobs[i], errs[i])
 		}
@@ -67,9 +67,9 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 	return b.awaitResults(ctx.Err())
 }
 
-// applyToRefs applies a verb to jobs and returns the results in the order of the request. If allowedStates is not
+// applyVerbToRefs applies a verb to jobs and returns the results in the order of the request. If allowedStates is not
 // empty, it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
-func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
+func (h *API) applyVerbToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	allowedStates []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
@@ -77,7 +77,7 @@ func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	}
 	b := h.newBulkOperation(ctx, v, ids, allowedStates)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
-		j, err := b.jobOf(refs[i])
+		j, err := b.jobOfRef(refs[i])
 		b.startChange(i, &j, err)
 	}
 	return b.awaitResults(ctx.Err())
@@ -88,10 +88,10 @@ func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 func (h *API) readJobs(ctx context.Context, ids []string) (jobs []queue.Job, errs []error, err error) {
 	jobs, errs = make([]queue.Job, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
-	err = h.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
+	err = h.UserLimits.RunInSlot(ctx, control.ClassOneJobRead, func() error {
 		for i, id := range ids {
-			j, err := h.Guard.GetVisible(ctx, &peer, id)
-			jobs[i], errs[i] = compactJob(&j), err
+			j, err := h.Guard.GetVisibleJob(ctx, &peer, id)
+			jobs[i], errs[i] = withoutLargeFields(&j), err
 		}
 		return nil
 	})
@@ -105,51 +105,52 @@ type bulkOperation struct {
 	peer           control.Peer
 	verb           *bulkVerb
 	allowedStates  []queue.State // see bulkVerb.apply
-	ids            []string
-	errs           []error       // results, in the order of ids
-	semaphore      chan struct{} // limits the number of concurrent changes
+	jobIDs         []string
+	jobErrors      []error       // results, in the order of ids
+	changeSlots    chan struct{} // limits the number of concurrent changes
 	runningChanges sync.WaitGroup
 }
 
 // newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
 func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 	allowedStates []queue.State) *bulkOperation {
-	return &bulkOperation{api: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates, ids: ids,
-		errs: make([]error, len(ids)), semaphore: make(chan struct{}, maxParallelChanges)}
+	return &bulkOperation{api: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates,
+		jobIDs:    ids,
+		jobErrors: make([]error, len(ids)), changeSlots: make(chan struct{}, maxParallelJobChanges)}
 }
 
-// jobOf returns the job of a reference, without its large fields. It reads the job if it may belong to a former
+// jobOfRef returns the job of a reference, without its large fields. It reads the job if it may belong to a former
 // account with the peer's uid, because a reference lacks the user's name.
-func (b *bulkOperation) jobOf(r store.JobRef) (queue.Job, error) {
+func (b *bulkOperation) jobOfRef(r store.JobRef) (queue.Job, error) {
 	j := queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
-	if r.UID != b.peer.UID || !b.api.Owners.MayHaveFormerJobs(r.UID) {
+	if r.UID != b.peer.UID || !b.api.Owners.MayHaveFormerOwnerJobs(r.UID) {
 		return j, nil
 	}
-	return b.api.rereadCompact(b.ctx, &j)
+	return b.api.rereadCompactJob(b.ctx, &j)
 }
 
 // startChange applies the verb to the i-th job, in a new goroutine if the user's limit allows one more. If
 // the job could not be read, err says why, and is the result for this job.
-func (b *bulkOperation) startChange(i int, j *queue.Job, err error) {
+func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns the error of ctx
 	}
-	if err == nil {
-		err = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
+	if readErr == nil {
+		readErr = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
 	}
-	if b.errs[i] = err; err != nil {
+	if b.jobErrors[jobIndex] = readErr; readErr != nil {
 		return
 	}
 	select {
-	case b.semaphore <- struct{}{}:
+	case b.changeSlots <- struct{}{}:
 	case <-b.ctx.Done():
 		return
 	}
 	do := func() {
-		defer func() { <-b.semaphore }()
-		b.errs[i] = b.changeJob(j)
+		defer func() { <-b.changeSlots }()
+		b.jobErrors[jobIndex] = b.changeJob(j)
 	}
-	end, ok := b.api.UserLimits.AcquireHelper(b.ctx)
+	end, ok := b.api.UserLimits.ReserveHelperGoroutine(b.ctx)
 	if !ok {
 		do()
 		return
@@ -167,8 +168,8 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 		if done, err := b.changeOnOtherNode(j); done || err != nil {
 			return err
 		}
-		err := b.verb.apply(b.ctx, j, b.allowedStates)
-		if !errors.Is(err, store.ErrLeased) {
+		err := b.verb.applyToJob(b.ctx, j, b.allowedStates)
+		if !errors.Is(err, store.ErrJobLeased) {
 			return err
 		}
 		select {
@@ -181,7 +182,7 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 
 // changeOnOtherNode changes a job that another node has leased, by a request to that node. It returns false
 // if no other node has leased the job.
-func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
+func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, err error) {
 	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
 	if v.localOnly {
 		return false, nil
@@ -192,34 +193,34 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 		req.Params = v.remoteParams(one)
 	}
 	var result control.BulkResult
-	held, err := b.api.Router.Forward(b.ctx, j.Seq, req, &result)
+	held, err := b.api.JobRouter.ForwardJobRequest(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err
 	case len(result.Refusals) > 0:
-		return true, result.Refusals[0].Err()
-	case len(result.DoneIDs) == 0:
-		return true, store.ErrStateChanged
+		return true, result.Refusals[0].AsError()
+	case len(result.ChangedJobIDs) == 0:
+		return true, store.ErrJobStateChanged
 	}
-	return !v.remoteOnlyReturnsJob, nil
+	return !v.remoteOnlyRequeuesJob, nil
 }
 
 // awaitResults waits for the started changes and returns their results. err is the reason why some changes were
 // not started; nil if all were started.
-func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
+func (b *bulkOperation) awaitResults(startErr error) (control.BulkResult, error) {
 	b.runningChanges.Wait()
-	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
-	if err != nil {
-		return v, err
+	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
+	if startErr != nil {
+		return v, startErr
 	}
-	for i, err := range b.errs {
+	for i, err := range b.jobErrors {
 		var refusal *queue.Error
 		switch {
 		case err == nil:
-			v.DoneIDs = append(v.DoneIDs, b.ids[i])
-		case errors.Is(err, store.ErrStateChanged): // the job no longer matches the selection
+			v.ChangedJobIDs = append(v.ChangedJobIDs, b.jobIDs[i])
+		case errors.Is(err, store.ErrJobStateChanged): // the job no longer matches the selection
 		case errors.As(err, &refusal) && refusal.Code != queue.CodeOutcomeUnknown:
-			v.Refusals = append(v.Refusals, newRefusal(b.ids[i], refusal))
+			v.Refusals = append(v.Refusals, newRefusal(b.jobIDs[i], refusal))
 		default:
 			return v, err
 		}
@@ -233,14 +234,14 @@ func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code
 		if err == nil && code != queue.CodeWrongState && code != queue.CodeNotFound {
-			err = v.Refusals[i].Err()
+			err = v.Refusals[i].AsError()
 		}
 	}
 	return err
 }
 
 // newRefusal converts an error about one job to the form in which a reply lists it.
-func newRefusal(id string, err *queue.Error) control.Refusal {
-	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusalBytes)
-	return control.Refusal{ID: id, Code: err.Code, Field: queue.Clip(err.Field), Message: text}
+func newRefusal(jobID string, err *queue.Error) control.Refusal {
+	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxJobErrorBytes)
+	return control.Refusal{JobID: jobID, Code: err.Code, Field: queue.ClipForMessage(err.Field), Message: text}
 }

@@ -18,51 +18,52 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// ChangeSignal returns a channel that gets a value after settings have changed.
-func (h *API) ChangeSignal() <-chan struct{} { return h.settingsChanged }
+// SettingsChangedSignal returns a channel that gets a value after settings have changed.
+func (h *API) SettingsChangedSignal() <-chan struct{} { return h.settingsChanged }
 
 // applySettings applies changed settings to all parts of the service and to the store. It returns a message
 // that says which changes are not in effect yet and why; "" if all are.
 func (h *API) applySettings(ctx context.Context) (pendingMessage string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
-	if err := h.applyToStore(ctx); err != nil {
+	if err := h.applySettingsToStore(ctx); err != nil {
 		pendingMessage = fmt.Sprintf("the settings for job order, user limits, resources and hooks "+
 			"could not all be applied (%v); to apply them, run: queuectl reload", err)
 		h.Log.Error("the settings for job order, user limits, resources and hooks could not all be applied; to apply "+
 			"them, run: queuectl reload", "error", err)
 	}
-	return cmp.Or(pendingMessage, h.applyLocally())
+	return cmp.Or(pendingMessage, h.applySettingsLocally())
 }
 
-// applyLocally applies the settings to all parts except the store. pendingMessage says what is not in effect yet.
-func (h *API) applyLocally() (pendingMessage string) {
-	h.Endpoint.UpdateAccess()
+// applySettingsLocally applies the settings to all parts except the store. pendingMessage says what is not in effect
+// yet.
+func (h *API) applySettingsLocally() (pendingMessage string) {
+	h.ControlSocket.UpdateSocketAccess()
 	pendingMessage = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
 	queue.TrySend(h.settingsChanged, struct{}{})
-	if n := h.Settings.Current().WorkerCount(); n != h.Pool.WantedWorkers() {
-		h.Pool.SetWantedWorkers(n)
-		h.LeaseKeeper.AnnounceWorkers()
+	if n := h.Settings.CurrentConfig().WorkerCount(); n != h.Pool.WantedWorkerCount() {
+		h.Pool.SetWantedWorkerCount(n)
+		h.LeaseKeeper.AnnounceWorkerCount()
 		return pendingMessage
 	}
-	h.Pool.ResendSetup()
+	h.Pool.ResendRunnerSetup()
 	return pendingMessage
 }
 
-// applyToStore passes the settings to the store.
-func (h *API) applyToStore(ctx context.Context) error {
-	c := h.Settings.Current()
-	return errors.Join(h.Store.SetOrder(ctx, c.Order()), h.Store.SetMaxRunningPerUser(ctx, c.MaxRunningPerUser),
-		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHooks(ctx))
+// applySettingsToStore passes the settings to the store.
+func (h *API) applySettingsToStore(ctx context.Context) error {
+	c := h.Settings.CurrentConfig()
+	return errors.Join(h.Store.SetRankOrder(ctx, c.JobOrder()), h.Store.SetMaxRunningPerUser(ctx, c.MaxRunningPerUser),
+		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHookSettings(ctx))
 }
 
 // ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in
 // effect. pendingMessage says what is not in effect yet.
 func (h *API) ReloadSettings(ctx context.Context) (pendingMessage string, err error) {
-	h.BeforeReload()
-	defer h.AfterReload()
-	defer h.Owners.RequestOwnerCheck()
-	err = h.Lock.RunLocked(ctx, func() (err error) {
-		pendingMessage, err = h.rereadSettings(ctx)
+	h.BeforeSettingsReload()
+	defer h.AfterSettingsReload()
+	defer h.Owners.RequestOwnerNameCheck()
+	err = h.SettingsLock.RunLocked(ctx, func() (err error) {
+		pendingMessage, err = h.reloadAllSettings(ctx)
 		return err
 	})
 	if err != nil {
@@ -70,8 +71,8 @@ func (h *API) ReloadSettings(ctx context.Context) (pendingMessage string, err er
 	}
 	h.reopenLogs()
 	// Hold no lock here, because a slow directory of users must not delay other changes of settings.
-	h.Rights.ResolveAccess()
-	if unknown := h.Rights.UnknownNamesMessage(); unknown != "" {
+	h.Rights.ResolveAccessSettings()
+	if unknown := h.Rights.UnknownAccessNamesMessage(); unknown != "" {
 		h.Log.Warn(unknown)
 	}
 	return pendingMessage, nil
@@ -83,16 +84,16 @@ func (h *API) reopenLogs() {
 	if h.LogFile == nil {
 		return // the log is standard error, so there is no file
 	}
-	if err := logs.Reopen(h.LogFile, h.LogFile.Name()); err != nil {
+	if err := logs.ReopenIfMoved(h.LogFile, h.LogFile.Name()); err != nil {
 		h.Log.Error("the log file was moved, and a new one cannot be opened", "error", err)
 	}
-	h.RunnerLocation.ReopenLogs()
+	h.RunnerLocation.ReopenRunnerLogs()
 }
 
-// rereadSettings reads the settings file and the stored settings, and applies them. pendingMessage says what is
+// reloadAllSettings reads the settings file and the stored settings, and applies them. pendingMessage says what is
 // not in effect yet. The caller holds the settings lock.
-func (h *API) rereadSettings(ctx context.Context) (pendingMessage string, err error) {
-	file, err := h.Settings.ReadFile()
+func (h *API) reloadAllSettings(ctx context.Context) (pendingMessage string, err error) {
+	file, err := h.Settings.ReadFileLayer()
 	if err != nil {
 		return "", err
 	}
@@ -100,24 +101,24 @@ func (h *API) rereadSettings(ctx context.Context) (pendingMessage string, err er
 	if err != nil {
 		return "", err
 	}
-	if err := h.checkCanStart(h.Settings.LayersWithFile(file)); err != nil {
+	if err := h.checkServiceCanStart(h.Settings.LayersWithFile(file)); err != nil {
 		return "", err
 	}
-	if err := h.Settings.ReplaceFile(file); err != nil {
+	if err := h.Settings.ReplaceFileLayer(file); err != nil {
 		return "", err
 	}
-	if err := MergeStored(stored, h.DrainState, h.Pauses, h.Settings); err != nil {
+	if err := ApplyStoredSettings(stored, h.DrainState, h.PauseOfAllJobs, h.Settings); err != nil {
 		return "", err
 	}
-	h.Owners.NameCache.Clear()
+	h.Owners.AdmittedPeerNames.Clear()
 	pendingMessage = h.applySettings(ctx)
-	if hidden := h.Settings.Current().OverriddenSettings(config.FromFile); len(hidden) > 0 {
+	if hidden := h.Settings.CurrentConfig().OverriddenSettings(config.FromFile); len(hidden) > 0 {
 		h.Log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
 			"setting (queuectl config set) overrides them", "keys", strings.Join(hidden, " "))
 	}
 	h.Log.Info("settings reloaded")
 	var restartKeys []string
-	for _, w := range h.Settings.Current().PendingRestart() {
+	for _, w := range h.Settings.CurrentConfig().SettingsPendingRestart() {
 		restartKeys = append(restartKeys, w.Name)
 	}
 	if len(restartKeys) > 0 {
@@ -127,13 +128,13 @@ func (h *API) rereadSettings(ctx context.Context) (pendingMessage string, err er
 	return pendingMessage, nil
 }
 
-// unknownRolesMessage returns a message that lists the users that the setting store_roles names and this
+// unknownRoleUsersMessage returns a message that lists the users that the setting store_roles names and this
 // machine does not have. It returns "" if all of them exist.
-func (h *API) unknownRolesMessage() string {
+func (h *API) unknownRoleUsersMessage() string {
 	var unknownRoles []string
-	for role, name := range h.Settings.Current().RoleUsers() {
-		if _, err := h.Directory.PeerNamed(name); err != nil {
-			unknownRoles = append(unknownRoles, fmt.Sprintf("%s (%v)", queue.Clip(role), err))
+	for role, name := range h.Settings.CurrentConfig().UsersByStoreRole() {
+		if _, err := h.UserDirectory.PeerByName(name); err != nil {
+			unknownRoles = append(unknownRoles, fmt.Sprintf("%s (%v)", queue.ClipForMessage(role), err))
 		}
 	}
 	if unknownRoles == nil {
@@ -146,21 +147,22 @@ func (h *API) unknownRolesMessage() string {
 
 // changeSetting stores a setting and applies it. An empty newValue removes the stored setting.
 func (h *API) changeSetting(
-	ctx context.Context, k *config.Key, newValue string,
+	ctx context.Context, k *config.Setting, newValue string,
 ) (v control.ConfigValue, err error) {
 	if k.IsPerNode() {
-		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
-			"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+		return v,
+			queue.InvalidField("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
+				"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = h.applyOnAllNodes(ctx, func() error {
 		if newValue != "" {
-			if err := h.checkStorable(k, newValue); err != nil {
+			if err := h.checkSettingStorable(k, newValue); err != nil {
 				return err
 			}
 		}
-		pending, err := h.putSetting(ctx, store.Setting{Key: k.Name, Value: newValue, Secret: k.Secret}, "")
-		if v = h.Settings.ValueFor(ctx, k); pending != "" {
-			v.Note = "stored, but " + pending
+		pending, err := h.storeAndApplySetting(ctx, store.Setting{Key: k.Name, Value: newValue, IsSecret: k.AdminOnly}, "")
+		if v = h.Settings.VisibleValue(ctx, k); pending != "" {
+			v.Hint = "stored, but " + pending
 		}
 		return err
 	})
@@ -170,33 +172,33 @@ func (h *API) changeSetting(
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
 		// Hold no lock here, because a slow directory of users must not delay other changes of settings.
-		h.Rights.ResolveAccess()
+		h.Rights.ResolveAccessSettings()
 	}
-	strongest := h.Settings.Current().StrongestOrigin(k.Name)
-	switch unknown := h.Rights.UnknownNamesMessage(); {
-	case newValue != "" && strongest != config.FromStored:
-		v.Note = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
+	strongest := h.Settings.CurrentConfig().StrongestOrigin(k.Name)
+	switch unknown := h.Rights.UnknownAccessNamesMessage(); {
+	case newValue != "" && strongest != config.FromQueueStore:
+		v.Hint = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
 	case k.NeedsRestart():
-		v.Note = "stored; until the service restarts, the old value applies"
+		v.Hint = "stored; until the service restarts, the old value applies"
 	case access && unknown != "":
-		v.Note = unknown
+		v.Hint = unknown
 	case k.Name == "store_roles":
-		v.Note = h.unknownRolesMessage()
+		v.Hint = h.unknownRoleUsersMessage()
 	}
 	return v, nil
 }
 
-// putSetting stores a setting on behalf of the peer and applies it. It also gives the setting the temporary
+// storeAndApplySetting stores a setting on behalf of the peer and applies it. It also gives the setting the temporary
 // value runningValue, which lasts until the service ends; if runningValue is "", it removes the temporary
 // value. pendingMessage says what is not in effect yet. The caller holds the settings lock.
-func (h *API) putSetting(
+func (h *API) storeAndApplySetting(
 	ctx context.Context, setting store.Setting, runningValue string,
 ) (pendingMessage string, err error) {
-	setting.UID = control.PeerFrom(ctx).UID
+	setting.SetByUID = control.PeerFrom(ctx).UID
 	if err := h.storeSetting(ctx, setting); err != nil {
 		return "", err
 	}
-	if err := h.Settings.ReplaceValue(setting.Key, setting.Value, runningValue); err != nil {
+	if err := h.Settings.ReplaceSettingValue(setting.Key, setting.Value, runningValue); err != nil {
 		return "", err
 	}
 	return h.applySettings(ctx), nil
@@ -205,7 +207,7 @@ func (h *API) putSetting(
 // storeSetting stores a setting. The caller must then apply the setting on this node. The caller holds the
 // settings lock.
 func (h *API) storeSetting(ctx context.Context, setting store.Setting) error {
-	h.mustReapplyShared = true // if the caller fails, applySharedSettings applies the setting
+	h.mustReapplySharedSettings = true // if the caller fails, applySharedSettings applies the setting
 	return h.Store.SetSetting(ctx, setting)
 }
 
@@ -217,29 +219,29 @@ func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) 
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
-		n := newCount(h.Pool.WantedWorkers())
+		n := newCount(h.Pool.WantedWorkerCount())
 		if n < 0 || n > worker.MaxWorkers {
-			return queue.Invalid("count", "the total number of workers would be %d, but must be between 0 and %d", n,
+			return queue.InvalidField("count", "the total number of workers would be %d, but must be between 0 and %d", n,
 				worker.MaxWorkers)
 		}
 		text := strconv.Itoa(n)
-		_, err := h.putSetting(ctx, store.Setting{Key: "workers", Value: text}, text)
+		_, err := h.storeAndApplySetting(ctx, store.Setting{Key: "workers", Value: text}, text)
 		return err
 	})
 }
 
 // applyOnAllNodes calls f while it holds the settings lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
-func (h *API) applyOnAllNodes(ctx context.Context, f func() error) error {
-	err := h.Lock.RunLocked(ctx, f)
+func (h *API) applyOnAllNodes(ctx context.Context, applyLocally func() error) error {
+	err := h.SettingsLock.RunLocked(ctx, applyLocally)
 	if err == nil {
-		h.reloadOtherNodes(ctx)
+		h.reloadOtherNodesSettings(ctx)
 	}
 	return err
 }
 
-// reloadRequest asks another node to read and apply its stored settings and drains.
-var reloadRequest = cluster.Request{Method: "reload"}
+// reloadSettingsRequest asks another node to read and apply its stored settings and drains.
+var reloadSettingsRequest = cluster.Request{Method: "reload"}
 
 // withServiceRights returns a context with the rights of the service. A handler that has checked the peer's
 // right for a change uses this context for the further requests that the change needs.
@@ -249,15 +251,15 @@ func withServiceRights(ctx context.Context) context.Context {
 	return control.WithPeer(ctx, peer)
 }
 
-// reloadOtherNodes asks the other nodes to read and apply their stored settings and drains.
-func (h *API) reloadOtherNodes(ctx context.Context) {
-	notifyNodes[control.NoParams](withServiceRights(ctx), h, reloadRequest)
+// reloadOtherNodesSettings asks the other nodes to read and apply their stored settings and drains.
+func (h *API) reloadOtherNodesSettings(ctx context.Context) {
+	notifyNodes[control.NoParams](withServiceRights(ctx), h, reloadSettingsRequest)
 }
 
 // notifyNodes sends a request to the other nodes and returns their answers. It logs which nodes did not answer.
 func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []cluster.NodeResult[R] {
-	list, err := cluster.Broadcast[R](ctx, h.Router, req)
-	warnUnconfirmed(h, list)
+	list, err := cluster.Broadcast[R](ctx, h.JobRouter, req)
+	warnUnconfirmedNodes(h, list)
 	if err != nil {
 		h.Log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database",
 			"error", err)
@@ -265,8 +267,8 @@ func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []clus
 	return list
 }
 
-// warnUnconfirmed logs the nodes that did not confirm a change or refused it.
-func warnUnconfirmed[R any](h *API, results []cluster.NodeResult[R]) {
+// warnUnconfirmedNodes logs the nodes that did not confirm a change or refused it.
+func warnUnconfirmedNodes[R any](h *API, results []cluster.NodeResult[R]) {
 	for i := range results {
 		if results[i].Err != nil {
 			h.Log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database",
@@ -275,49 +277,49 @@ func warnUnconfirmed[R any](h *API, results []cluster.NodeResult[R]) {
 	}
 }
 
-// ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
-func (h *API) ReloadShared(ctx context.Context) error {
+// ReloadSharedSettings reads the shared settings, the drain of all nodes and that of this node, and applies them.
+func (h *API) ReloadSharedSettings(ctx context.Context) error {
 	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applySharedSettings(ctx))
 }
 
 // applySharedSettings reads the settings and rules from the store and applies those that have changed.
 func (h *API) applySharedSettings(ctx context.Context) error {
-	return h.Lock.RunLocked(ctx, func() error {
+	return h.SettingsLock.RunLocked(ctx, func() error {
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
 		var storeErr error
-		if h.mustReapplyShared || !slices.Equal(stored, h.sharedSettings) {
-			if err := MergeStored(stored, h.DrainState, h.Pauses, h.Settings); err != nil {
+		if h.mustReapplySharedSettings || !slices.Equal(stored, h.sharedSettings) {
+			if err := ApplyStoredSettings(stored, h.DrainState, h.PauseOfAllJobs, h.Settings); err != nil {
 				return err
 			}
-			h.Rights.ResolveAccess()
+			h.Rights.ResolveAccessSettings()
 			h.sharedSettings = stored
-			storeErr = h.applyToStore(ctx)
-			// If applyToStore failed, make the next applySharedSettings call it again.
-			h.mustReapplyShared = storeErr != nil && !errors.Is(storeErr, queue.ErrInvalid)
-			h.applyLocally()
-			h.Drainer.ApplyDrain()
-			if paused := h.Pauses.Load() != nil; paused != h.Pool.IsAllPaused() {
-				h.Pool.SetAllPaused(paused)
+			storeErr = h.applySettingsToStore(ctx)
+			// If applySettingsToStore failed, make the next applySharedSettings call it again.
+			h.mustReapplySharedSettings = storeErr != nil && !errors.Is(storeErr, queue.ErrInvalid)
+			h.applySettingsLocally()
+			h.Drainer.ApplyDrainToPool()
+			if paused := h.PauseOfAllJobs.Load() != nil; paused != h.Pool.AreAllJobsPaused() {
+				h.Pool.SetAllJobsPaused(paused)
 			}
 		}
-		return errors.Join(storeErr, h.QueueRules.LoadRules(ctx), h.GateRules.LoadGates(ctx))
+		return errors.Join(storeErr, h.QueueRules.LoadQueueRules(ctx), h.GateRules.LoadGateRules(ctx))
 	})
 }
 
-// checkStorable returns an error if the service could not start again with this value of the setting. Such a
+// checkSettingStorable returns an error if the service could not start again with this value of the setting. Such a
 // value must not be stored: it would override the settings file, and only a running service can change it.
-// For the setting web.listen, checkStorable checks the address of the web page.
-func (h *API) checkStorable(k *config.Key, newValue string) error {
-	isWebListen := k.Name == webListen
+// For the setting web.listen, checkSettingStorable checks the address of the web page.
+func (h *API) checkSettingStorable(k *config.Setting, newValue string) error {
+	isWebListen := k.Name == webListenKey
 	if !k.NeedsRestart() && !isWebListen {
 		return nil
 	}
-	layers := h.Settings.LayersWithStored(k.Name, newValue)
+	layers := h.Settings.LayersWithStoredValue(k.Name, newValue)
 	if !isWebListen {
-		return h.checkCanStart(layers)
+		return h.checkServiceCanStart(layers)
 	}
 	c, err := config.Merge(layers...)
 	if err != nil {
@@ -327,15 +329,15 @@ func (h *API) checkStorable(k *config.Key, newValue string) error {
 	return page.Check()
 }
 
-// checkCanStart returns an error if the service would not start with these layers of settings. It checks only
+// checkServiceCanStart returns an error if the service would not start with these layers of settings. It checks only
 // the values that are not yet in effect.
-func (h *API) checkCanStart(layers []config.Layer) error {
+func (h *API) checkServiceCanStart(layers []config.Layer) error {
 	c, waiting, err := h.Settings.MergeLayers(layers)
 	if err != nil || !waiting {
 		return err
 	}
-	if _, err = h.JobAccountFor(&c.Settings); err != nil || h.Endpoint.SocketInherited() {
+	if _, err = h.JobAccountFor(&c.Settings); err != nil || h.ControlSocket.IsSocketInherited() {
 		return err
 	}
-	return h.Endpoint.CheckSettings(&c.Settings)
+	return h.ControlSocket.CheckSocketSettings(&c.Settings)
 }

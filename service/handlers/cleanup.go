@@ -13,53 +13,54 @@ import (
 // maxJobsPerCleanupStep is the number of jobs that cleanup removes in one transaction.
 const maxJobsPerCleanupStep = 200
 
-// Cleanup implements control.API.
-func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
+// RemoveOldJobs implements control.API.
+func (h *API) RemoveOldJobs(ctx context.Context, p control.CleanupParams,
 	reportProgress func(control.RemovalCount) error) (removedTotal control.RemovalCount, err error) {
 	days := 7.0
-	if p.Days != nil {
-		days = *p.Days
+	if p.MinAgeDays != nil {
+		days = *p.MinAgeDays
 	}
-	states, err := parseStates(p.State)
+	states, err := parseStates(p.States)
 	if err != nil {
 		return removedTotal, err
 	}
 	if len(states) == 0 {
 		states = []queue.State{queue.Completed, queue.Cancelled}
 	}
-	ended := store.EndedFilter{States: states,
-		Cutoff: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
-	old, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
-		func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
+	ended := store.EndedJobFilter{States: states,
+		EndedBefore: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
+	old, err := withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
+		func() (int64, error) { return h.Store.CountEndedJobs(ctx, ended) })
 	if err != nil {
 		return removedTotal, err
 	}
 	all := int64(0)
 	for _, state := range states {
-		all += h.Store.Counts().States[state]
+		all += h.Store.Counts().JobsByState[state]
 	}
-	remaining := max(0, min(old, all-p.Keep))
+	remaining := max(0, min(old, all-p.KeepNewestJobs))
 	if p.DryRun {
-		return control.RemovalCount{MatchCount: new(int(remaining))}, nil
+		return control.RemovalCount{SelectedCount: new(int(remaining))}, nil
 	}
-	if err := h.Guard.Audit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, "cleanup", fmt.Sprintf("%d jobs", remaining), nil); err != nil {
 		return removedTotal, err
 	}
 	uid := control.PeerFrom(ctx).UID
 	for lastReport := time.Now(); remaining > 0; {
-		n, err := h.Store.Purge(ctx, ended, int(min(remaining, maxJobsPerCleanupStep)), &uid)
+		n, err := h.Store.PurgeEndedJobs(ctx, ended, int(min(remaining, maxJobsPerCleanupStep)), &uid)
 		if err != nil {
 			return removedTotal, err
 		}
 		if n == 0 {
 			break // another request has removed the remaining jobs
 		}
-		removedTotal.Count += n
+		removedTotal.RemovedJobs += n
 		remaining -= int64(n)
 		if time.Since(lastReport) > 100*time.Millisecond {
 			lastReport = time.Now()
-			if err := reportProgress(control.RemovalCount{Count: removedTotal.Count, TotalJobs: removedTotal.Count +
-				int(remaining)}); err != nil {
+			if err := reportProgress(control.RemovalCount{RemovedJobs: removedTotal.RemovedJobs,
+				JobsToRemove: removedTotal.RemovedJobs +
+					int(remaining)}); err != nil {
 				return removedTotal, err
 			}
 		}

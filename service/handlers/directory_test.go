@@ -12,14 +12,14 @@ import (
 // If the directory of users hangs, only a reload of the settings waits for it. Requests and other changes of
 // settings do not wait.
 func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
-	s := newSettingsRig(t, "access.read", "61300")
+	s := newTestAPIWithSettings(t, "access.read", "61300")
 	called, answer := make(chan struct{}), make(chan struct{})
-	blockDirectory(&s.Directory.Directory, func() {
+	blockUserLookups(&s.UserDirectory.Resolver, func() {
 		close(called)
 		<-answer
 	})
 	change := func(readers string) {
-		if err := s.Settings.ReplaceFile(config.Layer{Origin: config.FromFile,
+		if err := s.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 			Values: map[string]string{"access.read": readers}}); err != nil {
 			t.Error(err)
 		}
@@ -28,17 +28,18 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	go func() {
 		defer close(done)
 		change("dora 61301")
-		s.Rights.ResolveAccess()
+		s.Rights.ResolveAccessSettings()
 	}()
 	<-called
 	change("61302")
-	s.Rights.ResolveAccess()
-	if got := s.Rights.Right(&control.Peer{UID: 61302}); got != control.RightRead {
+	s.Rights.ResolveAccessSettings()
+	if got := s.Rights.CurrentRight(&control.Peer{UID: 61302}); got != control.RightRead {
 		t.Errorf("after another change: %s", got)
 	}
 	close(answer)
 	<-done
-	if got := s.Rights.Right(&control.Peer{UID: 61301}); got != control.RightNone || s.Rights.UnknownNamesMessage() != "" {
-		t.Errorf("an outdated result was kept: %s, %s", got, s.Rights.UnknownNamesMessage())
+	if got := s.Rights.CurrentRight(&control.Peer{UID: 61301}); got != control.RightNone ||
+		s.Rights.UnknownAccessNamesMessage() != "" {
+		t.Errorf("an outdated result was kept: %s, %s", got, s.Rights.UnknownAccessNamesMessage())
 	}
 }

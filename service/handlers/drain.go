@@ -24,73 +24,73 @@ import (
 // end of a drain, the service sends a request with the method "reload" instead.
 
 // drainConfirmTimeout is how long a drain waits for all nodes to confirm that no more jobs start. A node
-// confirms only after its runners have confirmed, which takes up to worker.MaxNoStartsWait.
-const drainConfirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
+// confirms only after its runners have confirmed, which takes up to worker.MaxNoJobStartsWait.
+const drainConfirmTimeout = worker.MaxNoJobStartsWait + cluster.BroadcastTimeout
 
-// Drain implements control.API.
-func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, error) {
+// SetDrain implements control.API.
+func (h *API) SetDrain(ctx context.Context, p control.DrainParams) (control.DrainResult, error) {
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		return h.drainForOtherNode(ctx, p.Wait)
+		return h.drainForOtherNode(ctx, p.WaitUntilIdle)
 	}
 	value := "on"
 	if p.EndDrain {
 		value = ""
 	}
-	err := h.Lock.RunLocked(ctx, func() error {
-		err := h.storeSetting(ctx, store.Setting{Key: settings.DrainKey, Value: value,
-			UID: control.PeerFrom(ctx).UID})
+	err := h.SettingsLock.RunLocked(ctx, func() error {
+		err := h.storeSetting(ctx, store.Setting{Key: settings.DrainSettingKey, Value: value,
+			SetByUID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			h.DrainState.AllDrained.Store(!p.EndDrain)
-			h.Drainer.ApplyDrain()
+			h.DrainState.AllNodesDrained.Store(!p.EndDrain)
+			h.Drainer.ApplyDrainToPool()
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 	case p.EndDrain:
-		h.reloadOtherNodes(ctx)
+		h.reloadOtherNodesSettings(ctx)
 	default:
-		err = h.confirmDrainOfAll(ctx, p.Wait)
+		err = h.confirmDrainOfAllNodes(ctx, p.WaitUntilIdle)
 	}
 	if err != nil {
 		return control.DrainResult{}, err
 	}
-	state := control.DrainResult{Draining: h.Pool.IsDraining(), Running: h.Pool.BusyWorkers()}
+	state := control.DrainResult{Draining: h.Pool.IsDraining(), RunningJobs: h.Pool.BusyWorkerCount()}
 	if h.Cluster != nil { // take the number from the store, which also counts the jobs that run on other nodes
-		state.Running = int(h.Store.Counts().States[queue.Processing])
+		state.RunningJobs = int(h.Store.Counts().JobsByState[queue.Processing])
 	}
 	return state, nil
 }
 
 // drainForOtherNode executes a drain request of another node. It returns once no job can start on this node
-// or, if waitIdle is true, once no job runs here. If jobs still run after cluster.IdleTimeout, it returns
+// or, if waitIdle is true, once no job runs here. If jobs still run after cluster.WaitIdleTimeout, it returns
 // too, with result.Running above 0.
 func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
 	if !waitIdle {
-		if err = h.ReloadShared(ctx); err == nil {
-			err = h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
+		if err = h.ReloadSharedSettings(ctx); err == nil {
+			err = h.Pool.AwaitNoJobStarts(ctx, worker.NoJobStartsTimeout)
 		}
 		return result, err
 	}
-	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.WaitIdleTimeout)
 	defer cancel()
-	if h.Pool.WaitIdle(timeoutCtx) != nil {
-		result.Running = max(1, h.Pool.BusyWorkers())
+	if h.Pool.AwaitNoLeases(timeoutCtx) != nil {
+		result.RunningJobs = max(1, h.Pool.BusyWorkerCount())
 	}
 	return result, ctx.Err()
 }
 
-// confirmDrainOfAll waits until no job can start on any node. If waitIdle is true, it then also waits until no
+// confirmDrainOfAllNodes waits until no job can start on any node. If waitIdle is true, it then also waits until no
 // job runs on any node.
-func (h *API) confirmDrainOfAll(ctx context.Context, waitIdle bool) error {
+func (h *API) confirmDrainOfAllNodes(ctx context.Context, waitIdle bool) error {
 	nodes, err := h.AllNodes.Nodes(ctx)
 	if err == nil {
-		err = h.confirmDrain(ctx, nodes)
+		err = h.confirmDrainOfNodes(ctx, nodes)
 	}
 	if err == nil && waitIdle {
-		err = h.Router.WaitAllIdle(ctx)
+		err = h.JobRouter.WaitAllNodesIdle(ctx)
 	}
-	if err == nil && !h.DrainState.AllDrained.Load() {
+	if err == nil && !h.DrainState.AllNodesDrained.Load() {
 		return errDrainEnded
 	}
 	return err
@@ -101,8 +101,8 @@ var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
-func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	n, err := h.AllNodes.NodeNamed(ctx, p.Name, "queuectl drain")
+func (h *API) NodeDrain(ctx context.Context, p control.NodeDrainParams) (v control.NodeView, err error) {
+	n, err := h.AllNodes.FindNodeByName(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
 	}
@@ -110,22 +110,22 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.Nod
 	if p.EndDrain {
 		verb = "node.drain off"
 	}
-	if err := h.Guard.Audit(ctx, verb, p.Name, nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, verb, p.Name, nil); err != nil {
 		return v, err
 	}
-	if err := h.Cluster.DrainNode(ctx, p.Name, !p.EndDrain); err != nil {
+	if err := h.Cluster.SetNodeDrained(ctx, p.Name, !p.EndDrain); err != nil {
 		return v, err
 	}
 	if p.EndDrain {
 		err = h.endNodeDrain(ctx, n)
 	} else {
-		err = h.confirmDrain(ctx, []store.NodeState{n})
+		err = h.confirmDrainOfNodes(ctx, []store.NodeState{n})
 	}
-	if err == nil && p.Wait && n.LeaseValid {
-		err = h.Router.WaitIdle(ctx, &n)
+	if err == nil && p.WaitUntilIdle && n.IsNodeLeaseValid {
+		err = h.JobRouter.WaitNodeIdle(ctx, &n)
 	}
 	if err == nil {
-		n, err = h.AllNodes.NodeNamed(ctx, p.Name, "")
+		n, err = h.AllNodes.FindNodeByName(ctx, p.Name, "")
 	}
 	if err == nil && !p.EndDrain && !n.Drained {
 		err = errDrainEnded
@@ -133,36 +133,36 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.Nod
 	if err != nil {
 		return v, err
 	}
-	return viewNode(&n), nil
+	return newNodeView(&n), nil
 }
 
 // endNodeDrain ends the drain of one node, so that jobs start on that node again. A node that does not
 // respond ends its drain when it next reads the store.
 func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
-	if n.IsSelf {
+	if n.IsThisNode {
 		return h.Drainer.ReloadNodeDrain(ctx)
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.BroadcastTimeout)
 	defer cancel()
-	warnUnconfirmed(h, cluster.SendToNodes[control.NoParams](withServiceRights(timeoutCtx), h.Router,
-		[]store.NodeState{n}, reloadRequest))
+	warnUnconfirmedNodes(h, cluster.SendToNodes[control.NoParams](withServiceRights(timeoutCtx), h.JobRouter,
+		[]store.NodeState{n}, reloadSettingsRequest))
 	return nil
 }
 
-// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes that can still
+// confirmDrainOfNodes waits until no job can start on these nodes any more. Its error names the nodes that can still
 // start jobs or did not respond. It does not wait for a node whose lease has expired, since such a node
 // cannot start jobs.
-func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
+func (h *API) confirmDrainOfNodes(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, drainConfirmTimeout)
 	defer cancel()
 	thisNode := cluster.NodeResult[control.DrainResult]{Answered: true}
 	var localWait sync.WaitGroup
-	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsSelf }); i >= 0 {
+	if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.IsThisNode }); i >= 0 {
 		thisNode.Node = nodes[i]
 		localWait.Go(func() { thisNode.Err = h.awaitLocalDrain(timeoutCtx) })
 	}
-	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.Router, nodes,
-		cluster.Request{Method: "drain", Params: control.Drain{}})
+	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.JobRouter, nodes,
+		cluster.Request{Method: "drain", Params: control.DrainParams{}})
 	localWait.Wait()
 	var problems, unresponsiveNodes []string
 	for _, result := range append(others, thisNode) {
@@ -181,10 +181,10 @@ func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	if len(problems)+len(unresponsiveNodes) == 0 {
 		return nil
 	}
-	// Name at most MaxNamedNodes nodes. If some nodes did not respond, name at least one of these.
+	// Name at most MaxNodeNamesInMessage nodes. If some nodes did not respond, name at least one of these.
 	answered, unanswered := len(problems), len(unresponsiveNodes)
-	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
-	unresponsiveNodes = unresponsiveNodes[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
+	problems = problems[:min(answered, cluster.MaxNodeNamesInMessage-min(1, unanswered))]
+	unresponsiveNodes = unresponsiveNodes[:min(unanswered, cluster.MaxNodeNamesInMessage-len(problems))]
 	answered, unanswered = answered-len(problems), unanswered-len(unresponsiveNodes) // nodes that are not named
 	if len(unresponsiveNodes) > 0 {
 		names := strings.Join(unresponsiveNodes, ", ")
@@ -208,5 +208,5 @@ func (h *API) awaitLocalDrain(ctx context.Context) error {
 			return err
 		}
 	}
-	return h.Pool.AwaitNoStarts(ctx, worker.NoStartsTimeout)
+	return h.Pool.AwaitNoJobStarts(ctx, worker.NoJobStartsTimeout)
 }

@@ -22,19 +22,19 @@ import (
 type drainCluster struct {
 	store.Cluster
 	store.NodeRequests
-	nodes    []store.NodeState // this node first
-	answers  map[int64]string  // answer to every request, by node id; a node without an entry does not answer
-	mu       sync.Mutex
-	requests []string // the requests that the nodes received; guarded by mu
+	nodes          []store.NodeState // this node first
+	answerByNodeID map[int64]string  // answer to every request, by node id; a node without an entry does not answer
+	mu             sync.Mutex
+	requestMethods []string // the requests that the nodes received; guarded by mu
 }
 
-func (c *drainCluster) HasOthers() bool                  { return true }
+func (c *drainCluster) HasOtherActiveNodes() bool        { return true }
 func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Second }
 
 func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
-// DrainNode implements store.Cluster.
-func (c *drainCluster) DrainNode(_ context.Context, name string, drain bool) error {
+// SetNodeDrained implements store.Cluster.
+func (c *drainCluster) SetNodeDrained(_ context.Context, name string, drain bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
 			c.nodes[i].Drained = drain
@@ -43,7 +43,9 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, drain bool) err
 	return nil
 }
 
-func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
+func (c *drainCluster) IsThisNodeDrained(context.Context) (bool, error) {
+	return c.nodes[0].Drained, nil
+}
 
 // SendRequest records the method of a request and returns the answer of the node.
 func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
@@ -52,55 +54,55 @@ func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ 
 		return nil, err
 	}
 	c.mu.Lock()
-	c.requests = append(c.requests, req.Method)
+	c.requestMethods = append(c.requestMethods, req.Method)
 	c.mu.Unlock()
-	answer, ok := c.answers[node]
+	answer, ok := c.answerByNodeID[node]
 	if !ok {
 		return nil, context.DeadlineExceeded
 	}
 	return []byte(answer), nil
 }
 
-// successAnswer is the answer of a node that has executed a request successfully.
-var successAnswer = string(control.EncodeAnswer(control.DrainResult{}, nil))
+// drainSuccessAnswer is the answer of a node that has executed a request successfully.
+var drainSuccessAnswer = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
-// failedAnswer returns the answer of a node that could not execute a request.
-func failedAnswer(message string) string {
+// drainErrorAnswer returns the answer of a node that could not execute a request.
+func drainErrorAnswer(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedRig returns the rig of node a (an API under test). Node b shares its store.
-func newSharedRig(t *testing.T) (*rig, *drainCluster) {
+// newSharedTestAPI returns the rig of node a (an API under test). Node b shares its store.
+func newSharedTestAPI(t *testing.T) (*testAPI, *drainCluster) {
 	t.Helper()
 	c := newDrainCluster()
-	return newSharedRigOn(t, c), c
+	return newTestAPIOnCluster(t, c), c
 }
 
-// newSharedRigOn returns the rig of node a (an API under test), which uses the store c.
-func newSharedRigOn(t *testing.T, c store.Cluster) *rig {
+// newTestAPIOnCluster returns the rig of node a (an API under test), which uses the store c.
+func newTestAPIOnCluster(t *testing.T, c store.Cluster) *testAPI {
 	t.Helper()
-	return newStoreRigWith(t, rigOptions{cluster: c, node: "a"})
+	return newSQLiteTestAPIWith(t, testAPIOptions{cluster: c, nodeName: "a"})
 }
 
 // newDrainCluster returns a store that the nodes a and b share.
 func newDrainCluster() *drainCluster {
-	return &drainCluster{answers: map[int64]string{2: successAnswer}, nodes: []store.NodeState{
-		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, LeaseValid: true},
-		{Node: store.Node{ID: 2, Name: "b"}, LeaseValid: true},
+	return &drainCluster{answerByNodeID: map[int64]string{2: drainSuccessAnswer}, nodes: []store.NodeState{
+		{Node: store.Node{ID: 1, Name: "a"}, IsThisNode: true, IsNodeLeaseValid: true},
+		{Node: store.Node{ID: 2, Name: "b"}, IsNodeLeaseValid: true},
 	}}
 }
 
 // A drain succeeds only if every affected node confirms that no job can start on it. Otherwise the error
 // contains what the nodes answered.
-func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
-	hangs := failedAnswer("draining has begun, but job 7 may still start")
-	drains := map[string]func(*rig) error{
-		"node drain b": func(s *rig) error {
-			_, err := s.NodeDrain(asPeer(t, ownerUID, control.RightAdmin), control.NodeDrain{Name: "b"})
+func TestDrainNeedsConfirmationOfEveryNode(t *testing.T) {
+	hangs := drainErrorAnswer("draining has begun, but job 7 may still start")
+	drains := map[string]func(*testAPI) error{
+		"node drain b": func(s *testAPI) error {
+			_, err := s.NodeDrain(contextAsPeer(t, ownerUID, control.RightAdmin), control.NodeDrainParams{Name: "b"})
 			return err
 		},
-		"drain": func(s *rig) error {
-			_, err := s.Drain(asPeer(t, ownerUID, control.RightAdmin), control.Drain{})
+		"drain": func(s *testAPI) error {
+			_, err := s.SetDrain(contextAsPeer(t, ownerUID, control.RightAdmin), control.DrainParams{})
 			return err
 		},
 	}
@@ -109,18 +111,18 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			answers map[int64]string
 			want    string
 		}{
-			"it confirms": {map[int64]string{2: successAnswer}, ""},
+			"it confirms": {map[int64]string{2: drainSuccessAnswer}, ""},
 			"its start hangs": {map[int64]string{2: hangs},
 				"on b: draining has begun, but job 7 may still start"},
 			"it does not answer": {nil, "draining has begun, but jobs may still start for up to 30s (setting node_lease) on " +
 				"nodes that do not answer: b"},
 			"its lease has ended":  {map[int64]string{}, ""},
-			"it answers otherwise": {map[int64]string{2: failedAnswer("database away")}, "on b: database away"},
+			"it answers otherwise": {map[int64]string{2: drainErrorAnswer("database away")}, "on b: database away"},
 		} {
-			s, cluster := newSharedRig(t)
-			cluster.answers = c.answers
+			s, cluster := newSharedTestAPI(t)
+			cluster.answerByNodeID = c.answers
 			if name == "its lease has ended" {
-				cluster.nodes[1].LeaseValid = false
+				cluster.nodes[1].IsNodeLeaseValid = false
 			}
 			err := drain(s)
 			switch {
@@ -133,7 +135,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	}
 }
 
-// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the others. For nodes that do not
+// The error of a drain names at most cluster.MaxNodeNamesInMessage nodes and counts the others. For nodes that do not
 // respond, it says how long jobs may still start on them.
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
@@ -152,33 +154,33 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 		{2, 1, []string{"on b: x", "on c: x", silence + "d"}},
 		{5, 5, []string{"on b: x", "on c: x", silence + "g and 4 more", fmt.Sprintf(more, 3)}},
 	} {
-		s, cluster := newSharedRig(t)
-		cluster.answers = map[int64]string{}
+		s, cluster := newSharedTestAPI(t)
+		cluster.answerByNodeID = map[int64]string{}
 		for i := range c.failing + c.silent {
 			id := int64(i + 2)
 			cluster.nodes = append(cluster.nodes[:i+1:i+1],
-				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, LeaseValid: true})
+				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, IsNodeLeaseValid: true})
 			if i < c.failing {
-				cluster.answers[id] = failedAnswer("x")
+				cluster.answerByNodeID[id] = drainErrorAnswer("x")
 			}
 		}
-		err := s.confirmDrain(t.Context(), cluster.nodes)
+		err := s.confirmDrainOfNodes(t.Context(), cluster.nodes)
 		if want := strings.Join(c.want, "; "); err == nil || err.Error() != want {
 			t.Errorf("%d nodes fail and %d do not answer: got %v, want %s", c.failing, c.silent, err, want)
 		}
 	}
 }
 
-// slowCluster is a drainCluster whose nodes answer with a delay.
-type slowCluster struct {
+// slowDrainCluster is a drainCluster whose nodes answer with a delay.
+type slowDrainCluster struct {
 	*drainCluster
-	delay time.Duration
+	answerDelay time.Duration
 }
 
 // SendRequest waits for the delay before it returns the answer of the node.
-func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
+func (c *slowDrainCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
 	select {
-	case <-time.After(c.delay):
+	case <-time.After(c.answerDelay):
 		return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -190,10 +192,11 @@ func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, i
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
-	c.answers = map[int64]string{2: failedAnswer(hangs)}
-	s := newSharedRigOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
+	c.answerByNodeID = map[int64]string{2: drainErrorAnswer(hangs)}
+	s := newTestAPIOnCluster(t, &slowDrainCluster{c, worker.MaxNoJobStartsWait +
+		cluster.BroadcastTimeout - time.Millisecond})
 	synctest.Test(t, func(t *testing.T) {
-		err := s.confirmDrain(t.Context(), c.nodes[1:])
+		err := s.confirmDrainOfNodes(t.Context(), c.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -202,14 +205,14 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 
 // A drain waits until all nodes confirm it. Other changes of all nodes, such as a changed setting, do not
 // wait for runners.
-func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
-	s, c := newSharedRig(t)
-	ctx := asPeer(t, ownerUID, control.RightAdmin)
-	_, err := s.Drain(ctx, control.Drain{})
-	_, err2 := s.Drain(ctx, control.Drain{EndDrain: true})
-	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
-	_, err4 := s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true})
-	if got, want := strings.Join(c.requests, " "), "drain reload drain reload"; got != want ||
+func TestOnlyDrainWaitsForNodeConfirmation(t *testing.T) {
+	s, c := newSharedTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
+	_, err := s.SetDrain(ctx, control.DrainParams{})
+	_, err2 := s.SetDrain(ctx, control.DrainParams{EndDrain: true})
+	_, err3 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b"})
+	_, err4 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true})
+	if got, want := strings.Join(c.requestMethods, " "), "drain reload drain reload"; got != want ||
 		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
 	}
@@ -217,16 +220,16 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 
 // A drain that waits for confirmation fails if another request ends the drain, because jobs can then start
 // again.
-func TestDrainFailsIfItIsEnded(t *testing.T) {
+func TestWaitingDrainFailsIfDrainEnds(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
-	s := newSharedRigOn(t, ends)
-	ctx := asPeer(t, ownerUID, control.RightAdmin)
-	ends.endDrain = func() { s.Drain(ctx, control.Drain{EndDrain: true}) }
-	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
+	s := newTestAPIOnCluster(t, ends)
+	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
+	ends.endDrain = func() { s.SetDrain(ctx, control.DrainParams{EndDrain: true}) }
+	if _, err := s.SetDrain(ctx, control.DrainParams{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.endDrain = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", EndDrain: true}) }
-	if _, err := s.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+	ends.endDrain = func() { s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true}) }
+	if _, err := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
 }
@@ -247,8 +250,8 @@ func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []
 }
 
 // A read of the stored drain has no effect if the result of a later read was already applied.
-func TestOlderReadDoesNotEndADrain(t *testing.T) {
-	s, _ := newSharedRig(t)
+func TestOlderDrainReadIsIgnored(t *testing.T) {
+	s, _ := newSharedTestAPI(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()
 	newer(true)
 	older(false)

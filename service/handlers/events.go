@@ -17,72 +17,73 @@ const (
 	maxEventBytesPerRead = 64 << 10
 )
 
-// Events implements control.API.
-func (h *API) Events(ctx context.Context, p control.Events, handleEvent func(control.Event) error) (control.EventsEnd,
+// StreamEvents implements control.API.
+func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
+	handleEvent func(control.Event) error) (control.EventStreamEnd,
 	error) {
-	after, _ := h.Store.LastEvent()
+	after, _ := h.Store.LastEventSeq()
 	switch {
-	case p.Since != nil:
-		after = *p.Since
+	case p.AfterSeq != nil:
+		after = *p.AfterSeq
 	case !p.Follow || p.FromTime != 0:
 		after = 0
 	}
 	peer := control.PeerFrom(ctx)
-	if p.Audit && !peer.Right.Covers(control.RightAdmin) {
-		return control.EventsEnd{}, h.Rights.RefusalError(&peer, "reading audit events", control.RightAdmin)
+	if p.WithAuditFields && !peer.Right.Covers(control.RightAdmin) {
+		return control.EventStreamEnd{}, h.Rights.MissingRightError(&peer, "reading audit events", control.RightAdmin)
 	}
 	sender := &eventSender{api: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
-		selectedIDs: map[string]bool{}, unknownIDs: map[string]bool{}}
-	for _, id := range p.IDs {
-		sender.selectedIDs[id] = true
-		switch _, err := h.findJob(ctx, control.JobID(id)); {
+		selectedJobIDs: map[string]bool{}, unknownJobIDs: map[string]bool{}}
+	for _, id := range p.JobIDs {
+		sender.selectedJobIDs[id] = true
+		switch _, err := h.findVisibleJob(ctx, control.JobID(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the job may have been removed
-			sender.unknownIDs[id] = true
+			sender.unknownJobIDs[id] = true
 		case err != nil:
-			return control.EventsEnd{}, err
+			return control.EventStreamEnd{}, err
 		}
 	}
 	for {
-		last, changed := h.Store.LastEvent()
+		last, changed := h.Store.LastEventSeq()
 		more := false
-		err := h.UserLimits.RunStreamStep(ctx, control.ClassManyJobs, func() (err error) {
-			more, err = sender.sendStep(ctx, last)
+		err := h.UserLimits.RunStreamStep(ctx, control.ClassManyJobsRead, func() (err error) {
+			more, err = sender.sendNextEvents(ctx, last)
 			return err
 		})
 		switch {
 		case err != nil:
-			return control.EventsEnd{}, err
+			return control.EventStreamEnd{}, err
 		case more:
 			continue
-		case !p.Follow && len(sender.unknownIDs) > 0:
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
-				queue.Clip(slices.Sorted(maps.Keys(sender.unknownIDs))[0]))
+		case !p.Follow && len(sender.unknownJobIDs) > 0:
+			return control.EventStreamEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
+				queue.ClipForMessage(slices.Sorted(maps.Keys(sender.unknownJobIDs))[0]))
 		case !p.Follow:
-			return control.EventsEnd{LastSeq: sender.lastEventSeq}, nil
+			return control.EventStreamEnd{LastEventSeq: sender.lastEventSeq}, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return control.EventsEnd{}, ctx.Err()
+			return control.EventStreamEnd{}, ctx.Err()
 		}
 	}
 }
 
 // eventSender sends the events that a request selects to the client.
 type eventSender struct {
-	api          *API
-	params       control.Events
-	peer         control.Peer // the peer that receives the events
-	sendEvent    func(control.Event) error
-	lastEventSeq int64           // number of the last event that was handled
-	selectedIDs  map[string]bool // the ids in params.IDs
+	api            *API
+	params         control.EventsParams
+	peer           control.Peer // the peer that receives the events
+	sendEvent      func(control.Event) error
+	lastEventSeq   int64           // number of the last event that was handled
+	selectedJobIDs map[string]bool // the ids in params.IDs
 
-	unknownIDs map[string]bool // ids in params.IDs for which neither a job nor an event was found
+	unknownJobIDs map[string]bool // ids in params.IDs for which neither a job nor an event was found
 }
 
-// sendStep reads a bounded number of events and sends those that the request selects. newestSeq is the number of
+// sendNextEvents reads a bounded number of events and sends those that the request selects. newestSeq is the number of
 // the newest event. more is false if no events were left.
-func (t *eventSender) sendStep(ctx context.Context, newestSeq int64) (more bool, err error) {
+func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more bool, err error) {
 	list, err := t.api.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
 		return false, err
@@ -99,39 +100,40 @@ func (t *eventSender) sendStep(ctx context.Context, newestSeq int64) (more bool,
 	for i, bytes := 0, 0; i < len(list) && bytes < maxEventBytesPerRead; i++ {
 		e := &list[i]
 		t.lastEventSeq = e.Seq
-		if !access.MayRead(&t.peer, e.RestrictedToUID) {
+		if !access.MayLearnOfJob(&t.peer, e.RestrictedToUID) {
 			continue
 		}
-		delete(t.unknownIDs, e.JobID)
-		if !t.selects(e) {
+		delete(t.unknownJobIDs, e.JobID)
+		if !t.selectsEvent(e) {
 			continue
 		}
-		v := t.api.viewEvent(e)
-		if t.params.Audit {
-			v.AddAudit(e)
+		v := t.api.newEventView(e)
+		if t.params.WithAuditFields {
+			v.AddAuditFields(e)
 		}
 		if err := t.sendEvent(v); err != nil {
 			return false, err
 		}
-		bytes += len(e.Detail.Value) + len(e.Detail.Target)
+		bytes += len(e.Detail.Value) + len(e.Detail.ActionTarget)
 	}
 	return len(list) > 0, nil
 }
 
-// selects reports whether the request selects an event. A request for the audit log selects only events that
+// selectsEvent reports whether the request selects an event. A request for the audit log selects only events that
 // a user caused. Only such a request selects events of the kind queue.EventAudit.
-func (t *eventSender) selects(e *queue.Event) bool {
-	return e.Time >= queue.Millis(t.params.FromTime) && (t.params.Until == 0 || e.Time < queue.Millis(t.params.Until)) &&
-		(len(t.selectedIDs) == 0 || t.selectedIDs[e.JobID]) &&
+func (t *eventSender) selectsEvent(e *queue.Event) bool {
+	return e.Time >= queue.UnixMillis(t.params.FromTime) &&
+		(t.params.UntilTime == 0 || e.Time < queue.UnixMillis(t.params.UntilTime)) &&
+		(len(t.selectedJobIDs) == 0 || t.selectedJobIDs[e.JobID]) &&
 		(len(t.params.Kinds) == 0 || slices.Contains(t.params.Kinds, string(e.Kind))) &&
-		(t.params.Audit && e.Detail.UID != nil || !t.params.Audit && e.Kind != queue.EventAudit)
+		(t.params.WithAuditFields && e.Detail.CausedByUID != nil || !t.params.WithAuditFields && e.Kind != queue.EventAudit)
 }
 
-// viewEvent converts an event to its form in a reply.
-func (h *API) viewEvent(e *queue.Event) control.Event {
-	v := control.ViewEvent(e)
-	if e.Detail.UID != nil {
-		v.User = h.Owners.UserName(*e.Detail.UID)
+// newEventView converts an event to its form in a reply.
+func (h *API) newEventView(e *queue.Event) control.Event {
+	v := control.NewEventView(e)
+	if e.Detail.CausedByUID != nil {
+		v.User = h.Owners.UserName(*e.Detail.CausedByUID)
 	}
 	return v
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // occupyReadSlots occupies all slots for reading the store until the returned function is called.
-func occupyReadSlots(t *testing.T, s *rig) (release func()) {
+func occupyReadSlots(t *testing.T, s *testAPI) (release func()) {
 	done := make(chan struct{})
 	var finished, acquired sync.WaitGroup
 	for range 4 {
 		acquired.Add(1)
 		finished.Go(func() {
-			s.UserLimits.RunInSlot(asPeer(t, 0, control.RightAdmin), control.ClassOneJob, func() error {
+			s.UserLimits.RunInSlot(contextAsPeer(t, 0, control.RightAdmin), control.ClassOneJobRead, func() error {
 				acquired.Done()
 				<-done
 				return nil
@@ -36,69 +36,72 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 // A read slot is the permission for one of a limited number of concurrent reads. Every method that reads from
 // the store needs one, and waits while all slots are occupied. If its context ends first, it returns an
 // error.
-func TestReadsTakeTurns(t *testing.T) {
-	s := newStoreRig(t)
-	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
+func TestReadMethodsWaitForReadSlot(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.enqueueJobs(t, draftWithID("a"), draftWithID("b"), draftWithID("c"))
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
-	all := control.Selection{State: control.TextList{"dead"}}
+	all := control.Selection{States: control.TextList{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
-		"list":     func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
-		"dlq.list": func(ctx context.Context) error { _, err := s.DLQList(ctx, control.DLQList{}); return err },
-		"show":     func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
-		"status":   func(ctx context.Context) error { _, err := s.Status(ctx, control.NoParams{}); return err },
-		"screen":   func(ctx context.Context) error { _, err := s.Screen(ctx, control.ScreenParams{}); return err },
+		"list": func(ctx context.Context) error { _, err := s.ListJobs(ctx, control.ListParams{}); return err },
+		"dlq.list": func(ctx context.Context) error {
+			_, err := s.ListDeadJobs(ctx, control.DeadJobListParams{})
+			return err
+		},
+		"show":   func(ctx context.Context) error { _, err := s.ShowJob(ctx, control.ShowParams{ID: "a"}); return err },
+		"status": func(ctx context.Context) error { _, err := s.Status(ctx, control.NoParams{}); return err },
+		"screen": func(ctx context.Context) error { _, err := s.ReadScreen(ctx, control.ScreenParams{}); return err },
 		"worker.list": func(ctx context.Context) error {
 			_, err := s.WorkerList(ctx, control.NoParams{})
 			return err
 		},
 		"cancel": func(ctx context.Context) error {
-			_, err := s.Cancel(ctx, control.Selection{ID: "a"})
+			_, err := s.CancelJobs(ctx, control.Selection{ID: "a"})
 			return err
 		},
 		"cancel of many": func(ctx context.Context) error {
-			_, err := s.Cancel(ctx, control.Selection{IDGlob: "none*"})
+			_, err := s.CancelJobs(ctx, control.Selection{IDGlob: "none*"})
 			return err
 		},
 		"hold, only tried": func(ctx context.Context) error {
-			_, err := s.Hold(ctx, control.Selection{ID: "c", DryRun: true})
+			_, err := s.HoldJobs(ctx, control.Selection{ID: "c", DryRun: true})
 			return err
 		},
 		"rm of many, only counted": func(ctx context.Context) error {
 			all := all
 			all.DryRun = true
-			_, err := s.Remove(ctx, control.Remove{Selection: all})
+			_, err := s.RemoveJobs(ctx, control.RemoveParams{Selection: all})
 			return err
 		},
 		"dlq.retry of all": func(ctx context.Context) error {
-			_, err := s.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: "1"})
+			_, err := s.RetryDeadJobs(ctx, control.DeadJobRetryParams{AllDeadJobs: true, Cursor: "1"})
 			return err
 		},
 		"cleanup, only counted": func(ctx context.Context) error {
-			_, err := s.Cleanup(ctx, control.Cleanup{DryRun: true}, nil)
+			_, err := s.RemoveOldJobs(ctx, control.CleanupParams{DryRun: true}, nil)
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := s.Wait(ctx, control.Wait{ID: "a"}, func(control.JobEndNotice) error { return nil })
+			_, err := s.WaitForJobs(ctx, control.WaitParams{ID: "a"}, func(control.JobEndNotice) error { return nil })
 			return err
 		},
 		"logs": func(ctx context.Context) error {
-			_, err := s.Logs(ctx, control.Logs{ID: "a", LastLines: new(1)},
+			_, err := s.StreamOutput(ctx, control.LogsParams{ID: "a", LastLines: new(1)},
 				func(control.OutputPiece) error { return nil })
 			return err
 		},
 		"events": func(ctx context.Context) error {
-			_, err := s.Events(ctx, control.Events{}, func(control.Event) error { return nil })
+			_, err := s.StreamEvents(ctx, control.EventsParams{}, func(control.Event) error { return nil })
 			return err
 		},
 	} {
 		release := occupyReadSlots(t, s)
-		ctx, cancel := context.WithTimeout(asPeer(t, ownerUID, control.RightOperate), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(contextAsPeer(t, ownerUID, control.RightOperate), 20*time.Millisecond)
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: while all slots are in use: %v", name, err)
 		}
 		cancel()
 		release()
-		if err := read(asPeer(t, ownerUID, control.RightOperate)); err != nil {
+		if err := read(contextAsPeer(t, ownerUID, control.RightOperate)); err != nil {
 			t.Errorf("%s: after the slots were freed: %v", name, err)
 		}
 	}
@@ -106,20 +109,21 @@ func TestReadsTakeTurns(t *testing.T) {
 
 // An operation on many jobs, such as a cancel, stops when its context ends, whatever it is waiting for. The
 // jobs that were already changed stay changed. Jobs are changed in the order of the request.
-func TestVerbsEndWithTheirCaller(t *testing.T) {
-	s := newStoreRig(t)
-	s.enqueueJobs(t, namedJobs("j", 300)...)
+func TestBulkOperationStopsWithItsContext(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.enqueueJobs(t, draftsWithPrefix("j", 300)...)
 	var ids control.JobIDs
 	for i := range 300 {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.Hold(asPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: ids})
-	if err != nil || len(v.DoneIDs) != 299 || v.DoneIDs[0] != "j0" || v.DoneIDs[298] != "j299" || len(v.Refusals) != 1 ||
-		v.Refusals[0].ID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
-		t.Errorf("%d done, rejected %+v, %v", len(v.DoneIDs), v.Refusals, err)
+	v, err := s.HoldJobs(contextAsPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: ids})
+	if err != nil || len(v.ChangedJobIDs) != 299 || v.ChangedJobIDs[0] != "j0" || v.ChangedJobIDs[298] != "j299" ||
+		len(v.Refusals) != 1 ||
+		v.Refusals[0].JobID != "none" || v.Refusals[0].Code != queue.CodeNotFound {
+		t.Errorf("%d done, rejected %+v, %v", len(v.ChangedJobIDs), v.Refusals, err)
 	}
-	ctx, cancel := context.WithCancel(asPeer(t, ownerUID, control.RightSubmit))
+	ctx, cancel := context.WithCancel(contextAsPeer(t, ownerUID, control.RightSubmit))
 	var mu sync.Mutex
 	begun := 0
 	hold := func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
@@ -131,20 +135,20 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	_, err = s.applyToIDs(ctx, &bulkVerb{method: "hold", apply: hold}, ids)
-	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelChanges {
+	_, err = s.applyVerbToIDs(ctx, &bulkVerb{method: "hold", applyToJob: hold}, ids)
+	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelJobChanges {
 		t.Errorf("%d were started, %v", begun, err)
 	}
 }
 
 // All operations of one user on many jobs share a limited number of additional goroutines. Each user has a
 // separate limit. Without an additional goroutine, an operation changes one job at a time.
-func TestVerbsShareHelpers(t *testing.T) {
-	s := newStoreRig(t)
-	s.enqueueJobs(t, namedJobs("j", 20)...)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
+func TestBulkOperationsShareGoroutinesPerUser(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.enqueueJobs(t, draftsWithPrefix("j", 20)...)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	var ends []func()
-	for end, ok := s.UserLimits.AcquireHelper(ctx); ok; end, ok = s.UserLimits.AcquireHelper(ctx) {
+	for end, ok := s.UserLimits.ReserveHelperGoroutine(ctx); ok; end, ok = s.UserLimits.ReserveHelperGoroutine(ctx) {
 		ends = append(ends, end)
 	}
 	ids := []string{"j0", "j1", "j2", "j3", "j4", "j5", "j6", "j7"}
@@ -152,7 +156,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	now, most := 0, 0
 	two := make(chan struct{})
 	work := func(until <-chan struct{}) *bulkVerb {
-		return &bulkVerb{method: "hold", apply: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
+		return &bulkVerb{method: "hold", applyToJob: func(ctx context.Context, _ *queue.Job, _ []queue.State) error {
 			mu.Lock()
 			if now++; now == 2 && most < 2 {
 				close(two)
@@ -171,7 +175,8 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.applyToIDs(ctx, work(immediately), ids); err != nil || len(v.DoneIDs) != len(ids) || most != 1 {
+	if v, err := s.applyVerbToIDs(ctx, work(immediately), ids); err != nil || len(v.ChangedJobIDs) != len(ids) ||
+		most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 	for _, end := range ends {
@@ -179,7 +184,7 @@ func TestVerbsShareHelpers(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.applyToIDs(lateCtx, work(two), ids); err != nil || len(v.DoneIDs) != len(ids) || most < 2 {
+	if v, err := s.applyVerbToIDs(lateCtx, work(two), ids); err != nil || len(v.ChangedJobIDs) != len(ids) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

@@ -18,24 +18,25 @@ import (
 // ownerUID is the uid of the user who enqueued the jobs of these tests.
 const ownerUID = 61300
 
-// newStoreRig returns a rig (an API under test) with default options and a new SQLite store.
-func newStoreRig(t testing.TB) *rig {
+// newSQLiteTestAPI returns a rig (an API under test) with default options and a new SQLite store.
+func newSQLiteTestAPI(t testing.TB) *testAPI {
 	t.Helper()
-	return newStoreRigWith(t, rigOptions{})
+	return newSQLiteTestAPIWith(t, testAPIOptions{})
 }
 
-// newStoreRigWith returns a rig with the given options and a new SQLite store.
-func newStoreRigWith(t testing.TB, o rigOptions) *rig {
+// newSQLiteTestAPIWith returns a rig with the given options and a new SQLite store.
+func newSQLiteTestAPIWith(t testing.TB, o testAPIOptions) *testAPI {
 	t.Helper()
-	o.runnerLocation = runner.Location{Dir: t.TempDir()}
+	o.runnerLocation = runner.RunnersLocation{RunnersDir: t.TempDir()}
 	o.store = openStore(t)
-	return newRig(t, o)
+	return newTestAPI(t, o)
 }
 
 // openStore opens a new SQLite store.
 func openStore(t testing.TB) store.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(),
+		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,23 +44,23 @@ func openStore(t testing.TB) store.Store {
 	return s
 }
 
-// asPeer returns the context of a request of a user with a right.
-func asPeer(t testing.TB, uid int, right control.Right) context.Context {
-	return control.WithPeer(t.Context(), *peer(uid, right))
+// contextAsPeer returns the context of a request of a user with a right.
+func contextAsPeer(t testing.TB, uid int, right control.Right) context.Context {
+	return control.WithPeer(t.Context(), *newPeer(uid, right))
 }
 
-// jobNamed returns a draft (a job to be enqueued) with this id. It belongs to the user ownerUID.
-func jobNamed(id string) queue.Job {
+// draftWithID returns a draft (a job to be enqueued) with this id. It belongs to the user ownerUID.
+func draftWithID(id string) queue.Job {
 	return queue.Job{ID: id, UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
-		Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
+		Execution: queue.Execution{Command: "true", OutputLimitBytes: 1 << 30}}
 }
 
 // enqueueJobs enqueues jobs that belong to the user ownerUID.
-func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
+func (s *testAPI) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
 		n := min(len(jobs), 1000)
-		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: ownerUID, Drafts: jobs[:n]}); err != nil {
+		if _, err := s.Store.Enqueue(t.Context(), store.EnqueueRequest{UID: ownerUID, Drafts: jobs[:n]}); err != nil {
 			t.Fatal(err)
 		}
 		jobs = jobs[n:]
@@ -67,47 +68,47 @@ func (s *rig) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 }
 
 // claimJobs claims the first n waiting jobs.
-func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
+func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
-	turned, err := s.Store.Exchange(t.Context(), store.Report{WantedJobs: n})
-	if err != nil || len(turned.Jobs) != n {
-		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.Jobs), err, n)
+	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: n})
+	if err != nil || len(turned.ClaimedJobs) != n {
+		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.ClaimedJobs), err, n)
 	}
-	return turned.Jobs
+	return turned.ClaimedJobs
 }
 
 // endJobs ends the attempts of these leased jobs, and moves the jobs to the given state. The parameter
 // attempt describes each attempt.
-func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, attempt queue.Attempt) {
+func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, attempt queue.Attempt) {
 	t.Helper()
-	if attempt.OutputRef != "" && attempt.OutputBytes == 0 {
-		attempt.OutputBytes = runner.OutputSize(s.RunnerLocation.Dir, attempt.OutputRef, 1<<40)
+	if attempt.OutputFileRef != "" && attempt.OutputBytes == 0 {
+		attempt.OutputBytes = runner.OutputSize(s.RunnerLocation.RunnersDir, attempt.OutputFileRef, 1<<40)
 	}
-	var report store.Report
+	var report store.LeaseReport
 	for i := range jobs {
 		a := attempt
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
-			Decision: queue.Decision{State: state, UsesAttempt: true, RecordsAttempt: true}})
+			Decision: queue.AttemptDecision{NextState: endState, CountsAttempt: true, RecordsAttempt: true}})
 	}
-	if turned, err := s.Store.Exchange(t.Context(), report); err != nil || len(turned.StaleLeases) > 0 {
+	if turned, err := s.Store.ReportAndClaim(t.Context(), report); err != nil || len(turned.StaleLeases) > 0 {
 		t.Fatalf("%+v, %v", turned, err)
 	}
 }
 
-// namedJobs returns n jobs to be enqueued. Their ids consist of idPrefix and a number.
-func namedJobs(idPrefix string, n int) []queue.Job {
+// draftsWithPrefix returns n jobs to be enqueued. Their ids consist of idPrefix and a number.
+func draftsWithPrefix(idPrefix string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {
-		jobs[i] = jobNamed(fmt.Sprint(idPrefix, i))
+		jobs[i] = draftWithID(fmt.Sprint(idPrefix, i))
 	}
 	return jobs
 }
 
 // writeOutputFile writes an output file. The callback writes the chunks of the file.
-func (s *rig) writeOutputFile(t testing.TB, ref string, writeChunks func(write func(output.Chunk))) {
+func (s *testAPI) writeOutputFile(t testing.TB, ref string, writeChunks func(write func(output.Chunk))) {
 	t.Helper()
-	path := runner.OutputPath(s.RunnerLocation.Dir, ref)
+	path := runner.OutputPath(s.RunnerLocation.RunnersDir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +117,9 @@ func (s *rig) writeOutputFile(t testing.TB, ref string, writeChunks func(write f
 		t.Fatal(err)
 	}
 	defer f.Close()
-	l := output.New(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
+	l := output.NewLog(1<<30, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "spill") })
 	defer l.Discard()
-	writeChunks(func(c output.Chunk) { l.Append(c.Stream, c.Time, c.Data) })
+	writeChunks(func(c output.Chunk) { l.Append(c.Stream, c.ReadTimeMillis, c.Data) })
 	l.Close()
 	if err := l.EncodeTo(f); err != nil {
 		t.Fatal(err)
@@ -126,9 +127,9 @@ func (s *rig) writeOutputFile(t testing.TB, ref string, writeChunks func(write f
 }
 
 // readOutputFile returns the content of an output file.
-func (s *rig) readOutputFile(t *testing.T, ref string) []byte {
+func (s *testAPI) readOutputFile(t *testing.T, ref string) []byte {
 	t.Helper()
-	raw, err := os.ReadFile(runner.OutputPath(s.RunnerLocation.Dir, ref))
+	raw, err := os.ReadFile(runner.OutputPath(s.RunnerLocation.RunnersDir, ref))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // allJobs returns the jobs of a service, newest first.
-func (s *rig) allJobs(t testing.TB) (jobs []queue.Job) {
+func (s *testAPI) allJobs(t testing.TB) (jobs []queue.Job) {
 	t.Helper()
 	for _, id := range s.jobIDs(t) {
 		j, err := s.Store.Get(t.Context(), id)
@@ -25,11 +25,11 @@ func (s *rig) allJobs(t testing.TB) (jobs []queue.Job) {
 }
 
 // jobIDs returns the ids of the jobs of a service, newest first.
-func (s *rig) jobIDs(t testing.TB) (ids []string) {
+func (s *testAPI) jobIDs(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.List(asPeer(t, 0, control.RightAdmin), control.List{})
-	if err != nil || page.Next != nil {
-		t.Fatalf("%v, more: %t", err, page.Next != nil)
+	page, err := s.ListJobs(contextAsPeer(t, 0, control.RightAdmin), control.ListParams{})
+	if err != nil || page.NextCursor != nil {
+		t.Fatalf("%v, more: %t", err, page.NextCursor != nil)
 	}
 	for i := range page.Jobs {
 		ids = append(ids, page.Jobs[i].ID)
@@ -49,10 +49,10 @@ func FuzzSelection(f *testing.F) {
 		{"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
 		f.Add(seed.state, seed.label, seed.value, seed.glob, seed.older, seed.limit, seed.right)
 	}
-	s := newStoreRig(f)
+	s := newSQLiteTestAPI(f)
 	var drafts []queue.Job
 	for i := range 60 {
-		j := jobNamed(fmt.Sprint(string(rune('a'+i%3)), i))
+		j := draftWithID(fmt.Sprint(string(rune('a'+i%3)), i))
 		j.UID = ownerUID + i%2
 		if i%4 > 0 {
 			j.Labels = map[string]string{"k": fmt.Sprint("v", i%4), "": ""}
@@ -65,25 +65,25 @@ func FuzzSelection(f *testing.F) {
 	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
 	jobs := s.allJobs(f)
 	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
-		peer := asPeer(t, ownerUID, control.RightOperate)
+		peer := contextAsPeer(t, ownerUID, control.RightOperate)
 		if !right {
-			peer = asPeer(t, ownerUID, control.RightSubmit)
+			peer = contextAsPeer(t, ownerUID, control.RightSubmit)
 		}
 		p := control.Selection{IDGlob: glob, DryRun: true}
 		if state != "" {
-			p.State = control.TextList{state}
+			p.States = control.TextList{state}
 		}
 		if label != "" {
-			p.Label = control.Labels{label: value}
+			p.WithLabels = control.Labels{label: value}
 		}
 		if older > 0 && older < int64(queue.MaxDuration/time.Millisecond) {
 			p.OlderThan = control.Duration(time.Duration(older) * time.Millisecond)
 		}
-		states, bad := queue.VerbRemove.ActsIn(), error(nil)
+		states, bad := queue.VerbRemove.AffectedStates(), error(nil)
 		if state != "" {
 			states, bad = queue.ParseStates(state)
 		}
-		match, err := queue.Glob(glob)
+		match, err := queue.CompileGlob(glob)
 		bad = errors.Join(bad, err)
 		now := s.Store.Now()
 		want := 0
@@ -100,30 +100,30 @@ func FuzzSelection(f *testing.F) {
 				want++
 			}
 		}
-		v, err := s.Remove(peer, control.Remove{Selection: p})
+		v, err := s.RemoveJobs(peer, control.RemoveParams{Selection: p})
 		switch {
-		case !p.SelectsByFilter() || bad != nil:
+		case !p.UsesFilters() || bad != nil:
 			if !errors.Is(err, queue.ErrInvalid) {
 				t.Fatalf("%+v: %v, want invalid", p, err)
 			}
-		case err != nil || v.Next != nil || *v.MatchCount != want:
+		case err != nil || v.NextCursor != nil || *v.SelectedCount != want:
 			t.Fatalf("%+v: %+v, %v, want %d", p, v, err, want)
 		}
 		if limit < 1 || limit > 1000 || bad != nil {
 			return
 		}
 		var seen []int64
-		list := control.List{State: p.State, Label: p.Label, Limit: int(limit)}
+		list := control.ListParams{States: p.States, WithLabels: p.WithLabels, PageSize: int(limit)}
 		for more := true; more; {
-			page, err := s.List(peer, list)
+			page, err := s.ListJobs(peer, list)
 			if err != nil || len(page.Jobs) > int(limit) {
 				t.Fatalf("%+v: %d jobs, %v", list, len(page.Jobs), err)
 			}
 			for i := range page.Jobs {
 				seen = append(seen, -page.Jobs[i].Seq)
 			}
-			if more = page.Next != nil; more {
-				list.Cursor = *page.Next
+			if more = page.NextCursor != nil; more {
+				list.Cursor = *page.NextCursor
 			}
 		}
 		for i := range jobs {

@@ -15,38 +15,38 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// GateSet implements control.API.
-func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateView, err error) {
-	d, err := p.Rule()
+// SetGateRule implements control.API.
+func (h *API) SetGateRule(ctx context.Context, p control.GateSetParams) (v control.GateView, err error) {
+	d, err := p.NewRule()
 	if err != nil {
 		return v, err
 	}
 	err = h.applyOnAllNodes(ctx, func() error {
-		if err := h.Guard.Audit(ctx, "gate.set", p.Key, nil); err != nil {
+		if err := h.Guard.RecordAudit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
-		if err := h.Store.SetGate(ctx, d); err != nil {
+		if err := h.Store.SetGateRule(ctx, d); err != nil {
 			return err
 		}
-		return h.GateRules.LoadGates(context.WithoutCancel(ctx))
+		return h.GateRules.LoadGateRules(context.WithoutCancel(ctx))
 	})
 	if err != nil {
 		return v, err
 	}
-	return h.viewGate(h.currentGate(ctx, &store.GateState{Demand: d, UID: queue.SharedOwner,
-		RuleStored: d.Amount > 0})), nil
+	return h.newGateView(h.currentGateState(ctx, &store.GateState{Demand: d, OwnerUID: queue.SharedOwner,
+		HasStoredRule: d.Amount > 0})), nil
 }
 
-// currentGate returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback
+// currentGateState returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback
 // names the gate, and is returned if the store has no such gate.
-func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store.GateState {
+func (h *API) currentGateState(ctx context.Context, fallback *store.GateState) *store.GateState {
 	// The store lists the gates after a given one, so pass a key that sorts shortly before the wanted one: the
 	// wanted key without its last byte.
-	before := store.GateState{UID: fallback.UID,
-		Demand: queue.Demand{Kind: fallback.Kind, Key: fallback.Key[:len(fallback.Key)-1]}}
+	before := store.GateState{OwnerUID: fallback.OwnerUID,
+		Demand: queue.Demand{Kind: fallback.Kind, GateKey: fallback.GateKey[:len(fallback.GateKey)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
-		return g.UID == fallback.UID && g.Kind == fallback.Kind && g.Key == fallback.Key
+		return g.OwnerUID == fallback.OwnerUID && g.Kind == fallback.Kind && g.GateKey == fallback.GateKey
 	})
 	if err != nil || i < 0 {
 		return fallback
@@ -58,15 +58,15 @@ func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store
 func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed { // another node needs only the resources of this node
-		units, err := h.localResources(ctx)
+		units, err := h.localResourceGates(ctx)
 		return control.GateList{Gates: units}, err
 	}
-	at, err := p.Position()
+	at, err := p.DecodeCursor()
 	if err != nil {
 		return out, err
 	}
-	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
-	list, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
+	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, GateKey: at.Key}, OwnerUID: at.OwnerUID}
+	list, err := withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
 		func() ([]store.GateState, error) { return h.Store.Gates(ctx, control.PeerFrom(ctx).UID, after) })
 	if err != nil {
 		return out, err
@@ -74,20 +74,21 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 	for i := range list {
 		// Skip resources, since they are listed at the end, separately for each node.
 		if list[i].Kind != queue.GateResource {
-			out.Gates = append(out.Gates, h.viewGate(&list[i]))
+			out.Gates = append(out.Gates, h.newGateView(&list[i]))
 		}
 	}
-	if len(list) == store.MaxGatesPage {
+	if len(list) == store.MaxGatesPerPage {
 		last := &list[len(list)-1]
-		out.Next = control.GateCursor(control.GatePosition{UID: last.UID, Kind: last.Kind, Key: last.Key})
+		out.NextCursor = control.EncodeGateCursor(control.GateListPosition{OwnerUID: last.OwnerUID, Kind: last.Kind,
+			Key: last.GateKey})
 		return out, nil
 	}
-	others, err := cluster.Broadcast[control.GateList](ctx, h.Router, cluster.Request{Method: "gate.list"})
+	others, err := cluster.Broadcast[control.GateList](ctx, h.JobRouter, cluster.Request{Method: "gate.list"})
 	if err != nil {
 		return out, err
 	}
-	units, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
-		func() ([]control.GateView, error) { return h.localResources(ctx) })
+	units, err := withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
+		func() ([]control.GateView, error) { return h.localResourceGates(ctx) })
 	if err != nil {
 		return out, err
 	}
@@ -104,50 +105,50 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 	return out, nil
 }
 
-// localResources returns the resources of this node, sorted by name.
-func (h *API) localResources(ctx context.Context) (gates []control.GateView, err error) {
+// localResourceGates returns the resources of this node, sorted by name.
+func (h *API) localResourceGates(ctx context.Context) (gates []control.GateView, err error) {
 	used := map[string]store.GateState{}
-	first := store.GateState{UID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
+	first := store.GateState{OwnerUID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
 	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
 		if g.Kind == queue.GateResource {
-			used[g.Key] = g
+			used[g.GateKey] = g
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	all := h.Settings.Current().ResourcesByName()
+	all := h.Settings.CurrentConfig().ResourcesByName()
 	for name, g := range used {
-		if _, has := all[name]; !has && h.Cluster != nil && g.Usage == 0 { // a resource of another node
+		if _, has := all[name]; !has && h.Cluster != nil && g.UsedUnits == 0 { // a resource of another node
 			delete(used, name)
 		}
 	}
 	for name, r := range all {
 		if _, known := used[name]; !known { // no job uses the resource, so the store has no state for it
-			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, Amount: len(r.IDs)},
-				UID: queue.SharedOwner}
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: len(r.UnitIDs)},
+				OwnerUID: queue.SharedOwner}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
-		v := h.viewGate(new(used[name]))
-		v.Node = h.Node
+		v := h.newGateView(new(used[name]))
+		v.Node = h.NodeName
 		gates = append(gates, v)
 	}
 	return gates, nil
 }
 
-// viewGate converts a gate (a lock, rate or resource limit) to its form in a reply.
-func (h *API) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, Usage: g.Usage,
-		RuleStored: g.RuleStored}
+// newGateView converts a gate (a lock, rate or resource limit) to its form in a reply.
+func (h *API) newGateView(g *store.GateState) control.GateView {
+	v := control.GateView{Key: g.GateKey, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, UsageOfLimit: g.UsedUnits,
+		RuleIsExplicit: g.HasStoredRule}
 	if g.Kind == queue.GateRate && g.Amount > 0 {
-		v.Rate = fmt.Sprintf("%d/%s", g.Amount, queue.FormatPeriod(g.Period))
+		v.Rate = fmt.Sprintf("%d/%s", g.Amount, queue.FormatRatePeriod(g.RatePeriod))
 	}
-	if g.HasLimit() {
-		v.Jobs = &g.Jobs
+	if g.StatesLimit() {
+		v.UnfinishedJobs = &g.UnfinishedJobs
 	}
-	if g.UID != queue.SharedOwner {
-		v.User = h.Owners.UserName(g.UID)
+	if g.OwnerUID != queue.SharedOwner {
+		v.KeyOwner = h.Owners.UserName(g.OwnerUID)
 	}
 	return v
 }

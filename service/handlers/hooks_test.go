@@ -11,11 +11,11 @@ import (
 )
 
 // Only operators, and the user that a hook of the settings runs as, see the jobs of that hook.
-func TestHooksOfSettingsAreShownByRight(t *testing.T) {
-	s := newStoreRig(t)
-	hook := jobNamed("hook")
+func TestSettingsHookJobsAreShownByRight(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	hook := draftWithID("hook")
 	hook.HookEvents, hook.Queue = queue.IsHook|queue.HookFromSettings, queue.HookQueue
-	own := jobNamed("own")
+	own := draftWithID("own")
 	own.HookEvents, own.Queue = queue.IsHook, queue.HookQueue
 	s.enqueueJobs(t, hook, own)
 	for _, c := range []struct {
@@ -23,48 +23,50 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 		ctx  context.Context
 		sees bool
 	}{
-		{"a reader", asPeer(t, 3001, control.RightRead), false}, {"another one", asPeer(t, 3002, control.RightSubmit), false},
-		{"an operator", asPeer(t, 3003, control.RightOperate), true}, {"its user", asPeer(t, ownerUID, control.RightSubmit),
+		{"a reader", contextAsPeer(t, 3001, control.RightRead), false},
+		{"another one", contextAsPeer(t, 3002, control.RightSubmit), false},
+		{"an operator", contextAsPeer(t, 3003, control.RightOperate), true},
+		{"its user", contextAsPeer(t, ownerUID, control.RightSubmit),
 			true},
 	} {
 		listed := map[string]bool{}
-		if _, err := s.Events(c.ctx, control.Events{},
-			func(e control.Event) error { listed[e.ID] = true; return nil }); err != nil {
+		if _, err := s.StreamEvents(c.ctx, control.EventsParams{},
+			func(e control.Event) error { listed[e.JobID] = true; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if !listed["own"] || listed["hook"] != c.sees {
 			t.Errorf("events for %s list %v", c.who, listed)
 		}
-		worker := viewWorkers([]worker.WorkerStatus{{JobID: "hook", RestrictedToUID: hook.RestrictedToUID()}}, "n",
+		worker := newWorkerListView([]worker.WorkerStatus{{JobID: "hook", RestrictedToUID: hook.RestrictedToUID()}}, "n",
 			new(control.PeerFrom(c.ctx))).Workers[0]
 		if worker.State != "busy" || (worker.Job != nil) != c.sees {
 			t.Errorf("the list of workers for %s contains %+v", c.who, worker)
 		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
 			p := control.JobID(id)
-			_, showErr := s.Show(c.ctx, control.Show{ID: p})
-			_, whyErr := s.Why(c.ctx, control.WhyParams{ID: p})
-			_, treeErr := s.Tree(c.ctx, control.Tree{ID: p})
+			_, showErr := s.ShowJob(c.ctx, control.ShowParams{ID: p})
+			_, whyErr := s.ExplainWaiting(c.ctx, control.ExplainWaitingParams{ID: p})
+			_, treeErr := s.ReadDependencyTree(c.ctx, control.DependencyTreeParams{ID: p})
 			for what, err := range map[string]error{"show": showErr, "why": whyErr, "tree": treeErr} {
 				if (err == nil) != want || err != nil && !errors.Is(err, queue.ErrNotFound) {
 					t.Errorf("%s of %s by %s: %v", what, id, c.who, err)
 				}
 			}
 		}
-		first, err := s.List(c.ctx, control.List{Limit: 1})
-		if err != nil || len(first.Jobs) != 1 || (first.Next != nil) != c.sees {
+		first, err := s.ListJobs(c.ctx, control.ListParams{PageSize: 1})
+		if err != nil || len(first.Jobs) != 1 || (first.NextCursor != nil) != c.sees {
 			t.Errorf("the first page of %s: %+v, %v", c.who, first, err)
 		}
 		jobs := map[string][]control.Job{}
-		page, err := s.List(c.ctx, control.List{})
+		page, err := s.ListJobs(c.ctx, control.ListParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		screen, err := s.Screen(c.ctx, control.ScreenParams{Rows: 10})
+		screen, err := s.ReadScreen(c.ctx, control.ScreenParams{JobsPerSection: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := s.Simulate(c.ctx, control.Simulate{})
+		next, err := s.SimulateNextStarts(c.ctx, control.SimulateParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,18 +81,18 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 
 // If an admin sees another user's environment, an audit event records this. A job that is shown without its
 // environment causes no event.
-func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
-	s := newStoreRig(t)
-	j := jobNamed("a")
+func TestShowWithoutEnvironmentIsNotAudited(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	j := draftWithID("a")
 	j.Env = []string{"A=secret"}
 	s.enqueueJobs(t, j)
 	for _, c := range []struct {
 		without bool
 		env     string
 	}{{true, "***"}, {false, "secret"}} {
-		before, _ := s.Store.LastEvent()
-		d, err := s.Show(asPeer(t, 3004, control.RightAdmin), control.Show{ID: "a", WithoutEnv: c.without})
-		after, _ := s.Store.LastEvent()
+		before, _ := s.Store.LastEventSeq()
+		d, err := s.ShowJob(contextAsPeer(t, 3004, control.RightAdmin), control.ShowParams{ID: "a", HideEnv: c.without})
+		after, _ := s.Store.LastEventSeq()
 		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)
 		}

@@ -18,24 +18,26 @@ import (
 )
 
 // Enqueue implements control.API.
-func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueResult, error) {
-	request := enqueueRequest{specs: []queue.Spec{p.Spec}, idempotencyKey: p.Key, requireLimits: p.RequireLimits,
-		runNext: p.RunNext}
+func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.EnqueueResult, error) {
+	request := enqueueRequest{specs: []queue.Spec{p.JobSpec}, idempotencyKey: p.IdempotencyKey,
+		requireLimits: p.RequireEnforceableLimits,
+		runNext:       p.RunBeforeOwnJobs}
 	receipt, notes, err := h.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
 	found := receipt.IsExisting != nil && receipt.IsExisting[0]
-	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found,
-		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.createdQueues(ctx, &receipt)}
-	if !out.Duplicate {
-		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
+	out := control.EnqueueResult{JobID: receipt.IDs[0], JobSeq: receipt.Seqs[0], AlreadyExisted: receipt.Duplicate ||
+		found,
+		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.describeNewQueues(ctx, &receipt)}
+	if !out.AlreadyExisted {
+		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.notes
 	}
-	if len(p.Spec.DependsOn) > 0 {
-		j, err := h.findJob(ctx, control.JobID(out.ID))
+	if len(p.JobSpec.DependsOn) > 0 {
+		j, err := h.findVisibleJob(ctx, control.JobID(out.JobID))
 		// Ignore an error of this read, since the job is already enqueued. If this is a repeated request, the job may
 		// have been removed, and another job may have its id.
-		if err == nil && j.Seq == out.Seq && j.Reason == queue.ReasonDependency { // a dependency had already failed
+		if err == nil && j.Seq == out.JobSeq && j.Reason == queue.ReasonDependency { // a dependency had already failed
 			out.State = j.State.String()
 		}
 	}
@@ -43,30 +45,32 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 }
 
 // EnqueueBatch implements control.API.
-func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueueBatchResult, error) {
+func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatchParams) (control.EnqueueBatchResult, error) {
 	uid, put := control.PeerFrom(ctx).UID, h.Store.StageBatch
 	if p.Abort {
-		h.runNextBatches.remove(uid, p.Batch)
-		return control.EnqueueBatchResult{IDs: []string{}}, h.Store.AbortBatch(ctx, uid, p.Batch)
+		h.runNextBatches.forgetBatch(uid, p.BatchName)
+		return control.EnqueueBatchResult{JobIDs: []string{}}, h.Store.AbortBatch(ctx, uid, p.BatchName)
 	}
 	if p.Commit {
 		put = h.Store.Enqueue
 	}
-	receipt, notes, err := h.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.RunNext}, put)
+	receipt, notes, err := h.enqueue(ctx, enqueueRequest{p.Jobs, p.BatchName, p.IdempotencyKey, p.RequireEnforceableLimits,
+		p.RunBeforeOwnJobs}, put)
 	if err == nil && p.Commit {
-		h.runNextBatches.remove(uid, p.Batch)
+		h.runNextBatches.forgetBatch(uid, p.BatchName)
 	}
 	out := control.EnqueueBatchResult{
-		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues: h.createdQueues(ctx, &receipt),
+		JobIDs: append([]string{}, receipt.IDs...), AlreadyExisted: receipt.Duplicate,
+		UnenforcedLimits: notes.unenforcedLimits,
+		NewQueues:        h.describeNewQueues(ctx, &receipt),
 	}
 	for i, found := range receipt.IsExisting {
 		if found { // job i was not created, because an equal job existed
-			out.FoundIndexes = append(out.FoundIndexes, i)
+			out.ExistingJobIndexes = append(out.ExistingJobIndexes, i)
 		}
 	}
-	if !out.Duplicate {
-		out.MaxAttempts, out.Notes = notes.maxAttempts, notes.notes
+	if !out.AlreadyExisted {
+		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.notes
 	}
 	return out, err
 }
@@ -81,25 +85,25 @@ type enqueueRequest struct {
 
 // enqueue stores the jobs of a request by means of the callback. If the request commits a batch (jobs that were
 // enqueued in several requests), enqueue returns once all jobs of the batch are in the queue.
-func (h *API) enqueue(ctx context.Context, a enqueueRequest,
-	storeJobs func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
-	r, notes, err := h.buildRequest(ctx, a)
+func (h *API) enqueue(ctx context.Context, request enqueueRequest,
+	storeJobs func(context.Context, store.EnqueueRequest) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
+	r, notes, err := h.buildStoreRequest(ctx, request)
 	if err != nil {
 		return store.Receipt{}, notes, err
 	}
 	var receipt store.Receipt
-	err = h.Quota.RunWithinQuota(ctx, r.UID, func() (err error) {
+	err = h.UserQuota.RunWithinQuota(ctx, r.UID, func() (err error) {
 		receipt, err = storeJobs(ctx, r)
 		return err
 	})
 	if err == nil {
-		h.Owners.RememberName(r.UID, r.Owner)
+		h.Owners.CacheOwnerName(r.UID, r.OwnerName)
 	}
 	for more := receipt.Staged; err == nil && more; {
 		more, err = h.Store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
 			select { // retry: all jobs of a committed batch must reach the queue
-			case <-time.After(applyRetryDelay):
+			case <-time.After(applyBatchRetryDelay):
 				more, err = true, nil
 			case <-ctx.Done():
 			}
@@ -108,62 +112,65 @@ func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	return receipt, notes, err
 }
 
-// applyRetryDelay is the delay between two tries to move the jobs of a committed batch into the queue.
-const applyRetryDelay = 200 * time.Millisecond
+// applyBatchRetryDelay is the delay between two tries to move the jobs of a committed batch into the queue.
+const applyBatchRetryDelay = 200 * time.Millisecond
 
-// buildRequest validates the specs of a request and converts them to jobs for the store. notes are messages
+// buildStoreRequest validates the specs of a request and converts them to jobs for the store. notes are messages
 // for the user in the reply.
-func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
-	c := h.Settings.Current()
+func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r store.EnqueueRequest, notes replyNotes,
+	err error) {
+	c := h.Settings.CurrentConfig()
 	peer := control.PeerFrom(ctx)
 	uid := peer.UID
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batchName,
-		IdempotencyKey: a.idempotencyKey, MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser,
-		MaxBytesPerUser: h.Quota.MaxBytesPerUser(), Submission: peer.SubmissionNumber}
-	if len(a.idempotencyKey) > queue.MaxKeyBytes {
-		return r, notes, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.idempotencyKey),
+	r = store.EnqueueRequest{Drafts: make([]queue.Job, len(request.specs)), UID: uid, BatchName: request.batchName,
+		IdempotencyKey: request.idempotencyKey, MaxPendingJobs: c.MaxPending, MaxPendingJobsPerUser: c.MaxPendingPerUser,
+		MaxBytesPerUser: h.UserQuota.MaxBytesPerUser(), SubmissionNumber: peer.InboxRowNumber}
+	if len(request.idempotencyKey) > queue.MaxKeyBytes {
+		return r, notes, queue.InvalidField("key", "too long (%d bytes); the maximum is %d bytes",
+			len(request.idempotencyKey),
 			queue.MaxKeyBytes)
 	}
 	name := h.Owners.UserName(uid)
 	if name != strconv.Itoa(uid) { // if name is a number, the account's name is unknown
-		r.Owner = name
+		r.OwnerName = name
 	}
 	var bestWaiting store.WaitingPriority
 	var earlierJobs int
 	var priorityNotes []string
-	if a.runNext {
-		if bestWaiting, earlierJobs, err = h.bestWaitingPriority(ctx, uid, a.batchName, len(a.specs)); err != nil {
+	if request.runNext {
+		if bestWaiting, earlierJobs, err = h.bestWaitingPriority(ctx, uid, request.batchName,
+			len(request.specs)); err != nil {
 			return r, notes, err
 		}
 	}
 	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
-	resolveUser := h.Guard.UserResolver(&peer)
-	for i := range a.specs {
-		spec, err := h.QueueRules.WithDefaults(&a.specs[i])
+	resolveUser := h.Guard.JobUserResolver(&peer)
+	for i := range request.specs {
+		spec, err := h.QueueRules.WithQueueDefaults(&request.specs[i])
 		var j queue.Job
 		if err == nil {
-			j, err = h.buildDraft(spec, c.JobDefaults(), name, resolveUser)
+			j, err = h.buildJobDraft(spec, c.JobDefaults(), name, resolveUser)
 		}
 		switch {
 		case err != nil:
-		case a.runNext:
-			priorityNotes = h.raisePriorityToNext(&peer, &j, bestWaiting, earlierJobs+i)
-		case a.specs[i].Priority != nil:
-			err = h.checkPriority(&peer, &j)
+		case request.runNext:
+			priorityNotes = h.raisePriorityForRunNext(&peer, &j, bestWaiting, earlierJobs+i)
+		case request.specs[i].Priority != nil:
+			err = h.checkMaySetPriority(&peer, &j)
 		}
 		j.UID = uid
 		if err == nil {
-			err = h.checkDemands(&j, nodes)
+			err = h.checkDemandsCanBeMet(&j, nodes)
 		}
 		var jobErr *queue.Error
-		if errors.As(err, &jobErr) && len(a.specs) > 1 {
-			return r, notes, jobErr.WithIndex(i + 1)
+		if errors.As(err, &jobErr) && len(request.specs) > 1 {
+			return r, notes, jobErr.WithBatchIndex(i + 1)
 		}
 		if err != nil {
 			return r, notes, err
 		}
-		if runs := h.Account.RunsAs(&j); i == 0 || runs != h.Account.RunsAs(&r.Drafts[i-1]) {
-			if err := h.Guard.CheckMayRun(runs); err != nil {
+		if runs := h.JobAccount.JobUID(&j); i == 0 || runs != h.JobAccount.JobUID(&r.Drafts[i-1]) {
+			if err := h.Guard.CheckRunnerMayRunAs(runs); err != nil {
 				return r, notes, err
 			}
 		}
@@ -171,144 +178,147 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 	}
 	h.addDraftNotes(&notes, r.Drafts)
 	notes.notes = append(notes.notes, priorityNotes...)
-	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, a.requireLimits); err != nil ||
-		a.idempotencyKey == "" {
+	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, request.requireLimits); err != nil ||
+		request.idempotencyKey == "" {
 		return r, notes, err
 	}
-	r.Checksum, err = requestDigest(&a)
+	r.RequestChecksum, err = requestDigest(&request)
 	return r, notes, err
 }
 
 // requestDigest returns a hash of the content of an enqueue request. A later request with the same idempotency
 // key is refused if its hash differs.
-func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
+func requestDigest(request *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
-	for i := range a.specs {
-		raw, err := a.specs[i].WithoutTrace().MarshalJSON()
+	for i := range request.specs {
+		raw, err := request.specs[i].WithoutTrace().MarshalJSON()
 		if err != nil {
 			return digest, err
 		}
 		h.Write(append(raw, '\n'))
 	}
-	fmt.Fprintf(h, "%s\n%t", a.batchName, a.runNext)
+	fmt.Fprintf(h, "%s\n%t", request.batchName, request.runNext)
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// buildDraft returns the job that a spec describes. submitter is the name of the user that enqueues it. The function
+// buildJobDraft returns the job that a spec describes. submitter is the name of the user that enqueues it. The function
 // resolveUser returns the account of the user that the spec names.
-func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, submitter string,
+func (h *API) buildJobDraft(spec *queue.Spec, d queue.Defaults, submitter string,
 	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
-	j, err := queue.Resolve(spec, d)
+	j, err := queue.ResolveSpec(spec, d)
 	if err == nil {
-		err = checkSystemSupports(&j)
+		err = checkSystemSupportsJob(&j)
 	}
 	if err != nil || spec.User == nil {
-		j.User = submitter
+		j.RunAsUser = submitter
 		return j, err
 	}
-	user, err := resolveUser(j.User)
-	j.AsUID, j.User = &user.UID, user.Name
+	user, err := resolveUser(j.RunAsUser)
+	j.RunAsUID, j.RunAsUser = &user.UID, user.Name
 	return j, err
 }
 
-// viewJob converts a job to its form in a reply, with all fields.
-func (h *API) viewJob(j *queue.Job) control.Job {
-	v := control.JobViewContext{HeldUnits: h.Settings.UnitNames(j), CurrentTime: h.Store.Now(), Order: h.Store.Order(),
-		EnqueuedTotal: h.Store.Counts().EnqueuedTotal, TypicalRuntime: h.Store.TypicalRuntime(j.Fingerprint())}
-	v.RunAsUser, v.Owner = h.Guard.UserAndOwnerNames(j)
-	if pausedAt, pausedBy := h.Pauses.PauseOf(j); pausedAt != 0 {
+// newJobView converts a job to its form in a reply, with all fields.
+func (h *API) newJobView(j *queue.Job) control.Job {
+	v := control.JobViewContext{HeldUnits: h.Settings.ResourceUnitNames(j), CurrentTime: h.Store.Now(),
+		JobOrder:         h.Store.RankOrder(),
+		JobsEverEnqueued: h.Store.Counts().JobsEverEnqueued, TypicalRuntime: h.Store.TypicalRuntime(j.CommandFingerprint())}
+	v.RunAsUser, v.OwnerName = h.Guard.UserAndOwnerNames(j)
+	if pausedAt, pausedBy := h.PauseOfAllJobs.PauseOfJob(j); pausedAt != 0 {
 		v.PausedAt, v.PausedBy = pausedAt, h.Owners.UserName(pausedBy)
 	}
-	return control.ViewJob(j, v)
+	return control.NewJobView(j, v)
 }
 
-// viewJobFor converts a job to its form in a reply, and removes the parts that the peer may not see.
-func (h *API) viewJobFor(p *control.Peer, j *queue.Job) control.Job {
-	v := h.viewJob(j)
-	access.HideJob(&v, h.Guard.VisibilityFor(p, j))
+// newJobViewFor converts a job to its form in a reply, and removes the parts that the peer may not see.
+func (h *API) newJobViewFor(p *control.Peer, j *queue.Job) control.Job {
+	v := h.newJobView(j)
+	access.HideJobParts(&v, h.Guard.JobVisibilityFor(p, j))
 	return v
 }
 
-// viewJobsFor converts jobs like viewJobFor. It leaves out jobs whose existence is hidden from the peer.
-func (h *API) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
+// newJobViewsFor converts jobs like newJobViewFor. It leaves out jobs whose existence is hidden from the peer.
+func (h *API) newJobViewsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
-		if !h.Guard.Hides(p, &jobs[i]) {
-			list = append(list, h.viewJobFor(p, &jobs[i]))
+		if !h.Guard.HidesJob(p, &jobs[i]) {
+			list = append(list, h.newJobViewFor(p, &jobs[i]))
 		}
 	}
-	h.AllNodes.SetNodeNames(ctx, list)
-	h.reasonFinder.SetWaitsFor(ctx, jobs, list)
+	h.AllNodes.SetJobNodeNames(ctx, list)
+	h.reasonFinder.SetWaitReasons(ctx, jobs, list)
 	return list
 }
 
-// List implements control.API.
-func (h *API) List(ctx context.Context, p control.List) (control.JobPage, error) {
+// ListJobs implements control.API.
+func (h *API) ListJobs(ctx context.Context, p control.ListParams) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
-	f, err := h.parseFilter(&peer, p)
+	f, err := h.parseListFilter(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.JobPage, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.JobPage, error) {
 		page, err := h.Store.List(ctx, f)
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: h.viewJobsFor(ctx, &peer, page.Jobs), Next: pageCursor(page.Next)}, nil
+		return control.JobPage{Jobs: h.newJobViewsFor(ctx, &peer, page.Jobs), NextCursor: nextPageCursor(page.NextBeforeSeq)},
+			nil
 	})
 }
 
-// DLQList implements control.API.
-func (h *API) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
-	return h.List(ctx, p.List())
+// ListDeadJobs implements control.API.
+func (h *API) ListDeadJobs(ctx context.Context, p control.DeadJobListParams) (control.JobPage, error) {
+	return h.ListJobs(ctx, p.AsListParams())
 }
 
-// batchLabel is the name of the label that holds the batch of a job.
-const batchLabel = "batch"
+// batchLabelName is the name of the label that holds the batch of a job.
+const batchLabelName = "batch"
 
-// parseFilter converts the parameters of a list request to a filter of the store.
-func (h *API) parseFilter(peer *control.Peer, p control.List) (store.Filter, error) {
-	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
-		Glob: p.IDGlob, Limit: p.Limit}
-	if p.Limit == 0 {
+// parseListFilter converts the parameters of a list request to a filter of the store.
+func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.Filter, error) {
+	f := store.Filter{Labels: p.WithLabels, Queue: p.Queue, Since: queue.UnixMillis(p.EndedOrEnqueuedSince),
+		Until:  queue.UnixMillis(p.EndedOrEnqueuedBefore),
+		IDGlob: p.IDGlob, Limit: p.PageSize}
+	if p.PageSize == 0 {
 		f.Limit = store.MaxPageRows
 	}
 	if !peer.Right.Covers(control.RightOperate) {
-		f.Viewer = &peer.UID
+		f.ViewerUID = &peer.UID
 	}
-	names := p.State
-	if p.Failed {
+	names := p.States
+	if p.FailedOrDead {
 		names = append([]string{queue.Dead.String(), queue.Failed.String()}, names...)
 	}
 	var err error
 	if f.States, err = parseStates(names); err != nil {
 		return f, err
 	}
-	if p.User != "" {
-		uid, ok := h.Directory.UserID(p.User)
+	if p.Submitter != "" {
+		uid, ok := h.UserDirectory.UserID(p.Submitter)
 		if !ok {
-			uid, ok = h.Owners.FormerUID(p.User)
+			uid, ok = h.Owners.FormerOwnerUID(p.Submitter)
 		}
 		if !ok {
-			return f, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(p.User))
+			return f, queue.InvalidField("user", "there is no user %q on this machine", queue.ClipForMessage(p.Submitter))
 		}
 		f.UID = &uid
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid(
+			return f, queue.InvalidField(
 				"batch", `selects only your own jobs, but the parameter "user" names another user; leave out one of them`)
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {
 			f.Labels = map[string]string{}
 		}
-		f.Labels[batchLabel] = p.Batch
+		f.Labels[batchLabelName] = p.Batch
 	}
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return f, queue.Invalid("cursor", "is not a cursor that a list returned; list again without a cursor")
+			return f, queue.InvalidField("cursor", "is not a cursor that a list returned; list again without a cursor")
 		}
 		f.BeforeSeq = before
 	}
@@ -329,15 +339,15 @@ func parseStates(names []string) (states []queue.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// rebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may prevent its
+// minRebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may prevent its
 // start. During shorter delays, a reboot is too unlikely for a warning.
-const rebootNoteDelay = time.Hour
+const minRebootNoteDelay = time.Hour
 
 // replyNotes holds notes for the user in the reply about new or edited jobs.
 type replyNotes struct {
-	unenforcedLimits []string // limits that this machine does not enforce
-	maxAttempts      int      // the highest max_attempts of the jobs
-	notes            []string // other notes for the user
+	unenforcedLimits   []string // limits that this machine does not enforce
+	highestMaxAttempts int      // the highest max_attempts of the jobs
+	notes              []string // other notes for the user
 }
 
 // addDraftNotes adds notes about jobs that are about to be enqueued.
@@ -346,10 +356,10 @@ func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 	now := h.Store.Now()
 	for i := range drafts {
 		j := &drafts[i]
-		m.maxAttempts = max(m.maxAttempts, j.MaxAttempts)
-		delayed = delayed || j.Delay > rebootNoteDelay || j.RunAt > now.Add(rebootNoteDelay)
+		m.highestMaxAttempts = max(m.highestMaxAttempts, j.MaxAttempts)
+		delayed = delayed || j.Delay > minRebootNoteDelay || j.RunAt > now.Add(minRebootNoteDelay)
 	}
 	if delayed {
-		m.notes = h.examiner.BootNotes()
+		m.notes = h.examiner.StartAtBootNotes()
 	}
 }

@@ -19,12 +19,12 @@ import (
 )
 
 // readLogs returns the output that the method "logs" sends for job a.
-func readLogs(t *testing.T, s *rig, p control.Logs) string {
+func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
-	_, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
-		if b := piece.Bytes(); len(b) > maxPieceBytes || piece.Text != "" && !utf8.ValidString(piece.Text) {
+	_, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
+		if b := piece.Bytes(); len(b) > maxOutputPieceBytes || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
 		got = append(got, piece.Bytes()...)
@@ -58,18 +58,18 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
 	for seed := range uint64(40) {
-		s := newStoreRig(t)
+		s := newSQLiteTestAPI(t)
 		r := rand.New(rand.NewPCG(seed, 1))
 		var chunks []output.Chunk
 		at := int64(100)
 		for range r.IntN(30) {
 			at += r.Int64N(3)
-			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), Time: at,
+			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), ReadTimeMillis: at,
 				Data: []byte(words[r.IntN(len(words))])})
 		}
 		out := queue.Attempt{}
-		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
-			out.Output, out.OutputRef = nil, "1-1"
+		if out.Output, _ = output.AppendEncodedChunks(nil, 0, chunks); len(out.Output) > 4096 {
+			out.Output, out.OutputFileRef = nil, "1-1"
 			s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 				for _, c := range chunks {
 					write(c)
@@ -84,17 +84,17 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.enqueueJobs(t, jobNamed("a"))
+		s.enqueueJobs(t, draftWithID("a"))
 		s.endJobs(t, s.claimJobs(t, 1), queue.Completed, out)
 		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxOutputLines} {
 			for name, c := range map[string]struct {
-				p      control.Logs
+				p      control.LogsParams
 				wanted func(output.Chunk) bool
 			}{
-				"all":    {control.Logs{}, func(output.Chunk) bool { return true }},
-				"stdout": {control.Logs{Stdout: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
-				"stderr": {control.Logs{Stderr: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
-				"since":  {control.Logs{Since: 110}, func(c output.Chunk) bool { return c.Time >= 110 }},
+				"all":    {control.LogsParams{}, func(output.Chunk) bool { return true }},
+				"stdout": {control.LogsParams{StdoutOnly: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
+				"stderr": {control.LogsParams{StderrOnly: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
+				"since":  {control.LogsParams{PrintedSince: 110}, func(c output.Chunk) bool { return c.ReadTimeMillis >= 110 }},
 			} {
 				p := c.p
 				p.LastLines = &n
@@ -107,23 +107,23 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 	}
 }
 
-// heapInUse returns the number of bytes on the heap that the last garbage collection found in use.
-func heapInUse() uint64 {
+// heapBytesInUse returns the number of bytes on the heap that the last garbage collection found in use.
+func heapBytesInUse() uint64 {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
 
-// heapPeak returns by how many bytes the live heap grows while f runs.
-func heapPeak(f func()) uint64 {
-	before := heapInUse()
+// peakHeapGrowth returns by how many bytes the live heap grows while f runs.
+func peakHeapGrowth(f func()) uint64 {
+	before := heapBytesInUse()
 	peak := before
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // this goroutine ends when f has returned
 		defer close(stopped)
 		for tick := time.NewTicker(5 * time.Millisecond); ; {
-			peak = max(peak, heapInUse())
+			peak = max(peak, heapBytesInUse())
 			select {
 			case <-tick.C:
 			case <-stop:
@@ -140,26 +140,27 @@ func heapPeak(f func()) uint64 {
 
 // Finding the last lines or the end of a long output takes little memory, because the search keeps only the
 // positions of the lines.
-func TestLongOutputsTakeLittleMemory(t *testing.T) {
+func TestReadingLongOutputTakesLittleMemory(t *testing.T) {
 	const size = 48 << 20
-	s := newStoreRig(t)
+	s := newSQLiteTestAPI(t)
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		line := strings.Repeat("x", 63) + "\n"
 		for n := 0; n < size; n += 64 << 10 {
-			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), ReadTimeMillis: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
 	})
-	s.enqueueJobs(t, jobNamed("a"))
-	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	s.enqueueJobs(t, draftWithID("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1"})
 	const most = size / 2
 	for _, n := range []int{1, 1000, control.MaxOutputLines} {
 		lines := 0
-		grown := heapPeak(func() {
-			p := control.Logs{ID: "a", LastLines: &n}
-			if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
-				lines += strings.Count(piece.Text, "\n")
-				return nil
-			}); err != nil {
+		grown := peakHeapGrowth(func() {
+			p := control.LogsParams{ID: "a", LastLines: &n}
+			if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), p,
+				func(piece control.OutputPiece) error {
+					lines += strings.Count(piece.Text, "\n")
+					return nil
+				}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -168,38 +169,40 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 		}
 	}
 	var d control.JobDetail
-	grown := heapPeak(func() {
+	grown := peakHeapGrowth(func() {
 		var err error
-		if d, err = s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"}); err != nil {
+		if d, err = s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
-	if len(d.Output) != maxShowTailBytes || len(d.Stderr) != maxShowTailBytes || grown > most {
-		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.Output), len(d.Stderr), grown)
+	if len(d.StdoutTail) != maxShownTailBytes || len(d.StderrTail) != maxShownTailBytes || grown > most {
+		t.Errorf("shown with %d and %d bytes of output; the heap grew by %d bytes", len(d.StdoutTail), len(d.StderrTail),
+			grown)
 	}
 }
 
 // If output is split into pieces, no character is cut in two. Bytes that are not valid UTF-8 are not lost.
-func TestPiecesAreCutBetweenCharacters(t *testing.T) {
-	s := newStoreRig(t)
+func TestOutputPiecesEndBetweenCharacters(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	for _, c := range []struct {
 		unit   string
 		base64 bool
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
-		text := "a" + strings.Repeat(c.unit, 3*maxPieceBytes/len(c.unit))
+		text := "a" + strings.Repeat(c.unit, 3*maxOutputPieceBytes/len(c.unit))
 		var got []byte
-		f := &logSender{api: s.API, params: control.Logs{}, sendPiece: func(p control.OutputPiece) error {
-			if (p.Base64 != nil) != c.base64 || len(p.Bytes()) > maxPieceBytes {
-				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.Base64 != nil)
+		f := &logSender{api: s.API, params: control.LogsParams{}, sendPiece: func(p control.OutputPiece) error {
+			if (p.NonUTF8Bytes != nil) != c.base64 || len(p.Bytes()) > maxOutputPieceBytes {
+				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.NonUTF8Bytes != nil)
 			}
 			got = append(got, p.Bytes()...)
 			return nil
 		}}
-		if err := f.send(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
+		if err := f.sendChunk(output.Chunk{Data: []byte(text)}); err != nil || string(got) != text {
 			t.Errorf("%q: %d bytes were sent as %d, %v", c.unit, len(text), len(got), err)
 		}
 	}
-	if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a", LastLines: new(-1)},
+	if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit),
+		control.LogsParams{ID: "a", LastLines: new(-1)},
 		nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
@@ -207,35 +210,35 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 
 // If only the end of an output is requested, the rest is not read. In this test the rest is damaged, so the
 // reply would report damage if the service had read it.
-func TestEndOfAnOutputIsReadAlone(t *testing.T) {
-	s := newStoreRig(t)
+func TestOutputTailReadSkipsEarlierOutput(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	line := strings.Repeat("x", 63) + "\n"
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
-		write(output.Chunk{Stream: output.Stderr, Time: 1, Data: []byte("early\n")})
+		write(output.Chunk{Stream: output.Stderr, ReadTimeMillis: 1, Data: []byte("early\n")})
 		for range 100 {
-			write(output.Chunk{Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
+			write(output.Chunk{ReadTimeMillis: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
-		write(output.Chunk{Stream: output.Stderr, Time: 2, Data: []byte("late\n")})
+		write(output.Chunk{Stream: output.Stderr, ReadTimeMillis: 2, Data: []byte("late\n")})
 	})
 	raw := s.readOutputFile(t, "1-1")
 	for i := range raw[1<<20 : len(raw)-1<<20] {
 		raw[1<<20+i] = 0xff
 	}
-	if err := os.WriteFile(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), raw, 0o600); err != nil {
+	if err := os.WriteFile(runner.OutputPath(s.RunnerLocation.RunnersDir, "1-1"), raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.enqueueJobs(t, jobNamed("a"))
-	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	s.enqueueJobs(t, draftWithID("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1", OutputBytes: int64(len(raw))})
 	n := 3
-	if got, want := readLogs(t, s, control.Logs{LastLines: &n}), line+line+"late\n"; got != want {
+	if got, want := readLogs(t, s, control.LogsParams{LastLines: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"})
-	if err != nil || len(d.Output) != maxShowTailBytes || d.Stderr != "early\nlate\n" {
-		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
+	d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"})
+	if err != nil || len(d.StdoutTail) != maxShownTailBytes || d.StderrTail != "early\nlate\n" {
+		t.Errorf("show: got %d bytes and %q, %v", len(d.StdoutTail), d.StderrTail, err)
 	}
 	var damage []control.DamagedRange
-	if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a"},
+	if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.LogsParams{ID: "a"},
 		func(p control.OutputPiece) error {
 			if p.Damage != nil {
 				damage = append(damage, *p.Damage)
@@ -247,50 +250,52 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 		t.Error(err)
 	}
 	damagedAt := int64(len(raw) - 2<<20)
-	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < damagedAt ||
-		damage[0].Bytes > damagedAt+64<<10 {
+	if len(damage) != 1 || damage[0].StreamOffset < 1<<20-64<<10 || damage[0].StreamOffset > 1<<20 ||
+		damage[0].ByteCount < damagedAt ||
+		damage[0].ByteCount > damagedAt+64<<10 {
 		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, damagedAt)
 	}
 }
 
 // If an output file was truncated, the reply contains the remaining output and then says that the rest is
 // damaged.
-func TestCutOutputIsReported(t *testing.T) {
+func TestTruncatedOutputFileIsReported(t *testing.T) {
 	const size = 300_000
-	s := newStoreRig(t)
+	s := newSQLiteTestAPI(t)
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		for at := range int64(size / 1000) {
-			write(output.Chunk{Time: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
+			write(output.Chunk{ReadTimeMillis: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
 		}
 	})
 	raw := s.readOutputFile(t, "1-1")
-	s.enqueueJobs(t, jobNamed("a"))
-	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
+	s.enqueueJobs(t, draftWithID("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1", OutputBytes: int64(len(raw))})
 	for _, kept := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
-		if err := os.Truncate(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), int64(kept)); err != nil {
+		if err := os.Truncate(runner.OutputPath(s.RunnerLocation.RunnersDir, "1-1"), int64(kept)); err != nil {
 			t.Fatal(err)
 		}
-		for name, p := range map[string]control.Logs{
+		for name, p := range map[string]control.LogsParams{
 			"all": {ID: "a"}, "the last lines": {ID: "a", LastLines: new(2)},
-			"stdout": {ID: "a", Stdout: true}, "stderr": {ID: "a", Stderr: true},
-			"the last lines of stderr": {ID: "a", Stderr: true, LastLines: new(2)},
-			"a later time":             {ID: "a", Since: size, Stdout: true},
+			"stdout": {ID: "a", StdoutOnly: true}, "stderr": {ID: "a", StderrOnly: true},
+			"the last lines of stderr": {ID: "a", StderrOnly: true, LastLines: new(2)},
+			"a later time":             {ID: "a", PrintedSince: size, StdoutOnly: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
-			if _, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), p, func(piece control.OutputPiece) error {
-				if piece.Damage == nil {
-					last = 0
-				} else {
-					last += piece.Damage.Bytes
-					lost += piece.Damage.Bytes
-					stream = piece.Stream
-				}
-				return nil
-			}); err != nil {
+			if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), p,
+				func(piece control.OutputPiece) error {
+					if piece.Damage == nil {
+						last = 0
+					} else {
+						last += piece.Damage.ByteCount
+						lost += piece.Damage.ByteCount
+						stream = piece.Stream
+					}
+					return nil
+				}); err != nil {
 				t.Errorf("%d bytes left, %s: %v", kept, name, err)
 			}
 			want := int64(max(0, len(raw)-kept-1000))
-			if p.Stderr || p.Since > 0 {
+			if p.StderrOnly || p.PrintedSince > 0 {
 				// The header of the damaged record is intact. It says when the data was printed, and that it
 				// belongs to stdout.
 				want = max(0, want-32<<10)
@@ -303,26 +308,30 @@ func TestCutOutputIsReported(t *testing.T) {
 					want)
 			}
 		}
-		if d, err := s.Show(asPeer(t, ownerUID, control.RightSubmit), control.Show{ID: "a"}); err != nil || kept > 4000 &&
-			len(d.Output) != maxShowTailBytes || (strings.Count(d.Output+d.Stderr,
+		if d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"}); err != nil ||
+			kept > 4000 &&
+				len(d.StdoutTail) != maxShownTailBytes || (strings.Count(d.StdoutTail+d.StderrTail,
 			"bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
-			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.Output), d.Stderr, err)
+			t.Errorf("%d bytes left: shown are %d and %q, %v", kept, len(d.StdoutTail), d.StderrTail, err)
 		}
 	}
 }
 
 // If a job's account appends to an output file after the attempt, the added bytes are not read.
-func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
-	s := newStoreRig(t)
-	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Time: 1, Data: []byte("all of it")}) })
+func TestBytesAppendedToOutputAreIgnored(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
+		write(output.Chunk{ReadTimeMillis: 1,
+			Data: []byte("all of it")})
+	})
 	size := int64(len(s.readOutputFile(t, "1-1")))
-	s.enqueueJobs(t, jobNamed("a"))
-	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
-	if err := os.Truncate(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), 1<<40); err != nil {
+	s.enqueueJobs(t, draftWithID("a"))
+	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1", OutputBytes: size})
+	if err := os.Truncate(runner.OutputPath(s.RunnerLocation.RunnersDir, "1-1"), 1<<40); err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.Logs(asPeer(t, ownerUID, control.RightSubmit), control.Logs{ID: "a"},
+	_, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.LogsParams{ID: "a"},
 		func(p control.OutputPiece) error {
 			got.Write(p.Bytes())
 			return nil

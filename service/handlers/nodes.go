@@ -8,17 +8,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// viewNode converts a node to its form in a reply.
-func viewNode(n *store.NodeState) control.NodeView {
-	v := control.NodeView{Name: n.Name, State: "alive", IsAnswering: n.IsSelf, Workers: n.Workers, Running: n.Running,
-		Labels: maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.Resources)),
-		Version: n.Version, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
+// newNodeView converts a node to its form in a reply.
+func newNodeView(n *store.NodeState) control.NodeView {
+	v := control.NodeView{Name: n.Name, State: "alive", SentThisAnswer: n.IsThisNode, WorkerCount: n.WorkerCount,
+		RunningJobs: n.RunningJobs,
+		Labels:      maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.ResourceUnits)),
+		Version: n.ServiceVersion, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
 	switch {
-	case n.Stopped:
+	case n.ServiceStopped:
 		v.State = "stopped"
-	case !n.LeaseValid:
+	case !n.IsNodeLeaseValid:
 		v.State = "away"
-	case n.Drained && n.Running > 0:
+	case n.Drained && n.RunningJobs > 0:
 		v.State = "draining"
 	case n.Drained:
 		v.State = "drained"
@@ -28,7 +29,7 @@ func viewNode(n *store.NodeState) control.NodeView {
 
 // NodeList implements control.API.
 func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.NodeList, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
 		read := h.AllNodes.Nodes
 		if h.Cluster != nil {
@@ -36,10 +37,10 @@ func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.N
 		}
 		nodes, err := read(ctx)
 		for i := range nodes {
-			list.Nodes = append(list.Nodes, viewNode(&nodes[i]))
+			list.Nodes = append(list.Nodes, newNodeView(&nodes[i]))
 		}
-		if len(nodes) == store.MaxNodesPage {
-			list.Next = nodes[len(nodes)-1].Name
+		if len(nodes) == store.MaxNodesPerPage {
+			list.NextCursor = nodes[len(nodes)-1].Name
 		}
 		return list, err
 	})
@@ -47,16 +48,16 @@ func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.N
 
 // NodeRemove implements control.API.
 func (h *API) NodeRemove(ctx context.Context, p control.NodeRemoveParams) (v control.NodeView, err error) {
-	n, err := h.AllNodes.NodeNamed(ctx, p.Name, "queuectl service stop")
+	n, err := h.AllNodes.FindNodeByName(ctx, p.Name, "queuectl service stop")
 	if err != nil {
 		return v, err
 	}
-	if err := h.Guard.Audit(ctx, "node.rm", p.Name, nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, "node.rm", p.Name, nil); err != nil {
 		return v, err
 	}
 	if err := h.Cluster.RemoveNode(ctx, p.Name); err != nil {
 		return v, err
 	}
-	h.LeaseKeeper.TakeOver(context.WithoutCancel(ctx))
-	return viewNode(&n), nil
+	h.LeaseKeeper.TakeOverLostJobs(context.WithoutCancel(ctx))
+	return newNodeView(&n), nil
 }

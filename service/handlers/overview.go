@@ -13,50 +13,52 @@ import (
 
 // Hello implements control.API.
 func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error) {
-	return control.Hello{Version: h.Version, Protocol: control.VersionRange{Min: control.ProtocolVersion,
+	return control.Hello{Version: h.Version, ProtocolVersions: control.VersionRange{Min: control.ProtocolVersion,
 		Max: control.ProtocolVersion},
-		Features: control.MethodNames()}, nil
+		SupportedMethods: control.MethodNames()}, nil
 }
 
 // Status implements control.API.
 func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
 	// Read the last event before the counts. A client that then reads all events after it misses no change.
-	last, _ := h.Store.LastEvent()
+	last, _ := h.Store.LastEventSeq()
 	counts := h.Store.Counts()
-	oldest, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
-		func() (queue.Millis, error) { return h.Store.OldestReadySince(ctx) })
+	oldest, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
+		func() (queue.UnixMillis, error) { return h.Store.OldestReadySince(ctx) })
 	if err != nil && !h.AllNodes.IsStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, OldestReadySince: control.Time(oldest),
-		EnqueuedTotal: counts.EnqueuedTotal, LastEventSeq: last,
+		JobsEverEnqueued: counts.JobsEverEnqueued, LastEventSeq: last,
 		Storage: control.Storage{StateDir: h.Paths.StateDir, DatabaseBytes: counts.DatabaseBytes,
 			OutputBytes: counts.OutputBytes},
-		SettingsFile: h.Paths.SettingsFile, Socket: h.Paths.Socket,
-		Service: string(h.Paths.ServiceKind()), PID: os.Getpid(), Version: h.Version, StartedAt: control.Time(h.StartedAt),
-		Draining: h.Pool.IsDraining(), Reranking: counts.Reranking, ThroughputPerMinute: h.Pool.ThroughputPerMinute(),
+		SettingsFile: h.Paths.SettingsFile, SocketPath: h.Paths.SocketPath,
+		ServiceKind: string(h.Paths.ServiceKind()), PID: os.Getpid(), Version: h.Version,
+		StartedAt: control.Time(h.StartedAt),
+		Draining:  h.Pool.IsDraining(), RerankingInProgress: counts.RerankUnfinished,
+		ThroughputPerMinute: h.Pool.ThroughputPerMinute(),
 	}
-	h.addQuotaUse(ctx, &st)
+	h.addQuotaUsage(ctx, &st)
 	if h.Cluster != nil {
-		st.Node, st.StoreLocation = h.Node, h.Location.String()
+		st.Node, st.StoreLocation = h.NodeName, h.StoreLocation.String()
 	}
-	if all := h.Pauses.Load(); all != nil {
-		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.UID))
+	if all := h.PauseOfAllJobs.Load(); all != nil {
+		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.SetByUID))
 	}
 	if err == nil {
 		ended, _ := h.AllNodes.OtherNodesThroughput(ctx)
 		st.ThroughputPerMinute += ended
-		st.Health = doctor.HealthText(h.examiner.Problems(ctx))
+		st.Health = doctor.HealthText(h.examiner.FindProblems(ctx))
 	} else {
 		st.StoreError = err.Error()
 		st.Health = doctor.HealthText([]string{st.StoreError + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {
-		st.Jobs[state.String()] = counts.States[state]
+		st.Jobs[state.String()] = counts.JobsByState[state]
 	}
-	busy := h.Pool.BusyWorkers()
-	total := max(busy, h.Pool.WantedWorkers())
+	busy := h.Pool.BusyWorkerCount()
+	total := max(busy, h.Pool.WantedWorkerCount())
 	st.Workers = control.WorkerSummary{Total: total, Busy: busy, Idle: total - busy}
 	if h.ReadOnly {
 		return offlineStatus(st), nil
@@ -64,18 +66,18 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	return st, nil
 }
 
-// healthNotRunning is the health that the status shows if the service is not running.
-const healthNotRunning = "degraded: the service is not running, so no jobs start"
+// serviceNotRunningHealth is the health that the status shows if the service is not running.
+const serviceNotRunningHealth = "degraded: the service is not running, so no jobs start"
 
 // offlineStatus returns the status of a queue whose service is not running, without the values that only a
 // running service knows. The health is "ok" if all jobs have ended, since then no job waits for the service.
 func offlineStatus(status control.Status) control.Status {
-	status.Service = ""
+	status.ServiceKind = ""
 	status.PID, status.StartedAt, status.Workers, status.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
 	status.Health = "ok"
 	for _, s := range queue.States() {
-		if !s.Ended() && status.Jobs[s.String()] > 0 {
-			status.Health = healthNotRunning
+		if !s.HasEnded() && status.Jobs[s.String()] > 0 {
+			status.Health = serviceNotRunningHealth
 		}
 	}
 	if n := status.Jobs[queue.Processing.String()]; n > 0 {
@@ -84,21 +86,21 @@ func offlineStatus(status control.Status) control.Status {
 	return status
 }
 
-// maxListedNearQuota is the maximum number of users that a status lists because they have used most of their
+// maxListedUsersNearQuota is the maximum number of users that a status lists because they have used most of their
 // quota.
-const maxListedNearQuota = 20
+const maxListedUsersNearQuota = 20
 
-// addQuotaUse adds to a status how many bytes the caller's jobs use, and the quota. For an admin, it also
+// addQuotaUsage adds to a status how many bytes the caller's jobs use, and the quota. For an admin, it also
 // adds the users who have used most of their quota.
-func (h *API) addQuotaUse(ctx context.Context, status *control.Status) {
+func (h *API) addQuotaUsage(ctx context.Context, status *control.Status) {
 	p := control.PeerFrom(ctx)
-	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()
+	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.UserQuota.MaxBytesPerUser()
 	if !p.Right.Covers(control.RightAdmin) {
 		return
 	}
-	near := slices.DeleteFunc(h.Quota.NearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
-	for _, u := range near[:min(len(near), maxListedNearQuota)] {
-		status.NearQuota = append(status.NearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID),
+	near := slices.DeleteFunc(h.UserQuota.UsersNearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
+	for _, u := range near[:min(len(near), maxListedUsersNearQuota)] {
+		status.UsersNearQuota = append(status.UsersNearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID),
 			Bytes: u.Bytes})
 	}
 }

@@ -11,41 +11,42 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Pause implements control.API.
-func (h *API) Pause(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.setPaused(ctx, "pause", p, true)
+// PauseJobs implements control.API.
+func (h *API) PauseJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.setJobsPaused(ctx, "pause", p, true)
 }
 
-// Resume implements control.API.
-func (h *API) Resume(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.setPaused(ctx, "resume", p, false)
+// ResumeJobs implements control.API.
+func (h *API) ResumeJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	return h.setJobsPaused(ctx, "resume", p, false)
 }
 
-// setPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the method
+// setJobsPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the method
 // that the client called.
-func (h *API) setPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
+func (h *API) setJobsPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
-	if p.All {
-		return h.setAllPaused(ctx, method, p, pause)
+	if p.AllJobs {
+		return h.setAllJobsPaused(ctx, method, p, pause)
 	}
-	return h.applyToJobs(ctx, p, []queue.State{queue.Processing}, h.pauseVerb(pause))
+	return h.applyVerbToSelection(ctx, p, []queue.State{queue.Processing}, h.newPauseVerb(pause))
 }
 
-// pauseVerb returns the verb that pauses running jobs, or resumes paused ones.
-func (h *API) pauseVerb(pause bool) *bulkVerb {
+// newPauseVerb returns the verb that pauses running jobs, or resumes paused ones.
+func (h *API) newPauseVerb(pause bool) *bulkVerb {
 	method := "resume"
 	if pause {
 		method = "pause"
 	}
-	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
-		runs, err := h.Pool.SetPaused(ctx, j.Seq, pause, control.PeerFrom(ctx).UID)
+	return &bulkVerb{method: method, applyToJob: func(ctx context.Context, j *queue.Job,
+		allowedStates []queue.State) error {
+		runs, err := h.Pool.SetJobPaused(ctx, j.Seq, pause, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
 		case len(allowedStates) > 0:
-			return store.ErrStateChanged
+			return store.ErrJobStateChanged
 		}
-		now, err := h.rereadCompact(ctx, j)
+		now, err := h.rereadCompactJob(ctx, j)
 		if err != nil {
 			return err
 		}
@@ -57,7 +58,7 @@ func (h *API) pauseVerb(pause bool) *bulkVerb {
 func cannotPauseError(j *queue.Job, pause bool) error {
 	next := "only running jobs can be paused"
 	switch {
-	case pause && j.State.Waiting() && j.State != queue.Held:
+	case pause && j.State.IsWaiting() && j.State != queue.Held:
 		next += "; to keep it from starting: queuectl hold " + j.ID
 	case !pause && j.State == queue.Held:
 		next = "let it run with: queuectl release " + j.ID
@@ -67,49 +68,49 @@ func cannotPauseError(j *queue.Job, pause bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// setAllPaused pauses all jobs or, if pause is false, ends the pause of all jobs. Jobs that were also paused
+// setAllJobsPaused pauses all jobs or, if pause is false, ends the pause of all jobs. Jobs that were also paused
 // individually stay paused. The pause of all jobs outlasts restarts of the service.
-func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
+func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
-	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
+	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.RightOperate) {
-		return v, h.Rights.RefusalError(&peer, method+" of all jobs", control.RightOperate)
+		return v, h.Rights.MissingRightError(&peer, method+" of all jobs", control.RightOperate)
 	}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		if err := h.ReloadShared(ctx); err != nil {
+		if err := h.ReloadSharedSettings(ctx); err != nil {
 			return v, err
 		}
-		return localPauseResult(h.Pool.SetAllPaused(h.Pauses.Load() != nil)(ctx)), nil
+		return localPauseResult(h.Pool.SetAllJobsPaused(h.PauseOfAllJobs.Load() != nil)(ctx)), nil
 	}
 	if p.DryRun {
-		v.MatchCount = new(int(h.Store.Counts().States[queue.Processing]))
+		v.SelectedCount = new(int(h.Store.Counts().JobsByState[queue.Processing]))
 		return v, nil
 	}
 	var awaitPause func(context.Context) ([]string, error)
-	err := h.Lock.RunLocked(ctx, func() error {
+	err := h.SettingsLock.RunLocked(ctx, func() error {
 		// Read the store, since another node may have paused or resumed all jobs in the meantime.
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
 		}
-		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseKey })
-		if paused != pause || h.Pool.IsAllPaused() != pause {
-			if err := h.storeAllPause(ctx, pause); err != nil {
+		paused := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == settings.PauseSettingKey })
+		if paused != pause || h.Pool.AreAllJobsPaused() != pause {
+			if err := h.storePauseOfAllJobs(ctx, pause); err != nil {
 				return err
 			}
 		}
-		awaitPause = h.Pool.SetAllPaused(pause)
+		awaitPause = h.Pool.SetAllJobsPaused(pause)
 		return nil
 	})
 	if err != nil {
 		return v, err
 	}
 	done, err := awaitPause(ctx)
-	v.DoneIDs = append(v.DoneIDs, done...)
-	request := cluster.Request{Method: method, Params: control.Selection{All: true}}
+	v.ChangedJobIDs = append(v.ChangedJobIDs, done...)
+	request := cluster.Request{Method: method, Params: control.Selection{AllJobs: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h, request) {
-		v.DoneIDs = append(v.DoneIDs, other.Result.DoneIDs...)
+		v.ChangedJobIDs = append(v.ChangedJobIDs, other.Result.ChangedJobIDs...)
 		for _, r := range other.Result.Refusals {
 			h.Log.Warn("a node could not "+method+" all of its jobs", "node", other.Node.Name, "error", r.Message)
 		}
@@ -121,34 +122,34 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 // changedIDs contains the ids of the jobs that this node has changed. If some jobs could not be changed, the
 // answer also contains err.
 func localPauseResult(changedIDs []string, err error) control.BulkResult {
-	v := control.BulkResult{DoneIDs: changedIDs}
+	v := control.BulkResult{ChangedJobIDs: changedIDs}
 	if err != nil {
 		v.Refusals = append(v.Refusals, newRefusal("", &queue.Error{Code: queue.CodeUnavailable, Message: err.Error()}))
 	}
 	return v
 }
 
-// storeAllPause stores the start or the end of a pause of all jobs. The caller holds the settings lock.
-func (h *API) storeAllPause(ctx context.Context, pause bool) error {
-	set := store.Setting{Key: settings.PauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
+// storePauseOfAllJobs stores the start or the end of a pause of all jobs. The caller holds the settings lock.
+func (h *API) storePauseOfAllJobs(ctx context.Context, pause bool) error {
+	set := store.Setting{Key: settings.PauseSettingKey, SetByUID: control.PeerFrom(ctx).UID, EventKind: queue.EventResumed}
 	if pause {
-		set.Value, set.Kind = "on", queue.EventPaused
+		set.Value, set.EventKind = "on", queue.EventPaused
 	}
 	if err := h.storeSetting(ctx, set); err != nil {
 		return err
 	}
 	if !pause {
-		h.Pauses.Store(nil)
+		h.PauseOfAllJobs.Store(nil)
 		return nil
 	}
 	set.SetAt = h.Store.Now()
 	// Continue even if the request was cancelled, since the change is already stored.
 	stored, _ := h.Store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
-		if stored[i].Key == settings.PauseKey {
+		if stored[i].Key == settings.PauseSettingKey {
 			set = stored[i] // use the stored start time of the pause, which later services report too
 		}
 	}
-	h.Pauses.Store(&set)
+	h.PauseOfAllJobs.Store(&set)
 	return nil
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkPriority returns an error if the peer may not set the job's priority, because it is too far from the
+// checkMaySetPriority returns an error if the peer may not set the job's priority, because it is too far from the
 // default of the queue. Without this limit, users with only the right "submit" could rank their jobs before
 // all other users' jobs.
-func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
-	low, high := h.priorityBounds(p, j.Queue)
+func (h *API) checkMaySetPriority(p *control.Peer, j *queue.Job) error {
+	low, high := h.allowedPriorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
-	return queue.Invalid("priority", `%d is outside the range %d to %d that the right "submit" allows in queue %s; `+
+	return queue.InvalidField("priority", `%d is outside the range %d to %d that the right "submit" allows in queue %s; `+
 		`choose a priority in that range, or ask a user with the right "operate" to set it`, j.Priority, low, high, j.Queue)
 }
 
-// priorityBounds returns the lowest and the highest priority that a peer may set in a queue.
-func (h *API) priorityBounds(p *control.Peer, queueName string) (minPriority, maxPriority int64) {
+// allowedPriorityBounds returns the lowest and the highest priority that a peer may set in a queue.
+func (h *API) allowedPriorityBounds(p *control.Peer, queueName string) (minPriority, maxPriority int64) {
 	if p.Right.Covers(control.RightOperate) {
 		return -queue.MaxPriority, queue.MaxPriority
 	}
-	most := h.Settings.Current().PriorityRange
+	most := h.Settings.CurrentConfig().SubmitterPriorityRange
 	def := h.QueueRules.DefaultPriority(queueName)
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
@@ -52,27 +52,27 @@ func (h *API) priorityBounds(p *control.Peer, queueName string) (minPriority, ma
 // start in their order.
 func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobCount int,
-) (bestWaiting store.WaitingPriority, earlierJobs int, err error) {
+) (bestWaiting store.WaitingPriority, earlierJobCount int, err error) {
 	name, now := batchKey{uid, batch}, h.Store.Now()
 	if b, known := h.runNextBatches.recordRequest(name, now, jobCount); known {
-		return b.bestWaiting, b.earlierJobs, nil
+		return b.bestWaiting, b.earlierJobCount, nil
 	}
-	bestWaiting, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
+	bestWaiting, err = withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
 		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
-		h.runNextBatches.rememberFirst(name, runNextBatch{bestWaiting, now, jobCount})
+		h.runNextBatches.rememberFirstRequest(name, runNextBatch{bestWaiting, now, jobCount})
 	}
 	return bestWaiting, 0, err
 }
 
 // batchKey identifies a batch of a user.
 type batchKey struct {
-	uid  int
-	name string
+	uid       int
+	batchName string
 }
 
 // runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is
-// removed when it is committed or aborted, or after store.StagingTimeout without a request.
+// removed when it is committed or aborted, or after store.BatchStagingTimeout without a request.
 type runNextBatches struct {
 	mu      sync.Mutex
 	byBatch map[batchKey]runNextBatch
@@ -80,27 +80,28 @@ type runNextBatches struct {
 
 // runNextBatch holds the result of bestWaitingPriority for one batch.
 type runNextBatch struct {
-	bestWaiting   store.WaitingPriority
-	lastRequestAt queue.Millis // time of the batch's last request
-	earlierJobs   int          // number of jobs in the batch's earlier requests
+	bestWaiting     store.WaitingPriority
+	lastRequestAt   queue.UnixMillis // time of the batch's last request
+	earlierJobCount int              // number of jobs in the batch's earlier requests
 }
 
 // recordRequest returns what is remembered about a batch from its earlier requests, and then adds jobCount,
 // the number of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is
 // remembered about the batch.
-func (n *runNextBatches) recordRequest(key batchKey, now queue.Millis, jobCount int) (b runNextBatch, isKnown bool) {
+func (n *runNextBatches) recordRequest(key batchKey, now queue.UnixMillis, jobCount int) (b runNextBatch,
+	isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	b, isKnown = n.byBatch[key]
 	if isKnown {
-		n.byBatch[key] = runNextBatch{b.bestWaiting, now, b.earlierJobs + jobCount}
+		n.byBatch[key] = runNextBatch{b.bestWaiting, now, b.earlierJobCount + jobCount}
 	}
 	return b, isKnown
 }
 
-// rememberFirst records the first request of a batch, and removes abandoned batches. If the user has as many
+// rememberFirstRequest records the first request of a batch, and removes abandoned batches. If the user has as many
 // batches as the store allows, it removes the one whose last request is the oldest.
-func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) {
+func (n *runNextBatches) rememberFirstRequest(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byBatch == nil {
@@ -109,7 +110,7 @@ func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) 
 	count, oldest := 0, key
 	for other, b := range n.byBatch {
 		switch {
-		case b.lastRequestAt.Add(store.StagingTimeout) < firstRequest.lastRequestAt:
+		case b.lastRequestAt.Add(store.BatchStagingTimeout) < firstRequest.lastRequestAt:
 			delete(n.byBatch, other)
 		case other.uid == key.uid:
 			if count++; count == 1 || b.lastRequestAt < n.byBatch[oldest].lastRequestAt {
@@ -117,36 +118,37 @@ func (n *runNextBatches) rememberFirst(key batchKey, firstRequest runNextBatch) 
 			}
 		}
 	}
-	if count >= store.MaxStagedBatches {
+	if count >= store.MaxStagedBatchesPerUser {
 		delete(n.byBatch, oldest)
 	}
 	n.byBatch[key] = firstRequest
 }
 
-// remove forgets a batch.
-func (n *runNextBatches) remove(uid int, batch string) {
+// forgetBatch forgets a batch.
+func (n *runNextBatches) forgetBatch(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.byBatch, batchKey{uid, batch})
 }
 
-// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, but not above
+// raisePriorityForRunNext raises the priority of a new job above that of its owner's waiting jobs, but not above
 // the highest priority that the owner may set. earlierJobs is the number of jobs of the batch before this
 // job. If some waiting jobs still start first, notes says so.
-func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, bestWaiting store.WaitingPriority,
-	earlierJobs int) (notes []string) {
-	order := h.Store.Order()
-	if order.Scheduling == queue.ByArrival {
+func (h *API) raisePriorityForRunNext(p *control.Peer, j *queue.Job, bestWaiting store.WaitingPriority,
+	earlierJobCount int) (notes []string) {
+	order := h.Store.RankOrder()
+	if order.Scheduling == queue.SchedulingByArrival {
 		return []string{`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo": ` +
 			"the job that has waited longest starts first"}
 	}
-	if !bestWaiting.Found {
+	if !bestWaiting.JobFound {
 		return nil
 	}
-	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
-		bestWaiting.Priority += int64(earlierJobs) + 1 // each new job raises the effective priorities of waiting jobs by one
+	if order.Scheduling == queue.SchedulingByAging && order.AgingUnit == queue.AgingByEnqueues {
+		// each new job raises the effective priorities of waiting jobs by one
+		bestWaiting.Priority += int64(earlierJobCount) + 1
 	}
-	_, most := h.priorityBounds(p, j.Queue)
+	_, most := h.allowedPriorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(bestWaiting.Priority+1, most))
 	if bestWaiting.Priority < j.Priority {
 		return nil

@@ -14,8 +14,8 @@ import (
 // A user with only the right "submit" can set only priorities near the default of the queue. That applies to a
 // single job, to a batch and to an edit. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
-	s := newStoreRig(t)
-	s.setDefaults(t, "urgent", `{"priority":100}`)
+	s := newSQLiteTestAPI(t)
+	s.setQueueDefaults(t, "urgent", `{"priority":100}`)
 	spec := func(name string, priority int64) queue.Spec {
 		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
 	}
@@ -42,43 +42,43 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
 			}
 		}
-		ctx := asPeer(t, ownerUID, c.right)
+		ctx := contextAsPeer(t, ownerUID, c.right)
 		one := spec(c.queue, c.priority)
-		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
+		_, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: one})
 		check("enqueue", err)
-		_, err = s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		_, err = s.EnqueueBatch(ctx, control.EnqueueBatchParams{Commit: true,
 			Jobs: []queue.Spec{{Command: new("true")}, one}})
 		check("batch", err)
-		made, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
+		made, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: queue.Spec{Command: new("true"), Queue: &c.queue}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		check("edit", s.editJob(ctx, made.ID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
+		check("edit", s.editJob(ctx, made.JobID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
 	}
 }
 
 // editJob edits one job. It returns the error if the edit was refused.
-func (s *rig) editJob(ctx context.Context, id, set string) error {
+func (s *testAPI) editJob(ctx context.Context, id, patchJSON string) error {
 	one := control.Selection{ID: control.JobID(id)}
-	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
+	done, err := s.EditJobs(ctx, control.EditParams{Selection: one, FieldsToSet: json.RawMessage(patchJSON)})
 	if err == nil && len(done.Refusals) > 0 {
-		err = done.Refusals[0].Err()
+		err = done.Refusals[0].AsError()
 	}
 	return err
 }
 
 // A priority that an operator has set is kept when the owner edits other fields. If the owner moves the job to
 // another queue, the owner must also set a priority that is allowed there.
-func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
-	s := newStoreRig(t)
-	s.setDefaults(t, "night", `{"priority":-100}`)
-	made, err := s.Enqueue(asPeer(t, ownerUID, control.RightSubmit),
-		control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+func TestOwnerEditKeepsOperatorSetPriority(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.setQueueDefaults(t, "night", `{"priority":-100}`)
+	made, err := s.Enqueue(contextAsPeer(t, ownerUID, control.RightSubmit),
+		control.EnqueueParams{JobSpec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	edit := func(right control.Right, set string) error {
-		return s.editJob(asPeer(t, ownerUID, right), made.ID, set)
+		return s.editJob(contextAsPeer(t, ownerUID, right), made.JobID, set)
 	}
 	if err := edit(control.RightOperate, `{"priority":500}`); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,10 @@ import (
 
 // The limits that package control declares to clients are the limits that the packages store and worker
 // enforce.
-func TestProtocolDeclaresTheLimitsThatHold(t *testing.T) {
+func TestProtocolDeclaresEnforcedLimits(t *testing.T) {
 	for name, c := range map[string][2]int{
-		"jobs of a page":           {control.MaxPageRows, store.MaxPageRows},
-		"rows of a screen":         {control.MaxScreenRows, store.MaxScreenRows},
+		"jobs of a page":           {control.MaxJobsPerPage, store.MaxPageRows},
+		"rows of a screen":         {control.MaxJobsPerScreenSection, store.MaxScreenRowsPerPart},
 		"workers":                  {control.MaxWorkers, worker.MaxWorkers},
 		"bytes of a schedule name": {control.MaxScheduleNameBytes, store.MaxScheduleNameBytes},
 	} {

@@ -16,19 +16,19 @@ import (
 )
 
 // A reply suggests existing queues with similar names only if the request has created at most
-// maxSuggestedQueues queues. If a request creates more queues, their names are unlikely to be typing errors.
-const maxSuggestedQueues = 10
+// maxNewQueuesWithSuggestions queues. If a request creates more queues, their names are unlikely to be typing errors.
+const maxNewQueuesWithSuggestions = 10
 
-// createdQueues returns the queues that a request has created. With each queue, it returns the name of a
-// similar existing queue, if there is one and the request has created at most maxSuggestedQueues queues.
-func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
+// describeNewQueues returns the queues that a request has created. With each queue, it returns the name of a
+// similar existing queue, if there is one and the request has created at most maxNewQueuesWithSuggestions queues.
+func (h *API) describeNewQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
 	isNew := map[string]bool{}
-	for _, name := range r.NewQueues {
+	for _, name := range r.CreatedQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
 			newQueues = append(newQueues, control.NewQueue{Queue: name})
 		}
 	}
-	if len(newQueues) == 0 || len(newQueues) > maxSuggestedQueues {
+	if len(newQueues) == 0 || len(newQueues) > maxNewQueuesWithSuggestions {
 		return newQueues
 	}
 	known, err := h.listQueues(ctx)
@@ -49,7 +49,7 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (newQueues []
 
 // listQueues returns all queues. The list always includes the default queue, even if it has no jobs.
 func (h *API) listQueues(ctx context.Context) (queues []store.QueueState, err error) {
-	queues, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
+	queues, err = withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(queues, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		queues = append(queues, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
@@ -58,21 +58,21 @@ func (h *API) listQueues(ctx context.Context) (queues []store.QueueState, err er
 	return queues, err
 }
 
-// viewQueue converts a queue to its form in a reply.
-func (h *API) viewQueue(q *store.QueueState) control.QueueView {
+// newQueueView converts a queue to its form in a reply.
+func (h *API) newQueueView(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
-		Queue: q.Name, Running: q.Leased, Waiting: q.Waiting, OldestReadySince: control.Time(q.OldestReadySince),
-		Concurrency: r.Concurrency, Weight: r.Weight, MaxPending: r.MaxPending,
-		Defaults: json.RawMessage(cmp.Or(r.JobDefaults, "{}")), Paused: r.Paused,
+		Queue: q.Name, Running: q.LeasedJobs, Waiting: q.WaitingJobs, OldestReadySince: control.Time(q.OldestReadySince),
+		Concurrency: r.Concurrency, Weight: r.Weight, MaxWaitingJobs: r.MaxPendingJobs,
+		JobDefaults: json.RawMessage(cmp.Or(r.JobDefaults, "{}")), Paused: r.Paused,
 		RetentionMaxJobs: r.Retention.MaxJobs, RetentionOutputBytes: r.Retention.MaxOutputBytes,
 	}
 	if r.Retention.MaxAge != 0 {
 		v.Retention = new(control.RetentionAge(r.Retention.MaxAge))
 	}
 	if r.Paused {
-		pausedBy := h.Owners.UserName(r.PausedBy)
-		v.RunningJobsPaused = r.RunningJobsPaused
+		pausedBy := h.Owners.UserName(r.PausedByUID)
+		v.RunningJobsFrozen = r.RunningJobsPaused
 		v.PausedBy, v.PausedAt, v.PausedUntil = &pausedBy, control.Time(r.PausedAt), control.Time(r.PausedUntil)
 		if r.PauseReason != "" {
 			v.PauseReason = &r.PauseReason
@@ -83,7 +83,7 @@ func (h *API) viewQueue(q *store.QueueState) control.QueueView {
 
 // QueueList implements control.API.
 func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
-	list, err := h.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
+	list, err := h.listQueueViews(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
 	if err == nil {
 		h.addOtherNodesThroughput(ctx, list.Queues)
 	}
@@ -98,9 +98,9 @@ func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.Queu
 	}
 }
 
-// viewQueues returns the queues that the callback accepts, in the form of a reply. It counts only the
+// listQueueViews returns the queues that the callback accepts, in the form of a reply. It counts only the
 // throughput of this node.
-func (h *API) viewQueues(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
+func (h *API) listQueueViews(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
 	rates := h.Pool.QueueThroughputsPerMinute()
@@ -108,51 +108,52 @@ func (h *API) viewQueues(ctx context.Context, isWanted func(*store.QueueState) b
 		if !isWanted(&list[i]) {
 			continue
 		}
-		if n := len(out.Queues); n == control.MaxQueuesPage {
+		if n := len(out.Queues); n == control.MaxQueuesPerPage {
 			out.Next = out.Queues[n-1].Queue
 			break
 		}
-		out.Queues = append(out.Queues, h.viewQueue(&list[i]))
+		out.Queues = append(out.Queues, h.newQueueView(&list[i]))
 		out.Queues[len(out.Queues)-1].ThroughputPerMinute = rates[list[i].Name]
 	}
 	return out, err
 }
 
-// QueueSet implements control.API.
-func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
+// ConfigureQueue implements control.API.
+func (h *API) ConfigureQueue(ctx context.Context, p control.QueueSetParams) (v control.QueueView, err error) {
 	err = h.applyOnAllNodes(ctx, func() error {
-		rule, err := h.ruleOf(ctx, p.Name)
+		rule, err := h.storedQueueRule(ctx, p.Name)
 		if err != nil {
 			return err
 		}
 		setIfGiven(&rule.Concurrency, p.Concurrency)
 		setIfGiven(&rule.Weight, p.Weight)
-		setIfGiven(&rule.MaxPending, p.MaxPending)
+		setIfGiven(&rule.MaxPendingJobs, p.MaxWaitingJobs)
 		setIfGiven(&rule.Retention.MaxAge, (*time.Duration)(p.Retention))
 		setIfGiven(&rule.Retention.MaxJobs, p.RetentionMaxJobs)
 		setIfGiven(&rule.Retention.MaxOutputBytes, p.RetentionOutputBytes)
-		if p.Default != nil {
+		if p.JobDefaults != nil {
 			var j queue.Job
-			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
+			rule.JobDefaults, j, err = mergeJobDefaults(rule.JobDefaults, p.JobDefaults,
+				h.Settings.CurrentConfig().JobDefaults())
 			if err == nil { // reject defaults with requirements (such as a resource) that no node can meet
-				err = h.checkDemands(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
+				err = h.checkDemandsCanBeMet(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return h.setRule(ctx, "queue.set", p.Name, rule)
+		return h.setQueueRule(ctx, "queue.set", p.Name, rule)
 	})
 	if err != nil {
 		return v, err
 	}
-	list, err := h.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
+	list, err := h.listQueueViews(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
 	if len(list.Queues) > 0 {
 		h.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
 	} else {
 		// The queue has neither settings nor jobs any more, so it no longer exists. Show the default settings.
-		v = h.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
+		v = h.newQueueView(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
 }
@@ -164,8 +165,8 @@ func setIfGiven[T any](target, newValue *T) {
 	}
 }
 
-// queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
-func (h *API) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
+// queueStateByName returns the state of a queue. A queue that does not exist has no jobs and default settings.
+func (h *API) queueStateByName(ctx context.Context, name string) (store.QueueState, error) {
 	list, err := h.listQueues(ctx)
 	for _, q := range list {
 		if q.Name == name {
@@ -175,32 +176,32 @@ func (h *API) queueNamed(ctx context.Context, name string) (store.QueueState, er
 	return store.QueueState{Name: name, Rule: store.DefaultQueueRule}, err
 }
 
-// ruleOf returns the settings of a queue. The caller holds the settings lock.
-func (h *API) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
-	q, err := h.queueNamed(ctx, name)
+// storedQueueRule returns the settings of a queue. The caller holds the settings lock.
+func (h *API) storedQueueRule(ctx context.Context, name string) (store.QueueRule, error) {
+	q, err := h.queueStateByName(ctx, name)
 	return q.Rule, err
 }
 
-// setRule stores the settings of a queue, and records the action in the audit log under the given verb. The caller
+// setQueueRule stores the settings of a queue, and records the action in the audit log under the given verb. The caller
 // holds the settings lock.
-func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
-	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
+func (h *API) setQueueRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
+	if err := h.Guard.RecordAudit(ctx, verb, name, nil); err != nil {
 		return err
 	}
 	if err := h.Store.SetQueue(ctx, name, rule); err != nil {
 		return err
 	}
-	return h.QueueRules.LoadRules(context.WithoutCancel(ctx))
+	return h.QueueRules.LoadQueueRules(context.WithoutCancel(ctx))
 }
 
-// mergeDefaults applies a merge patch to the job defaults of a queue and validates the result. It returns the
+// mergeJobDefaults applies a merge patch to the job defaults of a queue and validates the result. It returns the
 // result as JSON, and a job that has these defaults.
-func mergeDefaults(
+func mergeJobDefaults(
 	oldJSON string, patch json.RawMessage, defaults queue.Defaults,
-) (mergedJSON string, j queue.Job, err error) {
+) (mergedJSON string, defaultsJob queue.Job, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(cmp.Or(oldJSON, "{}")), &fields); err != nil {
-		return "", j, err
+		return "", defaultsJob, err
 	}
 	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
 		if string(value) == "null" {
@@ -208,10 +209,10 @@ func mergeDefaults(
 		} else {
 			fields[name] = slices.Clone(value)
 		}
-		return control.CheckQueueDefault(name)
+		return control.CheckFieldAllowsQueueDefault(name)
 	})
 	if err != nil {
-		return "", j, err
+		return "", defaultsJob, err
 	}
 	var spec queue.Spec
 	raw, err := json.Marshal(fields)
@@ -219,36 +220,37 @@ func mergeDefaults(
 		err = json.Unmarshal(raw, &spec)
 	}
 	if err != nil {
-		return "", j, err
+		return "", defaultsJob, err
 	}
 	any := queue.Spec{Command: new("true")}
 	any.Override(&spec)
-	if j, err = queue.Resolve(&any, defaults); err != nil {
-		return "", j, err
+	if defaultsJob, err = queue.ResolveSpec(&any, defaults); err != nil {
+		return "", defaultsJob, err
 	}
 	setFields := spec.GivenFields() // in their canonical spelling
 	if len(setFields) == 0 {
-		return "", j, nil
+		return "", defaultsJob, nil
 	}
 	raw, err = json.Marshal(setFields)
 	if len(raw) > control.MaxQueueDefaultsBytes {
-		return "", j, queue.Invalid("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
-			"maximum is %d bytes", len(raw), control.MaxQueueDefaultsBytes)
+		return "", defaultsJob,
+			queue.InvalidField("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
+				"maximum is %d bytes", len(raw), control.MaxQueueDefaultsBytes)
 	}
-	return string(raw), j, err
+	return string(raw), defaultsJob, err
 }
 
 // QueuePause implements control.API.
-func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
+func (h *API) QueuePause(ctx context.Context, p control.QueuePauseParams) (control.QueueList, error) {
 	now := h.Store.Now()
-	until := queue.Millis(p.Until)
-	if p.Duration != 0 {
-		until = now.Add(time.Duration(p.Duration))
+	until := queue.UnixMillis(p.PauseUntil)
+	if p.PauseDuration != 0 {
+		until = now.Add(time.Duration(p.PauseDuration))
 	}
 	if until != 0 && until <= now {
-		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
+		return control.QueueList{}, queue.InvalidField("until", "%s is in the past; give a later time", until)
 	}
-	return h.changeQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
+	return h.changeQueueRules(ctx, "queue.pause", p.Name, p.AllQueues, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
 		if rule.RunningJobsPaused && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState,
@@ -256,19 +258,19 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 					"resume %[1]s, then pause it again", q.Name)
 		}
 		if !rule.RunningJobsPaused { // if the queue's running jobs are already paused, keep the time of that pause
-			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
+			rule.PausedByUID, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
 		rule.Paused, rule.PauseReason, rule.PausedUntil = true, p.Reason, until
-		rule.RunningJobsPaused = rule.RunningJobsPaused || p.PauseRunningJobs
+		rule.RunningJobsPaused = rule.RunningJobsPaused || p.FreezeRunningJobs
 		return rule, nil
-	}, func(q *store.QueueState) error { return h.recallQueue(ctx, q) })
+	}, func(q *store.QueueState) error { return h.recallUnstartedJobs(ctx, q) })
 }
 
 // A request that pauses a queue waits until the queue's jobs that are claimed but not started are back in the
-// queue. recallTimeout limits the wait, and recallPollInterval is the time between two checks.
+// queue. jobRecallTimeout limits the wait, and jobRecallPollInterval is the time between two checks.
 const (
-	recallTimeout      = 2 * time.Second
-	recallPollInterval = 5 * time.Millisecond
+	jobRecallTimeout      = 2 * time.Second
+	jobRecallPollInterval = 5 * time.Millisecond
 )
 
 // PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A freeze is a pause
@@ -279,7 +281,7 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	name := ""
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused {
-			name, err = q.Name, h.recallQueue(ctx, q)
+			name, err = q.Name, h.recallUnstartedJobs(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -288,29 +290,29 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	}
 }
 
-// recallQueue puts jobs of a paused queue that are claimed but have not started back into the queue. If the
+// recallUnstartedJobs puts jobs of a paused queue that are claimed but have not started back into the queue. If the
 // queue is frozen (paused with its running jobs), it also pauses the running jobs. It repeats this until no
 // job is left, because a job that is being claimed is not yet known to the worker pool. See
 // docs/decisions/0023.
-func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
+func (h *API) recallUnstartedJobs(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
-	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
+	timeoutCtx, cancel := context.WithTimeout(ctx, jobRecallTimeout)
 	defer cancel()
-	for leased := int64(q.Leased); ; {
-		running, unstarted := h.Pool.RecallQueue(q.Name)
+	for leased := int64(q.LeasedJobs); ; {
+		running, unstarted := h.Pool.RecallQueueJobs(q.Name)
 		if q.Rule.RunningJobsPaused {
-			if err := h.pauseJobs(ctx, running, q.Rule.PausedBy, paused); err != nil {
+			if err := h.pauseRunningJobs(ctx, running, q.Rule.PausedByUID, paused); err != nil {
 				return err
 			}
 		}
 		if leased == 0 && unstarted == 0 && len(running) == 0 {
 			return nil
 		}
-		now, err := h.queueNamed(ctx, q.Name)
+		now, err := h.queueStateByName(ctx, q.Name)
 		if err != nil {
 			return err
 		}
-		if leased = int64(now.Leased); unstarted == 0 && leased <= int64(len(running)) {
+		if leased = int64(now.LeasedJobs); unstarted == 0 && leased <= int64(len(running)) {
 			return nil
 		}
 		select {
@@ -318,20 +320,20 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 			// This is not an error: if a runner does not respond, its unstarted jobs return to the queue
 			// later.
 			return ctx.Err()
-		case <-time.After(recallPollInterval):
+		case <-time.After(jobRecallPollInterval):
 		}
 	}
 }
 
-// pauseJobs pauses running jobs of this node at the same time. It skips the jobs in handledSeqs, which
+// pauseRunningJobs pauses running jobs of this node at the same time. It skips the jobs in handledSeqs, which
 // earlier calls have handled, and adds the others to handledSeqs.
-func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handledSeqs map[int64]bool) error {
+func (h *API) pauseRunningJobs(ctx context.Context, seqs []int64, uid int, handledSeqs map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var pauses sync.WaitGroup
 	for i, seq := range seqs {
 		if !handledSeqs[seq] {
 			handledSeqs[seq] = true
-			pauses.Go(func() { _, errs[i] = h.Pool.SetPaused(ctx, seq, true, uid) })
+			pauses.Go(func() { _, errs[i] = h.Pool.SetJobPaused(ctx, seq, true, uid) })
 		}
 	}
 	pauses.Wait()
@@ -361,11 +363,11 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 		}
 		// Use the rights of the service, because a user with the right to resume the queue needs no right on
 		// its jobs.
-		v, err := h.applyToRefs(withServiceRights(ctx), h.pauseVerb(false), refs, f.States)
-		if err = firstUnexpectedError(&v, err); err != nil || page.Next == 0 {
+		v, err := h.applyVerbToRefs(withServiceRights(ctx), h.newPauseVerb(false), refs, f.States)
+		if err = firstUnexpectedError(&v, err); err != nil || page.NextBeforeSeq == 0 {
 			return err
 		}
-		f.BeforeSeq = page.Next
+		f.BeforeSeq = page.NextBeforeSeq
 	}
 }
 
@@ -375,33 +377,34 @@ func (h *API) QueueResume(ctx context.Context, p control.QueueResumeParams) (con
 	for i := range list {
 		// Resume the jobs before the queue. If resuming them fails, the queue is still frozen, so the caller
 		// can repeat the request.
-		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused && (p.All || q.Name == p.Name) {
+		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused && (p.AllQueues || q.Name == p.Name) {
 			err = h.resumeJobsOfFrozenQueue(ctx, q)
 		}
 	}
 	if err != nil {
 		return control.QueueList{}, err
 	}
-	return h.changeQueues(ctx, "queue.resume", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
-		return q.Rule.WithoutPause(), nil
-	}, func(*store.QueueState) error { return nil })
+	return h.changeQueueRules(ctx, "queue.resume", p.Name, p.AllQueues,
+		func(q *store.QueueState) (store.QueueRule, error) {
+			return q.Rule.WithoutPause(), nil
+		}, func(*store.QueueState) error { return nil })
 }
 
 // QueueRemove implements control.API.
-func (h *API) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
-	return h.changeQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
-		if q.Waiting > 0 || q.Leased > 0 {
+func (h *API) QueueRemove(ctx context.Context, p control.QueueRemoveParams) (control.QueueList, error) {
+	return h.changeQueueRules(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
+		if q.WaitingJobs > 0 || q.LeasedJobs > 0 {
 			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState,
 				"queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit "+
-					"--where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+					"--where-queue %s --queue NAME", q.Name, q.WaitingJobs, q.LeasedJobs, q.Name)
 		}
 		return store.DefaultQueueRule, nil
 	}, func(*store.QueueState) error { return nil })
 }
 
-// changeQueues changes the settings of one queue or of all queues to the settings that newRule returns. Then it
+// changeQueueRules changes the settings of one queue or of all queues to the settings that newRule returns. Then it
 // calls afterChange for each of these queues.
-func (h *API) changeQueues(ctx context.Context, verb, name string, allQueues bool,
+func (h *API) changeQueueRules(ctx context.Context, verb, name string, allQueues bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
@@ -419,7 +422,7 @@ func (h *API) changeQueues(ctx context.Context, verb, name string, allQueues boo
 			}
 			rule, err := newRule(q)
 			if err == nil && rule != q.Rule {
-				err = h.setRule(ctx, verb, q.Name, rule)
+				err = h.setQueueRule(ctx, verb, q.Name, rule)
 			}
 			if err != nil {
 				return err
@@ -440,9 +443,9 @@ func (h *API) changeQueues(ctx context.Context, verb, name string, allQueues boo
 		}
 	}
 	names := slices.Sorted(maps.Keys(changed))
-	for _, name := range names[:min(len(names), control.MaxQueuesPage)] {
+	for _, name := range names[:min(len(names), control.MaxQueuesPerPage)] {
 		q := changed[name]
-		out.Queues = append(out.Queues, h.viewQueue(&q))
+		out.Queues = append(out.Queues, h.newQueueView(&q))
 	}
 	return out, err
 }

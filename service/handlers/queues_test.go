@@ -15,37 +15,37 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// countingStore counts how often the list of all queues is read.
-type countingStore struct {
+// queueReadCountingStore counts how often the list of all queues is read.
+type queueReadCountingStore struct {
 	store.Store
-	reads int
+	queueReads int
 }
 
 // Queues implements store.Store.
-func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
-	l.reads++
+func (l *queueReadCountingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
+	l.queueReads++
 	return l.Store.Queues(ctx)
 }
 
 // The reply names all queues that a request has created. For each, it names an existing queue with a similar
 // name. For this, the service reads the list of queues only once. If the request has created too many queues,
 // the service suggests no names and does not read the list.
-func TestNewQueuesAreReadOnce(t *testing.T) {
-	l := &countingStore{Store: openStore(t)}
-	s := newRig(t, rigOptions{store: l})
+func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
+	l := &queueReadCountingStore{Store: openStore(t)}
+	s := newTestAPI(t, testAPIOptions{store: l})
 	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
-	for _, many := range []int{1, maxSuggestedQueues, maxSuggestedQueues + 1} {
-		r := store.Receipt{NewQueues: []string{"image"}}
+	for _, many := range []int{1, maxNewQueuesWithSuggestions, maxNewQueuesWithSuggestions + 1} {
+		r := store.Receipt{CreatedQueues: []string{"image"}}
 		for i := range many - 1 {
-			r.NewQueues = append(r.NewQueues, fmt.Sprint("of-another-kind-", i))
+			r.CreatedQueues = append(r.CreatedQueues, fmt.Sprint("of-another-kind-", i))
 		}
-		l.reads = 0
-		got := s.createdQueues(asPeer(t, 7, control.RightSubmit), &r)
-		near := map[bool]string{true: "images"}[many <= maxSuggestedQueues]
-		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.reads > 1 {
-			t.Errorf("of %d: got %v after %d looks", many, got, l.reads)
+		l.queueReads = 0
+		got := s.describeNewQueues(contextAsPeer(t, 7, control.RightSubmit), &r)
+		near := map[bool]string{true: "images"}[many <= maxNewQueuesWithSuggestions]
+		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.queueReads > 1 {
+			t.Errorf("of %d: got %v after %d looks", many, got, l.queueReads)
 		}
 	}
 }
@@ -53,14 +53,14 @@ func TestNewQueuesAreReadOnce(t *testing.T) {
 // A queue cannot define defaults for what a job executes. With such a default, a user whose only right is
 // to configure queues could choose what other users' jobs execute.
 func TestQueueDefaultsExcludeCommand(t *testing.T) {
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		value := map[queue.FieldKind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
 			queue.KindNumber: "1", queue.KindBool: "true", queue.KindExitCodes: "[1]"}[f.Kind]
-		_, _, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
+		_, _, err := mergeJobDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// These fields only restrict what a job can do, so a default is allowed.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
-		runs := slices.Contains(access.ExecutionFields, f.Name) && !bounds ||
+		runs := slices.Contains(access.JobExecutionFields, f.Name) && !bounds ||
 			slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)

@@ -25,70 +25,72 @@ import (
 // the requests that it gets.
 type relayingCluster struct {
 	*drainCluster
-	responder  *cluster.Responder // executes the requests to node b
-	holderNode int64              // the node that holds every lease
+	responder       *cluster.Responder // executes the requests to node b
+	leaseHolderNode int64              // the node that holds every lease
 }
 
-func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) {
-	return c.holderNode, nil
+func (c *relayingCluster) LeaseHolderNode(context.Context, int64) (int64, error) {
+	return c.leaseHolderNode, nil
 }
 
 // SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
-	c.requests = append(c.requests, string(raw))
+	c.requestMethods = append(c.requestMethods, string(raw))
 	// Do not pass ctx, which contains the peer: a real node b runs in another process and does not get ctx.
-	return control.EncodeAnswer(c.responder.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
+	return control.EncodeAnswer(c.responder.ExecuteNodeRequest(context.WithoutCancel(context.Background()), raw)),
+		ctx.Err()
 }
 
-// newRelayRig returns the rig of node a (an API under test). It shares its store with node b, which holds all
+// newRelayTestAPI returns the rig of node a (an API under test). It shares its store with node b, which holds all
 // leases.
-func newRelayRig(t *testing.T) (*rig, *relayingCluster) {
+func newRelayTestAPI(t *testing.T) (*testAPI, *relayingCluster) {
 	t.Helper()
-	b := newStoreRig(t)
-	c := &relayingCluster{drainCluster: newDrainCluster(), holderNode: 2,
-		responder: &cluster.Responder{Node: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
-	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
+	b := newSQLiteTestAPI(t)
+	c := &relayingCluster{drainCluster: newDrainCluster(), leaseHolderNode: 2,
+		responder: &cluster.Responder{NodeName: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
+	return newTestAPI(t, testAPIOptions{store: b.Store, cluster: c, nodeName: "a"}), c
 }
 
 // If another node has leased a job, a request about the job is forwarded to that node unchanged. That node
 // gets the caller's identity and right, and the states in which the job may be changed. The caller gets that
 // node's answer.
-func TestVerbsReachTheHolder(t *testing.T) {
+func TestJobRequestsReachLeaseHolderNode(t *testing.T) {
 	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
 	for want, do := range map[string]call{
-		`{"method":"cancel","params":{"id":"j"}`: (*API).Cancel,
-		`{"method":"hold","params":{"id":"j"}`:   (*API).Hold,
+		`{"method":"cancel","params":{"id":"j"}`: (*API).CancelJobs,
+		`{"method":"hold","params":{"id":"j"}`:   (*API).HoldJobs,
 		`{"method":"retry","params":{"id":"j","only":true}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
-			return h.Retry(ctx, control.Retry{Selection: p, WithoutDependants: true})
+			return h.RetryJobs(ctx, control.RetryParams{Selection: p, WithoutDependants: true})
 		},
 		`{"method":"rm","params":{"id":"j","force":true}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
-			return h.Remove(ctx, control.Remove{Selection: p, Force: true})
+			return h.RemoveJobs(ctx, control.RemoveParams{Selection: p, EndRunningJobs: true})
 		},
 		`{"method":"kill","params":{"id":"j","signal":"HUP"}`: func(h *API, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
-			return h.Kill(ctx, control.Kill{Selection: p, Signal: "HUP"})
+			return h.KillJobs(ctx, control.KillParams{Selection: p, Signal: "HUP"})
 		},
 	} {
-		s, c := newRelayRig(t)
-		s.enqueueJobs(t, jobNamed("j"))
-		ctx := asPeer(t, ownerUID, control.RightSubmit)
+		s, c := newRelayTestAPI(t)
+		s.enqueueJobs(t, draftWithID("j"))
+		ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 		here, err := do(s.API, ctx, control.Selection{ID: "j"})
 		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, ownerUID)
-		if err != nil || len(c.requests) != 1 || c.requests[0] != want {
-			t.Errorf("got the requests %q and %v, want %q", c.requests, err, want)
+		if err != nil || len(c.requestMethods) != 1 || c.requestMethods[0] != want {
+			t.Errorf("got the requests %q and %v, want %q", c.requestMethods, err, want)
 		}
-		if len(here.DoneIDs)+len(here.Refusals) != 1 {
+		if len(here.ChangedJobIDs)+len(here.Refusals) != 1 {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
-		if _, err := do(s.API, ctx, control.Selection{State: control.TextList{"pending"}}); err != nil {
+		if _, err := do(s.API, ctx, control.Selection{States: control.TextList{"pending"}}); err != nil {
 			t.Errorf("%s with a selection of jobs: %v", want, err)
 		}
 		pending, _ := json.Marshal([]queue.State{queue.Pending})
-		if s.Store.Counts().States[queue.Pending] > 0 && !strings.HasSuffix(c.requests[len(c.requests)-1],
+		if s.Store.Counts().JobsByState[queue.Pending] > 0 && !strings.HasSuffix(c.requestMethods[len(c.requestMethods)-1],
 			`,"states":`+string(pending)+`}`) {
-			t.Errorf("selected jobs: got the request %s, want one for pending jobs alone", c.requests[len(c.requests)-1])
+			t.Errorf("selected jobs: got the request %s, want one for pending jobs alone",
+				c.requestMethods[len(c.requestMethods)-1])
 		}
 	}
 }
@@ -96,7 +98,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 // To edit a job that another node has leased, this node asks that node to return the job to the queue, and
 // then edits the job itself. The edit does not change the state of the job: for example, a held job stays
 // held. If the job can no longer be edited, the error says so.
-func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
+func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 	for name, c := range map[string]struct {
 		verbs []queue.Verb // changes by other callers before the edit
 		want  queue.State
@@ -106,29 +108,29 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 		"held":      {[]queue.Verb{queue.VerbHold}, queue.Held, ""},
 		"cancelled": {[]queue.Verb{queue.VerbCancel}, queue.Cancelled, "only waiting jobs can be changed"},
 	} {
-		for _, selection := range []control.Selection{{ID: "j"}, {All: true}} {
-			s, relay := newRelayRig(t)
-			j := jobNamed("j")
+		for _, selection := range []control.Selection{{ID: "j"}, {AllJobs: true}} {
+			s, relay := newRelayTestAPI(t)
+			j := draftWithID("j")
 			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // the edit below is valid only with these values
 			s.enqueueJobs(t, j)
 			for _, verb := range c.verbs {
-				if err := s.Store.Change(t.Context(), 1, store.Change{Verb: verb, UID: ownerUID}); err != nil {
+				if err := s.Store.ChangeJob(t.Context(), 1, store.Change{Verb: verb, UID: ownerUID}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.Edit(asPeer(t, ownerUID, control.RightOperate), control.Edit{
-				Selection: selection, Set: json.RawMessage(`{"priority":-5}`)})
+			v, err := s.EditJobs(contextAsPeer(t, ownerUID, control.RightOperate), control.EditParams{
+				Selection: selection, FieldsToSet: json.RawMessage(`{"priority":-5}`)})
 			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, ownerUID)
-			for _, got := range relay.requests {
+			for _, got := range relay.requestMethods {
 				if !strings.HasPrefix(got, request) {
 					t.Errorf("%s: the other node got the request %s, want %s", name, got, request)
 				}
 			}
-			edited := len(v.DoneIDs) == 1 && len(relay.requests) == 1
+			edited := len(v.ChangedJobIDs) == 1 && len(relay.requestMethods) == 1
 			refused := len(v.Refusals) == 1 && strings.Contains(v.Refusals[0].Message, c.err)
-			skipped := selection.All && len(v.DoneIDs)+len(v.Refusals) == 0 // ended jobs are not selected
+			skipped := selection.AllJobs && len(v.ChangedJobIDs)+len(v.Refusals) == 0 // ended jobs are not selected
 			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
-				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requests))
+				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requestMethods))
 			}
 			now, err := s.Store.Get(t.Context(), "j")
 			if err != nil || now.State != c.want || (now.Priority == -5) != (c.err == "") {
@@ -140,13 +142,13 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 
 // A node that gets a request from another node checks the caller's right itself. Without the right, a request
 // changes neither another user's job nor a setting of all nodes, whichever node executes it.
-func TestRelayedRequestsNeedTheRight(t *testing.T) {
-	s, c := newRelayRig(t)
-	s.enqueueJobs(t, jobNamed("j"))
-	stranger := asPeer(t, ownerUID+1, control.RightSubmit)
-	v, err := s.Cancel(stranger, control.Selection{ID: "j"})
-	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requests) > 0 {
-		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requests)
+func TestRelayedRequestsCheckCallerRight(t *testing.T) {
+	s, c := newRelayTestAPI(t)
+	s.enqueueJobs(t, draftWithID("j"))
+	stranger := contextAsPeer(t, ownerUID+1, control.RightSubmit)
+	v, err := s.CancelJobs(stranger, control.Selection{ID: "j"})
+	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requestMethods) > 0 {
+		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requestMethods)
 	}
 	for request, want := range map[string]error{
 		`{"method":"reload","uid":1,"right":"operate"}`:                     queue.ErrDenied,
@@ -157,11 +159,11 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 		`{"method":"cancel","params":{"id":"j","uid":0},"right":"admin"}`:   queue.ErrInvalid,
 		`{"method":"gate.list","right":"read"}`:                             nil,
 	} {
-		if _, err := c.responder.ExecuteRequest(t.Context(), []byte(request)); !errors.Is(err, want) {
+		if _, err := c.responder.ExecuteNodeRequest(t.Context(), []byte(request)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", request, err, want)
 		}
 	}
-	result, err := c.responder.ExecuteRequest(t.Context(), fmt.Appendf(nil,
+	result, err := c.responder.ExecuteNodeRequest(t.Context(), fmt.Appendf(nil,
 		`{"method":"cancel","params":{"id":"j"},"uid":%d,"right":"submit"}`, ownerUID+1))
 	if v, _ := result.(control.BulkResult); err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
 		t.Errorf("a job of another user: got %+v, %v", result, err)
@@ -173,16 +175,16 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 
 // A request to another node identifies the job by its number, not only by its id. If the job was removed and
 // a new job has the same id, the other node does not change the new job.
-func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
-	s, c := newRelayRig(t)
-	s.enqueueJobs(t, jobNamed("j"))
-	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: ownerUID}); err != nil {
+func TestRelayedRequestIgnoresNewJobWithSameID(t *testing.T) {
+	s, c := newRelayTestAPI(t)
+	s.enqueueJobs(t, draftWithID("j"))
+	if err := s.Store.ChangeJob(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: ownerUID}); err != nil {
 		t.Fatal(err)
 	}
-	s.enqueueJobs(t, jobNamed("j"))
+	s.enqueueJobs(t, draftWithID("j"))
 	for i, want := range []queue.State{queue.Pending, queue.Held} {
 		seq := i + 1
-		result, err := c.responder.ExecuteRequest(t.Context(), fmt.Appendf(nil,
+		result, err := c.responder.ExecuteNodeRequest(t.Context(), fmt.Appendf(nil,
 			`{"method":"hold","params":{"id":"j"},"uid":%d,"right":"submit","seq":%d}`, ownerUID, seq))
 		v, _ := result.(control.BulkResult)
 		if err != nil || seq == 1 && (len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeNotFound) {
@@ -195,57 +197,57 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 }
 
 // A schedule can replace its running job. It does nothing if no node holds the lease of that job any more.
-func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
-	s, c := newRelayRig(t)
-	s.enqueueJobs(t, jobNamed("j"))
-	err := s.endLeasedJob(t.Context(), 1, ownerUID)
+func TestScheduleReplaceIgnoresJobWithoutLease(t *testing.T) {
+	s, c := newRelayTestAPI(t)
+	s.enqueueJobs(t, draftWithID("j"))
+	err := s.cancelLeasedJob(t.Context(), 1, ownerUID)
 	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
-		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
+		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requestMethods)
 	}
 }
 
 // A frozen queue is paused together with its running jobs. Resuming it resumes the jobs of all users, also
 // those on other nodes.
-func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
-	s, c := newRelayRig(t)
-	s.enqueueJobs(t, jobNamed("j"))
+func TestFrozenQueueResumeResumesAllUsersJobs(t *testing.T) {
+	s, c := newRelayTestAPI(t)
+	s.enqueueJobs(t, draftWithID("j"))
 	lease := s.claimJobs(t, 1)[0].Lease()
-	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease,
+	_, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: lease,
 		StartedAt: s.Store.Now()}}})
 	if err == nil {
-		err = s.Store.Pause(t.Context(), store.Pause{Lease: lease, Paused: true})
+		err = s.Store.RecordPause(t.Context(), store.PauseRequest{Lease: lease, Paused: true})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.resumeJobsOfFrozenQueue(asPeer(t, ownerUID+1, control.RightSubmit), &store.QueueState{})
-	if err != nil || len(c.requests) != 1 || !strings.Contains(c.requests[0], `"method":"resume"`) {
-		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requests)
+	err = s.resumeJobsOfFrozenQueue(contextAsPeer(t, ownerUID+1, control.RightSubmit), &store.QueueState{})
+	if err != nil || len(c.requestMethods) != 1 || !strings.Contains(c.requestMethods[0], `"method":"resume"`) {
+		t.Errorf("got %v after the requests %q, want one to resume the job", err, c.requestMethods)
 	}
 }
 
 // If this node itself cannot execute a request, its error is returned unchanged and names no other node.
-func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
-	s := newStoreRig(t)
+func TestLocalErrorsNameNoOtherNode(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := &cluster.Responder{API: s.api}
 	request := []byte(`{"method":"why","params":{"id":"1"},"right":"read"}`)
-	if reply, err := r.ExecuteRequest(ctx, request); !errors.Is(err, context.Canceled) {
+	if reply, err := r.ExecuteNodeRequest(ctx, request); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller that gave up got %v, %v", reply, err)
 	}
 }
 
 // If a node can pause only some of its jobs, the caller gets the ids of the paused ones, and the service logs
 // the error.
-func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
-	s, c := newSharedRig(t)
+func TestPauseOfAllJobsReportsPartialResults(t *testing.T) {
+	s, c := newSharedTestAPI(t)
 	var logged bytes.Buffer
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
-	c.answers[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
-	v, err := s.Pause(asPeer(t, ownerUID, control.RightAdmin), control.Selection{All: true})
-	if err != nil || !slices.Equal(v.DoneIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
+	c.answerByNodeID[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
+	v, err := s.PauseJobs(contextAsPeer(t, ownerUID, control.RightAdmin), control.Selection{AllJobs: true})
+	if err != nil || !slices.Equal(v.ChangedJobIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}
 	if text := logged.String(); !strings.Contains(text, failure) || !strings.Contains(text, "node=b") {
@@ -253,18 +255,18 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	}
 }
 
-// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with the
+// outputPieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with the
 // given pieces of output.
-type pieceCluster struct {
+type outputPieceCluster struct {
 	*drainCluster
 	outputReplies []string
 	lastRequest   []byte
 }
 
-func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
+func (c *outputPieceCluster) LeaseHolderNode(context.Context, int64) (int64, error) { return 2, nil }
 
 // SendRequest returns the next piece of output as the answer.
-func (c *pieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _ bool) ([]byte, error) {
+func (c *outputPieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _ bool) ([]byte, error) {
 	c.lastRequest = request
 	piece := c.outputReplies[0]
 	c.outputReplies = c.outputReplies[1:]
@@ -274,7 +276,7 @@ func (c *pieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _
 // While a job on another node prints nothing, ReadOutput repeats its request to that node instead of
 // returning no output. So a client that follows the output occupies a read slot (the permission for one of a
 // limited number of reads) only when there is output.
-func TestFollowerOfASilentJobWaits(t *testing.T) {
+func TestReadOutputWaitsForSilentRemoteJob(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {
 		wait    bool
@@ -289,9 +291,9 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 		{true, []string{silent, `{"cursor":[0,0]}`, silent}, 1, "", false},
 		{false, []string{silent, silent}, 1, "", true},
 	} {
-		cluster := &pieceCluster{drainCluster: newDrainCluster(), outputReplies: c.pieces}
-		s := newSharedRigOn(t, cluster)
-		piece, running, err := s.Router.ReadOutput(t.Context(), 1, 7, output.Cursor{3, 0}, c.wait)
+		cluster := &outputPieceCluster{drainCluster: newDrainCluster(), outputReplies: c.pieces}
+		s := newTestAPIOnCluster(t, cluster)
+		piece, running, err := s.JobRouter.ReadOutput(t.Context(), 1, 7, output.StreamCursor{3, 0}, c.wait)
 		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.outputReplies) != c.rest {
 			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
 				err, len(cluster.outputReplies), c.data, c.running, c.rest)
@@ -302,34 +304,34 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 	}
 }
 
-// losingCluster is a store that the nodes a and b share. Node b is lost while it answers a request.
-type losingCluster struct {
+// lostNodeCluster is a store that the nodes a and b share. Node b is lost while it answers a request.
+type lostNodeCluster struct {
 	*drainCluster
-	lost atomic.Bool
+	nodeLost atomic.Bool
 }
 
-func (c *losingCluster) NodeLeaseDuration() time.Duration { return 3 * time.Second }
+func (c *lostNodeCluster) NodeLeaseDuration() time.Duration { return 3 * time.Second }
 
-func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error) {
+func (c *lostNodeCluster) Nodes(context.Context, string) ([]store.NodeState, error) {
 	nodes := slices.Clone(c.nodes)
-	nodes[1].LeaseValid = !c.lost.Load()
+	nodes[1].IsNodeLeaseValid = !c.nodeLost.Load()
 	return nodes, nil
 }
 
 // SendRequest marks node b as lost, and waits for the end of ctx.
-func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
-	c.lost.Store(true)
+func (c *lostNodeCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
+	c.nodeLost.Store(true)
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 // If a node is lost, no other node takes over its output files. The error about such a file must not suggest
 // that waiting for a takeover helps.
-func TestOutputFileOfALostNode(t *testing.T) {
-	c := &losingCluster{drainCluster: newDrainCluster()}
-	s := newSharedRigOn(t, c)
+func TestLostNodeOutputErrorSuggestsNoTakeover(t *testing.T) {
+	c := &lostNodeCluster{drainCluster: newDrainCluster()}
+	s := newTestAPIOnCluster(t, c)
 	synctest.Test(t, func(t *testing.T) {
-		_, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{Number: 1, OutputRef: "1-1", Node: "b"})
+		_, err := s.JobRouter.OpenAttemptOutput(t.Context(), &queue.Attempt{Number: 1, OutputFileRef: "1-1", Node: "b"})
 		const want = "the node that has the job's output does not answer; see: queuectl node list"
 		if !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)

@@ -8,18 +8,19 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 )
 
-// Reload implements control.API.
-func (h *API) Reload(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
+// ReloadSettingsFile implements control.API.
+func (h *API) ReloadSettingsFile(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
 	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only shared settings and drains may have changed
-		return control.ReloadResult{}, h.ReloadShared(ctx)
+		return control.ReloadResult{}, h.ReloadSharedSettings(ctx)
 	}
-	if err := h.Guard.Audit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {
 		return control.ReloadResult{}, err
 	}
 	pending, err := h.ReloadSettings(ctx)
 	if err != nil {
 		return control.ReloadResult{}, err
 	}
-	return control.ReloadResult{Hidden: append([]string{}, h.Settings.Current().OverriddenSettings(config.FromFile)...),
-		Note: pending}, nil
+	return control.ReloadResult{OverriddenSettings: append([]string{},
+		h.Settings.CurrentConfig().OverriddenSettings(config.FromFile)...),
+		PendingChangesNote: pending}, nil
 }

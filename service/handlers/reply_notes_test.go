@@ -15,11 +15,11 @@ import (
 // If the service does not start at boot, a note warns of that in replies about schedules and about jobs that
 // are due in more than an hour.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newStoreRig(t)
+	s := newSQLiteTestAPI(t)
 	advice := ""
-	s.BootAdvice = func() string { return advice }
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	at := func(d time.Duration) *queue.Millis { return new(s.Store.Now().Add(d)) }
+	s.StartAtBootAdvice = func() string { return advice }
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	at := func(d time.Duration) *queue.UnixMillis { return new(s.Store.Now().Add(d)) }
 	for _, c := range []struct {
 		name   string
 		spec   queue.Spec
@@ -35,11 +35,11 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	} {
 		advice = c.advice
 		c.spec.Command = new("true")
-		one, err := s.Enqueue(ctx, control.Enqueue{Spec: c.spec})
+		one, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: c.spec})
 		if err != nil {
 			t.Fatal(err)
 		}
-		many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+		many, err := s.EnqueueBatch(ctx, control.EnqueueBatchParams{Commit: true,
 			Jobs: []queue.Spec{{Command: new("true")}, c.spec}})
 		if err != nil {
 			t.Fatal(err)
@@ -52,8 +52,8 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		}
 	}
 	advice = "do"
-	d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC",
-		Spec: queue.Spec{Command: new("true")}})
+	d, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "nightly", Cron: "0 3 * * *", TimeZone: "UTC",
+		JobSpec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
 	}
@@ -62,10 +62,10 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 // If the service does not start at boot, the reply to an edit has a note if the edit delays a job by more than
 // an hour.
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newStoreRig(t)
-	s.BootAdvice = func() string { return "do" }
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	s := newSQLiteTestAPI(t)
+	s.StartAtBootAdvice = func() string { return "do" }
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	one, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: queue.Spec{Command: new("true")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,14 +73,14 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false,
 		`{"priority":1}`: false,
 	} {
-		got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{one.ID}},
-			Set: json.RawMessage(set)})
+		got, err := s.EditJobs(ctx, control.EditParams{Selection: control.Selection{IDs: control.JobIDs{one.JobID}},
+			FieldsToSet: json.RawMessage(set)})
 		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
-		Set: json.RawMessage(`{"delay":"2h"}`)})
+	got, err := s.EditJobs(ctx, control.EditParams{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
+		FieldsToSet: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
 	}
@@ -88,21 +88,21 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 
 // The reply says how many attempts the new jobs have at most. If the job already existed, the reply does not
 // contain this number.
-func TestReceiptSaysMostAttempts(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
+func TestEnqueueReplyContainsHighestMaxAttempts(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
-		got, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(int64(i)), Key: "k" + string(rune('0'+i))})
+		got, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: spec(int64(i)), IdempotencyKey: "k" + string(rune('0'+i))})
 		if err != nil || got.MaxAttempts != want {
 			t.Errorf("%d retries: got %d attempts, %v, want %d", i, got.MaxAttempts, err, want)
 		}
 	}
-	again, err := s.Enqueue(ctx, control.Enqueue{Spec: spec(2), Key: "k2"})
-	if err != nil || !again.Duplicate || again.MaxAttempts != 0 {
+	again, err := s.Enqueue(ctx, control.EnqueueParams{JobSpec: spec(2), IdempotencyKey: "k2"})
+	if err != nil || !again.AlreadyExisted || again.MaxAttempts != 0 {
 		t.Errorf("again: got %+v, %v", again, err)
 	}
-	many, err := s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true,
+	many, err := s.EnqueueBatch(ctx, control.EnqueueBatchParams{Commit: true,
 		Jobs: []queue.Spec{spec(0), spec(4), spec(1)}})
 	if err != nil || many.MaxAttempts != 5 {
 		t.Errorf("batch: got %d attempts, %v, want 5", many.MaxAttempts, err)
@@ -111,45 +111,47 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 
 // The reply contains the state of a new job whose dependency had already failed. If a repeated request finds that
 // another job has the id now, the reply does not contain the state of that job.
-func TestReceiptSaysStateOfTheSameJob(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	s.enqueueJobs(t, jobNamed("parent"))
-	if _, err := s.Cancel(ctx, control.Selection{ID: "parent"}); err != nil {
+func TestEnqueueReplyContainsStateOfNewJob(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	s.enqueueJobs(t, draftWithID("parent"))
+	if _, err := s.CancelJobs(ctx, control.Selection{ID: "parent"}); err != nil {
 		t.Fatal(err)
 	}
-	first := control.Enqueue{Key: "k", Spec: queue.Spec{ID: new("j"), Command: new("true"),
+	first := control.EnqueueParams{IdempotencyKey: "k", JobSpec: queue.Spec{ID: new("j"), Command: new("true"),
 		DependsOn: []string{"parent"}}}
-	second := control.Enqueue{Spec: first.Spec}
-	second.Spec.OnDependencyFailure = new("hold")
+	second := control.EnqueueParams{JobSpec: first.JobSpec}
+	second.JobSpec.OnDependencyFailure = new("hold")
 	for _, duplicate := range []bool{false, true} {
-		if got, err := s.Enqueue(ctx, first); err != nil || got.Duplicate != duplicate || got.State != "cancelled" {
+		if got, err := s.Enqueue(ctx, first); err != nil || got.AlreadyExisted != duplicate || got.State != "cancelled" {
 			t.Errorf("duplicate %t: got %+v, %v, want the state cancelled", duplicate, got, err)
 		}
 	}
-	if v, err := s.Remove(ctx, control.Remove{Selection: control.Selection{ID: "j"}}); err != nil || len(v.DoneIDs) != 1 {
+	if v, err := s.RemoveJobs(ctx, control.RemoveParams{Selection: control.Selection{ID: "j"}}); err != nil ||
+		len(v.ChangedJobIDs) != 1 {
 		t.Fatalf("got %+v, %v", v, err)
 	}
 	if other, err := s.Enqueue(ctx, second); err != nil || other.State != "held" {
 		t.Fatalf("another job with the id: got %+v, %v", other, err)
 	}
-	if got, err := s.Enqueue(ctx, first); err != nil || !got.Duplicate || got.State != "" {
+	if got, err := s.Enqueue(ctx, first); err != nil || !got.AlreadyExisted || got.State != "" {
 		t.Errorf("repeated after another job got the id: got %+v, %v, want a duplicate without a state", got, err)
 	}
 }
 
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newStoreRig(t)
-	if list := s.examiner.ExamineBoot(); len(list) > 0 {
+	s := newSQLiteTestAPI(t)
+	if list := s.examiner.ExamineStartAtBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.examiner.BootAdvice = func() string { return "do" }
-	if list := s.examiner.ExamineBoot(); len(list) != 1 || list[0].Check != "boot" || list[0].Level != "warning" ||
+	s.examiner.StartAtBootAdvice = func() string { return "do" }
+	if list := s.examiner.ExamineStartAtBoot(); len(list) != 1 || list[0].CheckName != "boot" ||
+		list[0].Level != "warning" ||
 		list[0].Advice != "do" {
 		t.Errorf("got %+v, want a warning", list)
 	}
-	if !slices.ContainsFunc(doctor.Diagnose(s.examiner.ExamineBoot()).Findings,
+	if !slices.ContainsFunc(doctor.SummarizeFindings(s.examiner.ExamineStartAtBoot()).Findings,
 		func(f control.Finding) bool { return f.Advice == "do" }) {
 		t.Error("the diagnosis leaves it out")
 	}

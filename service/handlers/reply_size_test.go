@@ -22,74 +22,76 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// sixfoldText returns a text of n bytes that takes 6*n bytes in JSON.
-func sixfoldText(n int) string { return strings.Repeat("\x01", n) }
+// sixfoldJSONText returns a text of n bytes that takes 6*n bytes in JSON.
+func sixfoldJSONText(n int) string { return strings.Repeat("\x01", n) }
 
 // newLargestJob returns a job that takes the maximum space in a reply.
 func newLargestJob(id string) queue.Job {
-	j := jobNamed(id + strings.Repeat("x", 128-len(id)))
+	j := draftWithID(id + strings.Repeat("x", 128-len(id)))
 	codes := make([]int, queue.MaxExitCodes)
 	for i := range codes {
 		codes[i] = 1<<32 - 1
 	}
-	j.Error, j.Reason = sixfoldText(queue.MaxErrorBytes), queue.ReasonNotRunnable
+	j.Error, j.Reason = sixfoldJSONText(queue.MaxErrorBytes), queue.ReasonNotRunnable
 	j.Execution = queue.Execution{
-		Argv: []string{sixfoldText(queue.MaxCommandBytes), sixfoldText(queue.MaxCommandBytes),
-			sixfoldText(queue.MaxCommandBytes),
-			sixfoldText(queue.MaxCommandBytes)},
-		Stdin: sixfoldText(queue.MaxStdinBytes), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
-		OutputLimit: queue.MaxOutputLimit, AsUID: new(61377),
+		Argv: []string{sixfoldJSONText(queue.MaxCommandBytes), sixfoldJSONText(queue.MaxCommandBytes),
+			sixfoldJSONText(queue.MaxCommandBytes),
+			sixfoldJSONText(queue.MaxCommandBytes)},
+		Stdin: sixfoldJSONText(queue.MaxStdinBytes), Cwd: sixfoldJSONText(4096), RunAsUser: sixfoldJSONText(256),
+		Shell:            sixfoldJSONText(4096),
+		OutputLimitBytes: queue.MaxOutputLimit, RunAsUID: new(61377),
 		SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes},
 		OnLost:           queue.OnLostRetry,
 		Labels:           map[string]string{},
 	}
 	for i := range queue.MaxLabels {
 		name := fmt.Sprint(i)
-		j.Labels[name] = sixfoldText(queue.MaxLabelBytes - len(name))
+		j.Labels[name] = sixfoldJSONText(queue.MaxLabelBytes - len(name))
 	}
 	return j
 }
 
 // putLargestSchedules stores one schedule for each of the jobs. Each schedule takes the maximum space in a reply.
 // It returns the schedules as replies show them.
-func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (schedules []any) {
+func (s *testAPI) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (schedules []any) {
 	t.Helper()
 	for i, j := range jobs {
-		spec, err := queue.SpecOf(&j).MarshalJSON()
+		spec, err := queue.SpecOfJob(&j).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"a", "b"} {
-			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", TimeZone: "UTC",
-				Spec: string(spec), Draft: j}
-			sched, _, _ := s.Store.Schedule(ctx, one.Name)
-			sched, err = s.Store.PutSchedule(ctx, store.SchedulePut{Schedule: one, ReplacedGeneration: sched.Generation})
+			one := store.Schedule{Name: fmt.Sprint(name, i), CronLine: strings.Repeat("0,", 500) + "0 * * * *", TimeZone: "UTC",
+				SpecJSON: string(spec), JobDraft: j}
+			sched, _, _ := s.Store.GetSchedule(ctx, one.Name)
+			sched, err = s.Store.PutSchedule(ctx, store.SchedulePutRequest{Schedule: one, ReplacedGeneration: sched.Generation})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range maxShownOccurrences {
-				f := store.OccurrenceRequest{Name: sched.Name, Generation: sched.Generation, Occurrences: []queue.Millis{1},
-					MaxPending:  1,
-					CandidateID: func(queue.Millis, int) string { return strings.Repeat("x", 128) }}
+			for range maxShownPastOccurrences {
+				f := store.OccurrenceRequest{ScheduleName: sched.Name, Generation: sched.Generation,
+					Occurrences:    []queue.UnixMillis{1},
+					MaxPendingJobs: 1,
+					CandidateJobID: func(queue.UnixMillis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.Store.RunOccurrences(ctx, f); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 		d, err := s.ScheduleShow(ctx, control.ScheduleNameParams{Name: fmt.Sprint("a", i)})
-		if err != nil || len(d.OccurrenceRecords) != maxShownOccurrences {
+		if err != nil || len(d.OccurrenceRecords) != maxShownPastOccurrences {
 			t.Fatalf("%d runs, %v", len(d.OccurrenceRecords), err)
 		}
 		for k := range d.OccurrenceRecords {
-			d.OccurrenceRecords[k].Note = queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), queue.MaxErrorBytes)
+			d.OccurrenceRecords[k].OutcomeNote = queue.ClipJSON(sixfoldJSONText(queue.MaxErrorBytes), queue.MaxErrorBytes)
 		}
 		schedules = append(schedules, d)
 	}
 	return schedules
 }
 
-// retryTimeouts repeats a read that times out, as may happen on a busy machine under the race detector.
-func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
+// retryOnTimeout repeats a read that times out, as may happen on a busy machine under the race detector.
+func retryOnTimeout[T any](read func() (T, error)) (result T, err error) {
 	for range 30 {
 		if result, err = read(); !errors.Is(err, queue.ErrUnavailable) {
 			break
@@ -99,31 +101,31 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 }
 
 // Every reply and every notification fits in one line of the protocol, whatever is stored and requested.
-func TestAnswersFit(t *testing.T) {
+func TestRepliesFitInOneProtocolLine(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
-	s := newStoreRig(t)
-	admin := asPeer(t, 0, control.RightAdmin)
+	s := newSQLiteTestAPI(t)
+	admin := contextAsPeer(t, 0, control.RightAdmin)
 	s.enqueueJobs(t, newLargestJob("first"))
 	for range 20 {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending,
-			queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
+			queue.Attempt{Error: sixfoldJSONText(queue.MaxErrorBytes), Worker: sixfoldJSONText(64), Node: sixfoldJSONText(64)})
 	}
 	id := newLargestJob("first").ID
-	largestJob, err := s.Store.GetFull(t.Context(), id)
+	largestJob, err := s.Store.GetWithEnvAndStdin(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldText(queue.MaxErrorBytes), queue.Processing,
-		sixfoldText(64)
+	largestJob.Error, largestJob.State, largestJob.WorkerID = sixfoldJSONText(queue.MaxErrorBytes), queue.Processing,
+		sixfoldJSONText(64)
 	env := largestJob
-	env.Command, env.Argv, env.Env = sixfoldText(queue.MaxCommandBytes), nil, nil
+	env.Command, env.Argv, env.Env = sixfoldJSONText(queue.MaxCommandBytes), nil, nil
 	for i := range 4 {
-		env.Env = append(env.Env, fmt.Sprint(i)+"="+sixfoldText(queue.MaxCommandBytes-2))
+		env.Env = append(env.Env, fmt.Sprint(i)+"="+sixfoldJSONText(queue.MaxCommandBytes-2))
 	}
 
-	moreJobs := namedJobs("j", store.MaxPageRows)
+	moreJobs := draftsWithPrefix("j", store.MaxPageRows)
 	for i := range moreJobs {
-		moreJobs[i].Command = sixfoldText(store.MaxPageBytes/6/store.MaxPageRows - 10)
+		moreJobs[i].Command = sixfoldJSONText(store.MaxPageTextBytes/6/store.MaxPageRows - 10)
 	}
 	moreJobs[store.MaxPageRows-1] = newLargestJob("last")
 	s.enqueueJobs(t, moreJobs...)
@@ -134,34 +136,38 @@ func TestAnswersFit(t *testing.T) {
 	}
 	refused := make([]control.Refusal, control.MaxJobIDs)
 	for i := range refused {
-		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(sixfoldText(100)),
-			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusalBytes)}
+		refused[i] = control.Refusal{JobID: names[0], Code: queue.CodeOutcomeUnknown,
+			Field:   queue.ClipForMessage(sixfoldJSONText(100)),
+			Message: queue.ClipJSON(sixfoldJSONText(queue.MaxErrorBytes), maxJobErrorBytes)}
 	}
-	verdict := func() []any { return []any{control.BulkResult{DoneIDs: names}, control.BulkResult{Refusals: refused}} }
-	removed := func() []any { return []any{control.RemovalCount{Count: 1 << 62, TotalJobs: 1 << 62}} }
+	verdict := func() []any {
+		return []any{control.BulkResult{ChangedJobIDs: names}, control.BulkResult{Refusals: refused}}
+	}
+	removed := func() []any { return []any{control.RemovalCount{RemovedJobs: 1 << 62, JobsToRemove: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
-	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxSettingValueBytes),
+	value := control.ConfigValue{SettingName: sixfoldJSONText(64), Value: sixfoldJSONText(control.MaxSettingValueBytes),
 		Origin: "environment",
-		Note:   sixfoldText(queue.MaxErrorBytes)}
+		Hint:   sixfoldJSONText(queue.MaxErrorBytes)}
 
 	queues := func() []any {
 		var list control.QueueList
-		for range control.MaxQueuesPage {
-			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueName),
-				Defaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaultsBytes) + `"}`),
-				PausedBy: new(sixfoldText(256)), PauseReason: new(sixfoldText(256))})
+		for range control.MaxQueuesPerPage {
+			list.Queues = append(list.Queues, control.QueueView{Queue: strings.Repeat("x", queue.MaxQueueNameBytes),
+				JobDefaults: json.RawMessage(`{"labels":"` + strings.Repeat("x", control.MaxQueueDefaultsBytes) + `"}`),
+				PausedBy:    new(sixfoldJSONText(256)), PauseReason: new(sixfoldJSONText(256))})
 		}
 		return []any{list}
 	}
 	largestSchedules := sync.OnceValue(func() []any { return s.putLargestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
-			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleNameBytes),
-				Cron: sixfoldText(1024), TimeZone: sixfoldText(256), Note: sixfoldText(queue.MaxErrorBytes), Draft: j}))
+			all = append(all, s.newScheduleView(&store.Schedule{Name: sixfoldJSONText(store.MaxScheduleNameBytes),
+				CronLine: sixfoldJSONText(1024), TimeZone: sixfoldJSONText(256), Note: sixfoldJSONText(queue.MaxErrorBytes),
+				JobDraft: j}))
 		}
 		return all
 	}
-	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256),
+	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldJSONText(256),
 		Labels: map[string]string{}, Resources: map[string]int{}}
 	for i := range 64 { // the settings can define at most 64 of each
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
@@ -170,30 +176,30 @@ func TestAnswersFit(t *testing.T) {
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
-			w := control.Whoami{User: sixfoldText(256), Group: sixfoldText(256), RunAs: sixfoldText(4096),
-				JobsRunAs: sixfoldText(256), Advice: sixfoldText(8192)}
-			for i := range maxListedGroups {
-				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldText(256)})
+			w := control.Whoami{User: sixfoldJSONText(256), Group: sixfoldJSONText(256), RunAsSetting: sixfoldJSONText(4096),
+				JobsRunAs: sixfoldJSONText(256), Advice: sixfoldJSONText(8192)}
+			for i := range maxListedPeerGroups {
+				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldJSONText(256)})
 			}
 			return []any{w}
 		},
-		"enqueue":       func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
-		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{IDs: names[:queue.MaxJobsPerRequest]}} },
+		"enqueue":       func() []any { return []any{control.EnqueueResult{JobID: names[0], JobSeq: 1 << 62}} },
+		"enqueue.batch": func() []any { return []any{control.EnqueueBatchResult{JobIDs: names[:queue.MaxJobsPerRequest]}} },
 		"show": func() (all []any) {
 			for _, j := range []queue.Job{largestJob, env} {
-				d, err := s.buildDetail(admin, &j, 0)
+				d, err := s.buildJobDetail(admin, &j, 0)
 				if err != nil || len(d.History) < 2 {
 					t.Errorf("%d attempts, %v", len(d.History), err)
 				}
-				d.Output, d.Stderr = validUTF8Text([]byte(sixfoldText(maxShowTailBytes))),
-					validUTF8Text([]byte(strings.Repeat("a\xff", maxShowTailBytes/2)))
-				access.HideDetail(&d, access.VisibleAll)
+				d.StdoutTail, d.StderrTail = validUTF8Text([]byte(sixfoldJSONText(maxShownTailBytes))),
+					validUTF8Text([]byte(strings.Repeat("a\xff", maxShownTailBytes/2)))
+				access.HideJobDetailParts(&d, access.VisibleAll)
 				all = append(all, d)
 			}
 			return all
 		},
 		"list": func() []any {
-			page, err := retryTimeouts(func() (control.JobPage, error) { return s.List(admin, control.List{}) })
+			page, err := retryOnTimeout(func() (control.JobPage, error) { return s.ListJobs(admin, control.ListParams{}) })
 			if err != nil || len(page.Jobs) == 0 {
 				t.Errorf("%d jobs, %v", len(page.Jobs), err)
 			}
@@ -201,26 +207,26 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"dlq.list": func() (all []any) {
 			for cursor := new(""); cursor != nil; {
-				page, err := retryTimeouts(func() (control.JobPage,
+				page, err := retryOnTimeout(func() (control.JobPage,
 					error) {
-					return s.List(admin, control.List{Cursor: *cursor})
+					return s.ListJobs(admin, control.ListParams{Cursor: *cursor})
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				all, cursor = append(all, page), page.Next
+				all, cursor = append(all, page), page.NextCursor
 			}
 			return all
 		},
 		"queue.list": queues, "queue.pause": queues, "queue.resume": queues, "queue.rm": queues,
 		"queue.set": func() []any { return []any{queues()[0].(control.QueueList).Queues[0]} },
 		"tree": func() []any {
-			v := control.TreeView{}
-			for range maxTreeJobs {
+			v := control.DependencyTree{}
+			for range maxDependencyTreeJobs {
 				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
 			}
-			for range maxTreeEdges {
-				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, Condition: "completed",
+			for range maxDependencyTreeEdges {
+				v.Edges = append(v.Edges, control.TreeEdge{ParentSeq: 1 << 62, ChildSeq: 1 << 62, Condition: "completed",
 					Status: "failed"})
 			}
 			return []any{v}
@@ -229,56 +235,59 @@ func TestAnswersFit(t *testing.T) {
 			var jobs []control.Job
 			for range control.MaxSimulatedJobs {
 				j := newLargestJob("x")
-				v := s.viewJob(&j)
-				shortenTexts(&v)
+				v := s.newJobView(&j)
+				shortenJobTexts(&v)
 				jobs = append(jobs, v)
 			}
-			return []any{control.SimulateResult{Jobs: jobs, Incomplete: true}}
+			return []any{control.SimulateResult{Jobs: jobs, MayBeIncomplete: true}}
 		},
 		"stats": func() (all []any) {
 			var f store.AttemptStatistics
-			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = 1<<40, 1<<40, 1<<40, 1<<40, 1<<40, 1<<40
-			for k := range f.RunTimes.Counts {
-				f.RunTimes.Counts[k], f.WaitTimes.Counts[k] = 1<<40, 1<<40
+			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.ReturnedToQueue = 1<<40, 1<<40, 1<<40, 1<<40, 1<<40, 1<<40
+			for k := range f.RunTimes.BucketCounts {
+				f.RunTimes.BucketCounts[k], f.WaitTimes.BucketCounts[k] = 1<<40, 1<<40
 			}
 			for _, most := range []struct {
 				periods int
 				buckets bool
-			}{{int(store.Minute.Retention()/store.Minute.Length()) + 1, false}, {control.MaxBucketPeriods, true}} {
-				v := control.Stats{Queues: make([]control.QueueStats, store.MaxStatsQueues+1),
+			}{{int(store.PerMinute.PeriodRetention()/store.PerMinute.PeriodLength()) + 1, false},
+				{control.MaxHistogramPeriods, true}} {
+				v := control.Stats{Queues: make([]control.QueueStats, store.MaxQueuesPerStatsResult+1),
 					Periods: make([]control.PeriodStats, most.periods)}
 				for i := range v.Queues {
-					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueName),
-						AttemptStatistics: viewStatistics(&f, most.buckets)}
+					v.Queues[i] = control.QueueStats{Queue: strings.Repeat("x", queue.MaxQueueNameBytes),
+						AttemptStatistics: newStatisticsView(&f, most.buckets)}
 				}
 				for i := range v.Periods {
-					v.Periods[i] = control.PeriodStats{StartTime: 1, AttemptStatistics: viewStatistics(&f, most.buckets)}
+					v.Periods[i] = control.PeriodStats{StartTime: 1, AttemptStatistics: newStatisticsView(&f, most.buckets)}
 				}
 				all = append(all, v)
 			}
 			return all
 		},
 		"why": func() []any {
-			w := control.Why{ID: names[0]}
-			for range reasons.MaxLinks + queue.MaxDemands + 4 {
-				w.Reasons = append(w.Reasons, control.Reason{Kind: "dependency", Key: sixfoldText(128), Text: sixfoldText(512),
-					Advice: sixfoldText(256), Usage: new(1 << 62), Limit: new(1 << 62)})
+			w := control.WaitingExplanation{ID: names[0]}
+			for range reasons.MaxDependencyLinks + queue.MaxDemands + 4 {
+				w.Reasons = append(w.Reasons, control.WaitReason{Kind: "dependency", CauseKey: sixfoldJSONText(128),
+					Text:   sixfoldJSONText(512),
+					Advice: sixfoldJSONText(256), LimitUsage: new(1 << 62), Limit: new(1 << 62)})
 			}
 			return []any{w}
 		},
 		"status": func() []any {
 			list := make([]string, worker.MaxWorkers)
 			for i := range list {
-				list[i] = sixfoldText(500)
+				list[i] = sixfoldJSONText(500)
 			}
-			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldText(256), Bytes: 1 << 62}},
-				maxListedNearQuota)
-			return []any{control.Status{QuotaUse: control.QuotaUse{NearQuota: near}, Health: doctor.HealthText(list, true),
-				Storage: control.Storage{StateDir: sixfoldText(4096)}, Socket: sixfoldText(4096), Version: sixfoldText(256)}}
+			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldJSONText(256), Bytes: 1 << 62}},
+				maxListedUsersNearQuota)
+			return []any{control.Status{QuotaUse: control.QuotaUse{UsersNearQuota: near}, Health: doctor.HealthText(list, true),
+				Storage: control.Storage{StateDir: sixfoldJSONText(4096)}, SocketPath: sixfoldJSONText(4096),
+				Version: sixfoldJSONText(256)}}
 		},
 		"screen": func() []any {
-			screen, err := retryTimeouts(func() (control.Screen, error) {
-				return s.Screen(admin, control.ScreenParams{Rows: store.MaxScreenRows})
+			screen, err := retryOnTimeout(func() (control.OverviewScreen, error) {
+				return s.ReadScreen(admin, control.ScreenParams{JobsPerSection: store.MaxScreenRowsPerPart})
 			})
 			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Delayed)+
 				len(screen.Running) == 0 {
@@ -287,21 +296,21 @@ func TestAnswersFit(t *testing.T) {
 			return []any{screen}
 		},
 		"wait": func() []any {
-			return []any{control.JobEndNotice{Job: s.viewJob(&largestJob)},
-				control.WaitResult{UnfinishedIDs: names[:control.MaxWaitIDs]}}
+			return []any{control.JobEndNotice{Job: s.newJobView(&largestJob)},
+				control.WaitResult{UnfinishedJobIDs: names[:control.MaxWaitOrFollowJobIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &logSender{api: s.API, params: control.Logs{ID: control.JobID(id)},
+			f := &logSender{api: s.API, params: control.LogsParams{ID: control.JobID(id)},
 				sendPiece: func(p control.OutputPiece) error { all = append(all, p); return nil }}
-			for _, text := range []string{sixfoldText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
+			for _, text := range []string{sixfoldJSONText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
 				4*output.MaxMemoryBytes)} {
-				if err := f.send(output.Chunk{Data: []byte(text)}); err != nil {
+				if err := f.sendChunk(output.Chunk{Data: []byte(text)}); err != nil {
 					t.Error(err)
 				}
 			}
-			return append(all, control.LogsEnd{State: "processing"})
+			return append(all, control.OutputStreamEnd{FinalJobState: "processing"})
 		},
-		"attach": func() []any { return []any{control.AttachResult{Attempt: 1 << 30, Written: 1 << 30}} },
+		"attach": func() []any { return []any{control.AttachResult{Attempt: 1 << 30, AcceptedBytes: 1 << 30}} },
 		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict,
 		"requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
@@ -310,62 +319,65 @@ func TestAnswersFit(t *testing.T) {
 		"worker.list": func() []any {
 			list := make([]worker.WorkerStatus, 2*worker.MaxWorkers)
 			for i := range list {
-				list[i] = worker.WorkerStatus{ID: sixfoldText(32), JobID: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
+				list[i] = worker.WorkerStatus{ID: sixfoldJSONText(32), JobID: names[0], PID: 1 << 30, StartedAt: 1, Stale: true}
 			}
-			return []any{viewWorkers(list, sixfoldText(64), &control.Peer{})}
+			return []any{newWorkerListView(list, sixfoldJSONText(64), &control.Peer{})}
 		},
 		"config.list": func() []any {
 			var list control.ConfigList
-			for range config.Keys() {
+			for range config.AllSettings() {
 				list.Settings = append(list.Settings, value)
 			}
-			list.Settings[0].Value = sixfoldText(1 << 20) // the maximum length of a settings file
+			list.Settings[0].Value = sixfoldJSONText(1 << 20) // the maximum length of a settings file
 			for i := range list.Settings {
-				list.Settings[i].Note = "" // these settings have no note
+				list.Settings[i].Hint = "" // these settings have no note
 			}
 			return []any{list}
 		},
-		"config.get":   func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
+		"config.get":   func() []any { v := value; v.Value = sixfoldJSONText(1 << 20); return []any{v} },
 		"config.set":   func() []any { return []any{value} },
-		"config.unset": func() []any { v := value; v.Value = sixfoldText(1 << 20); return []any{v} },
+		"config.unset": func() []any { v := value; v.Value = sixfoldJSONText(1 << 20); return []any{v} },
 		"events": func() []any {
-			return []any{control.Event{ID: names[0], User: sixfoldText(256), Setting: sixfoldText(64),
-				Value: sixfoldText(control.MaxSettingValueBytes), Verb: "show", Target: sixfoldText(
-					8192)}, control.EventsEnd{LastSeq: 1 << 62}}
+			return []any{control.Event{JobID: names[0], User: sixfoldJSONText(256), Setting: sixfoldJSONText(64),
+				SettingValue: sixfoldJSONText(control.MaxSettingValueBytes), AuditCommand: "show", CommandTarget: sixfoldJSONText(
+					8192)}, control.EventStreamEnd{LastEventSeq: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, maxBackupPieceBytes), DoneBytes: 1 << 62, TotalBytes: 1 << 62},
-				control.BackupEnd{SHA256: sixfoldText(64)}}
+			return []any{control.BackupPiece{Content: make([]byte, maxBackupPieceBytes), CopiedBytes: 1 << 62,
+				TotalBytes: 1 << 62},
+				control.BackupSummary{SHA256: sixfoldJSONText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
-				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: sixfoldText(8192),
-					Advice: sixfoldText(1024)})
+				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure",
+					Message: sixfoldJSONText(8192),
+					Advice:  sixfoldJSONText(1024)})
 			}
-			return []any{control.Progress{DoneBytes: 1 << 62}, d}
+			return []any{control.DoctorProgress{CheckedBytes: 1 << 62}, d}
 		},
 		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
 			largestSchedules()
-			page, err := s.ScheduleList(admin, control.ScheduleList{})
+			page, err := s.ScheduleList(admin, control.ScheduleListParams{})
 			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
 				t.Errorf("%d schedules, %v", len(page.Schedules), err)
 			}
 			return []any{page}
 		},
 		"schedule.rm": schedules, "schedule.pause": schedules, "schedule.resume": schedules,
-		"schedule.run": func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
+		"schedule.run": func() []any { return []any{control.EnqueueResult{JobID: names[0], JobSeq: 1 << 62}} },
 		"gate.list": func() []any {
-			list := control.GateList{Gates: make([]control.GateView, store.MaxGatesPage), Next: sixfoldText(256)}
+			list := control.GateList{Gates: make([]control.GateView, store.MaxGatesPerPage), NextCursor: sixfoldJSONText(256)}
 			for i := range list.Gates {
-				list.Gates[i] = control.GateView{Key: sixfoldText(129), Kind: "resource", Limit: 1 << 30, Rate: sixfoldText(16),
-					Usage: 1 << 30, Jobs: new(int64(1 << 62)), User: sixfoldText(256)}
+				list.Gates[i] = control.GateView{Key: sixfoldJSONText(129), Kind: "resource", Limit: 1 << 30,
+					Rate:         sixfoldJSONText(16),
+					UsageOfLimit: 1 << 30, UnfinishedJobs: new(int64(1 << 62)), KeyOwner: sixfoldJSONText(256)}
 			}
 			return []any{list}
 		},
 		"node.list": func() []any {
-			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodesPage), Next: sixfoldText(128)}
+			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodesPerPage), NextCursor: sixfoldJSONText(128)}
 			for i := range list.Nodes {
 				list.Nodes[i] = node
 			}
@@ -373,16 +385,18 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"node.drain": func() []any { return []any{node} }, "node.rm": func() []any { return []any{node} },
 		"gate.set": func() []any {
-			return []any{control.GateView{Key: sixfoldText(129), Kind: "resource", Rate: sixfoldText(16),
-				User: sixfoldText(256)}}
+			return []any{control.GateView{Key: sixfoldJSONText(129), Kind: "resource", Rate: sixfoldJSONText(16),
+				KeyOwner: sixfoldJSONText(256)}}
 		},
-		"hook.test":    func() []any { return []any{control.EnqueueResult{ID: names[0], Seq: 1 << 62}} },
-		"web.start":    func() []any { return []any{control.WebState{Listen: sixfoldText(4096)}} },
-		"web.stop":     func() []any { return []any{control.WebState{}} },
-		"web.open":     func() []any { return []any{control.WebLink{URL: sixfoldText(1024), Expires: 1 << 60}} },
-		"drain":        func() []any { return []any{control.DrainResult{Running: 1 << 30}} },
-		"reload":       func() []any { return []any{control.ReloadResult{Hidden: make([]string, len(config.Keys()))}} },
-		"service.stop": func() []any { return []any{control.ServiceStopResult{PID: 1 << 30}} },
+		"hook.test": func() []any { return []any{control.EnqueueResult{JobID: names[0], JobSeq: 1 << 62}} },
+		"web.start": func() []any { return []any{control.WebState{ListenAddress: sixfoldJSONText(4096)}} },
+		"web.stop":  func() []any { return []any{control.WebState{}} },
+		"web.open":  func() []any { return []any{control.WebLink{URL: sixfoldJSONText(1024), ExpiresAt: 1 << 60}} },
+		"drain":     func() []any { return []any{control.DrainResult{RunningJobs: 1 << 30}} },
+		"reload": func() []any {
+			return []any{control.ReloadResult{OverriddenSettings: make([]string, len(config.AllSettings()))}}
+		},
+		"service.stop": func() []any { return []any{control.ServiceStopResult{ServicePID: 1 << 30}} },
 	}
 	for _, method := range control.MethodNames() {
 		if answers[method] == nil {

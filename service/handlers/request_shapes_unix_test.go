@@ -27,19 +27,19 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// rigAuthorizer determines the rights of the peers in this test.
-type rigAuthorizer struct {
+// testAuthorizer determines the rights of the peers in this test.
+type testAuthorizer struct {
 	*access.Admission
 	*access.Rights
 }
 
-// maxShapeBytes is the maximum length of the inputs: slightly less than the maximum length of a line.
-const maxShapeBytes = control.MaxLineBytes - 4096
+// maxInputBytes is the maximum length of the inputs: slightly less than the maximum length of a line.
+const maxInputBytes = control.MaxLineBytes - 4096
 
-// repeatToSize returns a value of at most maxShapeBytes bytes: the prefix, as many copies of the repeated text
+// repeatToSize returns a value of at most maxInputBytes bytes: the prefix, as many copies of the repeated text
 // as fit, and the suffix.
 func repeatToSize(prefix, repeated, suffix string) string {
-	return prefix + strings.TrimSuffix(strings.Repeat(repeated+",", maxShapeBytes/(len(repeated)+1)), ",") + suffix
+	return prefix + strings.TrimSuffix(strings.Repeat(repeated+",", maxInputBytes/(len(repeated)+1)), ",") + suffix
 }
 
 // objectWithMembers returns a JSON object with n members with different names. If n members do not fit, it has
@@ -47,15 +47,15 @@ func repeatToSize(prefix, repeated, suffix string) string {
 func objectWithMembers(n int, value string) string {
 	var b strings.Builder
 	b.WriteString(`{"a":` + value)
-	for i := 0; i < n && b.Len() < maxShapeBytes-64-len(value); i++ {
+	for i := 0; i < n && b.Len() < maxInputBytes-64-len(value); i++ {
 		fmt.Fprintf(&b, `,"%x":%s`, i, value)
 	}
 	return b.String() + "}"
 }
 
-// shapeGenerators contains functions that generate values. Each value is expensive to parse for a different
+// expensiveValueGenerators contains functions that generate values. Each value is expensive to parse for a different
 // reason.
-var shapeGenerators = map[string]func() string{
+var expensiveValueGenerators = map[string]func() string{
 	"nested": func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
 	"nested objects": func() string {
 		return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28),
@@ -68,14 +68,14 @@ var shapeGenerators = map[string]func() string{
 	"numbers":            func() string { return repeatToSize("[", `1`, "]") },
 	"empty texts":        func() string { return repeatToSize("[", `""`, "]") },
 	"long texts":         func() string { return repeatToSize("[", `"`+strings.Repeat("x", 800)+`"`, "]") },
-	"text":               func() string { return `"` + strings.Repeat("x", maxShapeBytes) + `"` },
-	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, maxShapeBytes/6) + `"` },
-	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, maxShapeBytes/12) + `"` },
-	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, maxShapeBytes/2) + `"` },
-	"digits":             func() string { return strings.Repeat("7", maxShapeBytes) },
-	"a fraction":         func() string { return "0." + strings.Repeat("7", maxShapeBytes) },
-	"a text of digits":   func() string { return `"` + strings.Repeat("7", maxShapeBytes) + `s"` },
-	"spaces":             func() string { return strings.Repeat(" ", maxShapeBytes) + "1" },
+	"text":               func() string { return `"` + strings.Repeat("x", maxInputBytes) + `"` },
+	"text of escapes":    func() string { return `"` + strings.Repeat(`\u0001`, maxInputBytes/6) + `"` },
+	"text of surrogates": func() string { return `"` + strings.Repeat(`\ud83d\ude00`, maxInputBytes/12) + `"` },
+	"text of quotes":     func() string { return `"` + strings.Repeat(`\"`, maxInputBytes/2) + `"` },
+	"digits":             func() string { return strings.Repeat("7", maxInputBytes) },
+	"a fraction":         func() string { return "0." + strings.Repeat("7", maxInputBytes) },
+	"a text of digits":   func() string { return `"` + strings.Repeat("7", maxInputBytes) + `s"` },
+	"spaces":             func() string { return strings.Repeat(" ", maxInputBytes) + "1" },
 }
 
 // requestLine returns the line of a request.
@@ -90,7 +90,7 @@ func batchRequest(n int, job func(i int) string) string {
 	b.WriteString(`{"batch":"b","jobs":[`)
 	for i := range n {
 		j := job(i)
-		if b.Len()+len(j) > maxShapeBytes {
+		if b.Len()+len(j) > maxInputBytes {
 			break
 		}
 		if i > 0 {
@@ -101,33 +101,33 @@ func batchRequest(n int, job func(i int) string) string {
 	return requestLine("enqueue.batch", b.String()+"]}")
 }
 
-// expensiveLines contains complete request lines that are expensive to parse.
-var expensiveLines = map[string]func() string{
+// expensiveRequestLines contains complete request lines that are expensive to parse.
+var expensiveRequestLines = map[string]func() string{
 	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + objectWithMembers(1<<30, "1")[1:] },
 	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
-	"a long method":          func() string { return requestLine(strings.Repeat("x", maxShapeBytes), "{}") },
+	"a long method":          func() string { return requestLine(strings.Repeat("x", maxInputBytes), "{}") },
 	"a long id": func() string {
-		return `{"id":"` + strings.Repeat("x", maxShapeBytes) + `","method":"hello"}`
+		return `{"id":"` + strings.Repeat("x", maxInputBytes) + `","method":"hello"}`
 	},
-	"padding": func() string { return strings.Repeat(" ", maxShapeBytes) + requestLine("list", "{}") },
+	"padding": func() string { return strings.Repeat(" ", maxInputBytes) + requestLine("list", "{}") },
 	"no JSON at the end": func() string {
 		return strings.TrimSuffix(requestLine("list", repeatToSize("[", "1", "]")),
 			"}")
 	},
-	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, maxShapeBytes/6) },
-	"too deep":             func() string { return strings.Repeat("[", maxShapeBytes) },
-	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", maxShapeBytes/2) + "\xff\"}" },
+	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, maxInputBytes/6) },
+	"too deep":             func() string { return strings.Repeat("[", maxInputBytes) },
+	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", maxInputBytes/2) + "\xff\"}" },
 	"jobs of nothing":      func() string { return batchRequest(1<<30, func(int) string { return "{}" }) },
 	"jobs, all there may be": func() string {
 		return batchRequest(queue.MaxJobsPerRequest,
 			func(int) string { return `{"command":"true"}` })
 	},
 	"jobs with much to be set": func() string {
-		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", maxShapeBytes/queue.MaxJobsPerRequest-50) + `"}}`
+		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", maxInputBytes/queue.MaxJobsPerRequest-50) + `"}}`
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with many variables": func() string {
-		env := `{"command":"true","env":` + objectWithMembers(maxShapeBytes/queue.MaxJobsPerRequest/13, `"1"`) + `}`
+		env := `{"command":"true","env":` + objectWithMembers(maxInputBytes/queue.MaxJobsPerRequest/13, `"1"`) + `}`
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with labels": func() string {
@@ -140,7 +140,7 @@ var expensiveLines = map[string]func() string{
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with all arguments there may be": func() string {
-		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgEnvCount/queue.MaxJobsPerRequest-2) + `"]}`
+		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgsAndEnvPerRequest/queue.MaxJobsPerRequest-2) + `"]}`
 		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
@@ -174,19 +174,19 @@ var expensiveLines = map[string]func() string{
 	},
 	"names that are none": func() string {
 		return requestLine("cancel", `{"ids":`+repeatToSize("[",
-			`"`+strings.Repeat(`\u0001`, maxShapeBytes/control.MaxJobIDs/6-1)+`"`, "]")+`}`)
+			`"`+strings.Repeat(`\u0001`, maxInputBytes/control.MaxJobIDs/6-1)+`"`, "]")+`}`)
 	},
 }
 
-// commonShapes lists the shapes (values that are expensive to parse) that the test uses for every kind of
+// commonExpensiveShapes lists the shapes (values that are expensive to parse) that the test uses for every kind of
 // parameter. The other shapes are used only for parameters with a special parser.
-var commonShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
+var commonExpensiveShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
-// requestGenerators returns functions that generate all inputs of the test, by name. For each shape, an input
+// requestLineGenerators returns functions that generate all inputs of the test, by name. For each shape, an input
 // has that shape as a known parameter, as an unknown parameter, or as a field of a job.
-func requestGenerators() map[string]func() string {
+func requestLineGenerators() map[string]func() string {
 	all := map[string]func() string{}
-	for name, line := range expensiveLines {
+	for name, line := range expensiveRequestLines {
 		all[name] = line
 	}
 	kinds := map[string]bool{}
@@ -195,12 +195,12 @@ func requestGenerators() map[string]func() string {
 			if !kinds[kind+name] {
 				kinds[kind+name] = true
 				all[method+" "+prefix+": "+name] = func() string {
-					return requestLine(method, prefix+shapeGenerators[name]()+suffix)
+					return requestLine(method, prefix+expensiveValueGenerators[name]()+suffix)
 				}
 			}
 		}
 	}
-	every := slices.Sorted(maps.Keys(shapeGenerators))
+	every := slices.Sorted(maps.Keys(expensiveValueGenerators))
 	for _, m := range control.Schemas() {
 		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
 			continue // skip these methods, since their parameters are added below
@@ -210,27 +210,27 @@ func requestGenerators() map[string]func() string {
 			kind, _ := properties[name].(map[string]any)
 			delete(kind, "description")
 			raw, _ := json.Marshal(kind)
-			add(string(raw), m.Method, `{"`+name+`":`, "}", commonShapes...)
+			add(string(raw), m.Method, `{"`+name+`":`, "}", commonExpensiveShapes...)
 		}
 	}
-	for _, f := range queue.Fields() {
+	for _, f := range queue.SpecFields() {
 		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`,
-			"}", commonShapes...)
+			"}", commonExpensiveShapes...)
 	}
 	add("unknown", "list", `{"nosuch":`, "}", every...)
 	add("ids", "cancel", `{"ids":`, "}", every...)
-	add("argv", "enqueue", `{"argv":`, "}", commonShapes...)
+	add("argv", "enqueue", `{"argv":`, "}", commonExpensiveShapes...)
 	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
 	add("schedule", "schedule.add", `{"name":"a","cron":"@hourly","command":"true","env":`, "}", every...)
-	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", commonShapes...)
+	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", commonExpensiveShapes...)
 	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
-	add("set", "edit", `{"id":"a","set":{"env":`, "}}", commonShapes...)
-	add("params", "show", "", "", commonShapes...)
+	add("set", "edit", `{"id":"a","set":{"env":`, "}}", commonExpensiveShapes...)
+	add("params", "show", "", "", commonExpensiveShapes...)
 	return all
 }
 
-// cpuTime returns the processor time that this process has used.
-func cpuTime(t *testing.T) time.Duration {
+// processCPUTime returns the processor time that this process has used.
+func processCPUTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -245,22 +245,22 @@ func cpuTime(t *testing.T) time.Duration {
 // the live heap. If the total of all allocations is below the limit, the growth is too; otherwise the input
 // is sent again while the live heap is measured every few milliseconds. On two cores, the slowest input takes
 // 0.3 s (a deep list of times), and the largest takes 53 MiB (the largest jobs).
-func TestShapesAreCheap(t *testing.T) {
+func TestExpensiveRequestsTakeBoundedResources(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := startRequester(t)
-	for name, input := range requestGenerators() {
+	for name, input := range requestLineGenerators() {
 		line := []byte(input() + "\n")
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		began := cpuTime(t)
+		began := processCPUTime(t)
 		answer := ask(line)
-		took := cpuTime(t) - began
+		took := processCPUTime(t) - began
 		runtime.ReadMemStats(&after)
 		grown := after.TotalAlloc - before.TotalAlloc
 		if grown > mostHeap {
-			grown = heapPeak(func() { ask(line) })
+			grown = peakHeapGrowth(func() { ask(line) })
 		}
 		if answer == "" || strings.Contains(answer, `"internal"`) {
 			t.Errorf("%s: answered %.300q", name, answer)
@@ -273,18 +273,21 @@ func TestShapesAreCheap(t *testing.T) {
 
 // startRequester returns a function that sends a line to a new service and returns the reply.
 func startRequester(t *testing.T) func(line []byte) (answer string) {
-	s := newStoreRigWith(t, rigOptions{paths: config.Paths{StateDir: t.TempDir()}})
-	s.enqueueJobs(t, jobNamed("a"))
+	s := newSQLiteTestAPIWith(t, testAPIOptions{paths: config.Paths{StateDir: t.TempDir()}})
+	s.enqueueJobs(t, draftWithID("a"))
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := socket.Listen(path, socket.Perms{Mode: 0o600, GID: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	limits := control.Limits{MaxConnections: func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }}
+	limits := control.ConnectionLimits{MaxConnections: func() (all,
+		user int) {
+		return doctor.MaxConnections(s.Settings.CurrentConfig())
+	}}
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		control.NewServer(s.api, limits, &rigAuthorizer{s.admission, s.Rights}, s.UserLimits, s.Log).Run(ctx, l)
+		control.NewServer(s.api, limits, &testAuthorizer{s.admission, s.Rights}, s.UserLimits, s.Log).Run(ctx, l)
 	})
 	t.Cleanup(func() {
 		stop()

@@ -6,16 +6,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkSystemSupports returns an error for a job that needs a terminal or refers to a systemd credential.
-func checkSystemSupports(j *queue.Job) error {
+// checkSystemSupportsJob returns an error for a job that needs a terminal or refers to a systemd credential.
+func checkSystemSupportsJob(j *queue.Job) error {
 	if j.TTY {
-		return queue.Invalid("tty", "jobs cannot have a terminal on Windows; leave tty out")
+		return queue.InvalidField("tty", "jobs cannot have a terminal on Windows; leave tty out")
 	}
-	for _, e := range j.Secrets {
+	for _, e := range j.SecretReferences {
 		name, reference, _ := strings.Cut(e, "=")
 		if _, credential := queue.CredentialName(reference); credential {
-			return queue.Invalid("env_secret", "%s refers to a systemd credential, which Windows does not have; "+
-				"name a file instead", queue.Clip(name))
+			return queue.InvalidField("env_secret", "%s refers to a systemd credential, which Windows does not have; "+
+				"name a file instead", queue.ClipForMessage(name))
 		}
 	}
 	return nil

@@ -24,123 +24,127 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is an API under test, with the parts that it needs. It has a queue, but runs no jobs and has no socket.
+// testAPI is an API under test, with the parts that it needs. It has a queue, but runs no jobs and has no socket.
 // The field api is the embedded API, for callers that need it under a name.
-type rig struct {
+type testAPI struct {
 	*API
 	admission *access.Admission
 	api       *API
 }
 
-// rigOptions configure a rig. The zero value is valid.
-type rigOptions struct {
-	settings        map[string]string // by key, as if the settings file contained them
-	paths           config.Paths
-	directory       *access.Directory
-	store           store.Store
-	cluster         store.Cluster
-	node            string
-	runnerLocation  runner.Location
-	policyFile      string // policy file of runners that run as root; "" if the service starts its own runners
-	workers         string // number of workers; "" means none
-	runAsSubmitters bool   // jobs run as their submitters, even if the settings differ
+// testAPIOptions configure a rig. The zero value is valid.
+type testAPIOptions struct {
+	settingValues    map[string]string // by key, as if the settings file contained them
+	paths            config.Paths
+	userDirectory    *access.UserDirectory
+	store            store.Store
+	cluster          store.Cluster
+	nodeName         string
+	runnerLocation   runner.RunnersLocation
+	runnerPolicyFile string // policy file of runners that run as root; "" if the service starts its own runners
+	workerCount      string // number of workers; "" means none
+	runAsSubmitters  bool   // jobs run as their submitters, even if the settings differ
 }
 
-// newRig returns a rig. If the options contain no store, its queue is in memory.
-func newRig(t testing.TB, o rigOptions) *rig {
+// newTestAPI returns a rig. If the options contain no store, its queue is in memory.
+func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 	t.Helper()
 	d := &parts.Dependencies{
-		ServiceInfo: parts.ServiceInfo{Paths: o.paths, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
+		ServiceInfo: parts.ServiceInfo{Paths: o.paths, NodeName: o.nodeName, StartedAt: queue.UnixMillisOf(time.Now())},
 		CoreParts: parts.CoreParts{
 			Store: o.store, Cluster: o.cluster, RunnerLocation: o.runnerLocation, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
 		ApplyTraceSettings: func() string { return "" },
-		ExamineStoreDir:    func(string) []store.Finding { return nil },
+		ExamineStateDir:    func(string) []store.Finding { return nil },
 	}
 	if d.Paths.SettingsFile == "" {
 		d.Paths.SettingsFile = "/etc/q.toml"
 	}
 	if d.Store == nil {
-		d.Store = memstore.New(queue.Order{})
+		d.Store = memstore.New(queue.RankOrder{})
 	}
-	d.Settings = newSettingsKeeper(t, o.settings, o.workers)
-	d.Directory = cmp.Or(o.directory, &access.Directory{})
-	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
-	d.Account.RunsAsJobAccount = d.Account.RunsAsJobAccount || o.runAsSubmitters
+	d.Settings = newSettingsKeeper(t, o.settingValues, o.workerCount)
+	d.UserDirectory = cmp.Or(o.userDirectory, &access.UserDirectory{})
+	d.JobAccount = testJobAccount(t, d.UserDirectory, &d.Settings.CurrentConfig().Settings)
+	d.JobAccount.UsesPerJobAccount = d.JobAccount.UsesPerJobAccount || o.runAsSubmitters
 	var policy *launcher.Accounts
-	if o.policyFile != "" {
-		d.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock", Account: d.Settings.Current().FixedUser()}
-		policy = &launcher.Accounts{PolicyFile: o.policyFile, ServiceUID: accounts.CurrentUser(),
-			Directory: &d.Directory.Directory}
+	if o.runnerPolicyFile != "" {
+		d.RunnerLocation = runner.RunnersLocation{SpawnSocketPath: "/run/q/spawn.sock",
+			SwitchToAccount: d.Settings.CurrentConfig().FixedJobUser()}
+		policy = &launcher.Accounts{PolicyFile: o.runnerPolicyFile, ServiceUID: accounts.CurrentUserID(),
+			AccountDirectory: &d.UserDirectory.Resolver}
 	}
-	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
-	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.PauseOfAllJobs{}, &cluster.DrainState{}
-	d.Rights = &access.Rights{Paths: d.Paths, Directory: d.Directory, Settings: d.Settings}
-	d.Rights.ResolveAccess()
+	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.JobAccount, nil }
+	d.SettingsLock, d.PauseOfAllJobs, d.DrainState = settings.NewLock(), &settings.PauseOfAllJobs{}, &cluster.DrainState{}
+	d.Rights = &access.Rights{Paths: d.Paths, UserDirectory: d.UserDirectory, Settings: d.Settings}
+	d.Rights.ResolveAccessSettings()
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
 	d.GateRules = &settings.GateRules{Store: d.Store}
-	d.Quota = &settings.Quota{Store: d.Store, Settings: d.Settings}
-	d.Owners = access.NewOwners(d.Store, d.Cluster, d.Directory, d.Account)
-	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights, RunnerLocation: d.RunnerLocation, RunnerPolicy: policy}
+	d.UserQuota = &settings.UserQuota{Store: d.Store, Settings: d.Settings}
+	d.Owners = access.NewOwners(d.Store, d.Cluster, d.UserDirectory, d.JobAccount)
+	d.Guard = &access.Guard{Owners: d.Owners, Rights: d.Rights, RunnerLocation: d.RunnerLocation,
+		RunnerAccountPolicy: policy}
 	d.Hooks = &hooks.Hooks{
-		Account: d.Account, Log: d.Log, Store: d.Store, Directory: d.Directory, Owners: d.Owners,
-		Quota: d.Quota, Settings: d.Settings,
+		JobAccount: d.JobAccount, Log: d.Log, Store: d.Store, UserDirectory: d.UserDirectory, Owners: d.Owners,
+		UserQuota: d.UserQuota, Settings: d.Settings,
 	}
 	d.OutputFiles = &cluster.OutputFiles{RunnerLocation: d.RunnerLocation, Paths: d.Paths}
 	d.Pool = worker.New(d.Store, worker.Config{
-		RunnerLocation: d.RunnerLocation, Account: d.Account, Log: d.Log, Clock: d.Store.Now, CheckStart: d.Owners.CheckOwner,
-		ResourceUnitEnv: d.Settings.UnitVariables,
-		UserQuota:       d.Quota.MaxBytesPerUser, RunningJobsPaused: d.QueueRules.RunningJobsPaused,
-		HungRunnerAdvice: doctor.EndRunnerAdvice, Node: d.Node,
-		Policy:      func() queue.RetryPolicy { return d.Settings.Current().RetryPolicy() },
-		StopTimeout: func() time.Duration { return d.Settings.Current().StopTimeout },
-		StaleAfter:  func() time.Duration { return d.Settings.Current().WorkerTimeout },
-	}, d.Settings.Current().WorkerCount())
-	d.AllNodes = &cluster.NodeList{Node: d.Node, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
-		Cluster: d.Cluster, Pool: d.Pool, StartedAt: d.StartedAt}
+		RunnerLocation: d.RunnerLocation, Account: d.JobAccount, Log: d.Log, StoreTime: d.Store.Now,
+		CheckMayStart:   d.Owners.CheckJobOwner,
+		ResourceUnitEnv: d.Settings.ResourceUnitVariables,
+		UserQuotaBytes:  d.UserQuota.MaxBytesPerUser, RunningJobsPaused: d.QueueRules.RunningJobsPaused,
+		HungRunnerAdvice: doctor.HungRunnerAdvice, NodeName: d.NodeName,
+		RetryPolicy:      func() queue.RetryPolicy { return d.Settings.CurrentConfig().RetryPolicy() },
+		StopTimeout:      func() time.Duration { return d.Settings.CurrentConfig().StopTimeout },
+		WorkerStaleAfter: func() time.Duration { return d.Settings.CurrentConfig().WorkerTimeout },
+	}, d.Settings.CurrentConfig().WorkerCount())
+	d.AllNodes = &cluster.NodeList{NodeName: d.NodeName, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
+		Cluster: d.Cluster, Pool: d.Pool, ServiceStartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
-	d.Router = &cluster.JobRouter{
+	d.JobRouter = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
 	api := New(d, FrontParts{
-		Endpoint: noEndpoint{}, StopRequests: make(chan bool, 1),
-		BeforeReload: func() {}, AfterReload: func() {},
+		ControlSocket: noControlSocket{}, StopServiceRequests: make(chan bool, 1),
+		BeforeSettingsReload: func() {}, AfterSettingsReload: func() {},
 	})
-	return &rig{
+	return &testAPI{
 		API: api, api: api,
 		admission: &access.Admission{
-			Log: d.Log, Lock: d.Lock, Owners: d.Owners, Rights: d.Rights, StoreNodeRecord: d.AllNodes.StoreNodeRecord,
+			Log: d.Log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: d.Rights,
+			StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 		},
 	}
 }
 
-// rigAccount returns the account that jobs run as with the given settings.
-func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.Account {
+// testJobAccount returns the account that jobs run as with the given settings.
+func testJobAccount(t testing.TB, d *access.UserDirectory, set *config.Settings) worker.Account {
 	t.Helper()
-	a := d.AccountOf(accounts.CurrentUser())
-	if name := set.FixedUser(); name != "" {
-		known, err := d.AccountNamed(name)
+	a := d.AccountByUID(accounts.CurrentUserID())
+	if name := set.FixedJobUser(); name != "" {
+		known, err := d.AccountByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a = known
 	}
-	a.RunsAsJobAccount = set.RunAs == config.RunAsSubmitter
+	a.UsesPerJobAccount = set.RunAs == config.RunAsSubmitter
 	return a
 }
 
 // newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workers ""
 // means 0.
-func newSettingsKeeper(t testing.TB, values map[string]string, workers string) *settings.Keeper {
+func newSettingsKeeper(t testing.TB, values map[string]string, workerCount string) *settings.Keeper {
 	t.Helper()
-	flags := map[string]string{"workers": cmp.Or(workers, "0")}
-	k, err := settings.New(settings.Options{Flags: flags})
+	flags := map[string]string{"workers": cmp.Or(workerCount, "0")}
+	k, err := settings.New(settings.Options{FlagValues: flags})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: values})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -148,36 +152,36 @@ func newSettingsKeeper(t testing.TB, values map[string]string, workers string) *
 	return k
 }
 
-// noEndpoint is an Endpoint without a socket.
-type noEndpoint struct{}
+// noControlSocket is an Endpoint without a socket.
+type noControlSocket struct{}
 
-// SocketInherited implements Endpoint.
-func (noEndpoint) SocketInherited() bool { return false }
+// IsSocketInherited implements Endpoint.
+func (noControlSocket) IsSocketInherited() bool { return false }
 
-// CheckSettings implements Endpoint.
-func (noEndpoint) CheckSettings(*config.Settings) error { return nil }
+// CheckSocketSettings implements Endpoint.
+func (noControlSocket) CheckSocketSettings(*config.Settings) error { return nil }
 
-// UpdateAccess implements Endpoint.
-func (noEndpoint) UpdateAccess() {}
+// UpdateSocketAccess implements Endpoint.
+func (noControlSocket) UpdateSocketAccess() {}
 
-// setQuota sets the quota of each user; a negative number means auto.
-func (s *rig) setQuota(t testing.TB, quotaBytes int64) {
+// setUserQuota sets the quota of each user; a negative number means auto.
+func (s *testAPI) setUserQuota(t testing.TB, quotaBytes int64) {
 	t.Helper()
 	text := "auto"
 	if quotaBytes >= 0 {
 		text = strconv.FormatInt(quotaBytes, 10)
 	}
-	if err := s.Settings.ReplaceValue("max_bytes_per_user", text, ""); err != nil {
+	if err := s.Settings.ReplaceSettingValue("max_bytes_per_user", text, ""); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// setDefaults sets the defaults of a queue.
-func (s *rig) setDefaults(t testing.TB, name, defaults string) {
+// setQueueDefaults sets the defaults of a queue.
+func (s *testAPI) setQueueDefaults(t testing.TB, queueName, defaults string) {
 	t.Helper()
-	err := s.Store.SetQueue(t.Context(), name, store.QueueRule{Weight: 1, JobDefaults: defaults})
+	err := s.Store.SetQueue(t.Context(), queueName, store.QueueRule{Weight: 1, JobDefaults: defaults})
 	if err == nil {
-		err = s.QueueRules.LoadRules(t.Context())
+		err = s.QueueRules.LoadQueueRules(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,21 +14,21 @@ import (
 // A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's
 // waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one, and the
 // reply has a note. The request is not rejected, because the user did not choose that priority.
-func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
-	s := newStoreRig(t)
-	order := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
-	if err := s.Store.SetOrder(t.Context(), order); err != nil {
+func TestNextJobPriorityExceedsOwnersWaitingJobs(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	order := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
+	if err := s.Store.SetRankOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
 	const other = ownerUID + 1
-	add := func(uid int, right control.Right, p control.Enqueue) (control.EnqueueResult, int64) {
+	add := func(uid int, right control.Right, p control.EnqueueParams) (control.EnqueueResult, int64) {
 		t.Helper()
-		p.Spec.Command = new("true")
-		got, err := s.Enqueue(asPeer(t, uid, right), p)
+		p.JobSpec.Command = new("true")
+		got, err := s.Enqueue(contextAsPeer(t, uid, right), p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := s.Store.Get(t.Context(), got.ID)
+		j, err := s.Store.Get(t.Context(), got.JobID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	}
 	check := func(what string, right control.Right, want int64, note string) control.EnqueueResult {
 		t.Helper()
-		got, priority := add(ownerUID, right, control.Enqueue{RunNext: true, Key: what})
+		got, priority := add(ownerUID, right, control.EnqueueParams{RunBeforeOwnJobs: true, IdempotencyKey: what})
 		text := strings.Join(got.Notes, "\n")
 		if priority != want || (note == "") != (text == "") || !strings.HasPrefix(text, note) {
 			t.Errorf("%s: priority %d, notes %q; want %d, %q", what, priority, text, want, note)
@@ -44,13 +44,13 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		return got
 	}
 	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, it gets the default priority
-	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
+	low := control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.RightSubmit, low)
 	first := check("one waits that has earned one point, and earns another", control.RightSubmit, 8, "")
 	if again := check(
 		"one waits that has earned one point, and earns another", control.RightSubmit, 8, "",
-	); again.ID != first.ID {
-		t.Errorf("the key was repeated: job %s, then %s", first.ID, again.ID)
+	); again.JobID != first.JobID {
+		t.Errorf("the key was repeated: job %s, then %s", first.JobID, again.JobID)
 	}
 	for range 20 {
 		add(other, control.RightSubmit, low)
@@ -58,8 +58,8 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	check("ageing raised one to 28", control.RightSubmit, 15,
 		"next: the job is enqueued with priority 15, the highest that you may set in queue default")
 	check("ageing raised one to 29", control.RightOperate, 31, "")
-	order.Scheduling = queue.ByArrival
-	if err := s.Store.SetOrder(t.Context(), order); err != nil {
+	order.Scheduling = queue.SchedulingByArrival
+	if err := s.Store.SetRankOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
 	check("fifo", control.RightSubmit, 5,
@@ -67,20 +67,20 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 }
 
 // A job that is enqueued with the option "next" never gets a priority below its queue's default.
-func TestNextLowersNoPriority(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
+func TestNextNeverLowersDefaultPriority(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	low := control.EnqueueParams{JobSpec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
 	if _, err := s.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
 	}
-	batch := control.EnqueueBatch{Commit: true, RunNext: true,
+	batch := control.EnqueueBatchParams{Commit: true, RunBeforeOwnJobs: true,
 		Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
 	got, err := s.EnqueueBatch(ctx, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range got.IDs {
+	for _, id := range got.JobIDs {
 		if j, err := s.Store.Get(ctx, id); err != nil || j.Priority != 5 {
 			t.Errorf("job %s has priority %d, %v; want 5", id, j.Priority, err)
 		}
@@ -89,55 +89,59 @@ func TestNextLowersNoPriority(t *testing.T) {
 
 // A job that is enqueued with the option "next" gets a priority above that of its owner's failed job that
 // waits for its retry, even if another job of the owner could start now.
-func TestNextIsAboveAJobToBeRetried(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	put := func(p control.Enqueue) int64 {
+func TestNextJobPriorityExceedsRetryingJob(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	put := func(p control.EnqueueParams) int64 {
 		t.Helper()
-		p.Spec.Command = new("true")
+		p.JobSpec.Command = new("true")
 		got, err := s.Enqueue(ctx, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := s.Store.Get(t.Context(), got.ID)
+		j, err := s.Store.Get(t.Context(), got.JobID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return j.Priority
 	}
-	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(9))}})
-	claimed, err := s.Store.Exchange(t.Context(), store.Report{WantedJobs: 1})
-	if err != nil || len(claimed.Jobs) != 1 {
-		t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
+	put(control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(9))}})
+	claimed, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	if err != nil || len(claimed.ClaimedJobs) != 1 {
+		t.Fatalf("claimed %d jobs, %v", len(claimed.ClaimedJobs), err)
 	}
-	failed := queue.Decision{State: queue.Failed, UsesAttempt: true, RecordsAttempt: true, Delay: time.Minute}
-	settlement := store.Settlement{Lease: claimed.Jobs[0].Lease(), Decision: failed}
-	if _, err := s.Store.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{settlement}}); err != nil {
+	failed := queue.AttemptDecision{NextState: queue.Failed, CountsAttempt: true, RecordsAttempt: true,
+		StartDelay: time.Minute}
+	settlement := store.Settlement{Lease: claimed.ClaimedJobs[0].Lease(), Decision: failed}
+	if _,
+		err := s.Store.ReportAndClaim(t.Context(),
+		store.LeaseReport{Settlements: []store.Settlement{settlement}}); err != nil {
 		t.Fatal(err)
 	}
-	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(4))}})
-	if got := put(control.Enqueue{RunNext: true}); got != 10 {
+	put(control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(4))}})
+	if got := put(control.EnqueueParams{RunBeforeOwnJobs: true}); got != 10 {
 		t.Errorf("a job with next has priority %d, want 10", got)
 	}
 }
 
 // All requests of a batch with the option "next" use the priority that was computed for the first one. For a
 // later batch with the same name, the priority is computed again.
-func TestNextIsTheSameInAllOfABatch(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
+func TestNextPriorityIsEqualAcrossBatch(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	send := func(commit bool) []string {
 		t.Helper()
-		p := control.EnqueueBatch{Batch: "b", Commit: commit, RunNext: true, Jobs: []queue.Spec{{Command: new("true")}}}
+		p := control.EnqueueBatchParams{BatchName: "b", Commit: commit, RunBeforeOwnJobs: true,
+			Jobs: []queue.Spec{{Command: new("true")}}}
 		got, err := s.EnqueueBatch(ctx, p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return got.IDs
+		return got.JobIDs
 	}
 	add := func(priority int64) {
 		t.Helper()
-		p := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: &priority}}
+		p := control.EnqueueParams{JobSpec: queue.Spec{Command: new("true"), Priority: &priority}}
 		if _, err := s.Enqueue(ctx, p); err != nil {
 			t.Fatal(err)
 		}
@@ -163,26 +167,28 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 
 // The service remembers a limited number of batches per user. It forgets a batch for which no more requests
 // arrive.
-func TestNextForgetsAbandonedBatches(t *testing.T) {
+func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 	var n runNextBatches
-	n.rememberFirst(batchKey{1, "other user"}, runNextBatch{earlierJobs: 1})
-	for i := range store.MaxStagedBatches + 1 {
-		n.rememberFirst(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i), Found: true},
-			queue.Millis(i), 1})
+	n.rememberFirstRequest(batchKey{1, "other user"}, runNextBatch{earlierJobCount: 1})
+	for i := range store.MaxStagedBatchesPerUser + 1 {
+		n.rememberFirstRequest(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i),
+			JobFound: true},
+			queue.UnixMillis(i), 1})
 	}
 	_, first := n.recordRequest(batchKey{2, "0"}, 20, 1)
 	b, second := n.recordRequest(batchKey{2, "1"}, 20, 3)
-	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobs != 1 ||
-		len(n.byBatch) != store.MaxStagedBatches+1 {
+	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobCount != 1 ||
+		len(n.byBatch) != store.MaxStagedBatchesPerUser+1 {
 		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.bestWaiting.Priority,
 			len(n.byBatch))
 	}
-	n.rememberFirst(batchKey{1, "later"}, runNextBatch{lastRequestAt: queue.Millis(20).Add(store.StagingTimeout),
-		earlierJobs: 1})
-	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobs != 4 || len(n.byBatch) != 2 {
+	n.rememberFirstRequest(batchKey{1, "later"},
+		runNextBatch{lastRequestAt: queue.UnixMillis(20).Add(store.BatchStagingTimeout),
+			earlierJobCount: 1})
+	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 || len(n.byBatch) != 2 {
 		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byBatch))
 	}
-	n.remove(2, "1")
+	n.forgetBatch(2, "1")
 	if _, known := n.recordRequest(batchKey{2, "1"}, 21, 1); known {
 		t.Error("a removed batch is remembered")
 	}
@@ -191,21 +197,21 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 // A job that is enqueued with the option "next" starts before its owner's waiting jobs, even with the setting
 // aging = enqueue, where each new job raises the priority of all waiting jobs. The jobs of a batch start in
 // the order of the batch.
-func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
-	s := newStoreRig(t)
-	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,
+func TestNextJobStartsFirstWithEnqueueAging(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	if err := s.Store.SetRankOrder(t.Context(), queue.RankOrder{Scheduling: queue.SchedulingByAging,
 		AgingUnit: queue.AgingByEnqueues}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := asPeer(t, ownerUID, control.RightOperate)
+	ctx := contextAsPeer(t, ownerUID, control.RightOperate)
 	for _, id := range []string{"old", "older-next", "next"} {
-		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, RunNext: id != "old"}
+		p := control.EnqueueParams{JobSpec: queue.Spec{ID: &id, Command: new("true")}, RunBeforeOwnJobs: id != "old"}
 		if _, err := s.Enqueue(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, ids := range [][]string{{"b1", "b2"}, {"b3", "b4"}} {
-		p := control.EnqueueBatch{Batch: "b", Commit: i == 1, RunNext: true}
+		p := control.EnqueueBatchParams{BatchName: "b", Commit: i == 1, RunBeforeOwnJobs: true}
 		for _, id := range ids {
 			p.Jobs = append(p.Jobs, queue.Spec{ID: &id, Command: new("true")})
 		}
@@ -213,12 +219,12 @@ func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	next, err := s.Store.Simulate(t.Context(), 10)
+	next, err := s.Store.SimulateClaims(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, j := range next.Jobs {
+	for _, j := range next.StartingJobs {
 		got = append(got, j.ID)
 	}
 	if want := "b1 b2 b3 b4 next older-next old"; strings.Join(got, " ") != want {

@@ -23,48 +23,49 @@ import (
 )
 
 const (
-	// shownNextStarts is how many future occurrences (planned starts) of a schedule the method schedule.show
-	// returns. maxShownOccurrences is the maximum number of past occurrences that it returns.
-	shownNextStarts     = 5
-	maxShownOccurrences = 20
-	// maxScheduleTries is the maximum number of tries to change a schedule while other requests keep changing it.
-	maxScheduleTries = 10
+	// nextOccurrencesShown is how many future occurrences (planned starts) of a schedule the method schedule.show
+	// returns. maxShownPastOccurrences is the maximum number of past occurrences that it returns.
+	nextOccurrencesShown    = 5
+	maxShownPastOccurrences = 20
+	// maxScheduleChangeTries is the maximum number of tries to change a schedule while other requests keep changing it.
+	maxScheduleChangeTries = 10
 )
 
 // requestedSchedule is a schedule from a request, with its cron line and time zone in parsed form.
 type requestedSchedule struct {
 	store.Schedule
 	cronLine         schedule.CronLine
-	location         *time.Location
+	timeZone         *time.Location
 	unenforcedLimits []string
 }
 
 // ScheduleAdd implements control.API.
-func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
-	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before a job starts
+func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
+	p.JobSpec = *p.JobSpec.WithoutTrace() // the caller's trace ends long before a job starts
 	want, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
 	existed := false
-	err = retryIfChanged(func() error {
-		sched, _, err := h.Store.Schedule(ctx, p.Name)
+	err = retryIfScheduleChanged(func() error {
+		sched, _, err := h.Store.GetSchedule(ctx, p.Name)
 		if err != nil && !errors.Is(err, queue.ErrNotFound) {
 			return err
 		}
 		if sched.Generation != 0 {
-			if existed, err = h.checkReplace(ctx, &sched, &want.Schedule, p.Replace); existed || err != nil {
+			if existed, err = h.checkMayReplaceSchedule(ctx, &sched, &want.Schedule, p.ReplaceExisting); existed || err != nil {
 				return err
 			}
 		}
 		put := want.Schedule
 		if sched.PausedAt != 0 { // keep the pause when a schedule is replaced
-			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
+			put.PausedAt, put.PausedByUID, put.Note, put.NextOccurrenceAt, put.NextDueAt = sched.PausedAt, sched.PausedByUID,
+				sched.Note, 0, 0
 		}
-		return h.Quota.RunWithinQuota(ctx, put.UID, func() error {
-			_, err := h.Store.PutSchedule(ctx, store.SchedulePut{
-				Schedule: put, ReplacedGeneration: sched.Generation, RequestedBy: want.UID,
-				MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
+		return h.UserQuota.RunWithinQuota(ctx, put.OwnerUID, func() error {
+			_, err := h.Store.PutSchedule(ctx, store.SchedulePutRequest{
+				Schedule: put, ReplacedGeneration: sched.Generation, RequestedByUID: want.OwnerUID,
+				MaxBytesPerUser: h.UserQuota.MaxBytesPerUser(),
 			})
 			return err
 		})
@@ -73,14 +74,14 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.examiner.BootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.examiner.StartAtBootNotes()
 	})
 }
 
-// retryIfChanged calls a function that changes a schedule. It repeats the call if another request has changed the
-// schedule in the meantime. It makes at most maxScheduleTries calls.
-func retryIfChanged(change func() error) (err error) {
-	for range maxScheduleTries {
+// retryIfScheduleChanged calls a function that changes a schedule. It repeats the call if another request has changed
+// the schedule in the meantime. It makes at most maxScheduleChangeTries calls.
+func retryIfScheduleChanged(change func() error) (err error) {
+	for range maxScheduleChangeTries {
 		if err = change(); !errors.Is(err, store.ErrScheduleChanged) {
 			return err
 		}
@@ -89,78 +90,79 @@ func retryIfChanged(change func() error) (err error) {
 }
 
 // checkScheduleRequest checks a requested schedule, fills in its defaults and returns it.
-func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (requested requestedSchedule,
+func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAddParams) (requested requestedSchedule,
 	err error) {
 	peer := control.PeerFrom(ctx)
-	r, notes, err := h.buildRequest(ctx, enqueueRequest{specs: []queue.Spec{p.Spec},
-		requireLimits: p.RequireLimits})
+	r, notes, err := h.buildStoreRequest(ctx, enqueueRequest{specs: []queue.Spec{p.JobSpec},
+		requireLimits: p.RequireEnforceableLimits})
 	if err != nil {
-		return requested, control.WithScheduleFieldNames(err)
+		return requested, control.RenameJitterInError(err)
 	}
-	spec, err := p.Spec.MarshalJSON()
+	spec, err := p.JobSpec.MarshalJSON()
 	if err != nil {
 		return requested, err
 	}
 	requested.unenforcedLimits = notes.unenforcedLimits
 	now := h.Store.Now()
 	requested.Schedule = store.Schedule{
-		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TZ,
-		Jitter: time.Duration(p.Jitter), CatchUp: store.CatchUp(p.CatchUp), Overlap: store.Overlap(p.Overlap),
-		Spec: string(spec), Draft: r.Drafts[0], CreatedAt: now, LastAt: now, BootID: bootID(),
+		Name: p.Name, OwnerUID: peer.UID, CronLine: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TimeZone,
+		MaxJitter: time.Duration(p.Jitter), CatchUp: store.CatchUpPolicy(p.CatchUpPolicy),
+		Overlap:  store.OverlapPolicy(p.OverlapPolicy),
+		SpecJSON: string(spec), JobDraft: r.Drafts[0], CreatedAt: now, LastOccurrenceAt: now, LastBootID: currentBootID(),
 	}
-	return requested, requested.completeAndCheck()
+	return requested, requested.fillDefaultsAndCheck()
 }
 
-// completeAndCheck fills in defaults and computes the next occurrence. It returns an error if the cron line,
+// fillDefaultsAndCheck fills in defaults and computes the next occurrence. It returns an error if the cron line,
 // the time zone or the jitter is invalid.
-func (s *requestedSchedule) completeAndCheck() (err error) {
-	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalName)
+func (s *requestedSchedule) fillDefaultsAndCheck() (err error) {
+	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalZoneName)
 	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)
 	s.Overlap = cmp.Or(s.Overlap, store.OverlapSkip)
-	if s.cronLine, err = schedule.Parse(s.Cron); err != nil {
+	if s.cronLine, err = schedule.Parse(s.CronLine); err != nil {
 		return err
 	}
-	if s.location, err = zone.Load(s.TimeZone); err != nil {
-		return queue.Invalid("tz", "%v", err)
+	if s.timeZone, err = zone.Load(s.TimeZone); err != nil {
+		return queue.InvalidField("tz", "%v", err)
 	}
-	gap := s.cronLine.ShortestGap(s.LastAt.Time(), s.CreatedAt.Time(), s.location)
-	s.AtBoot = s.cronLine.AtBoot()
+	gap := s.cronLine.ShortestInterval(s.LastOccurrenceAt.Time(), s.CreatedAt.Time(), s.timeZone)
+	s.RunsAtBoot = s.cronLine.IsAtBoot()
 	switch {
-	case s.Jitter != 0 && s.AtBoot:
-		return queue.Invalid("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
-	case s.Jitter > 0 && gap > 0 && s.Jitter > gap:
-		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
-			queue.FormatDuration(s.Jitter), queue.FormatDuration(gap))
-	case s.AtBoot && s.BootID == "":
-		return queue.Invalid("cron", "@reboot is not supported on this system, because its boots have no identifier")
+	case s.MaxJitter != 0 && s.RunsAtBoot:
+		return queue.InvalidField("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
+	case s.MaxJitter > 0 && gap > 0 && s.MaxJitter > gap:
+		return queue.InvalidField("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
+			queue.FormatDuration(s.MaxJitter), queue.FormatDuration(gap))
+	case s.RunsAtBoot && s.LastBootID == "":
+		return queue.InvalidField("cron", "@reboot is not supported on this system, because its boots have no identifier")
 	}
-	s.NextAt, s.DueAt = nextOccurrence(&s.Schedule, &s.cronLine, s.location, s.LastAt)
+	s.NextOccurrenceAt, s.NextDueAt = nextOccurrence(&s.Schedule, &s.cronLine, s.timeZone, s.LastOccurrenceAt)
 	return nil
 }
 
 // nextOccurrence returns the next occurrence of a schedule after the given time. The job of the occurrence is
 // due at dueAt, which is plannedAt plus a delay of at most s.Jitter. Both times are 0 if no occurrence
 // follows.
-func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.Millis) (
-	plannedAt, dueAt queue.Millis) {
-	next := cronLine.Next(after.Time(), s.CreatedAt.Time(), location)
+func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.UnixMillis) (
+	plannedAt, dueAt queue.UnixMillis) {
+	next := cronLine.NextOccurrence(after.Time(), s.CreatedAt.Time(), location)
 	if next.IsZero() {
 		return 0, 0
 	}
-	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
+	return queue.UnixMillisOf(next), queue.UnixMillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.MaxJitter)))
 }
 
-// checkReplace checks whether the requested schedule may replace the existing one. isEqual is true if both
-// are the same, so that nothing needs to be replaced. Otherwise checkReplace returns an error if replace is
+// checkMayReplaceSchedule checks whether the requested schedule may replace the existing one. isEqual is true if both
+// are the same, so that nothing needs to be replaced. Otherwise checkMayReplaceSchedule returns an error if replace is
 // false, or if the caller lacks the right. Only admins may change the command of another user's schedule.
-func (h *API) checkReplace(ctx context.Context, existing, requested *store.Schedule, replace bool) (
+func (h *API) checkMayReplaceSchedule(ctx context.Context, existing, requested *store.Schedule, replace bool) (
 	isEqual bool, err error) {
 	peer := control.PeerFrom(ctx)
-	j := representativeJob(existing)
-	isOwner := h.Guard.IsOwner(&peer, &j)
-	differs := differingFields(existing, requested)
+	j := jobForRightCheck(existing)
+	isOwner := h.Guard.PeerOwnsJob(&peer, &j)
+	differs := differingScheduleFields(existing, requested)
 	switch {
-	case isOwner && len(differs) == 0 && !existing.Damaged:
+	case isOwner && len(differs) == 0 && !existing.IsDamaged:
 		return true, nil
 	case !replace && isOwner:
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
@@ -170,17 +172,17 @@ func (h *API) checkReplace(ctx context.Context, existing, requested *store.Sched
 		return false, &queue.Error{Code: queue.CodeExists, Field: "name",
 			Message: existing.Name + " already exists and belongs to another user; choose another name"}
 	}
-	return false, h.Guard.CheckMayActOn(&peer, "schedule.add", "schedule", &j)
+	return false, h.Guard.CheckMayActOnObject(&peer, "schedule.add", "schedule", &j)
 }
 
-// differingFields returns the names of the fields in which two schedules differ. The fields of the schedule and those
-// of its jobs are compared separately, because both have a field "jitter".
-func differingFields(a, b *store.Schedule) (names []string) {
+// differingScheduleFields returns the names of the fields in which two schedules differ. The fields of the schedule and
+// those of its jobs are compared separately, because both have a field "jitter".
+func differingScheduleFields(a, b *store.Schedule) (names []string) {
 	for _, part := range []struct {
 		name  string
 		equal bool
 	}{
-		{"cron", a.Cron == b.Cron}, {"tz", a.TimeZone == b.TimeZone}, {"jitter", a.Jitter == b.Jitter},
+		{"cron", a.CronLine == b.CronLine}, {"tz", a.TimeZone == b.TimeZone}, {"jitter", a.MaxJitter == b.MaxJitter},
 		{"catch_up", a.CatchUp == b.CatchUp}, {"overlap", a.Overlap == b.Overlap},
 	} {
 		if !part.equal {
@@ -201,34 +203,34 @@ func differingFields(a, b *store.Schedule) (names []string) {
 // scheduleSpecFields returns the fields that the user has set in the spec of the schedule's jobs.
 func scheduleSpecFields(s *store.Schedule) map[string]any {
 	var spec queue.Spec
-	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
+	if s.SpecJSON == "" || spec.UnmarshalJSON([]byte(s.SpecJSON)) != nil {
 		return map[string]any{}
 	}
 	return spec.GivenFields()
 }
 
-// representativeJob returns a job with the owner, user and command of a schedule. Rights on the schedule are
+// jobForRightCheck returns a job with the owner, user and command of a schedule. Rights on the schedule are
 // checked as rights on this job.
-func representativeJob(s *store.Schedule) queue.Job {
-	j := s.Draft
-	j.ID, j.UID = s.Name, s.UID
+func jobForRightCheck(s *store.Schedule) queue.Job {
+	j := s.JobDraft
+	j.ID, j.UID = s.Name, s.OwnerUID
 	return j
 }
 
 // ScheduleList implements control.API.
-func (h *API) ScheduleList(ctx context.Context, p control.ScheduleList) (control.SchedulePage, error) {
+func (h *API) ScheduleList(ctx context.Context, p control.ScheduleListParams) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SchedulePage, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
-		list, err := h.Store.Schedules(ctx, p.Cursor, store.MaxSchedulesPage)
+		list, err := h.Store.ListSchedules(ctx, p.Cursor, store.MaxSchedulesPerPage)
 		if err != nil {
 			return out, err
 		}
 		for i := range list {
-			out.Schedules = append(out.Schedules, h.viewScheduleFor(&peer, &list[i]))
+			out.Schedules = append(out.Schedules, h.newScheduleViewFor(&peer, &list[i]))
 		}
 		if n := len(list); n > 0 {
-			more, err := h.Store.Schedules(ctx, list[n-1].Name, 1)
+			more, err := h.Store.ListSchedules(ctx, list[n-1].Name, 1)
 			if err != nil {
 				return out, err
 			}
@@ -240,19 +242,19 @@ func (h *API) ScheduleList(ctx context.Context, p control.ScheduleList) (control
 	})
 }
 
-// viewSchedule converts a schedule to its form in a reply, without its past occurrences.
-func (h *API) viewSchedule(sched *store.Schedule) control.Schedule {
-	j := representativeJob(sched)
+// newScheduleView converts a schedule to its form in a reply, without its past occurrences.
+func (h *API) newScheduleView(sched *store.Schedule) control.Schedule {
+	j := jobForRightCheck(sched)
 	user, _ := h.Guard.UserAndOwnerNames(&j)
 	v := control.Schedule{
-		Name: sched.Name, Cron: sched.Cron, TZ: sched.TimeZone, Jitter: control.Duration(sched.Jitter),
+		Name: sched.Name, Cron: sched.CronLine, TimeZone: sched.TimeZone, Jitter: control.Duration(sched.MaxJitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
 		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), PauseReason: sched.Note,
-		NextAt: control.Time(sched.NextAt), User: user, CreatedAt: control.Time(sched.CreatedAt),
-		Command: queue.CommandText(sched.Draft.Command, sched.Draft.Argv), Argv: sched.Draft.Argv,
+		NextAt: control.Time(sched.NextOccurrenceAt), User: user, CreatedAt: control.Time(sched.CreatedAt),
+		Command: queue.CommandText(sched.JobDraft.Command, sched.JobDraft.Argv), Argv: sched.JobDraft.Argv,
 	}
-	if sched.PausedBy != nil {
-		v.PausedBy = new(h.Owners.UserName(*sched.PausedBy))
+	if sched.PausedByUID != nil {
+		v.PausedBy = new(h.Owners.UserName(*sched.PausedByUID))
 	}
 	return v
 }
@@ -266,53 +268,54 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 func (h *API) showSchedule(ctx context.Context, name string,
 	addDetails func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.ScheduleDetail, error) {
-		sched, runs, err := h.Store.Schedule(ctx, name)
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead, func() (control.ScheduleDetail, error) {
+		sched, runs, err := h.Store.GetSchedule(ctx, name)
 		if err != nil {
 			return control.ScheduleDetail{}, err
 		}
-		d := control.ScheduleDetail{Schedule: h.viewSchedule(&sched), NextStarts: h.nextStarts(&sched),
-			OccurrenceRecords: []control.OccurrenceRecord{}, Spec: scheduleSpecFields(&sched)}
-		for i := range runs[:min(len(runs), maxShownOccurrences)] {
-			run, err := h.viewOccurrence(ctx, &runs[i])
+		d := control.ScheduleDetail{Schedule: h.newScheduleView(&sched), NextStarts: h.nextOccurrenceTimes(&sched),
+			OccurrenceRecords: []control.OccurrenceRecord{}, JobSpec: scheduleSpecFields(&sched)}
+		for i := range runs[:min(len(runs), maxShownPastOccurrences)] {
+			run, err := h.newOccurrenceView(ctx, &runs[i])
 			if err != nil {
 				return d, err
 			}
 			d.OccurrenceRecords = append(d.OccurrenceRecords, run)
 		}
-		j := representativeJob(&sched)
-		visibility := h.Guard.VisibilityFor(&peer, &j)
-		if visibility == access.VisibleAll && !h.Guard.IsOwner(&peer, &j) {
+		j := jobForRightCheck(&sched)
+		visibility := h.Guard.JobVisibilityFor(&peer, &j)
+		if visibility == access.VisibleAll && !h.Guard.PeerOwnsJob(&peer, &j) {
 			// Leave out the environment. To see another user's environment, the caller must show a job, which
 			// is audited.
 			visibility = access.VisibleWithoutEnv
 		}
-		access.HideScheduleDetail(&d, visibility)
+		access.HideScheduleDetailParts(&d, visibility)
 		addDetails(&d)
 		return d, nil
 	})
 }
 
-// nextStarts returns the times of the next occurrences of a schedule. A paused schedule has none.
-func (h *API) nextStarts(sched *store.Schedule) []control.Time {
+// nextOccurrenceTimes returns the times of the next occurrences of a schedule. A paused schedule has none.
+func (h *API) nextOccurrenceTimes(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
-	line, err := schedule.Parse(sched.Cron)
+	line, err := schedule.Parse(sched.CronLine)
 	zone, err2 := zone.Load(sched.TimeZone)
 	if sched.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := sched.NextAt; at != 0 && len(list) < shownNextStarts; at, _ = nextOccurrence(sched, &line, zone, at) {
+	for at := sched.NextOccurrenceAt; at != 0 && len(list) < nextOccurrencesShown; at,
+		_ = nextOccurrence(sched, &line, zone, at) {
 		list = append(list, control.Time(at))
 	}
 	return list
 }
 
-// viewOccurrence converts a past occurrence and the state of its job to their form in a reply.
-func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
+// newOccurrenceView converts a past occurrence and the state of its job to their form in a reply.
+func (h *API) newOccurrenceView(ctx context.Context, r *store.OccurrenceRecord) (control.OccurrenceRecord, error) {
 	v := control.OccurrenceRecord{OccurrenceAt: control.Time(r.OccurrenceAt), RecordedAt: control.Time(r.RecordedAt),
-		Outcome: string(r.Outcome), Note: r.Note}
-	if r.RequestedBy != nil {
-		v.RequestedBy = new(h.Owners.UserName(*r.RequestedBy))
+		Outcome: string(r.Outcome), OutcomeNote: r.OutcomeNote}
+	if r.RequestedByUID != nil {
+		v.RequestedBy = new(h.Owners.UserName(*r.RequestedByUID))
 	}
 	if r.JobID == "" {
 		return v, nil
@@ -335,30 +338,30 @@ func (h *API) changeSchedule(ctx context.Context, method, name string,
 	change func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var sched store.Schedule
-	err := retryIfChanged(func() (err error) {
-		if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
+	err := retryIfScheduleChanged(func() (err error) {
+		if sched, _, err = h.Store.GetSchedule(ctx, name); err != nil {
 			return err
 		}
-		j := representativeJob(&sched)
-		if err = h.Guard.CheckMayActOn(&peer, method, "schedule", &j); err != nil {
+		j := jobForRightCheck(&sched)
+		if err = h.Guard.CheckMayActOnObject(&peer, method, "schedule", &j); err != nil {
 			return err
 		}
 		return change(&sched, peer.UID)
 	})
 	if err != nil || method == "schedule.rm" {
-		return h.viewScheduleFor(&peer, &sched), err
+		return h.newScheduleViewFor(&peer, &sched), err
 	}
-	if sched, _, err = h.Store.Schedule(ctx, name); err != nil {
+	if sched, _, err = h.Store.GetSchedule(ctx, name); err != nil {
 		return control.Schedule{}, err
 	}
-	return h.viewScheduleFor(&peer, &sched), nil
+	return h.newScheduleViewFor(&peer, &sched), nil
 }
 
-// viewScheduleFor returns a schedule as the peer may see it.
-func (h *API) viewScheduleFor(p *control.Peer, sched *store.Schedule) control.Schedule {
-	j := representativeJob(sched)
-	v := h.viewSchedule(sched)
-	access.HideSchedule(&v, h.Guard.VisibilityFor(p, &j))
+// newScheduleViewFor returns a schedule as the peer may see it.
+func (h *API) newScheduleViewFor(p *control.Peer, sched *store.Schedule) control.Schedule {
+	j := jobForRightCheck(sched)
+	v := h.newScheduleView(sched)
+	access.HideScheduleParts(&v, h.Guard.JobVisibilityFor(p, &j))
 	return v
 }
 
@@ -372,8 +375,8 @@ func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleNameParams) 
 // SchedulePause implements control.API.
 func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
-		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Generation: sched.Generation,
-			RequestedBy: &uid, Pause: true})
+		return h.Store.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: sched.Name, Generation: sched.Generation,
+			RequestedByUID: &uid, Pause: true})
 	})
 }
 
@@ -381,18 +384,18 @@ func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (
 // started for them.
 func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
-		line, err := schedule.Parse(sched.Cron)
+		line, err := schedule.Parse(sched.CronLine)
 		location, err2 := zone.Load(sched.TimeZone)
-		if err2 != nil && sched.TimeZone != zone.LocalName {
+		if err2 != nil && sched.TimeZone != zone.LocalZoneName {
 			err2 = fmt.Errorf("this machine no longer has the time zone %q; choose another time zone", sched.TimeZone)
 		}
-		if err = errors.Join(err, err2); err != nil || sched.UID < 0 || sched.Damaged {
+		if err = errors.Join(err, err2); err != nil || sched.OwnerUID < 0 || sched.IsDamaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
 				cmp.Or(sched.Note, fmt.Sprintf("%v; add the schedule again with --replace", err)))
 		}
-		resume := store.SchedulePause{Name: sched.Name, Generation: sched.Generation, RequestedBy: &uid,
-			LastAt: max(sched.LastAt, h.Store.Now()), BootID: bootID()}
-		resume.NextAt, resume.DueAt = nextOccurrence(sched, &line, location, resume.LastAt)
+		resume := store.SchedulePauseRequest{ScheduleName: sched.Name, Generation: sched.Generation, RequestedByUID: &uid,
+			LastOccurrenceAt: max(sched.LastOccurrenceAt, h.Store.Now()), LastBootID: currentBootID()}
+		resume.NextOccurrenceAt, resume.NextDueAt = nextOccurrence(sched, &line, location, resume.LastOccurrenceAt)
 		return h.Store.PauseSchedule(ctx, resume)
 	})
 }
@@ -401,36 +404,37 @@ func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) 
 func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
 	var result control.EnqueueResult
 	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
-		c := h.Settings.Current()
+		c := h.Settings.CurrentConfig()
 		now := h.Store.Now()
 		f := store.OccurrenceRequest{
-			Name: sched.Name, Generation: sched.Generation, RequestedBy: &uid, Occurrences: []queue.Millis{now},
-			Owner:      h.Owners.UserNameOrEmpty(sched.UID),
-			MaxPending: c.MaxPending, MaxPendingPerUser: c.MaxPendingPerUser, MaxBytesPerUser: h.Quota.MaxBytesPerUser(),
-			CandidateID: func(occurrence queue.Millis, n int) string {
+			ScheduleName: sched.Name, Generation: sched.Generation, RequestedByUID: &uid, Occurrences: []queue.UnixMillis{now},
+			OwnerName:      h.Owners.UserNameOrEmpty(sched.OwnerUID),
+			MaxPendingJobs: c.MaxPending, MaxPendingJobsPerUser: c.MaxPendingPerUser,
+			MaxBytesPerUser: h.UserQuota.MaxBytesPerUser(),
+			CandidateJobID: func(occurrence queue.UnixMillis, n int) string {
 				return schedule.CandidateJobID(sched.Name, occurrence.Time(), n)
 			},
 		}
-		if sched.UID < 0 || sched.Damaged {
+		if sched.OwnerUID < 0 || sched.IsDamaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
 		}
 		for {
 			var runResult store.OccurrenceResult
-			err := h.Quota.RunWithinQuota(ctx, sched.UID, func() (err error) {
+			err := h.UserQuota.RunWithinQuota(ctx, sched.OwnerUID, func() (err error) {
 				runResult, err = h.Store.RunOccurrences(ctx, f)
 				return err
 			})
 			switch {
 			case err != nil:
 				return err
-			case runResult.CarriedOut:
-				result = control.EnqueueResult{ID: runResult.Records[0].JobID, Seq: runResult.Records[0].JobSeq}
+			case runResult.WasCarriedOut:
+				result = control.EnqueueResult{JobID: runResult.Records[0].JobID, JobSeq: runResult.Records[0].JobSeq}
 				return nil
-			case len(runResult.LeasedSeqs) == 0:
+			case len(runResult.LeasedJobSeqs) == 0:
 				return store.ErrScheduleChanged
 			}
-			for _, seq := range runResult.LeasedSeqs {
-				if err := h.endLeasedJob(ctx, seq, uid); err != nil {
+			for _, seq := range runResult.LeasedJobSeqs {
+				if err := h.cancelLeasedJob(ctx, seq, uid); err != nil {
 					return err
 				}
 			}
@@ -444,29 +448,29 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 	return result, err
 }
 
-// bootID returns the identity of the machine's current boot, or "" if the system has none.
-func bootID() string {
+// currentBootID returns the identity of the machine's current boot, or "" if the system has none.
+func currentBootID() string {
 	id, _ := process.BootID()
 	return id
 }
 
 // RecurringJobs returns the parts that package upkeep needs to start the jobs of schedules.
-func (h *API) RecurringJobs() upkeep.RecurringJobs {
-	return upkeep.RecurringJobs{
-		BootID: bootID(),
+func (h *API) RecurringJobs() upkeep.RecurringJobConfig {
+	return upkeep.RecurringJobConfig{
+		BootID: currentBootID(),
 		UserLimits: func(uid int) (owner string, maxPending, maxPendingOfUser, maxBytesOfUser int64) {
-			c := h.Settings.Current()
-			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
+			c := h.Settings.CurrentConfig()
+			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.UserQuota.MaxBytesPerUser()
 		},
-		MakeRoomInQuota: h.Quota.MakeRoomInQuota,
-		EndJob:          h.endLeasedJob,
+		MakeRoomInQuota: h.UserQuota.MakeRoomInQuota,
+		EndJob:          h.cancelLeasedJob,
 	}
 }
 
-// endLeasedJob cancels a job of a schedule while the job is leased, and waits for its end. uid is the user in
+// cancelLeasedJob cancels a job of a schedule while the job is leased, and waits for its end. uid is the user in
 // whose name the job is cancelled.
-func (h *API) endLeasedJob(ctx context.Context, seq int64, uid int) error {
-	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
+func (h *API) cancelLeasedJob(ctx context.Context, seq int64, uid int) error {
+	if held, err := h.Pool.CancelJob(ctx, seq, uid); held || err != nil {
 		return err
 	}
 	found, err := h.Store.ListRefs(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
@@ -477,6 +481,6 @@ func (h *API) endLeasedJob(ctx context.Context, seq int64, uid int) error {
 		AllowedStates: []queue.State{queue.Processing}, AwaitsAttemptEnd: true}
 	ctx = withServiceRights(control.WithPeer(ctx, control.Peer{UID: uid}))
 	var v control.BulkResult
-	_, err = h.Router.Forward(ctx, seq, request, &v)
+	_, err = h.JobRouter.ForwardJobRequest(ctx, seq, request, &v)
 	return firstUnexpectedError(&v, err)
 }

@@ -13,11 +13,11 @@ import (
 
 // A paused schedule stays paused when a new definition replaces it.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
-		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
-			Spec: queue.Spec{Command: new("true")}})
+		d, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC", ReplaceExisting: true,
+			JobSpec: queue.Spec{Command: new("true")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,14 +38,15 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 }
 
 // The right of a user, and the owner of a schedule, determine what the user may see and do with the schedule.
-func TestRightsOnSchedules(t *testing.T) {
-	s := newStoreRig(t)
-	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, ownerUID, control.RightSubmit),
-		asPeer(t, 3002, control.RightSubmit)
-	operator, admin := asPeer(t, 3003, control.RightOperate), asPeer(t, 3004, control.RightAdmin)
+func TestRightsLimitScheduleAccess(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	reader, owner2, other := contextAsPeer(t, 3001, control.RightRead), contextAsPeer(t, ownerUID, control.RightSubmit),
+		contextAsPeer(t, 3002, control.RightSubmit)
+	operator, admin := contextAsPeer(t, 3003, control.RightOperate), contextAsPeer(t, 3004, control.RightAdmin)
 	add := func(ctx context.Context, cron string, replace bool) error {
-		_, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: replace,
-			Spec: queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
+		_, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC",
+			ReplaceExisting: replace,
+			JobSpec:         queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
 		return err
 	}
 	want := func(what string, err, code error) {
@@ -71,14 +72,14 @@ func TestRightsOnSchedules(t *testing.T) {
 	} {
 		d, err := s.ScheduleShow(c.ctx, name)
 		want(c.who+" shows", err, nil)
-		page, err := s.ScheduleList(c.ctx, control.ScheduleList{})
+		page, err := s.ScheduleList(c.ctx, control.ScheduleListParams{})
 		want(c.who+" lists", err, nil)
-		_, inSpec := d.Spec["command"]
+		_, inSpec := d.JobSpec["command"]
 		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 ||
 			(page.Schedules[0].Command == "secret") != c.shows {
 			t.Errorf("%s sees %+v and %+v", c.who, d, page)
 		}
-		if env, _ := d.Spec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
+		if env, _ := d.JobSpec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
 			t.Errorf("%s sees the environment %v", c.who, env)
 		}
 		_, err = s.SchedulePause(c.ctx, name)
@@ -88,11 +89,11 @@ func TestRightsOnSchedules(t *testing.T) {
 		run, err := s.ScheduleRun(c.ctx, name)
 		want(c.who+" runs", err, c.may)
 		if err == nil {
-			j, err := s.Store.Get(t.Context(), run.ID)
+			j, err := s.Store.Get(t.Context(), run.JobID)
 			if err != nil || j.UID != ownerUID || j.Schedule != "n" {
 				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
-			if _, err := s.Cancel(owner2, control.Selection{ID: control.JobID(run.ID)}); err != nil {
+			if _, err := s.CancelJobs(owner2, control.Selection{ID: control.JobID(run.JobID)}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -100,9 +101,9 @@ func TestRightsOnSchedules(t *testing.T) {
 	_, err := s.ScheduleRemove(other, name)
 	want("another one removes", err, queue.ErrDenied)
 	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
-	sched, _, err := s.Store.Schedule(t.Context(), "n")
-	if err != nil || sched.UID != 3004 {
-		t.Errorf("the schedule belongs to %d, %v", sched.UID, err)
+	sched, _, err := s.Store.GetSchedule(t.Context(), "n")
+	if err != nil || sched.OwnerUID != 3004 {
+		t.Errorf("the schedule belongs to %d, %v", sched.OwnerUID, err)
 	}
 	_, err = s.ScheduleRemove(owner2, name)
 	want("the former owner removes", err, queue.ErrDenied)
@@ -114,26 +115,26 @@ func TestRightsOnSchedules(t *testing.T) {
 
 // Adding a schedule fails if a different schedule has the same name. The error names the fields that differ.
 // For example, the jitter of the schedule and the jitter of its jobs' retries are different fields.
-func TestChangedScheduleIsNotTheSame(t *testing.T) {
-	s := newStoreRig(t)
-	ctx := asPeer(t, ownerUID, control.RightSubmit)
-	add := func(p control.ScheduleAdd) error {
-		p.Name, p.TZ = "n", "UTC"
+func TestScheduleAddNamesDifferingFields(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	add := func(p control.ScheduleAddParams) error {
+		p.Name, p.TimeZone = "n", "UTC"
 		_, err := s.ScheduleAdd(ctx, p)
 		return err
 	}
 	spec := queue.Spec{Command: new("true"), BackoffJitter: new(0.5)}
 	changed := spec
 	changed.BackoffJitter = new(0.7)
-	if err := add(control.ScheduleAdd{Cron: "0 3 * * *", Spec: spec}); err != nil {
+	if err := add(control.ScheduleAddParams{Cron: "0 3 * * *", JobSpec: spec}); err != nil {
 		t.Fatal(err)
 	}
-	if err := add(control.ScheduleAdd{Cron: "0 3 * * *", Spec: spec}); err != nil {
+	if err := add(control.ScheduleAddParams{Cron: "0 3 * * *", JobSpec: spec}); err != nil {
 		t.Errorf("the same schedule: %v", err)
 	}
-	for want, p := range map[string]control.ScheduleAdd{
-		"a different jitter;":       {Cron: "0 3 * * *", Spec: changed},
-		"a different cron, jitter;": {Cron: "0 4 * * *", Spec: spec, Jitter: control.Duration(time.Minute)},
+	for want, p := range map[string]control.ScheduleAddParams{
+		"a different jitter;":       {Cron: "0 3 * * *", JobSpec: changed},
+		"a different cron, jitter;": {Cron: "0 4 * * *", JobSpec: spec, Jitter: control.Duration(time.Minute)},
 	} {
 		if err := add(p); !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want a refusal with %q", err, want)

@@ -9,14 +9,14 @@ import (
 )
 
 // ServiceStop implements control.API.
-func (h *API) ServiceStop(ctx context.Context, p control.ServiceStop) (control.ServiceStopResult, error) {
-	if err := h.Guard.Audit(ctx, "service.stop", "", nil); err != nil {
+func (h *API) ServiceStop(ctx context.Context, p control.ServiceStopParams) (control.ServiceStopResult, error) {
+	if err := h.Guard.RecordAudit(ctx, "service.stop", "", nil); err != nil {
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
-	queue.TrySend(h.StopRequests, p.KeepJobs) // a second request has no effect
-	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Paths.StateDir}
-	if h.RunnerLocation.IsExternal() {
-		stopping.RunnerDir = h.RunnerLocation.Dir
+	queue.TrySend(h.StopServiceRequests, p.KeepJobs) // a second request has no effect
+	stopping := control.ServiceStopResult{ServicePID: os.Getpid(), StateDir: h.Paths.StateDir}
+	if h.RunnerLocation.HasExternalDir() {
+		stopping.RunnerDir = h.RunnerLocation.RunnersDir
 	}
 	return stopping, nil
 }

@@ -10,52 +10,52 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MergeStored passes the settings from the store to the parts that use them: drains gets the drain of all
+// ApplyStoredSettings passes the settings from the store to the parts that use them: drains gets the drain of all
 // nodes, pauses the pause of all jobs, and keeper the other settings. The caller must then call
-// Rights.ResolveAccess, preferably without a lock, because looking up names may be slow.
-func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
+// Rights.ResolveAccessSettings, preferably without a lock, because looking up names may be slow.
+func ApplyStoredSettings(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}
 	drained := false
 	var paused *store.Setting
 	for i, set := range stored {
 		switch set.Key {
-		case settings.DrainKey:
+		case settings.DrainSettingKey:
 			drained = true
-		case settings.PauseKey:
+		case settings.PauseSettingKey:
 			paused = &stored[i]
 		default:
 			values[set.Key] = set.Value
 		}
 	}
-	drains.AllDrained.Store(drained)
+	drains.AllNodesDrained.Store(drained)
 	pauses.Store(paused)
-	return keeper.ReplaceStored(values)
+	return keeper.ReplaceStoredLayer(values)
 }
 
 // ConfigList implements control.API.
 func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
-	for _, k := range config.Keys() {
-		list.Settings = append(list.Settings, h.Settings.ValueFor(ctx, &k))
+	for _, k := range config.AllSettings() {
+		list.Settings = append(list.Settings, h.Settings.VisibleValue(ctx, &k))
 	}
 	return list, nil
 }
 
 // ConfigGet implements control.API.
-func (h *API) ConfigGet(ctx context.Context, p control.ConfigKeyParams) (control.ConfigValue, error) {
-	k, _, err := config.FindKey(p.Key, "")
+func (h *API) ConfigGet(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
+	k, _, err := config.FindSetting(p.SettingName, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	return h.Settings.ValueFor(ctx, k), nil
+	return h.Settings.VisibleValue(ctx, k), nil
 }
 
 // ConfigSet implements control.API.
-func (h *API) ConfigSet(ctx context.Context, p control.ConfigSet) (control.ConfigValue, error) {
-	k, text, err := config.FindKey(p.Key, string(p.Value))
+func (h *API) ConfigSet(ctx context.Context, p control.ConfigSetParams) (control.ConfigValue, error) {
+	k, text, err := config.FindSetting(p.SettingName, string(p.Value))
 	if err == nil {
-		err = k.Check(text)
+		err = k.CheckValue(text)
 	}
 	if err != nil {
 		return control.ConfigValue{}, err
@@ -64,8 +64,8 @@ func (h *API) ConfigSet(ctx context.Context, p control.ConfigSet) (control.Confi
 }
 
 // ConfigUnset implements control.API.
-func (h *API) ConfigUnset(ctx context.Context, p control.ConfigKeyParams) (control.ConfigValue, error) {
-	k, _, err := config.FindKey(p.Key, "")
+func (h *API) ConfigUnset(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
+	k, _, err := config.FindSetting(p.SettingName, "")
 	if err != nil {
 		return control.ConfigValue{}, err
 	}

@@ -15,41 +15,41 @@ import (
 )
 
 const (
-	// maxShowTailBytes is the maximum number of bytes that Show returns from the end of each output stream of the
+	// maxShownTailBytes is the maximum number of bytes that ShowJob returns from the end of each output stream of the
 	// last attempt.
-	maxShowTailBytes = 4 << 10
-	// maxShownAttempts is the maximum number of attempts that Show returns.
+	maxShownTailBytes = 4 << 10
+	// maxShownAttempts is the maximum number of attempts that ShowJob returns.
 	maxShownAttempts = 100
 	// maxOutputReads limits how often Show reads the output. Show reads it again if the job's state changed
 	// during the read, so that the shown output belongs to the shown state.
 	maxOutputReads = 4
 )
 
-// Show implements control.API.
-func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	req := &showRequest{api: h, peer: control.PeerFrom(ctx), id: string(p.ID), beforeAttempt: p.HistoryBefore,
+// ShowJob implements control.API.
+func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDetail, error) {
+	req := &showRequest{api: h, peer: control.PeerFrom(ctx), jobID: string(p.ID), beforeAttempt: p.AttemptsBelowNumber,
 		maxVisibility: access.VisibleAll}
-	if p.WithoutEnv {
+	if p.HideEnv {
 		req.maxVisibility = access.VisibleWithoutEnv
 	}
 	for {
-		d, err := control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob,
-			func() (control.JobDetail, error) { return req.readDetail(ctx) })
+		d, err := control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead,
+			func() (control.JobDetail, error) { return req.readJobDetail(ctx) })
 		switch {
-		case errors.Is(err, errOutputNotStored):
+		case errors.Is(err, errOutputNotInStore):
 			attempt := req.job.StartedAttempts
 			if req.job.State == queue.Processing {
 				attempt++
 			}
-			err = h.readTail(ctx, &req.job, attempt, maxShowTailBytes, req.tails.add)
+			err = h.readOutputTail(ctx, &req.job, attempt, maxShownTailBytes, req.tails.addChunk)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer, so show the job without output
 			}
 			req.tailsUpToDate = true
-			req.outputReads++
-		case errors.Is(err, errNotAudited):
+			req.outputReadCount++
+		case errors.Is(err, errAccessNotAudited):
 			req.maxVisibility = h.auditEnvironmentRead(ctx, &req.job)
-			req.isAudited, err = true, nil
+			req.isAccessAudited, err = true, nil
 		default:
 			return d, err
 		}
@@ -59,37 +59,37 @@ func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, erro
 	}
 }
 
-// readDetail returns one of these errors if its caller must do a step without a read slot, and then call it
-// again. For errOutputNotStored, the step is to read output from a file or from the runner. For
-// errNotAudited, it is to record in the audit log that the caller sees another user's environment.
+// readJobDetail returns one of these errors if its caller must do a step without a read slot, and then call it
+// again. For errOutputNotInStore, the step is to read output from a file or from the runner. For
+// errAccessNotAudited, it is to record in the audit log that the caller sees another user's environment.
 var (
-	errOutputNotStored = errors.New("the output is not in the store")
-	errNotAudited      = errors.New("the access is not recorded in the audit log")
+	errOutputNotInStore = errors.New("the output is not in the store")
+	errAccessNotAudited = errors.New("the access is not recorded in the audit log")
 )
 
 // showRequest is the state of one show request.
 type showRequest struct {
 	api           *API
 	peer          control.Peer
-	id            string // id of the requested job
+	jobID         string // id of the requested job
 	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
 	// maxVisibility limits what the reply shows, even if the peer may see more.
 	maxVisibility access.Visibility
 
-	job           queue.Job // the job as last read, without its large fields
-	tails         outputTails
-	resultJSON    []byte // result of the last attempt
-	tailsUpToDate bool   // the tails belong to the current state of the job
-	outputReads   int    // how often the output was read without a read slot
-	isAudited     bool   // the audit log records that the peer sees the environment
+	job             queue.Job // the job as last read, without its large fields
+	tails           outputTails
+	resultJSON      []byte // result of the last attempt
+	tailsUpToDate   bool   // the tails belong to the current state of the job
+	outputReadCount int    // how often the output was read without a read slot
+	isAccessAudited bool   // the audit log records that the peer sees the environment
 }
 
-// readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
+// readJobDetail reads the job for the reply. It returns errOutputNotInStore or errAccessNotAudited if the caller must
 // first do another step.
-func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
-	j, err := w.api.Store.GetFull(ctx, w.id)
-	if err == nil && w.api.Guard.Hides(&w.peer, &j) {
-		err = queue.NoJobError(w.id)
+func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, error) {
+	j, err := w.api.Store.GetWithEnvAndStdin(ctx, w.jobID)
+	if err == nil && w.api.Guard.HidesJob(&w.peer, &j) {
+		err = queue.JobNotFoundError(w.jobID)
 	}
 	if err != nil {
 		return control.JobDetail{}, err
@@ -99,38 +99,39 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 			return control.JobDetail{}, err
 		}
 	}
-	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReads < maxOutputReads {
+	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReadCount < maxOutputReads {
 		w.tailsUpToDate = false
 	}
-	w.job = compactJob(&j)
-	isOwner := w.api.Guard.IsOwner(&w.peer, &j)
-	sees := min(w.maxVisibility, w.api.Guard.VisibilityFor(&w.peer, &j))
-	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAudited {
-		return control.JobDetail{}, errNotAudited
+	w.job = withoutLargeFields(&j)
+	isOwner := w.api.Guard.PeerOwnsJob(&w.peer, &j)
+	sees := min(w.maxVisibility, w.api.Guard.JobVisibilityFor(&w.peer, &j))
+	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAccessAudited {
+		return control.JobDetail{}, errAccessNotAudited
 	}
 	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, no output is shown
-		if err := w.readTails(ctx); err != nil {
+		if err := w.readOutputTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.api.buildDetail(ctx, &j, w.beforeAttempt)
-	d.Output, d.Stderr = validUTF8Text(w.tails.streamEnds[output.Stdout]), validUTF8Text(w.tails.streamEnds[output.Stderr])
+	d, err := w.api.buildJobDetail(ctx, &j, w.beforeAttempt)
+	d.StdoutTail, d.StderrTail = validUTF8Text(w.tails.tailByStream[output.Stdout]),
+		validUTF8Text(w.tails.tailByStream[output.Stderr])
 	// While an attempt runs, this total may be wrong, because only the end of the output was read.
 	if j.State != queue.Processing {
-		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
+		d.StdoutBytes = w.tails.printedBytesByStream[output.Stdout]
 	}
 	d.Result = w.resultJSON
-	access.HideDetail(&d, sees)
+	access.HideJobDetailParts(&d, sees)
 	return d, err
 }
 
-// readTails reads the end of the last attempt's output from the store. It returns errOutputNotStored if the
+// readOutputTails reads the end of the last attempt's output from the store. It returns errOutputNotInStore if the
 // store does not contain the output.
-func (w *showRequest) readTails(ctx context.Context) error {
+func (w *showRequest) readOutputTails(ctx context.Context) error {
 	w.tails, w.resultJSON = outputTails{}, nil
 	switch {
 	case w.job.State == queue.Processing:
-		return errOutputNotStored
+		return errOutputNotInStore
 	case w.job.StartedAttempts == 0:
 		return nil
 	}
@@ -142,37 +143,37 @@ func (w *showRequest) readTails(ctx context.Context) error {
 		return err
 	}
 	w.resultJSON = a.Result
-	if a.OutputRef != "" {
-		return errOutputNotStored
+	if a.OutputFileRef != "" {
+		return errOutputNotInStore
 	}
-	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
+	return output.Decode(bytes.NewReader(a.Output), w.tails.addChunk)
 }
 
 // outputTails holds the ends of the two streams of an attempt's output.
 type outputTails struct {
-	streamEnds [2][]byte // at most maxShowTailBytes bytes of each stream, by output.Stream
-	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
+	tailByStream [2][]byte // at most maxShownTailBytes bytes of each stream, by output.Stream
+	// printedBytesByStream is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
-	printedBytes [2]int64
+	printedBytesByStream [2]int64
 }
 
-// add appends a chunk to its stream. It keeps only the last bytes of each stream, from the beginning of a
+// addChunk appends a chunk to its stream. It keeps only the last bytes of each stream, from the beginning of a
 // character. For damaged or lost bytes it inserts a line that says so, in both streams if the stream of these
 // bytes is unknown.
-func (t *outputTails) add(c output.Chunk) error {
-	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
-	p := newPiece(&c)
-	p.Base64 = c.Data
-	for s := range t.streamEnds {
+func (t *outputTails) addChunk(c output.Chunk) error {
+	t.printedBytesByStream[c.Stream] = max(t.printedBytesByStream[c.Stream], c.StreamOffset) + c.ByteLength()
+	p := newOutputPiece(&c)
+	p.NonUTF8Bytes = c.Data
+	for s := range t.tailByStream {
 		if s != int(c.Stream) && !c.StreamUnknown {
 			continue
 		}
-		tail := p.AppendTo(t.streamEnds[s])
-		if len(tail) > maxShowTailBytes {
+		tail := p.AppendTo(t.tailByStream[s])
+		if len(tail) > maxShownTailBytes {
 			// Copy the end, so that the memory of the large chunk can be freed.
-			tail = bytes.Clone(output.Tail(tail, maxShowTailBytes))
+			tail = bytes.Clone(output.TextTail(tail, maxShownTailBytes))
 		}
-		t.streamEnds[s] = tail
+		t.tailByStream[s] = tail
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func (t *outputTails) add(c output.Chunk) error {
 // how much of the job the caller may see: everything, or everything except the environment if the record
 // could not be written.
 func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
-	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
+	if err := h.Guard.RecordAudit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
 			err)
 		return access.VisibleWithoutEnv
@@ -192,54 +193,55 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 	return access.VisibleAll
 }
 
-// errNoID is the error of a request that must name a job but does not.
-var errNoID = queue.Invalid("id", "required; give the id of a job")
+// errJobIDRequired is the error of a request that must name a job but does not.
+var errJobIDRequired = queue.InvalidField("id", "required; give the id of a job")
 
-// readInSlot calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the
+// withReadSlot calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the
 // memory and the work of one user's requests.
-func readInSlot[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
+func withReadSlot[R any](ctx context.Context, limits *control.UserLimits, slotClass control.HeavyWorkClass,
+	read func() (R, error)) (r R,
 	err error) {
-	err = s.RunInSlot(ctx, c, func() (err error) {
-		r, err = f()
+	err = limits.RunInSlot(ctx, slotClass, func() (err error) {
+		r, err = read()
 		return err
 	})
 	return r, err
 }
 
-// findJob reads the job with an id, without its large fields. It returns an error if the peer must not learn
+// findVisibleJob reads the job with an id, without its large fields. It returns an error if the peer must not learn
 // that the job exists.
-func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) {
+func (h *API) findVisibleJob(ctx context.Context, id control.JobID) (queue.Job, error) {
 	if id == "" {
-		return queue.Job{}, errNoID
+		return queue.Job{}, errJobIDRequired
 	}
-	j, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
-		func() (queue.Job, error) { return h.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
-	return compactJob(&j), err
+	j, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
+		func() (queue.Job, error) { return h.Guard.GetVisibleJob(ctx, new(control.PeerFrom(ctx)), string(id)) })
+	return withoutLargeFields(&j), err
 }
 
-// findJobFor reads the job with an id, without its large fields. It returns an error if the peer must not
+// findJobForMethod reads the job with an id, without its large fields. It returns an error if the peer must not
 // learn that the job exists, or may not use the method on the job.
-func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
-	j, err := h.findJob(ctx, id)
+func (h *API) findJobForMethod(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
+	j, err := h.findVisibleJob(ctx, id)
 	if err == nil {
 		err = h.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)
 	}
 	return j, err
 }
 
-// buildDetail returns a job with its newest attempts. If beforeAttempt is not 0, it returns only attempts with a
+// buildJobDetail returns a job with its newest attempts. If beforeAttempt is not 0, it returns only attempts with a
 // lower number.
-func (h *API) buildDetail(ctx context.Context, j *queue.Job, beforeAttempt int) (control.JobDetail, error) {
-	views := []control.Job{h.viewJob(j)}
-	h.AllNodes.SetNodeNames(ctx, views)
-	h.reasonFinder.SetWaitsFor(ctx, []queue.Job{*j}, views)
-	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
-		HistoryTotal: j.StartedAttempts}
-	history, err := h.Store.History(ctx, j.Seq, beforeAttempt, maxShownAttempts)
+func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttempt int) (control.JobDetail, error) {
+	views := []control.Job{h.newJobView(j)}
+	h.AllNodes.SetJobNodeNames(ctx, views)
+	h.reasonFinder.SetWaitReasons(ctx, []queue.Job{*j}, views)
+	d := control.JobDetail{Job: views[0], Spec: queue.SpecOfJob(j).GivenFields(), History: []control.Attempt{},
+		TotalAttempts: j.StartedAttempts}
+	history, err := h.Store.AttemptHistory(ctx, j.Seq, beforeAttempt, maxShownAttempts)
 	if err != nil {
 		return d, err
 	}
-	parents, _, err := h.Store.DependencyLinks(ctx, j.Seq, reasons.MaxLinks)
+	parents, _, err := h.Store.DependencyLinks(ctx, j.Seq, reasons.MaxDependencyLinks)
 	if err != nil {
 		return d, err
 	}
@@ -247,15 +249,15 @@ func (h *API) buildDetail(ctx context.Context, j *queue.Job, beforeAttempt int) 
 		d.Spec["depends_on"] = reasons.DependencyNames(parents)
 	}
 	for i := range history {
-		d.History = append(d.History, control.ViewAttempt(&history[i]))
+		d.History = append(d.History, control.NewAttemptView(&history[i]))
 	}
 	if j.State != queue.Processing {
 		return d, nil
 	}
-	d.HistoryTotal++
+	d.TotalAttempts++
 	if beforeAttempt == 0 || beforeAttempt > j.StartedAttempts+1 {
-		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node),
+		d.History = append(d.History, control.NewAttemptView(&queue.Attempt{
+			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.NodeName),
 			PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}

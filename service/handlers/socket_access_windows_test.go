@@ -21,8 +21,12 @@ func otherUserName(t *testing.T) string {
 	return sid.String()
 }
 
-// blockDirectory makes every query for a user wait until waitForRelease returns. The query then finds no
+// blockUserLookups makes every query for a user wait until waitForRelease returns. The query then finds no
 // user.
-func blockDirectory(d *accounts.Directory, waitForRelease func()) {
-	d.LookupFunc = func(string) (accounts.Entry, error) { waitForRelease(); return accounts.Entry{}, nil }
+func blockUserLookups(d *accounts.Resolver, waitForRelease func()) {
+	d.LookupAccountFunc = func(string) (accounts.WindowsAccount,
+		error) {
+		waitForRelease()
+		return accounts.WindowsAccount{}, nil
+	}
 }

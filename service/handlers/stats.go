@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// statsRange is the length of the period for which statistics are returned by default.
-const statsRange = 24 * time.Hour
+// defaultStatsRange is the length of the period for which statistics are returned by default.
+const defaultStatsRange = 24 * time.Hour
 
 // Stats implements control.API.
 func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := h.Store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until),
-		WithPeriods: p.Grain != "", AllTime: p.AllTime}
-	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Grain != "") {
-		return control.Stats{}, queue.Invalid("ever",
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.UnixMillis(p.Since), Until: queue.UnixMillis(p.Until),
+		IncludePeriods: p.PeriodLength != "", AllTimeTotals: p.AllTime}
+	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.PeriodLength != "") {
+		return control.Stats{}, queue.InvalidField("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
@@ -26,46 +26,46 @@ func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, 
 		if f.Until != 0 {
 			from = min(from, f.Until)
 		}
-		f.Since = max(1, from-queue.Millis(statsRange.Milliseconds()))
+		f.Since = max(1, from-queue.UnixMillis(defaultStatsRange.Milliseconds()))
 	}
-	for g := store.Minute; g <= store.Day; g++ {
-		if g.String() == p.Grain {
-			f.Grain = g
+	for g := store.PerMinute; g <= store.PerDay; g++ {
+		if g.String() == p.PeriodLength {
+			f.Granularity = g
 		}
 	}
-	if g, since, until := f.Range(now); p.Buckets && f.WithPeriods &&
-		time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
-		return control.Stats{}, queue.Invalid("buckets",
+	if g, since, until := f.PeriodRange(now); p.WithHistograms && f.IncludePeriods &&
+		time.Duration(until-since)*time.Millisecond > control.MaxHistogramPeriods*g.PeriodLength() {
+		return control.Stats{}, queue.InvalidField("buckets",
 			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
-			control.MaxBucketPeriods)
+			control.MaxHistogramPeriods)
 	}
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.Stats, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.Stats, error) {
 		got, err := h.Store.Stats(ctx, f)
 		if err != nil {
 			return control.Stats{}, err
 		}
-		out := control.Stats{Grain: got.Grain.String(), Since: control.Time(got.Since), Until: control.Time(got.Until),
+		out := control.Stats{Grain: got.Granularity.String(), Since: control.Time(got.Since), Until: control.Time(got.Until),
 			Queues: []control.QueueStats{}}
 		for i := range got.Queues {
 			q := &got.Queues[i]
-			out.Queues = append(out.Queues, control.QueueStats{Queue: q.Queue,
-				AttemptStatistics: viewStatistics(&q.AttemptStatistics, p.Buckets)})
+			out.Queues = append(out.Queues, control.QueueStats{Queue: q.QueueName,
+				AttemptStatistics: newStatisticsView(&q.AttemptStatistics, p.WithHistograms)})
 		}
 		for i := range got.Periods {
 			q := &got.Periods[i]
 			out.Periods = append(out.Periods, control.PeriodStats{StartTime: control.Time(q.StartTime),
-				AttemptStatistics: viewStatistics(&q.AttemptStatistics, p.Buckets)})
+				AttemptStatistics: newStatisticsView(&q.AttemptStatistics, p.WithHistograms)})
 		}
 		return out, nil
 	})
 }
 
-// viewStatistics converts statistics to their form in a reply.
-func viewStatistics(stats *store.AttemptStatistics, withBuckets bool) control.AttemptStatistics {
+// newStatisticsView converts statistics to their form in a reply.
+func newStatisticsView(stats *store.AttemptStatistics, withBuckets bool) control.AttemptStatistics {
 	v := control.AttemptStatistics{
 		Started: stats.Started, Completed: stats.Completed, Failed: stats.Failed, Dead: stats.Dead,
-		Cancelled: stats.Cancelled, Returned: stats.Returned,
-		WaitTimes: viewHistogram(&stats.WaitTimes, withBuckets), RunTimes: viewHistogram(&stats.RunTimes, withBuckets),
+		Cancelled: stats.Cancelled, StoppedOrDeferred: stats.ReturnedToQueue,
+		WaitTimes: newHistogramView(&stats.WaitTimes, withBuckets), RunTimes: newHistogramView(&stats.RunTimes, withBuckets),
 	}
 	if all := stats.Completed + stats.Failed + stats.Dead; all > 0 {
 		v.FailureRate = new(float64(stats.Failed+stats.Dead) / float64(all))
@@ -73,9 +73,9 @@ func viewStatistics(stats *store.AttemptStatistics, withBuckets bool) control.At
 	return v
 }
 
-// viewHistogram converts a histogram to its form in a reply. If withBuckets is false, it leaves out
+// newHistogramView converts a histogram to its form in a reply. If withBuckets is false, it leaves out
 // individual buckets.
-func viewHistogram(h *store.Histogram, withBuckets bool) (v control.DurationStatistics) {
+func newHistogramView(h *store.Histogram, withBuckets bool) (v control.DurationStatistics) {
 	quantile := func(fraction float64) *int64 {
 		if d, known := h.Quantile(fraction); known {
 			return new(d.Milliseconds())
@@ -87,9 +87,9 @@ func viewHistogram(h *store.Histogram, withBuckets bool) (v control.DurationStat
 	if n := h.Count(); n > 0 {
 		v.MeanMS = new(h.SumMillis / n)
 	}
-	for k, n := range h.Counts {
+	for k, n := range h.BucketCounts {
 		if withBuckets && n > 0 {
-			v.Buckets = append(v.Buckets, []int64{int64(k + store.FirstBucketIndex), n})
+			v.HistogramBuckets = append(v.HistogramBuckets, []int64{int64(k + store.FirstPrometheusBucketIndex), n})
 		}
 	}
 	return v

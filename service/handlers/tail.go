@@ -10,29 +10,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The search for the last lines first reads firstTailBytes bytes at the end of each stream. If these contain
+// The search for the last lines first reads initialTailBytes bytes at the end of each stream. If these contain
 // too few lines, it reads tailGrowthFactor times as many bytes, and so on.
 const (
-	firstTailBytes   = 64 << 10
+	initialTailBytes = 64 << 10
 	tailGrowthFactor = 8
-	// liveTailBytes is how many bytes of each stream of a running attempt the first search reads, in one request.
-	liveTailBytes = output.MaxMemoryBytes / 2
+	// initialLiveTailBytes is how many bytes of each stream of a running attempt the first search reads, in one request.
+	initialLiveTailBytes = output.MaxMemoryBytes / 2
 )
 
-// seekTail moves the cursor to the beginning of the last lines of the attempt's output. If the runner does
-// not respond, and the client follows the job, seekTail leaves the cursor at the beginning, so that the
+// seekToLastLines moves the cursor to the beginning of the last lines of the attempt's output. If the runner does
+// not respond, and the client follows the job, seekToLastLines leaves the cursor at the beginning, so that the
 // client gets the whole output once it is available.
-func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
-	if l.api.isRunning(ctx, j, l.attemptNumber) {
-		err := l.seekLiveTail(ctx, j, lines)
+func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
+	if l.api.isAttemptRunning(ctx, j, l.attemptNumber) {
+		err := l.seekToLiveLastLines(ctx, j, lineCount)
 		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
-			l.cursor, err = output.Cursor{}, nil
+			l.readCursor, err = output.StreamCursor{}, nil
 		}
 		return err
 	}
-	for l.tailBytes = firstTailBytes; ; l.tailBytes *= tailGrowthFactor {
+	for l.tailBytesPerStream = initialTailBytes; ; l.tailBytesPerStream *= tailGrowthFactor {
 		read := func(handleChunk func(output.Chunk) error) error {
-			return l.api.readStored(ctx, j.Seq, l.attemptNumber, l.tailBytes, output.Cursor{}, handleChunk)
+			return l.api.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, output.StreamCursor{}, handleChunk)
 		}
 		var streamBytes [2]int
 		err := read(func(c output.Chunk) error {
@@ -41,8 +41,8 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 		})
 		found := false
 		if err == nil {
-			earlier := [2]bool{streamBytes[0] >= l.tailBytes, streamBytes[1] >= l.tailBytes}
-			found, err = l.seekLines(ctx, lines, output.Cursor{}, earlier, read)
+			earlier := [2]bool{streamBytes[0] >= l.tailBytesPerStream, streamBytes[1] >= l.tailBytesPerStream}
+			found, err = l.searchLastLines(ctx, lineCount, output.StreamCursor{}, earlier, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && l.attemptNumber > j.StartedAttempts {
 			return nil // the attempt has ended, but the store has no output yet
@@ -53,49 +53,50 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 	}
 }
 
-// seekLiveTail does the work of seekTail for a running attempt. Its first search reads all bytes that it
+// seekToLiveLastLines does the work of seekToLastLines for a running attempt. Its first search reads all bytes that it
 // needs in one request, because the runner may discard them before a second request.
-func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
-	end := output.Cursor{-liveTailBytes, -liveTailBytes}
+func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
+	end := output.StreamCursor{-initialLiveTailBytes, -initialLiveTailBytes}
 	var lastChunks []output.Chunk
-	var readLengths output.Cursor
-	if _, err := l.api.readLive(ctx, j.Seq, l.attemptNumber, &end, false, func(c output.Chunk) error {
+	var readLengths output.StreamCursor
+	if _, err := l.api.readLiveOutput(ctx, j.Seq, l.attemptNumber, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		lastChunks = append(lastChunks, c)
-		readLengths[c.Stream] += c.Length()
+		readLengths[c.Stream] += c.ByteLength()
 		return nil
 	}); err != nil {
 		return err
 	}
-	begin := output.Cursor{max(0, end[0]-readLengths[0]), max(0, end[1]-readLengths[1])}
+	begin := output.StreamCursor{max(0, end[0]-readLengths[0]), max(0, end[1]-readLengths[1])}
 	earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-	found, err := l.seekLines(ctx, lines, output.Cursor{}, earlier, func(handleChunk func(output.Chunk) error) error {
-		for _, c := range lastChunks {
-			if err := handleChunk(c); err != nil {
-				return err
+	found, err := l.searchLastLines(ctx, lineCount, output.StreamCursor{}, earlier,
+		func(handleChunk func(output.Chunk) error) error {
+			for _, c := range lastChunks {
+				if err := handleChunk(c); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if found && l.params.Follow {
-		l.cursor = output.Cursor{l.cursor[0] + begin[0], l.cursor[1] + begin[1]}
+		l.readCursor = output.StreamCursor{l.readCursor[0] + begin[0], l.readCursor[1] + begin[1]}
 	} else if found {
-		l.lastChunks = lastChunks
+		l.tailChunks = lastChunks
 	}
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
+	if l.tailSearchEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 		return err
 	}
-	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
-		begin := output.Cursor{max(0, l.searchedEnd[0]-int64(tail)), max(0, l.searchedEnd[1]-int64(tail))}
-		if int64(tail) >= j.OutputLimit { // at most j.OutputLimit bytes are kept, so read everything
-			begin = output.Cursor{}
+	for tail := initialTailBytes; ; tail *= tailGrowthFactor {
+		begin := output.StreamCursor{max(0, l.tailSearchEnd[0]-int64(tail)), max(0, l.tailSearchEnd[1]-int64(tail))}
+		if int64(tail) >= j.OutputLimitBytes { // at most j.OutputLimitBytes bytes are kept, so read everything
+			begin = output.StreamCursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-		found, err := l.seekLines(ctx, lines, begin, earlier, func(handleChunk func(output.Chunk) error) error {
-			return l.api.readUpTo(ctx, j.Seq, l.attemptNumber, begin, l.searchedEnd, handleChunk)
+		found, err := l.searchLastLines(ctx, lineCount, begin, earlier, func(handleChunk func(output.Chunk) error) error {
+			return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEnd, handleChunk)
 		})
 		if err != nil || found {
 			return err
@@ -103,87 +104,88 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves l.cursor to the beginning of the last lines of an output. It calls read to read the output
+// searchLastLines moves l.cursor to the beginning of the last lines of an output. It calls read to read the output
 // after position. hasEarlierOutput says for each stream whether there may be output before position; the
-// first line that is read may then be incomplete. seekLines returns false if it did not find enough lines.
-func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, hasEarlierOutput [2]bool,
-	read func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
+// first line that is read may then be incomplete. searchLastLines returns false if it did not find enough lines.
+func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
+	hasEarlierOutput [2]bool,
+	readOutput func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),
 		hasEarlierOutput[1] && l.selectsStream(output.Stderr)}
 	// One more than lines, because the newest cursor may be the end of the output, where no line begins.
-	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
-	last := position // position after the last byte that the request selects
+	begins := &cursorRing{ctx: ctx, capacity: lineCount + 1}
+	last := searchStart // position after the last byte that the request selects
 	if cut == [2]bool{} {
-		begins.add(position)
+		begins.add(searchStart)
 	}
 	unseen := cut
-	err = read(func(c output.Chunk) error {
+	err = readOutput(func(c output.Chunk) error {
 		if unseen[c.Stream] {
 			unseen[c.Stream] = false
 			begins.clear()
 		}
-		wanted, from := l.selectsChunk(c), position[c.Stream]
-		position[c.Stream] += c.Length()
+		wanted, from := l.selectsChunk(c), searchStart[c.Stream]
+		searchStart[c.Stream] += c.ByteLength()
 		if !wanted {
 			return nil
 		}
 		for k, b := range c.Data {
 			if b == '\n' {
-				line := position
+				line := searchStart
 				line[c.Stream] = from + int64(k) + 1
 				begins.add(line)
 			}
 		}
-		last = position
+		last = searchStart
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
-	n := lines
+	n := lineCount
 	if len(begins.cursors) > 0 && begins.newest() == last {
 		n++
 	}
-	switch l.cursor = position; {
-	case lines == 0:
+	switch l.readCursor = searchStart; {
+	case lineCount == 0:
 	case len(begins.cursors) < n && cut != [2]bool{}:
 		return false, nil
 	default:
-		l.cursor = begins.fromEnd(n)
+		l.readCursor = begins.nthFromEnd(n)
 	}
 	return true, nil
 }
 
 // cursorRing is a ring buffer of the last cursors that were added, up to its capacity.
 type cursorRing struct {
-	ctx      context.Context // context of the request; the memory counts for the user of the request
-	capacity int
-	cursors  []output.Cursor
-	oldest   int // index of the oldest cursor, which is overwritten next once the ring is full
+	ctx         context.Context // context of the request; the memory counts for the user of the request
+	capacity    int
+	cursors     []output.StreamCursor
+	oldestIndex int // index of the oldest cursor, which is overwritten next once the ring is full
 }
 
-// cursorBytes is the size of a cursor in bytes.
-const cursorBytes = 16
+// bytesPerCursor is the size of a cursor in bytes.
+const bytesPerCursor = 16
 
 // add adds a cursor. If the ring is full, this cursor replaces the oldest one.
-func (r *cursorRing) add(c output.Cursor) {
+func (r *cursorRing) add(c output.StreamCursor) {
 	if len(r.cursors) == r.capacity {
-		r.cursors[r.oldest] = c
-		r.oldest = (r.oldest + 1) % r.capacity
+		r.cursors[r.oldestIndex] = c
+		r.oldestIndex = (r.oldestIndex + 1) % r.capacity
 		return
 	}
 	room := cap(r.cursors)
 	r.cursors = append(r.cursors, c)
-	control.ChargeBytes(r.ctx, (cap(r.cursors)-room)*cursorBytes)
+	control.ChargeBytesToUser(r.ctx, (cap(r.cursors)-room)*bytesPerCursor)
 }
 
 // clear removes all cursors.
-func (r *cursorRing) clear() { r.cursors, r.oldest = r.cursors[:0], 0 }
+func (r *cursorRing) clear() { r.cursors, r.oldestIndex = r.cursors[:0], 0 }
 
-func (r *cursorRing) newest() output.Cursor { return r.fromEnd(1) }
+func (r *cursorRing) newest() output.StreamCursor { return r.nthFromEnd(1) }
 
-// fromEnd returns the n-th cursor from the end. If fewer are kept, it returns the oldest one.
-func (r *cursorRing) fromEnd(n int) output.Cursor {
+// nthFromEnd returns the n-th cursor from the end. If fewer are kept, it returns the oldest one.
+func (r *cursorRing) nthFromEnd(n int) output.StreamCursor {
 	n = min(n, len(r.cursors))
-	return r.cursors[(r.oldest+len(r.cursors)-n)%len(r.cursors)]
+	return r.cursors[(r.oldestIndex+len(r.cursors)-n)%len(r.cursors)]
 }

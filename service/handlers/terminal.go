@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Attach implements control.API. See docs/decisions/0062.
-func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
+// AttachTerminal implements control.API. See docs/decisions/0062.
+func (h *API) AttachTerminal(ctx context.Context, p control.AttachParams) (control.AttachResult, error) {
 	peer := control.PeerFrom(ctx)
-	j, err := h.findJobFor(ctx, "attach", p.ID)
+	j, err := h.findJobForMethod(ctx, "attach", p.ID)
 	if err != nil {
 		return control.AttachResult{}, err
 	}
@@ -21,7 +21,7 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 		return control.AttachResult{}, queue.Errorf(queue.CodeWrongState,
 			"job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
-	running, err := h.startedAttempt(ctx, &j, &p)
+	running, err := h.awaitStartedAttempt(ctx, &j, &p)
 	if err != nil {
 		return control.AttachResult{}, err
 	}
@@ -30,71 +30,72 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 	}
 	joined := control.AttachResult{Attempt: running.StartedAttempts + 1}
 	if h.terminalClients.addIfNew(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
-		if err := h.Guard.Audit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
+		if err := h.Guard.RecordAudit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
 			&running); err != nil {
 			return control.AttachResult{}, err
 		}
 	}
 	errEnded := queue.Errorf(queue.CodeWrongState,
 		"attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
-	if p.Rows != 0 && !h.Pool.Resize(running.Seq, joined.Attempt, p.Rows, p.Cols) {
+	if p.TerminalRows != 0 && !h.Pool.ResizeTerminal(running.Seq, joined.Attempt, p.TerminalRows, p.TerminalCols) {
 		return joined, errEnded
 	}
-	data := append([]byte(p.Text), p.Base64...)
-	if len(data) == 0 && !p.Controls {
+	data := append([]byte(p.TypedText), p.TypedBytes...)
+	if len(data) == 0 && !p.WantControlSequences {
 		return joined, nil
 	}
-	typed, ok, err := h.Pool.TypeInput(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := h.Pool.TypeTerminalInput(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
 		err = errEnded
 	}
-	joined.Written = int(typed.WrittenBytes)
-	if p.Controls {
-		joined.Controls = typed.ModeControls
+	joined.AcceptedBytes = int(typed.WrittenBytes)
+	if p.WantControlSequences {
+		joined.ControlSequences = typed.TerminalModeControls
 	}
 	return joined, err
 }
 
-// startReportTimeout is how long Attach, if it does not wait for the job, gives the runner to report that the
+// attemptStartReportTimeout is how long Attach, if it does not wait for the job, gives the runner to report that the
 // attempt has started.
-const startReportTimeout = 100 * time.Millisecond
+const attemptStartReportTimeout = 100 * time.Millisecond
 
-// startedAttempt returns the job once the requested attempt runs. If p.Wait is false and the attempt does not
-// run yet, startedAttempt returns an error.
-func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (startedJob queue.Job, err error) {
-	if p.Wait {
-		defer h.Pool.WatchEnd(j.Seq)()
+// awaitStartedAttempt returns the job once the requested attempt runs. If p.Wait is false and the attempt does not
+// run yet, awaitStartedAttempt returns an error.
+func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.AttachParams) (startedJob queue.Job,
+	err error) {
+	if p.WaitForStart {
+		defer h.Pool.WatchJobEnd(j.Seq)()
 	}
-	watching := h.Store.Watch([]int64{j.Seq})
+	watching := h.Store.WatchJobs([]int64{j.Seq})
 	defer watching.Stop()
 	for {
 		// Get this channel before the job's state is read. Otherwise a runner that connects in between is
 		// missed.
-		connected := h.Pool.RunnerConnected()
-		if *j, err = h.rereadCompact(ctx, j); err != nil {
+		connected := h.Pool.RunnerConnectedSignal()
+		if *j, err = h.rereadCompactJob(ctx, j); err != nil {
 			return startedJob, err
 		}
 		if h.Cluster != nil && j.State == queue.Processing {
-			if name := h.AllNodes.NodeNameOf(ctx, j.Seq); name != h.Node {
+			if name := h.AllNodes.LastNodeNameOfJob(ctx, j.Seq); name != h.NodeName {
 				return startedJob, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}
 		}
 		timeoutCtx, cancel := ctx, func() {}
-		if !p.Wait {
-			timeoutCtx, cancel = context.WithTimeout(ctx, startReportTimeout)
+		if !p.WaitForStart {
+			timeoutCtx, cancel = context.WithTimeout(ctx, attemptStartReportTimeout)
 		}
-		running, ok := h.Pool.AwaitStart(timeoutCtx, j.Seq)
+		running, ok := h.Pool.AwaitJobStart(timeoutCtx, j.Seq)
 		cancel()
 		switch {
 		case ok && (p.Attempt == 0 || p.Attempt == running.StartedAttempts+1):
 			return running, nil
 		case ok && p.Attempt <= running.StartedAttempts, p.Attempt > 0 && p.Attempt <= j.StartedAttempts:
 			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
-		case j.State.Ended():
+		case j.State.HasEnded():
 			return running, queue.Errorf(queue.CodeWrongState,
 				"job %s is %s, and its terminal is closed; see its output with: queuectl logs %[1]s", j.ID, j.State)
-		case !p.Wait:
+		case !p.WaitForStart:
 			return running, queue.Errorf(queue.CodeWrongState, "job %s is not running, so it has no terminal yet", j.ID)
 		}
 		select {
@@ -115,14 +116,14 @@ type terminalClients struct {
 
 // terminalClient is a user's process that is attached to the terminal of an attempt.
 type terminalClient struct {
-	seq      int64
-	attempt  int
-	uid, pid int
+	jobSeq        int64
+	attemptNumber int
+	uid, pid      int
 }
 
-// maxTerminalClients is the maximum number of remembered processes. Beyond it, all are forgotten, and each
+// maxRememberedTerminalClients is the maximum number of remembered processes. Beyond it, all are forgotten, and each
 // process causes one more audit event when it next types text.
-const maxTerminalClients = 4096
+const maxRememberedTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.
 func (t *terminalClients) addIfNew(client terminalClient) bool {
@@ -131,7 +132,7 @@ func (t *terminalClients) addIfNew(client terminalClient) bool {
 	if t.seenClients[client] {
 		return false
 	}
-	if t.seenClients == nil || len(t.seenClients) >= maxTerminalClients {
+	if t.seenClients == nil || len(t.seenClients) >= maxRememberedTerminalClients {
 		t.seenClients = map[terminalClient]bool{}
 	}
 	t.seenClients[client] = true

@@ -17,16 +17,16 @@ import (
 
 // A status shows how many bytes the caller's jobs use, and the quota. For admins it also lists the users
 // that use 90 % of their quota or more.
-func TestStatusShowsBytesOfUsers(t *testing.T) {
-	s := newStoreRig(t)
-	draft := jobNamed("large")
+func TestStatusShowsUserQuotaUsage(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	draft := draftWithID("large")
 	draft.Stdin = strings.Repeat("x", 10_000)
 	s.enqueueJobs(t, draft)
 	used := s.Store.UserBytes(ownerUID)
-	limit := func(n int64) { s.setQuota(t, n) }
+	limit := func(n int64) { s.setUserQuota(t, n) }
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
-		st, err := s.Status(asPeer(t, uid, right), control.NoParams{})
+		st, err := s.Status(contextAsPeer(t, uid, right), control.NoParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +37,8 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 		st.MaxBytesPerUser != 100_000 {
 		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesPerUser, used)
 	}
-	if st := status(ownerUID+1, control.RightAdmin); st.UserBytes != 0 || st.NearQuota != nil {
-		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.NearQuota)
+	if st := status(ownerUID+1, control.RightAdmin); st.UserBytes != 0 || st.UsersNearQuota != nil {
+		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.UsersNearQuota)
 	}
 	near := []control.UserBytes{{UID: ownerUID, User: s.Owners.UserName(ownerUID), Bytes: used}}
 	for _, c := range []struct {
@@ -46,58 +46,60 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 		want []control.UserBytes
 	}{{used * 10 / 9, near}, {used*10/9 + 10, nil}, {0, nil}} {
 		limit(c.most)
-		if st := status(ownerUID+1, control.RightAdmin); !reflect.DeepEqual(st.NearQuota, c.want) {
-			t.Errorf("%d of %d bytes: an admin sees %v near the quota, want %v", used, c.most, st.NearQuota, c.want)
+		if st := status(ownerUID+1, control.RightAdmin); !reflect.DeepEqual(st.UsersNearQuota, c.want) {
+			t.Errorf("%d of %d bytes: an admin sees %v near the quota, want %v", used, c.most, st.UsersNearQuota, c.want)
 		}
-		if st := status(ownerUID, control.RightOperate); st.NearQuota != nil {
-			t.Errorf("%d of %d bytes: an operator sees %v near the quota, want nothing", used, c.most, st.NearQuota)
+		if st := status(ownerUID, control.RightOperate); st.UsersNearQuota != nil {
+			t.Errorf("%d of %d bytes: an operator sees %v near the quota, want nothing", used, c.most, st.UsersNearQuota)
 		}
 	}
 	limit(-1)
-	if st := status(ownerUID, control.RightSubmit); st.MaxBytesPerUser <= 0 || st.MaxBytesPerUser > settings.MaxAutoBytes {
+	if st := status(ownerUID, control.RightSubmit); st.MaxBytesPerUser <= 0 ||
+		st.MaxBytesPerUser > settings.MaxAutoQuotaBytes {
 		t.Errorf("with auto the limit is %d bytes", st.MaxBytesPerUser)
 	}
 }
 
 // If many users are near their quota, a status lists only those that use most.
-func TestStatusBoundsUsersNearQuota(t *testing.T) {
-	s := newStoreRig(t)
-	for uid := range maxListedNearQuota + 1 {
-		draft := jobNamed("")
+func TestStatusListsFewUsersNearQuota(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	for uid := range maxListedUsersNearQuota + 1 {
+		draft := draftWithID("")
 		draft.UID, draft.Stdin = ownerUID+uid, strings.Repeat("x", 1000+uid)
-		if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: ownerUID + uid,
+		if _, err := s.Store.Enqueue(t.Context(), store.EnqueueRequest{UID: ownerUID + uid,
 			Drafts: []queue.Job{draft}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.setQuota(t, 1)
-	st, err := s.Status(asPeer(t, 0, control.RightAdmin), control.NoParams{})
-	if err != nil || len(st.NearQuota) != maxListedNearQuota || st.NearQuota[0].UID != ownerUID+maxListedNearQuota {
-		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err,
-			maxListedNearQuota)
+	s.setUserQuota(t, 1)
+	st, err := s.Status(contextAsPeer(t, 0, control.RightAdmin), control.NoParams{})
+	if err != nil || len(st.UsersNearQuota) != maxListedUsersNearQuota || st.UsersNearQuota[0].UID != ownerUID+
+		maxListedUsersNearQuota {
+		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.UsersNearQuota), err,
+			maxListedUsersNearQuota)
 	}
 }
 
 // fillQuota enqueues 8 large jobs of the user ownerUID, and sets the quota so that no other job fits.
-func fillQuota(t *testing.T, s *rig, stdin string) {
+func fillQuota(t *testing.T, s *testAPI, stdin string) {
 	t.Helper()
-	drafts := namedJobs("old", 8)
+	drafts := draftsWithPrefix("old", 8)
 	for i := range drafts {
 		drafts[i].Stdin = stdin
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setQuota(t, s.Store.UserBytes(ownerUID)+100)
+	s.setUserQuota(t, s.Store.UserBytes(ownerUID)+100)
 }
 
 // A new schedule that exceeds the user's quota makes the service remove inputs of the user's ended jobs, as a
 // new job does. If that does not free enough space, the schedule is rejected.
-func TestScheduleAddMakesRoom(t *testing.T) {
-	s := newStoreRig(t)
+func TestScheduleAddFreesQuotaSpace(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
-	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *",
-		Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
+	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	add := control.ScheduleAddParams{Name: "nightly", Cron: "0 2 * * *",
+		JobSpec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
 	_, err := s.ScheduleAdd(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
@@ -105,37 +107,37 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 	before := s.Store.UserBytes(ownerUID)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
-	if now := s.Store.UserBytes(ownerUID); now > s.Quota.MaxBytesPerUser() || now < before-30_000 {
-		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.Quota.MaxBytesPerUser())
+	if now := s.Store.UserBytes(ownerUID); now > s.UserQuota.MaxBytesPerUser() || now < before-30_000 {
+		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.UserQuota.MaxBytesPerUser())
 	}
 }
 
 // If a batch exceeds the quota, each request of the batch frees the space that it needs. The bytes of the
 // batch's earlier requests count as used.
-func TestEachRequestOfBatchMakesRoom(t *testing.T) {
-	s := newStoreRig(t)
+func TestEachBatchRequestFreesQuotaSpace(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
+	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
 	for n := range 6 {
 		last := n == 5
 		if _, err := s.EnqueueBatch(ownerCtx,
-			control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+			control.EnqueueBatchParams{BatchName: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
-		if used := s.Store.UserBytes(ownerUID); used > s.Quota.MaxBytesPerUser() {
-			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.Quota.MaxBytesPerUser())
+		if used := s.Store.UserBytes(ownerUID); used > s.UserQuota.MaxBytesPerUser() {
+			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.UserQuota.MaxBytesPerUser())
 		}
 	}
 }
@@ -143,24 +145,24 @@ func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 // If a request exceeds the user's quota, the service removes inputs of that user's ended jobs, in the order
 // in which the jobs ended, until the request fits. Jobs that can still run keep their input. If their input
 // uses the whole quota, the request is rejected.
-func TestEnqueueMakesRoom(t *testing.T) {
-	s := newStoreRig(t)
+func TestEnqueueFreesQuotaSpace(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
-	spec := func(id string) control.Enqueue {
-		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
+	spec := func(id string) control.EnqueueParams {
+		return control.EnqueueParams{JobSpec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
 	}
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
+	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	_, err := s.Enqueue(ownerCtx, spec("refused"))
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
-	if got, err := s.Cancel(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.Cancel(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
+	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
 		"old6", "old7"}}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -168,32 +170,33 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	removed := map[string][]string{}
-	page, err := s.List(ownerCtx, control.List{})
+	page, err := s.ListJobs(ownerCtx, control.ListParams{})
 	for _, j := range page.Jobs {
-		if len(j.InputRemoved) > 0 {
-			removed[j.ID] = j.InputRemoved
+		if len(j.RemovedInputParts) > 0 {
+			removed[j.ID] = j.RemovedInputParts
 		}
 	}
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	got, err := s.Retry(ownerCtx, control.Retry{Selection: control.Selection{ID: "old0"}})
+	got, err := s.RetryJobs(ownerCtx, control.RetryParams{Selection: control.Selection{ID: "old0"}})
 	if err != nil || len(got.Refusals) != 1 || got.Refusals[0].Field != "stdin" ||
 		!strings.HasPrefix(got.Refusals[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
-	why, err := s.Why(ownerCtx, control.WhyParams{ID: "old0"})
+	why, err := s.ExplainWaiting(ownerCtx, control.ExplainWaitingParams{ID: "old0"})
 	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" ||
 		!strings.Contains(why.Reasons[0].Text, store.QuotaErrorField) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }
 
-// cancelAll cancels the jobs of fillQuota.
-func cancelAll(t *testing.T, s *rig) {
+// cancelAllJobs cancels the jobs of fillQuota.
+func cancelAllJobs(t *testing.T, s *testAPI) {
 	t.Helper()
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.Cancel(asPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: all}); err != nil ||
+	if got, err := s.CancelJobs(contextAsPeer(t, ownerUID, control.RightSubmit),
+		control.Selection{IDs: all}); err != nil ||
 		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -201,82 +204,83 @@ func cancelAll(t *testing.T, s *rig) {
 
 // If a request would exceed the quota even without the inputs and outputs of all ended jobs, none of these
 // are removed.
-func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
-	s := newStoreRig(t)
+func TestOversizedRequestKeepsInputsAndOutputs(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
-	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
-	cancelAll(t, s)
+	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
+	cancelAllJobs(t, s)
 	before := s.Store.UserBytes(ownerUID)
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
-		if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrQueueFull) {
+		if _, err := s.Enqueue(ownerCtx, control.EnqueueParams{JobSpec: spec}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
 		if now := s.Store.UserBytes(ownerUID); now != before {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
-	refused(2 * int(s.Quota.MaxBytesPerUser())) // this request is larger than the whole quota
+	refused(2 * int(s.UserQuota.MaxBytesPerUser())) // this request is larger than the whole quota
 	// this request is smaller than the quota, but larger than what can be removed
 	refused(int(before) - 1000)
 }
 
 // An operator who edits another user's job cannot cause data of that user's jobs to be removed. If the edit
 // exceeds that user's quota, it fails.
-func TestEditByOperatorRemovesNothing(t *testing.T) {
-	s := newStoreRig(t)
+func TestOperatorEditRemovesNoOwnerData(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
-	if _, err := s.Enqueue(asPeer(t, ownerUID, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
+	if _, err := s.Enqueue(contextAsPeer(t, ownerUID, control.RightSubmit),
+		control.EnqueueParams{JobSpec: waiting}); err != nil {
 		t.Fatal(err)
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
-	cancelAll(t, s)
+	cancelAllJobs(t, s)
 	before := s.Store.UserBytes(ownerUID)
-	edit := control.Edit{
-		Selection: control.Selection{ID: "waiting"},
-		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
+	edit := control.EditParams{
+		Selection:   control.Selection{ID: "waiting"},
+		FieldsToSet: []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
-	got, err := s.Edit(asPeer(t, ownerUID+1, control.RightOperate), edit)
+	got, err := s.EditJobs(contextAsPeer(t, ownerUID+1, control.RightOperate), edit)
 	if now := s.Store.UserBytes(ownerUID); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) ||
 		now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
 	}
-	if got, err := s.Edit(asPeer(t, ownerUID, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.EditJobs(contextAsPeer(t, ownerUID, control.RightSubmit), edit); err != nil || len(got.Refusals) > 0 {
 		t.Errorf("the owner's edit: %+v, %v", got, err)
 	}
 }
 
 // A request frees all the space that it needs, even if it must remove the inputs of many ended jobs.
-func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
-	s := newStoreRig(t)
-	drafts := namedJobs("old", 120)
+func TestEnqueueFreesInputsOfManyJobs(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	drafts := draftsWithPrefix("old", 120)
 	for i := range drafts {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setQuota(t, s.Store.UserBytes(ownerUID)+100)
-	ownerCtx := asPeer(t, ownerUID, control.RightSubmit)
+	s.setUserQuota(t, s.Store.UserBytes(ownerUID)+100)
+	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	for i := range drafts {
-		if got, err := s.Cancel(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
+		if got, err := s.CancelJobs(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
 			len(got.Refusals) > 0 {
 			t.Fatal(got, err)
 		}
 	}
 	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
-	if _, err := s.Enqueue(ownerCtx, control.Enqueue{Spec: spec}); err != nil {
+	if _, err := s.Enqueue(ownerCtx, control.EnqueueParams{JobSpec: spec}); err != nil {
 		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
 	}
 }
 
-// Even with a quota of 1 byte, NearQuotaBytes is not 0, because 0 means unlimited.
-func TestNearQuotaBytesOfSmallQuota(t *testing.T) {
-	s := newStoreRig(t)
+// Even with a quota of 1 byte, NearQuotaThresholdBytes is not 0, because 0 means unlimited.
+func TestNearQuotaBytesIsPositiveForSmallQuota(t *testing.T) {
+	s := newSQLiteTestAPI(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
-		s.setQuota(t, c[0])
-		if got := s.Quota.NearQuotaBytes(); got != c[1] {
+		s.setUserQuota(t, c[0])
+		if got := s.UserQuota.NearQuotaThresholdBytes(); got != c[1] {
 			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
 		}
 	}

@@ -16,19 +16,20 @@ import (
 
 // pendingWait is a call of Wait that runs in its own goroutine.
 type pendingWait struct {
-	reports chan string // ids of the reported jobs
-	result  control.WaitResult
-	err     error
-	done    chan struct{} // closed when the call has returned; result and err are set then
+	reportedJobIDs chan string // ids of the reported jobs
+	result         control.WaitResult
+	err            error
+	done           chan struct{} // closed when the call has returned; result and err are set then
 }
 
 // startWait starts a call of Wait.
-func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
-	w := &pendingWait{reports: make(chan string, 2*control.MaxWaitIDs), done: make(chan struct{})}
+func (s *testAPI) startWait(ctx context.Context, p control.WaitParams) *pendingWait {
+	w := &pendingWait{reportedJobIDs: make(chan string, 2*control.MaxWaitOrFollowJobIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
-		w.result, w.err = s.Wait(ctx, p, func(e control.JobEndNotice) error { w.reports <- e.Job.ID; return nil })
-		close(w.reports)
+		w.result,
+			w.err = s.WaitForJobs(ctx, p, func(e control.JobEndNotice) error { w.reportedJobIDs <- e.Job.ID; return nil })
+		close(w.reportedJobIDs)
 	}()
 	return w
 }
@@ -36,7 +37,7 @@ func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 // reportedIDs returns the ids of the reported jobs once the wait has ended.
 func (w *pendingWait) reportedIDs() (ids []string) {
 	<-w.done
-	for id := range w.reports {
+	for id := range w.reportedJobIDs {
 		ids = append(ids, id)
 	}
 	return ids
@@ -45,19 +46,19 @@ func (w *pendingWait) reportedIDs() (ids []string) {
 // A wait reports each job when it ends, and misses none. Jobs that had ended before are reported first, in
 // the order of the request. A wait uses one goroutine, however many jobs it names.
 func TestWaitReportsEndedJobs(t *testing.T) {
-	s := newStoreRig(t)
-	s.enqueueJobs(t, namedJobs("j", control.MaxWaitIDs)...)
-	jobs := s.claimJobs(t, control.MaxWaitIDs)
+	s := newSQLiteTestAPI(t)
+	s.enqueueJobs(t, draftsWithPrefix("j", control.MaxWaitOrFollowJobIDs)...)
+	jobs := s.claimJobs(t, control.MaxWaitOrFollowJobIDs)
 	s.endJobs(t, jobs[:10], queue.Completed, queue.Attempt{})
 	var ids []string
 	for i := range jobs {
 		ids = append(ids, jobs[len(jobs)-1-i].ID)
 	}
 	before := runtime.NumGoroutine()
-	w := s.startWait(asPeer(t, ownerUID, control.RightRead), control.Wait{IDs: ids})
+	w := s.startWait(contextAsPeer(t, ownerUID, control.RightRead), control.WaitParams{IDs: ids})
 	var first []string
 	for range 10 {
-		first = append(first, <-w.reports)
+		first = append(first, <-w.reportedJobIDs)
 	}
 	if want := ids[len(ids)-10:]; !slices.Equal(first, want) {
 		t.Errorf("first reported %q, want %q", first, want)
@@ -72,7 +73,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	ending.Wait()
 	rest := w.reportedIDs()
 	slices.Sort(rest)
-	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.UnfinishedIDs) > 0 ||
+	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.UnfinishedJobIDs) > 0 ||
 		w.result.TimedOut {
 		t.Errorf("then of %d jobs, %+v, %v", len(rest), w.result, w.err)
 	}
@@ -80,44 +81,45 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 
 // A wait for any job ends once one job has ended, and reports the first such job in the order of the request. A
 // wait that times out reports the ended jobs and returns the ids of the other jobs.
-func TestWaitEnds(t *testing.T) {
-	s := newStoreRig(t)
-	s.enqueueJobs(t, namedJobs("j", 5)...)
+func TestWaitEndsAtFirstJobOrTimeout(t *testing.T) {
+	s := newSQLiteTestAPI(t)
+	s.enqueueJobs(t, draftsWithPrefix("j", 5)...)
 	jobs := s.claimJobs(t, 4)
-	ctx := asPeer(t, ownerUID, control.RightRead)
+	ctx := contextAsPeer(t, ownerUID, control.RightRead)
 	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
-	w := s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, Any: true})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) || fmt.Sprint(w.result.UnfinishedIDs) != "[j4 j1 j2]" ||
+	w := s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, ReturnAfterFirst: true})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) ||
+		fmt.Sprint(w.result.UnfinishedJobIDs) != "[j4 j1 j2]" ||
 		w.err != nil {
 		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{ID: "j0", IDs: control.JobIDs{"j1", "j4"},
-		Timeout: control.Duration(time.Nanosecond)})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.UnfinishedIDs) != "[j0 j4]" ||
+	w = s.startWait(ctx, control.WaitParams{ID: "j0", IDs: control.JobIDs{"j1", "j4"},
+		MaxWait: control.Duration(time.Nanosecond)})
+	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.UnfinishedJobIDs) != "[j0 j4]" ||
 		!w.result.TimedOut {
 		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j0", "j1"}})
-	<-w.reports
+	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j0", "j1"}})
+	<-w.reportedJobIDs
 	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
 	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
-		len(w.result.UnfinishedIDs) > 0 {
+		len(w.result.UnfinishedJobIDs) > 0 {
 		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j1", "none"}})
+	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j1", "none"}})
 	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a missing job: %q, %v", got, w.err)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
-	w = s.startWait(cancelled, control.Wait{IDs: control.JobIDs{"j1", "j3"}})
-	<-w.reports
+	w = s.startWait(cancelled, control.WaitParams{IDs: control.JobIDs{"j1", "j3"}})
+	<-w.reportedJobIDs
 	cancel()
 	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
-	w = s.startWait(ctx, control.Wait{IDs: control.JobIDs{"j4"}})
-	if v, err := s.Remove(asPeer(t, ownerUID, control.RightSubmit),
-		control.Remove{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.DoneIDs) != 1 {
+	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j4"}})
+	if v, err := s.RemoveJobs(contextAsPeer(t, ownerUID, control.RightSubmit),
+		control.RemoveParams{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.ChangedJobIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
 	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// webListen is the key of the setting that contains the address of the web page. See docs/decisions/0085.
-const webListen = "web.listen"
+// webListenKey is the key of the setting that contains the address of the web page. See docs/decisions/0085.
+const webListenKey = "web.listen"
 
 // CloseWebPage stops the server of the web page.
 func (h *API) CloseWebPage() { h.dashboardServer.Close() }
@@ -20,7 +20,7 @@ func (h *API) CloseWebPage() { h.dashboardServer.Close() }
 // ApplyWebSettings applies the settings to the web page. problem says why the page could not be opened; ""
 // means success. The queue works without the page.
 func (h *API) ApplyWebSettings() (problem string) {
-	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
+	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.CurrentConfig().Settings)); err != nil {
 		h.Log.Error("the web page does not use the new settings", "error", err)
 		if h.dashboardServer.Address() != "" {
 			return "the web page keeps its previous settings: " + err.Error()
@@ -32,60 +32,63 @@ func (h *API) ApplyWebSettings() (problem string) {
 
 // dashboardConfig returns the configuration of the web page according to the settings.
 func dashboardConfig(c *config.Settings) dashboard.Config {
-	return dashboard.Config{Listen: c.WebListen, ExtraHosts: c.HostNames(), AnonymousRead: c.WebAnonymous == "read",
-		AnonymousMetrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey,
-		BehindProxy: c.WebTLS == "proxy"}
+	return dashboard.Config{ListenAddress: c.WebListen, ExtraHosts: c.WebHostNames(),
+		AnonymousRead:    c.AnonymousWebRight == "read",
+		AnonymousMetrics: c.AnonymousWebMetrics == "true", TLSCertPath: c.WebTLSCert, TLSKeyPath: c.WebTLSKey,
+		BehindTLSProxy: c.WebTLSMode == "proxy"}
 }
 
 // WebStart implements control.API.
-func (h *API) WebStart(ctx context.Context, p control.WebStart) (v control.WebState, err error) {
-	err = h.Lock.RunLocked(ctx, func() error {
-		if len(h.WebListeners) > 0 && p.Listen == "" && h.dashboardServer.Address() != "" {
+func (h *API) WebStart(ctx context.Context, p control.WebStartParams) (v control.WebState, err error) {
+	err = h.SettingsLock.RunLocked(ctx, func() error {
+		if len(h.InheritedWebListeners) > 0 && p.ListenAddress == "" && h.dashboardServer.Address() != "" {
 			return nil
 		}
-		return h.runWeb(ctx, "web.start", cmp.Or(p.Listen, h.Settings.Current().WebListen, control.DefaultWebAddress))
+		return h.serveWebPage(ctx, "web.start", cmp.Or(p.ListenAddress, h.Settings.CurrentConfig().WebListen,
+			control.DefaultWebAddress))
 	})
-	return control.WebState{Listen: h.dashboardServer.Address()}, err
+	return control.WebState{ListenAddress: h.dashboardServer.Address()}, err
 }
 
 // WebStop implements control.API.
 func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebState, err error) {
-	err = h.Lock.RunLocked(ctx, func() error { return h.runWeb(ctx, "web.stop", "none") })
-	return control.WebState{Listen: h.dashboardServer.Address()}, err
+	err = h.SettingsLock.RunLocked(ctx, func() error { return h.serveWebPage(ctx, "web.stop", "none") })
+	return control.WebState{ListenAddress: h.dashboardServer.Address()}, err
 }
 
-// runWeb serves the web page at an address until the service ends. The address overrides every other value of
+// serveWebPage serves the web page at an address until the service ends. The address overrides every other value of
 // the setting web.listen. The caller holds the settings lock.
-func (h *API) runWeb(ctx context.Context, verb, listenAddress string) error {
-	if len(h.WebListeners) > 0 {
+func (h *API) serveWebPage(ctx context.Context, verb, listenAddress string) error {
+	if len(h.InheritedWebListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+
 			"command cannot start or stop it; to let the command do so, run (jobs keep running): sudo systemctl disable --now "+
-			"queuectl-web.socket && sudo systemctl restart queuectl.service", h.WebListeners[0].Addr())
+			"queuectl-web.socket && sudo systemctl restart queuectl.service", h.InheritedWebListeners[0].Addr())
 	}
-	k, text, err := config.FindKey(webListen, listenAddress)
+	k, text, err := config.FindSetting(webListenKey, listenAddress)
 	if err == nil {
-		err = k.Check(text)
+		err = k.CheckValue(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		// Name the parameter "listen" in the error, since the user has not changed the setting.
-		return queue.Invalid("listen", "%s", e.Message)
+		return queue.InvalidField("listen", "%s", e.Message)
 	}
-	if err := h.Guard.Audit(ctx, verb, text, nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, verb, text, nil); err != nil {
 		return err
 	}
-	before, existed := h.Settings.SetRunning(k.Name, text, true)
-	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
-		h.Settings.SetRunning(k.Name, before, existed)
+	before, existed := h.Settings.SetRunningValue(k.Name, text, true)
+	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.CurrentConfig().Settings)); err != nil {
+		h.Settings.SetRunningValue(k.Name, before, existed)
 		return err
 	}
 	return nil
 }
 
-// WebOpen implements control.API.
-func (h *API) WebOpen(ctx context.Context, _ control.NoParams) (v control.WebLink, err error) {
-	url, expires, err := h.dashboardServer.NewLink(control.PeerFrom(ctx))
+// CreateWebLink implements control.API.
+func (h *API) CreateWebLink(ctx context.Context, _ control.NoParams) (v control.WebLink, err error) {
+	url, expires, err := h.dashboardServer.NewSignInLink(control.PeerFrom(ctx))
 	if err != nil {
 		return v, err
 	}
-	return control.WebLink{URL: url, Expires: control.Time(expires.UnixMilli())}, h.Guard.Audit(ctx, "web.open", "", nil)
+	return control.WebLink{URL: url, ExpiresAt: control.Time(expires.UnixMilli())},
+		h.Guard.RecordAudit(ctx, "web.open", "", nil)
 }

@@ -13,21 +13,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Why implements control.API.
-func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error) {
-	j, err := h.findJob(ctx, p.ID)
+// ExplainWaiting implements control.API.
+func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams) (control.WaitingExplanation, error) {
+	j, err := h.findVisibleJob(ctx, p.ID)
 	if err != nil {
-		return control.Why{}, err
+		return control.WaitingExplanation{}, err
 	}
-	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
+	w := control.WaitingExplanation{ID: j.ID, State: j.State.String(), Reasons: []control.WaitReason{}}
 	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		w.Reasons, err = h.reasonFinder.LocalReasons(ctx, &j)
+		w.Reasons, err = h.reasonFinder.LocalWaitReasons(ctx, &j)
 		return w, err
 	}
 	now := h.Store.Now()
 	reason, waits := h.reasonFinder.JobReason(&j, now)
 	if j.State == queue.Blocked {
-		list, err := h.reasonFinder.OpenDependencies(ctx, &j)
+		list, err := h.reasonFinder.UnresolvedDependencyReasons(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
@@ -37,32 +37,32 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	if j.State == queue.Processing {
 		return w, nil
 	}
-	if !j.State.Runnable() {
+	if !j.State.IsRunnable() {
 		list, err := h.reasonFinder.EndedJobReasons(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
 	if h.ReadOnly { // no other nodes exist in read-only mode, and no job starts
-		w.Reasons = append(w.Reasons, h.reasonFinder.NodeReasons(&j, nil)...)
+		w.Reasons = append(w.Reasons, h.reasonFinder.NodeWaitReasons(&j, nil)...)
 		return w, nil
 	}
-	local, err := h.reasonFinder.LocalReasons(ctx, &j)
+	local, err := h.reasonFinder.LocalWaitReasons(ctx, &j)
 	if err != nil {
 		return w, err
 	}
-	var nodeResults []cluster.NodeResult[control.Why]
+	var nodeResults []cluster.NodeResult[control.WaitingExplanation]
 	if len(local) > 0 { // if this node can start the job, other nodes do not matter
-		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.JobID(j.ID)}}
-		if nodeResults, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
+		request := cluster.Request{Method: "why", Params: control.ExplainWaitingParams{ID: control.JobID(j.ID)}}
+		if nodeResults, err = cluster.Broadcast[control.WaitingExplanation](ctx, h.JobRouter, request); err != nil {
 			return w, err
 		}
 	}
-	w.Reasons = append(w.Reasons, reasons.Merge(h.Node, local, nodeResults)...)
+	w.Reasons = append(w.Reasons, reasons.MergeNodeReasons(h.NodeName, local, nodeResults)...)
 	h.markUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
-	case !slices.ContainsFunc(w.Reasons, func(r control.Reason) bool { return r.EndsAt == 0 }):
+	case !slices.ContainsFunc(w.Reasons, func(r control.WaitReason) bool { return r.EndsAt == 0 }):
 		for _, r := range w.Reasons {
 			w.Earliest = max(w.Earliest, r.EndsAt)
 		}
@@ -70,40 +70,44 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		w.Earliest = 0 // unknown, because the start depends on other jobs or users
 	}
 	if j.DueAt <= now {
-		err = h.addStartOrder(ctx, &j, &w)
+		err = h.addJobsStartingEarlier(ctx, &j, &w)
 	}
 	return w, err
 }
 
 // markUnavailableNode changes the text of the reason that a job may run only on one named node. If no service
 // runs on that node, the text then says so.
-func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.Reason) {
+func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.WaitReason) {
 	for i := range jobReasons {
 		r := &jobReasons[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
 		nodes, _ := h.AllNodes.Nodes(ctx) // ignore the error and use the nodes that were read
-		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.LeaseValid }); i >= 0 {
-			reasons.SetNodeStateText(r, "a node that is "+viewNode(&nodes[i]).State)
+		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool {
+			return n.Name == r.CauseKey &&
+				!n.IsNodeLeaseValid
+		}); i >= 0 {
+			reasons.SetNodeStateText(r, "a node that is "+newNodeView(&nodes[i]).State)
 		}
 	}
 }
 
-// simulatedJobs is the default number of jobs whose start is simulated.
-const simulatedJobs = 20
+// defaultSimulatedJobs is the default number of jobs whose start is simulated.
+const defaultSimulatedJobs = 20
 
-// Simulate implements control.API.
-func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.SimulateResult, error) {
-	p.JobCount = cmp.Or(p.JobCount, simulatedJobs)
+// SimulateNextStarts implements control.API.
+func (h *API) SimulateNextStarts(ctx context.Context, p control.SimulateParams) (control.SimulateResult, error) {
+	p.MaxJobs = cmp.Or(p.MaxJobs, defaultSimulatedJobs)
 	peer := control.PeerFrom(ctx)
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobs, func() (control.SimulateResult, error) {
-		next, err := h.Store.Simulate(ctx, p.JobCount)
-		out := control.SimulateResult{Jobs: h.viewJobsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.SimulateResult, error) {
+		next, err := h.Store.SimulateClaims(ctx, p.MaxJobs)
+		out := control.SimulateResult{Jobs: h.newJobViewsFor(ctx, &peer, next.StartingJobs),
+			MayBeIncomplete: next.IsIncomplete}
 		for i := range out.Jobs {
 			// Clear the fields of the simulated start, since the reply describes the current state of each job.
-			out.Jobs[i].HeldUnits, out.Jobs[i].WaitsFor = nil, nil
-			shortenTexts(&out.Jobs[i])
+			out.Jobs[i].HeldUnits, out.Jobs[i].MainWaitReason = nil, nil
+			shortenJobTexts(&out.Jobs[i])
 		}
 		return out, err
 	})
@@ -111,14 +115,14 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 
 // These limit the numbers of jobs and of dependencies in one tree of dependencies.
 const (
-	maxTreeJobs  = 1000
-	maxTreeEdges = 20_000
+	maxDependencyTreeJobs  = 1000
+	maxDependencyTreeEdges = 20_000
 )
 
-// Tree implements control.API.
-func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error) {
-	v := control.TreeView{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
-	root, err := h.findJob(ctx, p.ID)
+// ReadDependencyTree implements control.API.
+func (h *API) ReadDependencyTree(ctx context.Context, p control.DependencyTreeParams) (control.DependencyTree, error) {
+	v := control.DependencyTree{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
+	root, err := h.findVisibleJob(ctx, p.ID)
 	if err != nil {
 		return v, err
 	}
@@ -130,8 +134,8 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 		for list := []int64{root.Seq}; len(list) > 0; list = list[1:] {
 			seq := list[0]
 			var links []store.DependencyLink
-			err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
-				parents, children, err := h.Store.DependencyLinks(ctx, seq, reasons.MaxLinks)
+			err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobsRead, func() error {
+				parents, children, err := h.Store.DependencyLinks(ctx, seq, reasons.MaxDependencyLinks)
 				if links = children; toParents {
 					links = parents
 				}
@@ -141,50 +145,51 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 				return v, err
 			}
 			for _, l := range links {
-				e := edge{seq, l.Seq}
+				e := edge{seq, l.OtherJobSeq}
 				if toParents {
-					e = edge{l.Seq, seq}
+					e = edge{l.OtherJobSeq, seq}
 				}
-				if !seen[l.Seq] {
-					if len(v.Nodes) == maxTreeJobs {
+				if !seen[l.OtherJobSeq] {
+					if len(v.Nodes) == maxDependencyTreeJobs {
 						v.More = true
 						continue
 					}
-					seen[l.Seq] = true
-					v.Nodes = append(v.Nodes, control.TreeNode{ID: l.ID, Seq: l.Seq, State: l.State.String()})
-					if l.State != 0 {
-						list = append(list, l.Seq)
+					seen[l.OtherJobSeq] = true
+					v.Nodes = append(v.Nodes, control.TreeNode{ID: l.OtherJobID, Seq: l.OtherJobSeq, State: l.OtherJobState.String()})
+					if l.OtherJobState != 0 {
+						list = append(list, l.OtherJobSeq)
 					}
 				}
 				if known[e] {
 					continue
 				}
-				if v.More = v.More || len(v.Edges) == maxTreeEdges; len(v.Edges) < maxTreeEdges {
+				if v.More = v.More || len(v.Edges) == maxDependencyTreeEdges; len(v.Edges) < maxDependencyTreeEdges {
 					known[e] = true
-					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(),
-						Status: dependencyTexts[l.Status]})
+					v.Edges = append(v.Edges, control.TreeEdge{ParentSeq: e.parent, ChildSeq: e.child, Condition: l.Condition.String(),
+						Status: dependencyStatusTexts[l.Status]})
 				}
 			}
-			v.More = v.More || len(links) == reasons.MaxLinks
+			v.More = v.More || len(links) == reasons.MaxDependencyLinks
 		}
 	}
 	return v, nil
 }
 
-// dependencyTexts contains the texts that replies use for the statuses of a dependency.
-var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
+// dependencyStatusTexts contains the texts that replies use for the statuses of a dependency.
+var dependencyStatusTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
-// maxAheadUsers is the maximum number of users that API.Why lists because their jobs start before the given
-// job.
-const maxAheadUsers = 5
+// maxListedUsersAhead is the maximum number of users that API.ExplainWaiting lists because their jobs start
+// before the given job.
+const maxListedUsersAhead = 5
 
-// addStartOrder explains the position of a job that could start. It adds to w which users have jobs that start
+// addJobsStartingEarlier explains the position of a job that could start. It adds to w which users have jobs that start
 // earlier, and why.
-func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+func (h *API) addJobsStartingEarlier(ctx context.Context, j *queue.Job, w *control.WaitingExplanation) error {
 	peer := control.PeerFrom(ctx)
-	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
-		screen, err := h.Store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreenRows, DetailsForUID: new(-1)})
+	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobsRead, func() error {
+		screen, err := h.Store.ReadScreen(ctx, store.ScreenFilter{RowsPerPart: store.MaxScreenRowsPerPart,
+			DetailsForUID: new(-1)})
 		if err != nil {
 			return err
 		}
@@ -192,18 +197,18 @@ func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) e
 		if i := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
 			w.JobsAhead, ahead = &i, ahead[:i]
 		} else {
-			w.AheadAtLeast = len(ahead)
+			w.MinJobsAhead = len(ahead)
 		}
-		w.AheadByUser = h.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead),
-			func(other queue.Job) bool { return h.Guard.Hides(&peer, &other) }))
+		w.JobsAheadByUser = h.earlierJobsByUser(j, slices.DeleteFunc(slices.Clone(ahead),
+			func(other queue.Job) bool { return h.Guard.HidesJob(&peer, &other) }))
 		return nil
 	})
 }
 
-// aheadByUser groups earlierJobs, the jobs that start before job j, by user. It returns at most maxAheadUsers
-// users, those with the most jobs first.
-func (h *API) aheadByUser(j *queue.Job, earlierJobs []queue.Job) (groups []control.AheadOfUser) {
-	order := h.Store.Order()
+// earlierJobsByUser groups earlierJobs, the jobs that start before job j, by user. It returns at most
+// maxListedUsersAhead users, those with the most jobs first.
+func (h *API) earlierJobsByUser(j *queue.Job, earlierJobs []queue.Job) (groups []control.UserJobsAhead) {
+	order := h.Store.RankOrder()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{} // index in groups, by uid
 	// byTurn is true for the names of users who have a job that starts before j although it ranks after j.
@@ -214,20 +219,20 @@ func (h *API) aheadByUser(j *queue.Job, earlierJobs []queue.Job) (groups []contr
 		if !known {
 			i = len(groups)
 			index[other.UID] = i
-			groups = append(groups, control.AheadOfUser{User: h.Owners.UserName(other.UID), Priority: other.Priority})
+			groups = append(groups, control.UserJobsAhead{User: h.Owners.UserName(other.UID), HighestPriority: other.Priority})
 		}
 		g := &groups[i]
 		g.Jobs++
-		g.Priority = max(g.Priority, other.Priority)
+		g.HighestPriority = max(g.HighestPriority, other.Priority)
 		byTurn[g.User] = byTurn[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
 	}
-	slices.SortStableFunc(groups, func(a, b control.AheadOfUser) int { return cmp.Compare(b.Jobs, a.Jobs) })
-	groups = groups[:min(len(groups), maxAheadUsers)]
+	slices.SortStableFunc(groups, func(a, b control.UserJobsAhead) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	groups = groups[:min(len(groups), maxListedUsersAhead)]
 	for i := range groups {
 		g := &groups[i]
 		switch {
-		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
-			g.Text = fmt.Sprintf("%d from %s because of higher priority (up to %d)", g.Jobs, g.User, g.Priority)
+		case order.Scheduling != queue.SchedulingByArrival && g.HighestPriority > j.Priority:
+			g.Text = fmt.Sprintf("%d from %s because of higher priority (up to %d)", g.Jobs, g.User, g.HighestPriority)
 		case byTurn[g.User]:
 			g.Text = fmt.Sprintf("%d from %s because users take turns", g.Jobs, g.User)
 		default:

@@ -13,65 +13,65 @@ import (
 
 // WorkerStart implements control.API. It adds the requested count to the number of workers. But if a client
 // started the service on demand and no user has set a number yet, the count is the new total.
-func (h *API) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
+func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (control.WorkerCount, error) {
 	err := h.changeWorkerCount(ctx, func(current int) int {
 		switch {
-		case p.Count == nil:
+		case p.WorkersToAdd == nil:
 			return current + 1
-		case h.StartedOnDemand && h.Settings.Current().Origin("workers") == config.FromDefault:
-			return *p.Count
+		case h.StartedOnDemand && h.Settings.CurrentConfig().Origin("workers") == config.FromDefault:
+			return *p.WorkersToAdd
 		}
-		return current + *p.Count
+		return current + *p.WorkersToAdd
 	})
-	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
+	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
 }
 
 // WorkerScale implements control.API.
-func (h *API) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	err := h.changeWorkerCount(ctx, func(int) int { return p.Count })
-	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
+func (h *API) WorkerScale(ctx context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
+	err := h.changeWorkerCount(ctx, func(int) int { return p.TargetWorkers })
+	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
 }
 
 // WorkerStop implements control.API. It returns when the jobs of the removed workers have ended.
-func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
-	timeout := control.DefaultStopTimeout
-	if p.Timeout != nil {
-		timeout = time.Duration(*p.Timeout)
+func (h *API) WorkerStop(ctx context.Context, p control.WorkerStopParams) (control.WorkerCount, error) {
+	timeout := control.DefaultJobFinishTimeout
+	if p.JobFinishTimeout != nil {
+		timeout = time.Duration(*p.JobFinishTimeout)
 	}
-	if p.Force {
+	if p.StopJobsImmediately {
 		timeout = 0
 	}
 	err := h.changeWorkerCount(ctx, func(current int) int {
-		if p.Count == nil {
+		if p.WorkersToRemove == nil {
 			return 0
 		}
-		return max(0, current-*p.Count)
+		return max(0, current-*p.WorkersToRemove)
 	})
 	if err != nil {
 		return control.WorkerCount{}, err
 	}
 	err = h.Pool.WaitForScaleDown(ctx, timeout, new(control.PeerFrom(ctx).UID))
-	return control.WorkerCount{Workers: h.Pool.WantedWorkers()}, err
+	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
 }
 
 // WorkerList implements control.API.
 func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
 	workers := h.Pool.ListWorkers(ctx) // hold no read slot here: runners may be slow
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.WorkerList, error) {
-		return viewWorkers(workers, h.Node, new(control.PeerFrom(ctx))), nil
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead, func() (control.WorkerList, error) {
+		return newWorkerListView(workers, h.NodeName, new(control.PeerFrom(ctx))), nil
 	})
 }
 
-// viewWorkers converts the workers of a node to their form in a reply, with only what the peer may see.
-func viewWorkers(workers []worker.WorkerStatus, node string, p *control.Peer) control.WorkerList {
+// newWorkerListView converts the workers of a node to their form in a reply, with only what the peer may see.
+func newWorkerListView(workers []worker.WorkerStatus, nodeName string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
-		view := control.Worker{ID: w.ID, Node: node, LastHeartbeat: control.Time(queue.MillisOf(w.LastHeartbeat)),
+		view := control.Worker{ID: w.ID, Node: nodeName, LastHeartbeat: control.Time(queue.UnixMillisOf(w.LastHeartbeat)),
 			State: "idle"}
 		if w.JobID != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.JobID, &w.PID, control.Time(w.StartedAt)
 		}
-		if !access.MayRead(p, w.RestrictedToUID) {
+		if !access.MayLearnOfJob(p, w.RestrictedToUID) {
 			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
 		if w.Surplus {

@@ -21,44 +21,46 @@ import (
 
 const ownerUID = 61300 // no account has this uid
 
-// newHooks returns the Hooks for the given settings, with an empty store. ApplyHooks was called, so the store
+// newHooks returns the Hooks for the given settings, with an empty store. ApplyHookSettings was called, so the store
 // creates the hooks that the settings define.
 func newHooks(t *testing.T, values map[string]string) *Hooks {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: values})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: values})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, d := memstore.New(queue.Order{}), &access.Directory{}
-	h := &Hooks{Account: worker.Account{UID: 61301, User: "service"}, Log: slog.New(slog.DiscardHandler), Store: s,
-		WebhookCommand: []string{"/queuectld", "post"}, Directory: d, Owners: access.NewOwners(s, nil, d, worker.Account{}),
-		Quota: &settings.Quota{Store: s, Settings: k}, Settings: k}
-	if err := h.ApplyHooks(t.Context()); err != nil {
+	s, d := memstore.New(queue.RankOrder{}), &access.UserDirectory{}
+	h := &Hooks{JobAccount: worker.Account{UID: 61301, UserName: "service"}, Log: slog.New(slog.DiscardHandler), Store: s,
+		WebhookCommand: []string{"/queuectld", "post"}, UserDirectory: d,
+		Owners:    access.NewOwners(s, nil, d, worker.Account{}),
+		UserQuota: &settings.UserQuota{Store: s, Settings: k}, Settings: k}
+	if err := h.ApplyHookSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-// runJob runs a job until it has ended in endState, and returns the hook jobs that exist then. It records the
+// runJobToEnd runs a job until it has ended in endState, and returns the hook jobs that exist then. It records the
 // end of the job twice, as the service does if it gets no answer from the store the first time.
-func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []queue.Job {
+func runJobToEnd(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []queue.Job {
 	t.Helper()
 	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = ownerUID, queue.Pending, -1, 1
 	ctx := t.Context()
-	if _, err := h.Store.Enqueue(ctx, store.Request{UID: ownerUID, Drafts: []queue.Job{draft}}); err != nil {
+	if _, err := h.Store.Enqueue(ctx, store.EnqueueRequest{UID: ownerUID, Drafts: []queue.Job{draft}}); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := h.Store.Await(ctx, 1)
+	claimed, err := h.Store.AwaitJobs(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: endState, RecordsAttempt: true},
+	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.AttemptDecision{NextState: endState,
+		RecordsAttempt: true},
 		Attempt: queue.Attempt{ExitCode: 3, StartedAt: h.Store.Now(), EndedAt: h.Store.Now()}}
 	for range 2 {
-		if _, err := h.Store.Exchange(ctx, store.Report{Settlements: []store.Settlement{end}}); err != nil {
+		if _, err := h.Store.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +77,7 @@ func listHookJobs(t *testing.T, h *Hooks) []queue.Job {
 	}
 	var hookJobs []queue.Job
 	for _, j := range slices.Backward(page.Jobs) {
-		full, err := h.Store.GetFull(ctx, j.ID)
+		full, err := h.Store.GetWithEnvAndStdin(ctx, j.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,14 +88,14 @@ func listHookJobs(t *testing.T, h *Hooks) []queue.Job {
 
 // The end of a job creates one hook job for each hook of the job and of the settings, even if the end is
 // recorded twice. A hook job gets the data of the job in environment variables and as JSON.
-func TestOutcomeCreatesEachHookOnce(t *testing.T) {
+func TestJobEndCreatesEachHookOnce(t *testing.T) {
 	h := newHooks(t, map[string]string{
 		"hooks.on_dead": "mail ops", "hooks.on_completed": "never",
 		"webhooks": `{"b": {"url": "https://example.org/b", "secret_file": "/s"},
 			"a": {"url": "https://example.org/a", "secret_file": "/s", "events": ["dead"]},
 			"other": {"url": "https://example.org/o", "secret_file": "/s", "queues": ["other"]}}`,
 	})
-	list := runJob(t, h, queue.Job{ID: "j", HookEvents: queue.HookDead, Execution: queue.Execution{
+	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookDead, Execution: queue.Execution{
 		Command: "false", Shell: "/bin/sh", Cwd: "/tmp", Env: []string{"A=secret"},
 		HookCommands: queue.HookCommands{OnDead: "own"}}}, queue.Dead)
 	type hook struct{ label, command, account string }
@@ -103,7 +105,7 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 		if len(j.Argv) > 0 {
 			name = strings.Join(j.Argv, " ") + " " + j.Labels["webhook"]
 		}
-		got = append(got, hook{j.Labels["hook"], name, j.User})
+		got = append(got, hook{j.Labels["hook"], name, j.RunAsUser})
 		for _, want := range []string{"QUEUECTL_HOOK_JOB=j", "QUEUECTL_HOOK_STATE=dead", "QUEUECTL_HOOK_EXIT_CODE=3"} {
 			if !slices.Contains(j.Env, want) {
 				t.Errorf("%s: the environment %q lacks %s", name, j.Env, want)
@@ -113,7 +115,7 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 			(j.Cwd == "/tmp") != own {
 			t.Errorf("%s: uid %d, directory %q, environment %q", name, j.UID, j.Cwd, j.Env)
 		}
-		checkPayload(t, &j)
+		checkHookPayload(t, &j)
 	}
 	want := []hook{{"on_dead", "own", ""}, {"on_dead", "mail ops", "service"},
 		{"on_dead", "/queuectld post a", "service"}, {"on_ended", "/queuectld post b", "service"}}
@@ -122,8 +124,8 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 	}
 }
 
-// checkPayload checks the JSON that a hook job reads from its standard input.
-func checkPayload(t *testing.T, hook *queue.Job) {
+// checkHookPayload checks the JSON that a hook job reads from its standard input.
+func checkHookPayload(t *testing.T, hook *queue.Job) {
 	t.Helper()
 	type job struct {
 		ID, State, Command string
@@ -155,16 +157,16 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 
 // A receiver drops a message whose id it has received before. So the messages about two outcomes of a job have
 // different ids, even if the job did not run between these outcomes.
-func TestMessagesHaveDifferentIDs(t *testing.T) {
+func TestWebhookMessagesHaveDifferentIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
 		draft := queue.Job{ID: "j", Execution: queue.Execution{Command: "false", Shell: "/bin/sh"}}
-		runJob(t, h, draft, queue.Dead)
+		runJobToEnd(t, h, draft, queue.Dead)
 		j, err := h.Store.Get(t.Context(), "j")
 		for _, verb := range []queue.Verb{queue.VerbRetry, queue.VerbCancel} {
 			time.Sleep(time.Millisecond)
 			if err == nil {
-				err = h.Store.Change(t.Context(), j.Seq, store.Change{Verb: verb})
+				err = h.Store.ChangeJob(t.Context(), j.Seq, store.Change{Verb: verb})
 			}
 		}
 		if err != nil {
@@ -174,7 +176,7 @@ func TestMessagesHaveDifferentIDs(t *testing.T) {
 		var messageIDs []string
 		for i := range hookJobs {
 			for _, variable := range hookJobs[i].Env {
-				if id, ok := strings.CutPrefix(variable, WebhookIDVariable+"="); ok {
+				if id, ok := strings.CutPrefix(variable, WebhookIDEnvName+"="); ok {
 					messageIDs = append(messageIDs, id)
 				}
 			}
@@ -186,40 +188,40 @@ func TestMessagesHaveDifferentIDs(t *testing.T) {
 }
 
 // Without a program that sends messages, webhooks create no jobs.
-func TestWebhooksNeedTheirProgram(t *testing.T) {
+func TestWebhooksNeedSenderProgram(t *testing.T) {
 	h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
 	h.WebhookCommand = nil
-	if err := h.ApplyHooks(t.Context()); err != nil {
+	if err := h.ApplyHookSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	list := runJob(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: "true"}}, queue.Completed)
+	list := runJobToEnd(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: "true"}}, queue.Completed)
 	if len(list) > 0 {
 		t.Errorf("got the hooks %+v, want none", list)
 	}
 }
 
 // If the JSON of a job would be too long, it does not contain the command.
-func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
+func TestHookPayloadOmitsLongCommand(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "read"})
 	long := strings.Repeat("x", maxJobJSONBytes)
-	list := runJob(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: long}}, queue.Completed)
+	list := runJobToEnd(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: long}}, queue.Completed)
 	if len(list) != 1 || len(list[0].Stdin) > maxJobJSONBytes || !strings.Contains(list[0].Stdin, `"hidden":["command"]`) {
 		t.Errorf("got %d hooks, want one without the command", len(list))
 	}
 }
 
 // A user can test a hook of the settings. This creates one hook job about an invented job, without retries.
-func TestHookOfTheSettingsCanBeTested(t *testing.T) {
+func TestHookTestCreatesOneHookJob(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
 		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
-	m, err := h.NewHookMaker(&h.Settings.Current().Settings)
+	m, err := h.NewHookMaker(&h.Settings.CurrentConfig().Settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"on_dead": "mail ops", "on-dead": "mail ops", "hooks.on_dead": "mail ops",
 		"a": "/queuectld post", "webhooks.a": "/queuectld post", "on_failed": "", "b": ""} {
 		got := ""
-		drafts := m.DraftsForTest(name, 1)
+		drafts := m.HookTestDrafts(name, 1)
 		for _, j := range drafts {
 			got += j.Command + strings.Join(j.Argv, " ")
 			if j.MaxAttempts != 1 || !strings.Contains(j.Stdin, `"id":"test"`) {
@@ -233,17 +235,17 @@ func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 }
 
 // If the account of the settings' hooks does not exist, the store still creates the hooks that jobs define.
-func TestHooksWithoutTheirAccount(t *testing.T) {
+func TestJobHooksWorkWithoutHooksAccount(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
-	h.Account.RunsAsJobAccount = true
-	if err := h.Settings.ReplaceFile(config.Layer{Origin: config.FromFile, Values: map[string]string{
+	h.JobAccount.UsesPerJobAccount = true
+	if err := h.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: map[string]string{
 		"hooks.on_ended": "never", "hooks_user": "no-such-user", "run_as": "submitter"}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.ApplyHooks(context.Background()); err == nil || !strings.Contains(err.Error(), "no-such-user") {
+	if err := h.ApplyHookSettings(context.Background()); err == nil || !strings.Contains(err.Error(), "no-such-user") {
 		t.Errorf("got %v, want an error that names the account", err)
 	}
-	list := runJob(t, h, queue.Job{ID: "j", HookEvents: queue.HookEnded, Execution: queue.Execution{Command: "true",
+	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookEnded, Execution: queue.Execution{Command: "true",
 		HookCommands: queue.HookCommands{OnEnded: "own"}}}, queue.Completed)
 	if len(list) != 1 || list[0].Command != "own" {
 		t.Errorf("got the hooks %+v, want that of the job alone", list)

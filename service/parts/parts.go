@@ -34,68 +34,68 @@ type Dependencies struct {
 	ApplyTraceSettings func() (problem string) // applies changed settings to the exporter of traces
 	// JobAccountFor returns the account that jobs would run as with the given settings.
 	JobAccountFor   func(*config.Settings) (worker.Account, error)
-	ExamineStoreDir func(dir string) []store.Finding // checks the state directory if the store is on a server
+	ExamineStateDir func(dir string) []store.Finding // checks the state directory if the store is on a server
 }
 
 // ServiceInfo holds the facts about the service that replies and findings contain.
 type ServiceInfo struct {
-	Version   string
-	Paths     config.Paths
-	Node      string       // name of this node
-	Location  fmt.Stringer // where the store is
-	StartedAt queue.Millis // when the service started
+	Version       string
+	Paths         config.Paths
+	NodeName      string           // name of this node
+	StoreLocation fmt.Stringer     // where the store is
+	StartedAt     queue.UnixMillis // when the service started
 	// ReadOnly means read-only mode: no service runs, and only the queue's files are read. See
 	// service.OpenOffline.
 	ReadOnly              bool
 	StartedOnDemand       bool          // a client started the service on demand
 	InheritedRestrictions []string      // see service.Options.InheritedRestrictions
-	BootAdvice            func() string // see service.Options.BootAdvice; may be nil
+	StartAtBootAdvice     func() string // see service.Options.StartAtBootAdvice; may be nil
 	SystemdUnit           systemd.Unit  // the systemd unit of the service
-	Programs              []ProgramFile // the files of the running programs
+	ProgramFiles          []ProgramFile // the files of the running programs
 }
 
 // ProgramFile describes the file of a program at the time when the service started.
 type ProgramFile struct {
-	Path string
-	Info os.FileInfo
+	Path            string
+	FileInfoAtStart os.FileInfo
 }
 
 // CoreParts are the parts of the service that store and run jobs.
 type CoreParts struct {
-	Store          store.Store
-	Maintainer     store.Maintainer // the store's maintenance operations; nil if it has none
-	Cluster        store.Cluster    // nil if no other node can use the store
-	Pool           *worker.Pool
-	RunnerLocation runner.Location // where the runners are
-	Account        worker.Account  // account that jobs run as
-	OutputFiles    *cluster.OutputFiles
-	UserLimits     *control.UserLimits
-	Log            *slog.Logger
-	LogFile        *os.File // log file that the service reopens after a rotation; otherwise nil
+	Store           store.Store
+	StoreMaintainer store.Maintainer // the store's maintenance operations; nil if it has none
+	Cluster         store.Cluster    // nil if no other node can use the store
+	Pool            *worker.Pool
+	RunnerLocation  runner.RunnersLocation // where the runners are
+	JobAccount      worker.Account         // account that jobs run as
+	OutputFiles     *cluster.OutputFiles
+	UserLimits      *control.UserLimits
+	Log             *slog.Logger
+	LogFile         *os.File // log file that the service reopens after a rotation; otherwise nil
 }
 
 // SettingsParts are the parts of the service that keep settings.
 type SettingsParts struct {
-	Settings   *settings.Keeper
-	Lock       *settings.Lock
-	Pauses     *settings.PauseOfAllJobs
-	QueueRules *settings.QueueRules
-	GateRules  *settings.GateRules
-	Quota      *settings.Quota
+	Settings       *settings.Keeper
+	SettingsLock   *settings.Lock
+	PauseOfAllJobs *settings.PauseOfAllJobs
+	QueueRules     *settings.QueueRules
+	GateRules      *settings.GateRules
+	UserQuota      *settings.UserQuota
 }
 
 // AccessParts are the parts of the service that decide rights.
 type AccessParts struct {
-	Directory *access.Directory
-	Rights    *access.Rights
-	Owners    *access.Owners
-	Guard     *access.Guard
+	UserDirectory *access.UserDirectory
+	Rights        *access.Rights
+	Owners        *access.Owners
+	Guard         *access.Guard
 }
 
 // NodeParts are the parts of the service that deal with the nodes that share the queue.
 type NodeParts struct {
 	AllNodes    *cluster.NodeList
-	Router      *cluster.JobRouter
+	JobRouter   *cluster.JobRouter
 	DrainState  *cluster.DrainState
 	Drainer     *cluster.Drainer
 	LeaseKeeper *cluster.LeaseKeeper

@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
-const MaxLinks = 1000
+// MaxDependencyLinks is the maximum number of parents or dependants of a job that are read in one query.
+const MaxDependencyLinks = 1000
 
 // EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. A
 // reason says either that the job cannot run again because its input was removed, or which dependencies
 // caused the cancellation or the hold.
-func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.Reason, err error) {
-	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
-		reasons = append(reasons, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
+func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.WaitReason, err error) {
+	if fields := j.InputRemoved.FieldNames(); len(fields) > 0 {
+		reasons = append(reasons, control.WaitReason{Kind: "input", CauseKey: strings.Join(fields, ","),
 			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
 				") was removed to make room for newer jobs (setting max_bytes_per_user)",
 			Advice: "enqueue it again with its input"})
@@ -27,36 +27,38 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 	if j.Reason != queue.ReasonDependency {
 		return reasons, nil
 	}
-	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
-		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
+	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJobRead, func() error {
+		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxDependencyLinks)
 		failed := false
 		for _, l := range parents {
 			if l.Status != store.Broken {
 				continue
 			}
 			failed = true
-			id := parentID(l.Seq, l.ID)
-			r := control.Reason{Kind: "dependency", Key: id,
-				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, requiredEndText(l.Condition),
-					l.State),
+			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+			r := control.WaitReason{Kind: "dependency", CauseKey: id,
+				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id,
+					requiredParentEndText(l.Condition),
+					l.OtherJobState),
 				Advice: "queuectl retry " + id}
 			switch {
-			case l.State == queue.Cancelled:
+			case l.OtherJobState == queue.Cancelled:
 				r.Advice = "queuectl why " + id
-			case l.State == 0:
+			case l.OtherJobState == 0:
 				r.Text, r.Advice = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
 					"runs the job without this dependency", j.State, id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // the parent was retried without this job
+			// the parent was retried without this job
+			case !l.OtherJobState.HasEnded() || l.Condition.SatisfiedBy(l.OtherJobState):
 				r.Text, r.Advice = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
-					"retried without this job, and is %[4]s now", j.State, id, requiredEndText(l.Condition),
-					l.State), "queuectl retry "+j.ID
+					"retried without this job, and is %[4]s now", j.State, id, requiredParentEndText(l.Condition),
+					l.OtherJobState), "queuectl retry "+j.ID
 			}
 			reasons = append(reasons, r)
 		}
-		if err == nil && !failed && len(parents) < MaxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
+		if err == nil && !failed && len(parents) < MaxDependencyLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
 			// The dependencies were retried together with their dependants. This job was left out because
 			// another job had the same unique key.
-			reasons = append(reasons, control.Reason{Kind: "unique", Key: j.Unique,
+			reasons = append(reasons, control.WaitReason{Kind: "unique", CauseKey: j.Unique,
 				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
 				Advice: "queuectl retry " + j.ID})
 		}
@@ -65,18 +67,20 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 	return reasons, err
 }
 
-// OpenDependencies returns one reason for each dependency that the job still waits for.
-func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (reasons []control.Reason, err error) {
-	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
-		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)
+// UnresolvedDependencyReasons returns one reason for each dependency that the job still waits for.
+func (f *Finder) UnresolvedDependencyReasons(ctx context.Context, j *queue.Job) (reasons []control.WaitReason,
+	err error) {
+	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJobRead, func() error {
+		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxDependencyLinks)
 		for _, l := range parents {
 			if l.Status != store.Unresolved {
 				continue
 			}
-			id := parentID(l.Seq, l.ID)
-			text := fmt.Sprintf("job %s %s, but is %s", id, requiredEndText(l.Condition),
-				cmp.Or(l.State.String(), "not in the queue yet")) // a job of a committed batch may come later
-			reasons = append(reasons, control.Reason{Kind: "dependency", Key: id, Text: text, Advice: "queuectl why " + id})
+			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+			text := fmt.Sprintf("job %s %s, but is %s", id, requiredParentEndText(l.Condition),
+				cmp.Or(l.OtherJobState.String(), "not in the queue yet")) // a job of a committed batch may come later
+			reasons = append(reasons, control.WaitReason{Kind: "dependency", CauseKey: id, Text: text, Advice: "queuectl why " +
+				id})
 		}
 		return err
 	})
@@ -87,7 +91,7 @@ func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (reasons []
 func DependencyNames(links []store.DependencyLink) []string {
 	names := make([]string, len(links))
 	for i, l := range links {
-		names[i] = parentID(l.Seq, l.ID)
+		names[i] = parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
 		if l.Condition != queue.ParentCompleted {
 			names[i] += ":" + l.Condition.String()
 		}
@@ -95,11 +99,11 @@ func DependencyNames(links []store.DependencyLink) []string {
 	return names
 }
 
-// parentID returns the id of a job that other jobs depend on or, if that job was removed, its number.
-func parentID(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
+// parentIDOrNumber returns the id of a job that other jobs depend on or, if that job was removed, its number.
+func parentIDOrNumber(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
 
-// reasonInParentheses returns the reason why a job is in its state, in parentheses, or "" without a reason.
-func reasonInParentheses(j *queue.Job) string {
+// parenthesizedStateReason returns the reason why a job is in its state, in parentheses, or "" without a reason.
+func parenthesizedStateReason(j *queue.Job) string {
 	if j.Reason == "" {
 		return ""
 	}

@@ -17,60 +17,64 @@ const (
 	noNodeMatchesText = "which matches no available node"
 )
 
-// gateTexts holds the texts for each kind of gate. A gate is a limit that can keep a job from starting, such
+// gateReasonTexts holds the texts for each kind of gate. A gate is a limit that can keep a job from starting, such
 // as a lock, a rate or a user's quota. Key 0 is the concurrency limit of a queue.
-var gateTexts = map[queue.GateKind]struct {
+var gateReasonTexts = map[queue.GateKind]struct {
 	kind string // kind of the reasons about this gate, such as "queue"
 	// describe sets the text of a reason whose numbers and advice are already set. It may also replace the
 	// advice.
-	describe func(o *store.WaitReason, j *queue.Job, r *control.Reason)
+	describe func(o *store.WaitReason, j *queue.Job, r *control.WaitReason)
 }{
-	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Advice = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Usage, o.Limit),
-			fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
+		r.Text, r.Advice = fmt.Sprintf("queue %s: %d of %d jobs running", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits),
+			fmt.Sprintf("queuectl queue set %s --concurrency N", o.GateKeyOrQueue)
 	}},
-	queue.GateUser: {"user", func(o *store.WaitReason, j *queue.Job, r *control.Reason) {
-		if o.Limit == 0 {
-			r.Usage, r.Limit = nil, nil
-			r.Text, r.Advice = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")),
+	queue.GateUser: {"user", func(o *store.WaitReason, j *queue.Job, r *control.WaitReason) {
+		if o.MaxUnits == 0 {
+			r.LimitUsage, r.Limit = nil, nil
+			r.Text, r.Advice = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.RunAsUser, "any user")),
 				"use the same accounts on all nodes"
 			return
 		}
-		r.Text, r.Advice = fmt.Sprintf("user limit: %d of %d jobs running", o.Usage, o.Limit),
+		r.Text, r.Advice = fmt.Sprintf("user limit: %d of %d jobs running", o.UsedUnits, o.MaxUnits),
 			"queuectl config set max_running_per_user N"
 	}},
-	queue.GateNode: {"node", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
-		r.Usage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.Key, nodeMismatchText), "queuectl node list"
+	queue.GateNode: {"node", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
+		r.LimitUsage, r.Limit = nil, nil
+		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.GateKeyOrQueue, nodeMismatchText),
+			"queuectl node list"
 	}},
-	queue.GateLock: {"lock", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
-		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Usage, o.Limit)
+	queue.GateLock: {"lock", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
+		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits)
 	}},
-	queue.GateRate: {"rate", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Usage, o.Limit), "queuectl gate list"
-		r.EndsAt = control.Time(o.OpensAt)
+	queue.GateRate: {"rate", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
+		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits),
+			"queuectl gate list"
+		r.EndsAt = control.Time(o.RateOpensAt)
 	}},
-	queue.GateResource: {"resource", func(o *store.WaitReason, j *queue.Job, r *control.Reason) {
+	queue.GateResource: {"resource", func(o *store.WaitReason, j *queue.Job, r *control.WaitReason) {
 		switch {
-		case o.NeededUnits > o.Limit:
-			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.NeededUnits,
-				o.Limit),
-				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
-		case o.KeptForOtherJob:
+		case o.NeededUnits > o.MaxUnits:
+			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.GateKeyOrQueue,
+				o.NeededUnits,
+				o.MaxUnits),
+				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.GateKeyOrQueue)
+		case o.UnitsKeptForOtherJob:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",
-				o.Key, o.Usage, o.Limit)
+				o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits)
 		default:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Usage, o.Limit,
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.GateKeyOrQueue, o.UsedUnits,
+				o.MaxUnits,
 				o.NeededUnits)
 		}
 	}},
 }
 
 // GateReasonKind returns the value of Reason.Kind for a kind of gate.
-func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
+func GateReasonKind(g queue.GateKind) string { return gateReasonTexts[g].kind }
 
 // SetNodeStateText changes the reason that a job may run only on one node: it replaces the end of the text by
 // a description of that node's state.
-func SetNodeStateText(r *control.Reason, state string) {
+func SetNodeStateText(r *control.WaitReason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatchText, state, noNodeMatchesText, state).Replace(r.Text)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Merge combines the reasons of several nodes why they do not start a job. If one node has no reason, that
-// node can start the job, so Merge returns no reasons.
-func Merge(thisNode string, localReasons []control.Reason,
-	nodeResults []cluster.NodeResult[control.Why]) []control.Reason {
+// MergeNodeReasons combines the reasons of several nodes why they do not start a job. If one node has no reason, that
+// node can start the job, so MergeNodeReasons returns no reasons.
+func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
+	nodeResults []cluster.NodeResult[control.WaitingExplanation]) []control.WaitReason {
 	if len(nodeResults) == 0 || len(localReasons) == 0 {
 		return localReasons
 	}
-	var merged []control.Reason
+	var merged []control.WaitReason
 	index := map[string]int{} // index in merged, by the reason's content
-	add := func(node string, nodeReasons []control.Reason) {
+	add := func(node string, nodeReasons []control.WaitReason) {
 		for _, r := range nodeReasons {
-			key := fmt.Sprint(r.Kind, "\x00", r.Key, "\x00", r.Text)
+			key := fmt.Sprint(r.Kind, "\x00", r.CauseKey, "\x00", r.Text)
 			i, known := index[key]
 			if !known {
 				i = len(merged)
@@ -33,10 +33,10 @@ func Merge(thisNode string, localReasons []control.Reason,
 			}
 		}
 	}
-	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.Why]{
-		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.Why{Reasons: localReasons}})
+	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.WaitingExplanation]{
+		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.WaitingExplanation{Reasons: localReasons}})
 	// Sort the answers, so that the result does not depend on the node that merges them.
-	slices.SortFunc(all, func(a, b cluster.NodeResult[control.Why]) int {
+	slices.SortFunc(all, func(a, b cluster.NodeResult[control.WaitingExplanation]) int {
 		return strings.Compare(a.Node.Name, b.Node.Name)
 	})
 	for i := range all {
@@ -44,10 +44,11 @@ func Merge(thisNode string, localReasons []control.Reason,
 		reasons := o.Result.Reasons
 		switch {
 		case o.Err != nil && o.Answered:
-			reasons = []control.Reason{{Kind: "node", Text: "it is unknown why the job does not start there: " + o.Err.Error(),
+			reasons = []control.WaitReason{{Kind: "node", Text: "it is unknown why the job does not start there: " +
+				o.Err.Error(),
 				Advice: "queuectl node list"}}
 		case o.Err != nil:
-			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
+			reasons = []control.WaitReason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
 				"does not start there", Advice: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil
@@ -63,8 +64,8 @@ func Merge(thisNode string, localReasons []control.Reason,
 			}
 			continue
 		}
-		names := strings.Join(r.Nodes[:min(len(r.Nodes), cluster.MaxNamedNodes)], ", ")
-		if more := len(r.Nodes) - cluster.MaxNamedNodes; more > 0 {
+		names := strings.Join(r.Nodes[:min(len(r.Nodes), cluster.MaxNodeNamesInMessage)], ", ")
+		if more := len(r.Nodes) - cluster.MaxNodeNamesInMessage; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
 		r.Text = "on " + names + ": " + r.Text

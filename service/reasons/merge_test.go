@@ -12,22 +12,23 @@ import (
 
 // If several nodes share a queue, Merge combines the reasons of all nodes. It makes no difference which node
 // the user asks.
-func TestReasonsOfAllNodes(t *testing.T) {
+func TestMergeCombinesReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
 		"the job runs only on x, not here"
-	says := func(texts ...string) (list []control.Reason) {
+	says := func(texts ...string) (list []control.WaitReason) {
 		for _, text := range texts {
-			list = append(list, control.Reason{Kind: "node", Text: text})
+			list = append(list, control.WaitReason{Kind: "node", Text: text})
 		}
 		return list
 	}
-	type result = cluster.NodeResult[control.Why]
+	type result = cluster.NodeResult[control.WaitingExplanation]
 	from := func(name string, err error, texts ...string) result {
-		return result{Node: store.NodeState{Node: store.Node{Name: name}}, Result: control.Why{Reasons: says(texts...)},
-			Err: err}
+		return result{Node: store.NodeState{Node: store.Node{Name: name}},
+			Result: control.WaitingExplanation{Reasons: says(texts...)},
+			Err:    err}
 	}
 	for name, c := range map[string]struct {
-		here   []control.Reason
+		here   []control.WaitReason
 		others []result
 		want   []string
 	}{
@@ -43,16 +44,16 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		"one refuses": {says(busy), []result{{Node: store.NodeState{Node: store.Node{Name: "a"}}, Answered: true,
 			Err: errors.New("no right")}},
 			[]string{"on a: it is unknown why the job does not start there: no right", "on b: " + busy}},
-		"not a node": {[]control.Reason{{Kind: "service", Text: "Ann is not here"}},
+		"not a node": {[]control.WaitReason{{Kind: "service", Text: "Ann is not here"}},
 			[]result{{Node: store.NodeState{Node: store.Node{Name: "a"}}, Answered: true,
-				Result: control.Why{Reasons: []control.Reason{{Kind: "service", Text: "Ann is not here"}}}}},
+				Result: control.WaitingExplanation{Reasons: []control.WaitReason{{Kind: "service", Text: "Ann is not here"}}}}},
 			[]string{"Ann is not here"}},
 		"of many a few": {says(drains), []result{from("c", nil, busy), from("d", nil, busy),
 			from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
 		"some in addition": {says(busy, drains), []result{from("c", nil, busy)},
 			[]string{busy, "on b: " + drains}},
 	} {
-		list := Merge("b", c.here, c.others)
+		list := MergeNodeReasons("b", c.here, c.others)
 		same := len(list) == len(c.want)
 		for i := range list {
 			same = same && list[i].Text == c.want[i]
@@ -63,10 +64,10 @@ func TestReasonsOfAllNodes(t *testing.T) {
 	}
 }
 
-// gateTexts has an entry for each kind of gate: a limit that can keep a job from starting, such as a lock.
-func TestEachGateHasTexts(t *testing.T) {
-	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
-		if w := gateTexts[kind]; w.kind == "" || w.describe == nil {
+// gateReasonTexts has an entry for each kind of gate: a limit that can keep a job from starting, such as a lock.
+func TestEachGateKindHasReasonTexts(t *testing.T) {
+	for _, kind := range append(queue.DemandableGateKinds(), 0, queue.GateUser) {
+		if w := gateReasonTexts[kind]; w.kind == "" || w.describe == nil {
 			t.Errorf("gate %d has %+v", kind, w)
 		}
 	}

@@ -18,12 +18,12 @@ import (
 // Finder finds out what jobs wait for.
 type Finder struct {
 	*doctor.HealthCheck
-	// RuleOf returns the settings of the named queue.
-	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
+	// ReadQueueRule returns the settings of the named queue.
+	ReadQueueRule func(ctx context.Context, queue string) (store.QueueRule, error)
 }
 
 // This file decides why a job does not run. JobReason returns what the job itself waits for: a user's action,
-// other jobs or its start time. NodeReasons returns what keeps this node from starting a job that is due,
+// other jobs or its start time. NodeWaitReasons returns what keeps this node from starting a job that is due,
 // with the most helpful reason first.
 //
 // "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
@@ -34,25 +34,25 @@ type Finder struct {
 // disk delays the writer for longer, the list leaves these reasons out.
 const WaitReasonsTimeout = 200 * time.Millisecond
 
-// SetWaitsFor sets in the view of each job the first reason why that job does not run.
-func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+// SetWaitReasons sets in the view of each job the first reason why that job does not run.
+func (f *Finder) SetWaitReasons(ctx context.Context, jobs []queue.Job, jobViews []control.Job) {
 	now := f.Store.Now()
-	reasons := map[int64]control.Reason{}
+	reasons := map[int64]control.WaitReason{}
 	var dueJobs []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
 		if r, found := f.JobReason(j, now); found {
 			reasons[j.Seq] = r
-		} else if j.State.Runnable() {
+		} else if j.State.IsRunnable() {
 			dueJobs = append(dueJobs, j)
 		}
 	}
 	if len(dueJobs) > 0 {
 		f.addNodeReasons(ctx, dueJobs, reasons)
 	}
-	for i := range views {
-		if r, found := reasons[views[i].Seq]; found {
-			views[i].WaitsFor = &r
+	for i := range jobViews {
+		if r, found := reasons[jobViews[i].Seq]; found {
+			jobViews[i].MainWaitReason = &r
 		}
 	}
 }
@@ -60,19 +60,20 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 // addNodeReasons adds to the map reasons, by job number, why this node does not start each of dueJobs. Jobs
 // of one queue and user with the same locks and other limits have the same reasons, so it queries the store
 // for only one job of each such group.
-func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reasons map[int64]control.Reason) {
-	if list := f.noStartReasons(); len(list) > 0 {
+func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
+	reasonByJobSeq map[int64]control.WaitReason) {
+	if list := f.noJobStartsReasons(); len(list) > 0 {
 		for _, j := range dueJobs {
-			reasons[j.Seq] = list[0]
+			reasonByJobSeq[j.Seq] = list[0]
 		}
 		return
 	}
 	groups := map[gateGroupKey][]*queue.Job{}
 	var seqs []int64 // numbers of the first jobs of the groups
 	for _, j := range dueJobs {
-		key := gateGroupKey{queue: j.Queue, uid: j.UID, demands: queue.GateSignature(j.Demands)}
+		key := gateGroupKey{queue: j.Queue, uid: j.UID, demandSignature: queue.DemandsSignature(j.Demands)}
 		if slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-			key.seq = j.Seq
+			key.ownGroupJobSeq = j.Seq
 		}
 		if groups[key] == nil {
 			seqs = append(seqs, j.Seq)
@@ -87,8 +88,8 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reaso
 	}
 	for _, group := range groups {
 		for _, j := range group {
-			if list := f.NodeReasons(j, obstacles[group[0].Seq]); len(list) > 0 {
-				reasons[j.Seq] = list[0]
+			if list := f.NodeWaitReasons(j, obstacles[group[0].Seq]); len(list) > 0 {
+				reasonByJobSeq[j.Seq] = list[0]
 			}
 		}
 	}
@@ -98,45 +99,45 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job, reaso
 // need the same locks, rates and so on. A job that needs a resource forms its own group, because free units
 // may be reserved for a job of a higher rank.
 type gateGroupKey struct {
-	queue   string
-	uid     int
-	demands string // see queue.GateSignature
-	seq     int64  // number of the job if the job forms its own group, otherwise 0
+	queue           string
+	uid             int
+	demandSignature string // see queue.DemandsSignature
+	ownGroupJobSeq  int64  // number of the job if the job forms its own group, otherwise 0
 }
 
 // JobReason returns why a job does not run, if the reason is in the job itself, such as its start time. found is
 // false for a job that is due, running or ended.
-func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+func (f *Finder) JobReason(j *queue.Job, now queue.UnixMillis) (r control.WaitReason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
 		next := "queuectl release " + j.ID
-		if j.Disowned() { // the job cannot be released before it has another account
+		if j.IsDisowned() { // the job cannot be released before it has another account
 			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
 		}
-		return control.Reason{Kind: "held", Text: "the job is held" + reasonInParentheses(j), Advice: next}, true
+		return control.WaitReason{Kind: "held", Text: "the job is held" + parenthesizedStateReason(j), Advice: next}, true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
-		id := parentID(j.DependsOn[0].JobSeq, j.DependsOn[0].ID)
-		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " +
-			requiredEndText(j.DependsOn[0].Condition),
+		id := parentIDOrNumber(j.DependsOn[0].ParentSeq, j.DependsOn[0].ParentID)
+		return control.WaitReason{Kind: "dependency", CauseKey: id, Text: "job " + id + " " +
+			requiredParentEndText(j.DependsOn[0].Condition),
 			Advice: "queuectl why " + id}, true
 	case j.State == queue.Processing:
 		return f.pauseReason(j)
-	case !j.State.Runnable() || j.DueAt <= now:
+	case !j.State.IsRunnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.Reason{Kind: "retry", EndsAt: due,
+		return control.WaitReason{Kind: "retry", EndsAt: due,
 			Text:   fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
 			Advice: "queuectl retry " + j.ID}, true
 	}
-	return control.Reason{Kind: "time", EndsAt: due, Text: "not due yet",
+	return control.WaitReason{Kind: "time", EndsAt: due, Text: "not due yet",
 			Advice: "queuectl edit " + j.ID + " --run-at now"},
 		true
 }
 
-// requiredEndText returns how the parent job must end to meet a dependency. The text ends a sentence about the
+// requiredParentEndText returns how the parent job must end to meet a dependency. The text ends a sentence about the
 // parent.
-func requiredEndText(condition queue.DependencyCondition) string {
+func requiredParentEndText(condition queue.DependencyCondition) string {
 	if condition == queue.ParentEnded {
 		return "must end"
 	}
@@ -145,56 +146,58 @@ func requiredEndText(condition queue.DependencyCondition) string {
 
 // pauseReason returns the reason for a paused running job, which says who paused the job. It returns false if
 // the job is not paused.
-func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
-	since, uid := f.Pauses.PauseOf(j)
+func (f *Finder) pauseReason(j *queue.Job) (control.WaitReason, bool) {
+	since, uid := f.PauseOfAllJobs.PauseOfJob(j)
 	if since == 0 {
-		return control.Reason{}, false
+		return control.WaitReason{}, false
 	}
 	next := "queuectl resume " + j.ID
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", f.Owners.UserName(uid),
+	return control.WaitReason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s",
+		f.Owners.UserName(uid),
 		since), Advice: next}, true
 }
 
-// noStartReasons returns the reasons why this node starts no jobs at all.
-func (f *Finder) noStartReasons() (reasons []control.Reason) {
+// noJobStartsReasons returns the reasons why this node starts no jobs at all.
+func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 	if f.ReadOnly {
-		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
+		return []control.WaitReason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
 	}
-	switch all := f.Pauses.Load(); {
+	switch all := f.PauseOfAllJobs.Load(); {
 	case all != nil:
-		text := "all jobs are paused, by " + f.Owners.UserName(all.UID)
-		reasons = append(reasons, control.Reason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
+		text := "all jobs are paused, by " + f.Owners.UserName(all.SetByUID)
+		reasons = append(reasons, control.WaitReason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
 	case f.Pool.IsDraining():
-		reasons = append(reasons, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs",
-			Advice: f.DrainState.EndDrainCommand(f.Node)})
-	case f.Pool.WantedWorkers() == 0:
-		reasons = append(reasons, control.Reason{Kind: "workers", Usage: new(0), Limit: new(0), Text: "there are no workers",
+		reasons = append(reasons, control.WaitReason{Kind: "draining", Text: "the service is draining and starts no jobs",
+			Advice: f.DrainState.EndDrainCommand(f.NodeName)})
+	case f.Pool.WantedWorkerCount() == 0:
+		reasons = append(reasons, control.WaitReason{Kind: "workers", LimitUsage: new(0), Limit: new(0),
+			Text:   "there are no workers",
 			Advice: "queuectl worker start"})
 	}
 	if text, next := f.NoRunnerProblem(); text != "" {
-		reasons = append(reasons, control.Reason{Kind: "runner", Text: text, Advice: next})
+		reasons = append(reasons, control.WaitReason{Kind: "runner", Text: text, Advice: next})
 	}
 	return reasons
 }
 
-// NodeReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
+// NodeWaitReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
 // that the store has found. The reason "all workers are busy" comes last, because more workers do not help
 // while there is another reason.
-func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []control.Reason {
-	list := f.noStartReasons()
+func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []control.WaitReason {
+	list := f.noJobStartsReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
-	if workers, busy := f.Pool.WantedWorkers(), f.Pool.BusyWorkers(); !stopped && busy >= workers {
+	if workers, busy := f.Pool.WantedWorkerCount(), f.Pool.BusyWorkerCount(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers are busy", workers)
 		if workers == 1 {
 			text = "the only worker is busy"
 		}
-		list = append(list, control.Reason{Kind: "workers", Usage: &busy, Limit: &workers, Text: text,
+		list = append(list, control.WaitReason{Kind: "workers", LimitUsage: &busy, Limit: &workers, Text: text,
 			Advice: "queuectl worker start"})
 	}
 	return list
@@ -202,44 +205,48 @@ func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []contr
 
 // gateReason returns the reason that describes an obstacle: what the store has found to keep a job from
 // starting, such as a lock that another job holds.
-func gateReason(j *queue.Job, obstacle *store.WaitReason) control.Reason {
-	r := control.Reason{Kind: gateTexts[obstacle.GateKind].kind, Key: obstacle.Key, Usage: new(obstacle.Usage),
-		Limit: new(obstacle.Limit), Advice: "queuectl list -s processing"}
-	if obstacle.Paused {
-		r.Usage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.Key),
-			"queuectl queue resume "+queue.QuoteShellWord(obstacle.Key)
+func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
+	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueue,
+		LimitUsage: new(obstacle.UsedUnits),
+		Limit:      new(obstacle.MaxUnits), Advice: "queuectl list -s processing"}
+	if obstacle.QueuePaused {
+		r.LimitUsage, r.Limit = nil, nil
+		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.GateKeyOrQueue),
+			"queuectl queue resume "+queue.QuoteShellWord(obstacle.GateKeyOrQueue)
 		return r
 	}
-	gateTexts[obstacle.GateKind].describe(obstacle, j, &r)
+	gateReasonTexts[obstacle.GateKind].describe(obstacle, j, &r)
 	return r
 }
 
-// LocalReasons returns the reasons why this node does not start a job that is due. For locks, rates and other
+// LocalWaitReasons returns the reasons why this node does not start a job that is due. For locks, rates and other
 // limits, it queries the store.
-func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.WaitReason, error) {
 	all, err := f.Store.WaitReasons(ctx, []int64{j.Seq})
 	if err != nil {
 		return nil, err
 	}
-	list := f.NodeReasons(j, all[j.Seq])
+	list := f.NodeWaitReasons(j, all[j.Seq])
 	for i, o := range all[j.Seq] {
-		if !o.Paused {
+		if !o.QueuePaused {
 			continue
 		}
-		pos := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
-		f.addPauseDetails(ctx, &list[pos], &all[j.Seq][i])
+		pos := slices.IndexFunc(list, func(r control.WaitReason) bool {
+			return r.Kind == "queue" &&
+				r.CauseKey == o.GateKeyOrQueue
+		})
+		f.addQueuePauseDetails(ctx, &list[pos], &all[j.Seq][i])
 	}
 	return list, nil
 }
 
-// addPauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
-func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, obstacle *store.WaitReason) {
-	rule, err := f.RuleOf(ctx, obstacle.Key)
+// addQueuePauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
+func (f *Finder) addQueuePauseDetails(ctx context.Context, r *control.WaitReason, obstacle *store.WaitReason) {
+	rule, err := f.ReadQueueRule(ctx, obstacle.GateKeyOrQueue)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
 	}
-	r.Text += ", by " + f.Owners.UserName(rule.PausedBy)
+	r.Text += ", by " + f.Owners.UserName(rule.PausedByUID)
 	if rule.PauseReason != "" {
 		r.Text += ": " + rule.PauseReason
 	}

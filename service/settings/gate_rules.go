@@ -15,21 +15,21 @@ import (
 type GateRules struct {
 	Store store.Store
 
-	// sharedRules holds the rules of the shared keys. The map key is a demand with only the kind and the key
+	// sharedGateRules holds the rules of the shared keys. The map key is a demand with only the kind and the key
 	// set.
-	sharedRules atomic.Pointer[map[queue.Demand]queue.Demand]
+	sharedGateRules atomic.Pointer[map[queue.Demand]queue.Demand]
 }
 
-// LoadGates reads the rules of all shared keys from the store.
-func (r *GateRules) LoadGates(ctx context.Context) error {
+// LoadGateRules reads the rules of all shared keys from the store.
+func (r *GateRules) LoadGateRules(ctx context.Context) error {
 	rules := map[queue.Demand]queue.Demand{}
 	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
-		if g.RuleStored {
-			rules[queue.Demand{Kind: g.Kind, Key: g.Key}] = g.Demand
+		if g.HasStoredRule {
+			rules[queue.Demand{Kind: g.Kind, GateKey: g.GateKey}] = g.Demand
 		}
 	})
 	if err == nil {
-		r.sharedRules.Store(&rules)
+		r.sharedGateRules.Store(&rules)
 	}
 	return err
 }
@@ -45,7 +45,7 @@ func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateStat
 		for _, g := range page {
 			visit(g)
 		}
-		if len(page) < store.MaxGatesPage {
+		if len(page) < store.MaxGatesPerPage {
 			return nil
 		}
 		afterGate = page[len(page)-1]
@@ -59,24 +59,26 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	if d.Kind == queue.GateRate {
 		field, flag = "rate_limit", "--rate N/PERIOD"
 	}
-	rule, set := (*r.sharedRules.Load())[queue.Demand{Kind: d.Kind, Key: d.Key}]
+	rule, set := (*r.sharedGateRules.Load())[queue.Demand{Kind: d.Kind, GateKey: d.GateKey}]
 	if !set && d.Kind == queue.GateLock {
-		rule = queue.Demand{Kind: d.Kind, Key: d.Key, Amount: 1}
+		rule = queue.Demand{Kind: d.Kind, GateKey: d.GateKey, Amount: 1}
 	}
 	switch {
 	case d.Amount == 0 && rule.Amount != 0:
 		*d = rule
 	case rule.Amount == 0:
-		return queue.Invalid(
-			field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`, d.Key,
-			d.Key, flag)
+		return queue.InvalidField(
+			field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`,
+			d.GateKey,
+			d.GateKey, flag)
 	case *d != rule:
 		most := strconv.Itoa(rule.Amount)
 		if d.Kind == queue.GateRate {
-			most += "/" + queue.FormatPeriod(rule.Period)
+			most += "/" + queue.FormatRatePeriod(rule.RatePeriod)
 		}
-		return queue.Invalid(field, `the limit of the shared key %s is %s; leave the number out, or ask a user with the `+
-			`right "operate" to change it: queuectl gate set %s %s`, d.Key, most, d.Key, flag)
+		return queue.InvalidField(field,
+			`the limit of the shared key %s is %s; leave the number out, or ask a user with the `+
+				`right "operate" to change it: queuectl gate set %s %s`, d.GateKey, most, d.GateKey, flag)
 	}
 	return nil
 }

@@ -37,11 +37,11 @@ const (
 // Keeper keeps the settings in layers, and computes from them the settings in effect. Its methods are safe for
 // concurrent use.
 type Keeper struct {
-	filePath      string                        // path of the settings file
-	requiresFile  bool                          // a missing settings file is an error
-	LogLevel      slog.LevelVar                 // the level of the log, as the settings define it
-	RolesChanged  chan struct{}                 // gets a value when the setting store_roles may have changed
-	currentConfig atomic.Pointer[config.Config] // the settings in effect
+	filePath          string                        // path of the settings file
+	requiresFile      bool                          // a missing settings file is an error
+	LogLevel          slog.LevelVar                 // the level of the log, as the settings define it
+	StoreRolesChanged chan struct{}                 // gets a value when the setting store_roles may have changed
+	currentConfig     atomic.Pointer[config.Config] // the settings in effect
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
@@ -52,16 +52,16 @@ type Keeper struct {
 
 // Options say where a Keeper finds settings.
 type Options struct {
-	File     string            // path of the settings file
-	NeedFile bool              // a missing settings file is an error
-	Defaults map[string]string // defaults that depend on how the service was started
-	Flags    map[string]string // settings from the command line, by key
+	SettingsFile        string            // path of the settings file
+	RequireSettingsFile bool              // a missing settings file is an error
+	DefaultValues       map[string]string // defaults that depend on how the service was started
+	FlagValues          map[string]string // settings from the command line, by key
 }
 
 // New reads the settings that are available before the store is open.
 func New(o Options) (*Keeper, error) {
-	s := &Keeper{filePath: o.File, requiresFile: o.NeedFile, RolesChanged: make(chan struct{}, 1)}
-	file, err := s.ReadFile()
+	s := &Keeper{filePath: o.SettingsFile, requiresFile: o.RequireSettingsFile, StoreRolesChanged: make(chan struct{}, 1)}
+	file, err := s.ReadFileLayer()
 	if err != nil {
 		return nil, err
 	}
@@ -70,18 +70,18 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	s.layers = []config.Layer{
-		layerDefault: {Origin: config.FromDefault, Values: o.Defaults},
+		layerDefault: {Origin: config.FromDefault, Values: o.DefaultValues},
 		layerFile:    file,
-		layerStored:  {Origin: config.FromStored, Values: map[string]string{}},
+		layerStored:  {Origin: config.FromQueueStore, Values: map[string]string{}},
 		layerEnv:     env,
-		layerFlag:    {Origin: config.FromFlag, Values: o.Flags},
-		layerRunning: {Origin: config.FromRunning, Values: map[string]string{}},
+		layerFlag:    {Origin: config.FromFlag, Values: o.FlagValues},
+		layerRunning: {Origin: config.FromRunningService, Values: map[string]string{}},
 	}
-	return s, s.update(func([]config.Layer) {})
+	return s, s.updateLayers(func([]config.Layer) {})
 }
 
-// changedCopyLocked calls change with a copy of the layers, and returns the copy. The caller holds mu.
-func (k *Keeper) changedCopyLocked(change func(layers []config.Layer)) []config.Layer {
+// changedLayersLocked calls change with a copy of the layers, and returns the copy. The caller holds mu.
+func (k *Keeper) changedLayersLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
 		layers[i].Values = maps.Clone(layers[i].Values)
@@ -90,11 +90,12 @@ func (k *Keeper) changedCopyLocked(change func(layers []config.Layer)) []config.
 	return layers
 }
 
-// update changes the layers and computes the settings from them. If they are invalid, the old layers stay in effect.
-func (k *Keeper) update(change func(layers []config.Layer)) error {
+// updateLayers changes the layers and computes the settings from them. If they are invalid, the old layers stay in
+// effect.
+func (k *Keeper) updateLayers(change func(layers []config.Layer)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	layers := k.changedCopyLocked(change)
+	layers := k.changedLayersLocked(change)
 	c, err := config.Merge(layers...)
 	if err != nil {
 		return err
@@ -106,12 +107,12 @@ func (k *Keeper) update(change func(layers []config.Layer)) error {
 		"error": slog.LevelError}[c.LogLevel])
 	k.layers = layers
 	k.currentConfig.Store(&c)
-	queue.TrySend(k.RolesChanged, struct{}{})
+	queue.TrySend(k.StoreRolesChanged, struct{}{})
 	return nil
 }
 
-// Current returns the settings in effect.
-func (k *Keeper) Current() *config.Config { return k.currentConfig.Load() }
+// CurrentConfig returns the settings in effect.
+func (k *Keeper) CurrentConfig() *config.Config { return k.currentConfig.Load() }
 
 // RecordStartConfig records the current settings as those with which the service has started. From then on,
 // settings that take effect only at a start keep their recorded values.
@@ -121,8 +122,8 @@ func (k *Keeper) RecordStartConfig() {
 	k.startConfig = k.currentConfig.Load()
 }
 
-// ReadFile reads the settings file and returns its content as a layer.
-func (k *Keeper) ReadFile() (config.Layer, error) {
+// ReadFileLayer reads the settings file and returns its content as a layer.
+func (k *Keeper) ReadFileLayer() (config.Layer, error) {
 	return tomlfile.Read(k.filePath, k.requiresFile)
 }
 
@@ -130,16 +131,16 @@ func (k *Keeper) ReadFile() (config.Layer, error) {
 func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.changedCopyLocked(func(layers []config.Layer) { layers[layerFile] = file })
+	return k.changedLayersLocked(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// LayersWithStored returns a copy of the layers as they would be after a setting is stored.
-func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
+// LayersWithStoredValue returns a copy of the layers as they would be after a setting is stored.
+func (k *Keeper) LayersWithStoredValue(name, value string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.changedCopyLocked(func(layers []config.Layer) {
-		layers[layerStored].Values[name] = text
-		delete(layers[layerRunning].Values, name) // ReplaceValue also removes this value
+	return k.changedLayersLocked(func(layers []config.Layer) {
+		layers[layerStored].Values[name] = value
+		delete(layers[layerRunning].Values, name) // ReplaceSettingValue also removes this value
 	})
 }
 
@@ -154,24 +155,24 @@ func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, needsResta
 	}
 	held := c
 	held.KeepUntilRestart(k.startConfig)
-	return c, len(held.PendingRestart()) > 0, nil
+	return c, len(held.SettingsPendingRestart()) > 0, nil
 }
 
-// ReplaceFile replaces the layer of the settings file. If the new content is invalid, the old content stays in
+// ReplaceFileLayer replaces the layer of the settings file. If the new content is invalid, the old content stays in
 // effect.
-func (k *Keeper) ReplaceFile(file config.Layer) error {
-	return k.update(func(layers []config.Layer) { layers[layerFile] = file })
+func (k *Keeper) ReplaceFileLayer(file config.Layer) error {
+	return k.updateLayers(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// ReplaceStored replaces the layer of the settings in the store.
-func (k *Keeper) ReplaceStored(values map[string]string) error {
-	return k.update(func(layers []config.Layer) { layers[layerStored].Values = values })
+// ReplaceStoredLayer replaces the layer of the settings in the store.
+func (k *Keeper) ReplaceStoredLayer(values map[string]string) error {
+	return k.updateLayers(func(layers []config.Layer) { layers[layerStored].Values = values })
 }
 
-// ReplaceValue replaces the value of a setting in the stored layer and in the running layer, which holds values
+// ReplaceSettingValue replaces the value of a setting in the stored layer and in the running layer, which holds values
 // that last until the service ends. An empty value removes the setting from the layer.
-func (k *Keeper) ReplaceValue(name, storedValue, runningValue string) error {
-	return k.update(func(layers []config.Layer) {
+func (k *Keeper) ReplaceSettingValue(name, storedValue, runningValue string) error {
+	return k.updateLayers(func(layers []config.Layer) {
 		for layer, text := range map[int]string{layerStored: storedValue, layerRunning: runningValue} {
 			if layers[layer].Values[name] = text; text == "" {
 				delete(layers[layer].Values, name)
@@ -180,11 +181,11 @@ func (k *Keeper) ReplaceValue(name, storedValue, runningValue string) error {
 	})
 }
 
-// SetRunning sets a setting in the running layer, whose values last until the service ends. If hasValue is
+// SetRunningValue sets a setting in the running layer, whose values last until the service ends. If hasValue is
 // false, it removes the setting from that layer. It returns the previous value in the layer; existed is false
 // if there was none. The caller has checked the new value.
-func (k *Keeper) SetRunning(name, value string, hasValue bool) (previous string, existed bool) {
-	err := k.update(func(layers []config.Layer) {
+func (k *Keeper) SetRunningValue(name, value string, hasValue bool) (previous string, existed bool) {
+	err := k.updateLayers(func(layers []config.Layer) {
 		values := layers[layerRunning].Values
 		previous, existed = values[name]
 		if values[name] = value; !hasValue {
@@ -197,32 +198,32 @@ func (k *Keeper) SetRunning(name, value string, hasValue bool) (previous string,
 	return previous, existed
 }
 
-// ValueFor returns the value of a setting as the caller may see it. Passwords are hidden from all callers.
-func (k *Keeper) ValueFor(ctx context.Context, key *config.Key) control.ConfigValue {
+// VisibleValue returns the value of a setting as the caller may see it. Passwords are hidden from all callers.
+func (k *Keeper) VisibleValue(ctx context.Context, key *config.Setting) control.ConfigValue {
 	shown := func(text string) string {
 		switch {
-		case !key.Secret || text == key.Default:
+		case !key.AdminOnly || text == key.DefaultText:
 			return text
 		case !control.PeerFrom(ctx).Right.Covers(control.RightAdmin):
 			return "***"
 		}
-		return withoutPassword(text)
+		return maskURLPasswords(text)
 	}
 	c := k.currentConfig.Load()
 	v := control.ConfigValue{
-		Key: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.Origin(key.Name)),
+		SettingName: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.Origin(key.Name)),
 	}
-	for _, w := range c.PendingRestart() {
+	for _, w := range c.SettingsPendingRestart() {
 		if w.Name == key.Name {
-			v.Note = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",
-				shown(w.Value))
+			v.Hint = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",
+				shown(w.NewValue))
 		}
 	}
 	return v
 }
 
-// withoutPassword replaces the passwords in a URL by xxxxx. It returns other texts unchanged.
-func withoutPassword(text string) string {
+// maskURLPasswords replaces the passwords in a URL by xxxxx. It returns other texts unchanged.
+func maskURLPasswords(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" {
 		return text

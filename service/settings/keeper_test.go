@@ -10,9 +10,9 @@ import (
 // 3.
 func newKeeper(t *testing.T, fileSettings map[string]string) *Keeper {
 	t.Helper()
-	k, err := New(Options{Flags: map[string]string{"workers": "3"}})
+	k, err := New(Options{FlagValues: map[string]string{"workers": "3"}})
 	if err == nil {
-		err = k.ReplaceFile(config.Layer{Origin: config.FromFile, Values: fileSettings})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: fileSettings})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -22,17 +22,17 @@ func newKeeper(t *testing.T, fileSettings map[string]string) *Keeper {
 
 // If the new content of the settings file is invalid, the old content stays in effect, even after later changes
 // of other settings.
-func TestInvalidFileChangesNothing(t *testing.T) {
+func TestInvalidSettingsFileChangesNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "7"})
-	if err := k.ReplaceFile(config.Layer{Origin: config.FromFile,
+	if err := k.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		Values: map[string]string{"priority": "high"}}); err == nil {
 		t.Fatal("an invalid file was accepted")
 	}
-	if err := k.ReplaceValue("max_pending", "9", ""); err != nil {
+	if err := k.ReplaceSettingValue("max_pending", "9", ""); err != nil {
 		t.Fatal(err)
 	}
-	if c := k.Current(); c.Priority != 7 || c.MaxPending != 9 {
-		t.Errorf("priority is %d and max_pending %d, want 7 and 9", c.Priority, c.MaxPending)
+	if c := k.CurrentConfig(); c.DefaultPriority != 7 || c.MaxPending != 9 {
+		t.Errorf("priority is %d and max_pending %d, want 7 and 9", c.DefaultPriority, c.MaxPending)
 	}
 }
 
@@ -43,27 +43,28 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 		stored, running string
 		want            int
 	}{{"5", "5", 5}, {"5", "", 3}, {"", "6", 6}, {"", "", 3}} {
-		if err := k.ReplaceValue("workers", c.stored, c.running); err != nil {
+		if err := k.ReplaceSettingValue("workers", c.stored, c.running); err != nil {
 			t.Fatal(err)
 		}
-		if got := k.Current().WorkerCount(); got != c.want {
+		if got := k.CurrentConfig().WorkerCount(); got != c.want {
 			t.Errorf("stored %q, running %q: %d workers, want %d", c.stored, c.running, got, c.want)
 		}
 	}
 }
 
-// LayersWithStored and LayersWithFile return the layers as they would be after a change, but do not make the
+// LayersWithStoredValue and LayersWithFile return the layers as they would be after a change, but do not make the
 // change.
-func TestLayersAreShownBeforeAChange(t *testing.T) {
+func TestLayersWithMethodsChangeNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
 	k.RecordStartConfig()
-	if c, waiting, err := k.MergeLayers(k.LayersWithStored("priority", "2")); err != nil || waiting || c.Priority != 2 {
-		t.Errorf("with a stored priority: %d, waiting %v, %v", c.Priority, waiting, err)
+	if c, waiting, err := k.MergeLayers(k.LayersWithStoredValue("priority", "2")); err != nil || waiting ||
+		c.DefaultPriority != 2 {
+		t.Errorf("with a stored priority: %d, waiting %v, %v", c.DefaultPriority, waiting, err)
 	}
-	if _, waiting, err := k.MergeLayers(k.LayersWithStored("run_as", "submitter")); err != nil || !waiting {
+	if _, waiting, err := k.MergeLayers(k.LayersWithStoredValue("run_as", "submitter")); err != nil || !waiting {
 		t.Errorf("with another run_as: waiting %v, %v; want that it waits for a restart", waiting, err)
 	}
-	if got := k.Current().Priority; got != 1 {
+	if got := k.CurrentConfig().DefaultPriority; got != 1 {
 		t.Errorf("priority is %d, want the one of the file", got)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // If the context of a caller ends while it waits for the lock, RunLocked returns and does not call the
 // function.
-func TestLockEndsWithItsCaller(t *testing.T) {
+func TestLockWaitEndsWithCallerContext(t *testing.T) {
 	l := NewLock()
 	err := l.RunLocked(t.Context(), func() error {
 		ctx, cancel := context.WithCancel(t.Context())

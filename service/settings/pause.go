@@ -12,20 +12,20 @@ type PauseOfAllJobs struct {
 	atomic.Pointer[store.Setting] // nil if all jobs are not paused
 }
 
-// PauseKey is the key under which the store keeps a pause of all jobs, so that it outlasts restarts. It is
+// PauseSettingKey is the key under which the store keeps a pause of all jobs, so that it outlasts restarts. It is
 // not a setting that users can change.
-const PauseKey = "pause"
+const PauseSettingKey = "pause"
 
-// PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
+// PauseOfJob returns when a running job was paused, and the uid of the user that paused it. If the job was not
 // paused individually, it describes the pause of all jobs. pausedAt is 0 if the job is not paused.
-func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (pausedAt queue.Millis, pauserUID int) {
+func (p *PauseOfAllJobs) PauseOfJob(j *queue.Job) (pausedAt queue.UnixMillis, pauserUID int) {
 	all := p.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy
 	}
-	return max(all.SetAt, j.StartedAt), all.UID
+	return max(all.SetAt, j.StartedAt), all.SetByUID
 }
 
-// DrainKey is the key under which the store keeps a drain, so that it outlasts restarts. It is not a setting
+// DrainSettingKey is the key under which the store keeps a drain, so that it outlasts restarts. It is not a setting
 // that users can change.
-const DrainKey = "drain"
+const DrainSettingKey = "drain"

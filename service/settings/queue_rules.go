@@ -18,12 +18,12 @@ type QueueRules struct {
 	Settings *Keeper
 
 	// cachedRules holds the settings of each queue that has job defaults, a retention, or paused running
-	// jobs. It is nil before the first LoadRules.
+	// jobs. It is nil before the first LoadQueueRules.
 	cachedRules atomic.Pointer[map[string]store.QueueRule]
 }
 
-// LoadRules reads the settings of all queues from the store.
-func (r *QueueRules) LoadRules(ctx context.Context) error {
+// LoadQueueRules reads the settings of all queues from the store.
+func (r *QueueRules) LoadQueueRules(ctx context.Context) error {
 	list, err := r.Store.Queues(ctx)
 	if err != nil {
 		return err
@@ -38,8 +38,8 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 	return nil
 }
 
-// rule returns the cached settings of a queue. For a queue that is not cached, it returns the zero value.
-func (r *QueueRules) rule(queueName string) (rule store.QueueRule) {
+// cachedRule returns the cached settings of a queue. For a queue that is not cached, it returns the zero value.
+func (r *QueueRules) cachedRule(queueName string) (rule store.QueueRule) {
 	if rules := r.cachedRules.Load(); rules != nil {
 		rule = (*rules)[queueName]
 	}
@@ -47,20 +47,22 @@ func (r *QueueRules) rule(queueName string) (rule store.QueueRule) {
 }
 
 // Retention returns how long the jobs of a queue are kept. These values override those of the service.
-func (r *QueueRules) Retention(queueName string) store.Retention { return r.rule(queueName).Retention }
+func (r *QueueRules) Retention(queueName string) store.Retention {
+	return r.cachedRule(queueName).Retention
+}
 
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
 func (r *QueueRules) RunningJobsPaused(queueName string) bool {
-	return r.rule(queueName).RunningJobsPaused
+	return r.cachedRule(queueName).RunningJobsPaused
 }
 
-// WithDefaults returns a spec in which the defaults of its queue fill the fields that the spec does not set.
-func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
+// WithQueueDefaults returns a spec in which the defaults of its queue fill the fields that the spec does not set.
+func (r *QueueRules) WithQueueDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	name := queue.DefaultQueue
 	if spec.Queue != nil {
 		name = *spec.Queue
 	}
-	text := r.rule(name).JobDefaults
+	text := r.cachedRule(name).JobDefaults
 	if text == "" {
 		return spec, nil
 	}
@@ -73,10 +75,10 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &merged, nil
 }
 
-// ReplaceNulls returns a patch of a job in which each null field is replaced by the default of the queue.
+// ReplaceNullsByDefaults returns a patch of a job in which each null field is replaced by the default of the queue.
 // queueName is the job's queue; if the patch moves the job to another queue, the defaults of that queue
 // apply.
-func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) json.RawMessage {
+func (r *QueueRules) ReplaceNullsByDefaults(patchJSON json.RawMessage, queueName string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	if !bytes.Contains(patchJSON, []byte("null")) || json.Unmarshal(patchJSON, &fields) != nil {
 		return patchJSON
@@ -84,7 +86,7 @@ func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) j
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
 		queueName = other
 	}
-	if json.Unmarshal([]byte(r.rule(queueName).JobDefaults), &defaults) != nil {
+	if json.Unmarshal([]byte(r.cachedRule(queueName).JobDefaults), &defaults) != nil {
 		return patchJSON
 	}
 	for field, value := range fields {
@@ -102,8 +104,8 @@ func (r *QueueRules) ReplaceNulls(patchJSON json.RawMessage, queueName string) j
 // DefaultPriority returns the priority of a queue's jobs that do not set their own.
 func (r *QueueRules) DefaultPriority(queueName string) int64 {
 	var fields struct{ Priority *int64 }
-	if json.Unmarshal([]byte(r.rule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {
+	if json.Unmarshal([]byte(r.cachedRule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
-	return r.Settings.Current().Priority
+	return r.Settings.CurrentConfig().DefaultPriority
 }

@@ -8,38 +8,38 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Quota limits how many bytes the jobs of each user may use.
-type Quota struct {
+// UserQuota limits how many bytes the jobs of each user may use.
+type UserQuota struct {
 	Maintainer store.Maintainer // the store's maintenance operations; nil if it has none
 	Store      store.Store
 	Settings   *Keeper
 }
 
-// With max_bytes_per_user = "auto", the quota of each user is MaxAutoBytes or the size of the file system
-// divided by autoDiskDivisor, whichever is less.
+// With max_bytes_per_user = "auto", the quota of each user is MaxAutoQuotaBytes or the size of the file system
+// divided by autoQuotaDiskDivisor, whichever is less.
 const (
-	MaxAutoBytes    = 10 << 30
-	autoDiskDivisor = 5
+	MaxAutoQuotaBytes    = 10 << 30
+	autoQuotaDiskDivisor = 5
 )
 
 // MaxBytesPerUser returns how many bytes the jobs of one user may use. 0 means unlimited.
-func (q *Quota) MaxBytesPerUser() int64 {
-	most := q.Settings.Current().MaxBytesPerUser
+func (q *UserQuota) MaxBytesPerUser() int64 {
+	most := q.Settings.CurrentConfig().MaxBytesPerUser
 	if most >= 0 {
 		return most
 	}
-	most = MaxAutoBytes
+	most = MaxAutoQuotaBytes
 	if q.Maintainer != nil {
-		if all := q.Maintainer.DiskCapacity(); all > 0 {
-			most = min(most, all/autoDiskDivisor)
+		if all := q.Maintainer.DiskCapacityBytes(); all > 0 {
+			most = min(most, all/autoQuotaDiskDivisor)
 		}
 	}
 	return most
 }
 
-// NearQuotaBytes returns the number of bytes above which upkeep removes inputs and outputs of a user's ended
+// NearQuotaThresholdBytes returns the number of bytes above which upkeep removes inputs and outputs of a user's ended
 // jobs: just below 90 % of the quota, but at least 1. It returns 0 if the quota is unlimited.
-func (q *Quota) NearQuotaBytes() int64 {
+func (q *UserQuota) NearQuotaThresholdBytes() int64 {
 	most := q.MaxBytesPerUser()
 	if most == 0 {
 		return 0
@@ -47,16 +47,16 @@ func (q *Quota) NearQuotaBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// maxFreeQuotaTries is the maximum number of times that one request frees space in a quota. One time suffices
+// maxQuotaFreeingTries is the maximum number of times that one request frees space in a quota. One time suffices
 // unless other requests use the freed space first.
-const maxFreeQuotaTries = 3
+const maxQuotaFreeingTries = 3
 
 // RunWithinQuota executes a request that uses bytes of the quota of the user with this uid. If the quota does
 // not suffice, it removes inputs and outputs of that user's ended jobs and executes the request again. It
 // removes nothing if another user sent the request.
-func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
+func (q *UserQuota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
-	for range maxFreeQuotaTries {
+	for range maxQuotaFreeingTries {
 		var quotaErr *store.QuotaError
 		if !errors.As(err, &quotaErr) || control.PeerFrom(ctx).UID != uid || !q.MakeRoomInQuota(ctx, uid, quotaErr) {
 			return err
@@ -69,13 +69,13 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 // MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a request that was rejected fits in
 // the quota. It reports whether the request now fits. If even removing all of them would not suffice, it
 // removes nothing.
-func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.QuotaError) bool {
+func (q *UserQuota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.QuotaError) bool {
 	keep := quotaErr.LimitBytes - quotaErr.NeededBytes
 	if keep < 0 {
 		return false
 	}
 	need := quotaErr.UsedBytes - keep
-	if removable, err := q.Store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
+	if removable, err := q.Store.RemovableUserBytes(ctx, uid, need); err != nil || removable < need {
 		return false
 	}
 	for more := true; more; {
@@ -87,10 +87,10 @@ func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.Qu
 	return q.Store.UserBytes(uid) <= keep
 }
 
-// NearQuota returns the users that use 90 % of their quota or more, sorted by use, highest first.
-func (q *Quota) NearQuota() []store.UserBytes {
+// UsersNearQuota returns the users that use 90 % of their quota or more, sorted by use, highest first.
+func (q *UserQuota) UsersNearQuota() []store.UserBytes {
 	if q.MaxBytesPerUser() == 0 {
 		return nil
 	}
-	return q.Store.UsersOverBytes(q.NearQuotaBytes())
+	return q.Store.UsersOverBytes(q.NearQuotaThresholdBytes())
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// UnitNames returns the ids of the resource units that a job holds, by resource. A resource, such as "gpu",
+// ResourceUnitNames returns the ids of the resource units that a job holds, by resource. A resource, such as "gpu",
 // consists of several equal units, each with its id.
-func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
+func (k *Keeper) ResourceUnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil
 	}
 	byResource = map[string][]string{}
-	all := k.Current().ResourcesByName()
-	queue.ParseUnits(j.HeldUnits, func(name string, units []int) {
-		ids := all[name].IDs
+	all := k.CurrentConfig().ResourcesByName()
+	queue.ParseResourceUnits(j.HeldUnits, func(name string, units []int) {
+		ids := all[name].UnitIDs
 		for _, u := range units {
 			id := strconv.Itoa(u)
 			if u < len(ids) {
@@ -30,13 +30,13 @@ func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	return byResource
 }
 
-// UnitVariables returns environment variables that name the resource units that a job holds.
-func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
-	all := k.Current().ResourcesByName()
-	byResource := k.UnitNames(j)
+// ResourceUnitVariables returns environment variables that name the resource units that a job holds.
+func (k *Keeper) ResourceUnitVariables(j *queue.Job) (env []string) {
+	all := k.CurrentConfig().ResourcesByName()
+	byResource := k.ResourceUnitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
-		env = append(env, "QUEUECTL_RESOURCE_"+variableNamePart(name)+"="+list)
+		env = append(env, "QUEUECTL_RESOURCE_"+resourceVariableName(name)+"="+list)
 		if also := all[name].EnvVariable; also != "" {
 			env = append(env, also+"="+list)
 		}
@@ -44,7 +44,7 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// variableNamePart converts the name of a resource to the part of a variable name that represents it.
-func variableNamePart(resource string) string {
+// resourceVariableName converts the name of a resource to the part of a variable name that represents it.
+func resourceVariableName(resource string) string {
 	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(resource))
 }

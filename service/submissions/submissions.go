@@ -24,11 +24,11 @@ import (
 // docs/decisions/0033.
 const (
 	maxJobsPerRole = 100 // maximum number of jobs of one role in one poll
-	// pollInterval is the minimum time between two polls if no notification arrives. A random time of up to
-	// half of pollInterval is added.
-	pollInterval   = 5 * time.Second
-	retryDelay     = time.Second      // delay after a failed poll
-	enqueueTimeout = 30 * time.Second // timeout for one job
+	// minPollInterval is the minimum time between two polls if no notification arrives. A random time of up to
+	// half of minPollInterval is added.
+	minPollInterval      = 5 * time.Second
+	failedPollRetryDelay = time.Second      // delay after a failed poll
+	enqueueTimeout       = 30 * time.Second // timeout for one job
 )
 
 // Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each job as the user
@@ -39,82 +39,82 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 	if !has {
 		return
 	}
-	t := &poller{Dependencies: d, inbox: inbox, server: server, roles: map[string]roleState{},
-		enqueuedSignal: make(chan struct{}, 1)}
-	defer t.enqueues.Wait()
+	t := &submissionPoller{Dependencies: d, inbox: inbox, server: server, stateByRole: map[string]roleState{},
+		jobsEnqueued: make(chan struct{}, 1)}
+	defer t.runningEnqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
 	// the roles that were last sent to the database, and whether any were sent
 	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
-		wait := pollInterval + rand.N(pollInterval/2)
-		set := d.Settings.Current()
+		wait := minPollInterval + rand.N(minPollInterval/2)
+		set := d.Settings.CurrentConfig()
 		err := error(nil)
-		if !rolesSent || set.StoreRoles != roles {
-			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
-				roles, rolesSent = set.StoreRoles, true
+		if !rolesSent || set.StoreRoleUsers != roles {
+			if err = inbox.SetAcceptedRoles(ctx, slices.Sorted(maps.Keys(set.UsersByStoreRole()))); err == nil {
+				roles, rolesSent = set.StoreRoleUsers, true
 			}
 		}
 		if err == nil {
-			err = t.poll(ctx, set.RoleUsers())
+			err = t.poll(ctx, set.UsersByStoreRole())
 		}
 		// Log an error that lasts only once.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
-		if err != nil || t.anyDelayed() {
-			wait = retryDelay
+		if err != nil || t.anyRoleDelayed() {
+			wait = failedPollRetryDelay
 		}
 		select {
 		case <-ctx.Done():
 		case <-hint:
-		case <-d.Settings.RolesChanged:
-		case <-t.enqueuedSignal:
+		case <-d.Settings.StoreRolesChanged:
+		case <-t.jobsEnqueued:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// poller enqueues submitted jobs. It enqueues the jobs of one role in order. The roles do not wait for each
+// submissionPoller enqueues submitted jobs. It enqueues the jobs of one role in order. The roles do not wait for each
 // other.
-type poller struct {
+type submissionPoller struct {
 	*parts.Dependencies
-	inbox          store.Inbox
-	server         *control.Server
-	enqueues       sync.WaitGroup
-	enqueuedSignal chan struct{} // gets a value after jobs were enqueued, because more may be waiting
+	inbox           store.Inbox
+	server          *control.Server
+	runningEnqueues sync.WaitGroup
+	jobsEnqueued    chan struct{} // gets a value after jobs were enqueued, because more may be waiting
 
-	mu    sync.Mutex
-	roles map[string]roleState // guarded by mu
+	mu          sync.Mutex
+	stateByRole map[string]roleState // guarded by mu
 }
 
 // roleState is the state of one role. If one job of the role cannot be enqueued now, for example because the
 // queue is full, the role is delayed: its later jobs wait too.
 type roleState struct {
-	inProgress bool   // jobs of the role are being enqueued
-	delayCause string // the error that delays the role; "" if it is not delayed
+	isEnqueuing bool   // jobs of the role are being enqueued
+	delayCause  string // the error that delays the role; "" if it is not delayed
 }
 
-// anyDelayed reports whether at least one role is delayed. If so, Run polls again soon.
-func (p *poller) anyDelayed() bool {
+// anyRoleDelayed reports whether at least one role is delayed. If so, Run polls again soon.
+func (p *submissionPoller) anyRoleDelayed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.roles {
-		if !r.inProgress && r.delayCause != "" {
+	for _, r := range p.stateByRole {
+		if !r.isEnqueuing && r.delayCause != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// readLimit returns how many submitted jobs of a role the next poll reads: 1 for a delayed role, and 0 while
+// roleReadLimit returns how many submitted jobs of a role the next poll reads: 1 for a delayed role, and 0 while
 // earlier jobs of the role are being enqueued.
-func (p *poller) readLimit(role string) int {
+func (p *submissionPoller) roleReadLimit(role string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch r := p.roles[role]; {
-	case r.inProgress:
+	switch r := p.stateByRole[role]; {
+	case r.isEnqueuing:
 		return 0
 	case r.delayCause != "":
 		return 1
@@ -123,35 +123,36 @@ func (p *poller) readLimit(role string) int {
 }
 
 // poll reads submitted jobs and starts a goroutine for each role to enqueue them. users maps roles to users.
-func (p *poller) poll(ctx context.Context, users map[string]string) error {
-	list, err := p.inbox.Submissions(ctx, p.readLimit)
+func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]string) error {
+	list, err := p.inbox.Submissions(ctx, p.roleReadLimit)
 	if err != nil {
 		return err
 	}
 	byRole := map[string][]store.Submission{}
 	for _, job := range list {
-		byRole[job.Role] = append(byRole[job.Role], job)
+		byRole[job.DatabaseRole] = append(byRole[job.DatabaseRole], job)
 	}
 	for role, jobs := range byRole {
 		p.mu.Lock()
-		delayCause := p.roles[role].delayCause
-		p.roles[role] = roleState{inProgress: true, delayCause: delayCause}
+		delayCause := p.stateByRole[role].delayCause
+		p.stateByRole[role] = roleState{isEnqueuing: true, delayCause: delayCause}
 		p.mu.Unlock()
-		p.enqueues.Go(func() { p.enqueueInOrder(ctx, role, delayCause, jobs, users) })
+		p.runningEnqueues.Go(func() { p.enqueueInOrder(ctx, role, delayCause, jobs, userByRole) })
 	}
 	return nil
 }
 
 // enqueueInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now.
 // lastDelayCause is the error of the previous poll, which need not be logged again; "" if there was none.
-func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
-	users map[string]string) {
+func (p *submissionPoller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
+	userByRole map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]
-		err := p.submit(ctx, job, users)
-		if err != nil && !isTransient(err) {
-			p.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID,
+		err := p.enqueueSubmission(ctx, job, userByRole)
+		if err != nil && !isTransientError(err) {
+			p.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.DatabaseRole, "job",
+				job.JobID,
 				"error", err)
 			err = p.inbox.RejectSubmission(ctx, job.Number, err.Error())
 		}
@@ -165,33 +166,34 @@ func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string
 		state.delayCause = delay.Error()
 	}
 	p.mu.Lock()
-	p.roles[role] = state
+	p.stateByRole[role] = state
 	p.mu.Unlock()
 	if delay != nil && ctx.Err() == nil && lastDelayCause != state.delayCause {
 		p.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", role, "error", delay)
 	}
 	if enqueued > 0 {
-		queue.TrySend(p.enqueuedSignal, struct{}{})
+		queue.TrySend(p.jobsEnqueued, struct{}{})
 	}
 }
 
-// isTransient reports whether the request that failed with err may succeed later.
-func isTransient(err error) bool {
+// isTransientError reports whether the request that failed with err may succeed later.
+func isTransientError(err error) bool {
 	var e *queue.Error
-	return !errors.As(err, &e) || slices.Contains([]queue.Code{queue.CodeUnavailable, queue.CodeQueueFull,
+	return !errors.As(err, &e) || slices.Contains([]queue.ErrorCode{queue.CodeUnavailable, queue.CodeQueueFull,
 		queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal}, e.Code)
 }
 
-// submit enqueues one job as the user of its role. users maps roles to users.
-func (p *poller) submit(ctx context.Context, job *store.Submission, users map[string]string) error {
+// enqueueSubmission enqueues one job as the user of its role. users maps roles to users.
+func (p *submissionPoller) enqueueSubmission(ctx context.Context, job *store.Submission,
+	userByRole map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
-	name, known := users[job.Role]
+	name, known := userByRole[job.DatabaseRole]
 	if !known {
 		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles",
-			queue.Clip(job.Role))
+			queue.ClipForMessage(job.DatabaseRole))
 	}
-	peer, err := p.Directory.PeerNamed(name)
+	peer, err := p.UserDirectory.PeerByName(name)
 	if err != nil {
 		code := queue.CodeDenied
 		if none := accounts.NoAccountError(""); !errors.As(err, &none) || p.Owners.HasOtherNodes() {
@@ -199,15 +201,16 @@ func (p *poller) submit(ctx context.Context, job *store.Submission, users map[st
 			// now, or another node may know the user.
 			code = queue.CodeUnavailable
 		}
-		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles", queue.Clip(job.Role), err)
+		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles",
+			queue.ClipForMessage(job.DatabaseRole), err)
 	}
 	var spec queue.Spec
-	if err := spec.UnmarshalJSON(job.Spec); err != nil {
+	if err := spec.UnmarshalJSON(job.SpecJSON); err != nil {
 		return err
 	}
-	peer.SubmissionNumber = job.Number
-	client := p.server.ClientAs(peer)
+	peer.InboxRowNumber = job.Number
+	client := p.server.InProcessClientAs(peer)
 	defer client.Close()
-	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})
+	_, err = client.Enqueue(ctx, control.EnqueueParams{JobSpec: spec})
 	return err
 }

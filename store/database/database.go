@@ -35,10 +35,10 @@ type Statements interface {
 	// InWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
 	// condition is a text that contains these words, separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller
+	// RowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller
 	// will probably read, and rowBytes is their typical size. The limit is needed because a database server
 	// also sends the rows that the caller does not read.
-	ReadLimit(wantedRows, rowBytes int) int
+	RowLimit(wantedRows, rowBytes int) int
 	Close() error
 }
 
@@ -60,36 +60,36 @@ type Conn interface {
 	// It may delay the statement until the next call of another method, so no later call of WriteRow may
 	// depend on the statement.
 	WriteRow(sql string, args ...any) error
-	// HasWritten reports whether the transaction may have changed rows whose change no counter of the engine
+	// HasUncountedChanges reports whether the transaction may have changed rows whose change no counter of the engine
 	// shows. The engine must then record that there was a commit, even if no counter has changed.
-	HasWritten() bool
-	// ArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
-	ArgumentBytes() int64
+	HasUncountedChanges() bool
+	// TotalArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
+	TotalArgumentBytes() int64
 }
 
 // ReadConn is a connection that only reads.
 type ReadConn interface {
 	Statements
-	// BeginReading starts a snapshot, which all reads until EndReading see. If either method fails, the
+	// BeginSnapshot starts a snapshot, which all reads until EndSnapshot see. If either method fails, the
 	// connection must not be used again.
-	BeginReading() error
-	EndReading() error
+	BeginSnapshot() error
+	EndSnapshot() error
 	// InterruptWhenDone makes the end of ctx interrupt running statements, until release is called.
 	// IsInterruption reports whether err is the error of an interrupted statement.
 	InterruptWhenDone(ctx context.Context) (release func())
 	IsInterruption(err error) bool
 }
 
-// MissingChecker is a connection that can find out whether a job was not found because the database is
+// MissingJobChecker is a connection that can find out whether a job was not found because the database is
 // damaged. Only connections to SQLite files implement it. A PostgreSQL server has its own checksums, and two
 // of its reads may see different states of the data.
-type MissingChecker interface {
-	// CheckMissingID is called after a job with this id was not found. It returns a damage error if the database
+type MissingJobChecker interface {
+	// CheckMissingJobID is called after a job with this id was not found. It returns a damage error if the database
 	// may contain the job in spite of that. number is the id as a job number, or 0 if the id is not a number.
-	CheckMissingID(id string, number int64) error
-	// CheckMissingNumber is called after a job with this seq was not found. It returns a damage error if the
+	CheckMissingJobID(id string, idAsNumber int64) error
+	// CheckMissingJobSeq is called after a job with this seq was not found. It returns a damage error if the
 	// database may contain the job in spite of that.
-	CheckMissingNumber(seq int64) error
+	CheckMissingJobSeq(seq int64) error
 }
 
 // Query is a statement and the function that receives its rows.
@@ -118,12 +118,12 @@ func (r *QueryBatch) AddEach(readRow func(r Row), sql string, args ...any) {
 // Row is the current row of a statement. If a column holds another type than the method returns, the method
 // returns the zero value.
 type Row interface {
-	Num(column int) int64
+	Int64(column int) int64
 	// Text returns a text or the bytes of a blob.
 	Text(column int) string
-	// View returns a text or blob without copying it, in memory of the database connection. The slice is valid
+	// BytesView returns a text or blob without copying it, in memory of the database connection. The slice is valid
 	// only while the row is.
-	View(column int) []byte
+	BytesView(column int) []byte
 	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 	Value(column int) any
 }
@@ -145,15 +145,15 @@ func ErrorKindOf(err error) ErrorKind {
 	switch {
 	case errors.As(err, &errorWithKind):
 		return errorWithKind.Kind()
-	case errors.As(err, new(*queue.Error)), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrStateChanged),
+	case errors.As(err, new(*queue.Error)), errors.Is(err, store.ErrJobLeased), errors.Is(err, store.ErrJobStateChanged),
 		errors.Is(err, store.ErrScheduleChanged):
 		return RequestRejected
 	}
 	return RequestFailed
 }
 
-// InTx calls f in a transaction, which it rolls back if f returns an error.
-func InTx(c Conn, f func() error) error {
+// InTransaction calls f in a transaction, which it rolls back if f returns an error.
+func InTransaction(c Conn, f func() error) error {
 	err := c.Begin()
 	if err == nil {
 		err = f()
@@ -167,8 +167,8 @@ func InTx(c Conn, f func() error) error {
 	return err
 }
 
-// FirstRow passes the first row of a query to the callback, and reports whether there is one.
-func FirstRow(c Querier, readRow func(r Row), sql string, args ...any) (found bool, err error) {
+// ReadFirstRow passes the first row of a query to the callback, and reports whether there is one.
+func ReadFirstRow(c Querier, readRow func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
 		readRow(r)
 		found = true
@@ -177,35 +177,35 @@ func FirstRow(c Querier, readRow func(r Row), sql string, args ...any) (found bo
 	return found, err
 }
 
-// EachRow passes each row of a query to the callback.
-func EachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
+// ForEachRow passes each row of a query to the callback.
+func ForEachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
 	return c.Query(func(r Row) (bool, error) {
 		readRow(r)
 		return true, nil
 	}, sql, args...)
 }
 
-// Rows calls the callback for each row of a query, and returns the results.
-func Rows[T any](c Querier, readRow func(r Row) T, sql string, args ...any) (results []T, err error) {
-	err = EachRow(c, func(r Row) { results = append(results, readRow(r)) }, sql, args...)
+// ReadRows calls the callback for each row of a query, and returns the results.
+func ReadRows[T any](c Querier, readRow func(r Row) T, sql string, args ...any) (results []T, err error) {
+	err = ForEachRow(c, func(r Row) { results = append(results, readRow(r)) }, sql, args...)
 	return results, err
 }
 
-// TextOf returns the text in the first column of a row. It is an argument for Rows.
-func TextOf(r Row) string { return r.Text(0) }
+// FirstColumnText returns the text in the first column of a row. It is an argument for Rows.
+func FirstColumnText(r Row) string { return r.Text(0) }
 
-// NumOf returns the integer in the first column of a row. It is an argument for Rows.
-func NumOf(r Row) int64 { return r.Num(0) }
+// FirstColumnInt64 returns the integer in the first column of a row. It is an argument for Rows.
+func FirstColumnInt64(r Row) int64 { return r.Int64(0) }
 
 // QueryText returns the text in the first row, or "" if there is no row.
 func QueryText(c Querier, sql string, args ...any) (text string, err error) {
-	_, err = FirstRow(c, func(r Row) { text = r.Text(0) }, sql, args...)
+	_, err = ReadFirstRow(c, func(r Row) { text = r.Text(0) }, sql, args...)
 	return text, err
 }
 
 // QueryNumber returns the integer in the first row, or 0 if there is no row.
 func QueryNumber(c Querier, sql string, args ...any) (n int64, err error) {
-	_, err = FirstRow(c, func(r Row) { n = r.Num(0) }, sql, args...)
+	_, err = ReadFirstRow(c, func(r Row) { n = r.Int64(0) }, sql, args...)
 	return n, err
 }
 

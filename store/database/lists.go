@@ -17,20 +17,23 @@ func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	return strings.TrimSpace(string(text))
 }
 
-// Reservation is the lease of a job that was claimed and is not known to have started.
-type Reservation struct {
-	Fence int64
-	Node  int64 // node that claimed the job; 0 in a database that only one process uses
+// LeaseReservation is the lease of a job that was claimed and is not known to have started.
+type LeaseReservation struct {
+	Fence  int64
+	NodeID int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
 // ParseReservations parses a list of reservations, such as the column "reserved" of the table meta. The keys of
 // the result are the seqs of the jobs.
-func ParseReservations(list string) (map[int64]Reservation, error) {
-	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
+func ParseReservations(list string) (map[int64]LeaseReservation, error) {
+	return parseList(list, func(n [4]int64) (int64, LeaseReservation) {
+		return n[0],
+			LeaseReservation{Fence: n[1], NodeID: n[2]}
+	})
 }
 
 // ReadReservations reads and parses meta.reserved.
-func ReadReservations(c Querier) (map[int64]Reservation, error) {
+func ReadReservations(c Querier) (map[int64]LeaseReservation, error) {
 	list, err := QueryText(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
@@ -50,7 +53,7 @@ func AppendReservation(list []byte, seq, fence, node int64) []byte {
 
 // UserCounts holds the stored counts of a user: the number of waiting jobs, the bytes that jobs and schedules
 // use, and how many of these bytes are outputs. See the table users.
-type UserCounts struct{ Waiting, Bytes, Outputs int64 }
+type UserCounts struct{ WaitingJobs, StoredBytes, OutputBytes int64 }
 
 // ParseUserCounts parses the list in the column users of the table meta. The keys of the result are uids.
 func ParseUserCounts(list string) (map[int]UserCounts, error) {
@@ -58,11 +61,11 @@ func ParseUserCounts(list string) (map[int]UserCounts, error) {
 }
 
 // parseList parses a list of entries that are separated by spaces. Each entry consists of numbers; see
-// ParseNumbers. The callback makes a key and a value from the numbers of an entry.
+// ParseSlashNumbers. The callback makes a key and a value from the numbers of an entry.
 func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
 	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {
-		n, err := ParseNumbers(entry)
+		n, err := ParseSlashNumbers(entry)
 		if err != nil {
 			return nil, err
 		}
@@ -72,8 +75,8 @@ func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)
 	return parsed, nil
 }
 
-// ParseNumbers parses two to four numbers that are separated by slashes. Missing numbers are 0.
-func ParseNumbers(entry string) (n [4]int64, err error) {
+// ParseSlashNumbers parses two to four numbers that are separated by slashes. Missing numbers are 0.
+func ParseSlashNumbers(entry string) (n [4]int64, err error) {
 	parts := strings.Split(entry, "/")
 	for i := 0; err == nil && i < min(len(parts), len(n)); i++ {
 		n[i], err = strconv.ParseInt(parts[i], 10, 64)

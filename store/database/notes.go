@@ -10,29 +10,29 @@ import (
 
 // These are the keys of the table "notes".
 const (
-	noteRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
-	NoteDatabaseID = "file"    // id of the database, which differs from that of every copy
-	NoteMoved      = "moved"   // the queue's new location; no service opens a database with this note
-	// NoteMoving identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	noteKeyRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
+	NoteKeyDatabaseID = "file"    // id of the database, which differs from that of every copy
+	NoteKeyMovedTo    = "moved"   // the queue's new location; no service opens a database with this note
+	// NoteKeyMoveSource identifies the source of an incomplete copy, as JSON. No service opens a database with this
 	// note.
-	NoteMoving = "moving"
+	NoteKeyMoveSource = "moving"
 )
 
 // RunnerDirsNoteKey returns the key of the row in the table "notes" that lists the directories of a node's
 // runners. Without a cluster, the node is 0.
 func RunnerDirsNoteKey(node int64) string {
 	if node == 0 {
-		return noteRunnerDirs
+		return noteKeyRunnerDirs
 	}
-	return noteRunnerDirs + "/" + strconv.FormatInt(node, 10)
+	return noteKeyRunnerDirs + "/" + strconv.FormatInt(node, 10)
 }
 
 // ReadNote reads the note with a key. It returns "" if there is no such note.
-func ReadNote(c Querier, key string) (value string, err error) { return QueryText(c, NoteQuery, key) }
+func ReadNote(c Querier, key string) (value string, err error) { return QueryText(c, ReadNoteSQL, key) }
 
-// QuoteLocation formats a location from the note NoteMoved for a message: it adds quotation marks to the name of
-// a database on a server. A file path is returned unchanged.
-func QuoteLocation(location string) string {
+// QuoteQueueLocation formats a location from the note NoteKeyMovedTo for a message: it adds quotation marks to the name
+// of a database on a server. A file path is returned unchanged.
+func QuoteQueueLocation(location string) string {
 	rest, isServer := strings.CutPrefix(location, "the database ")
 	if name, host, found := strings.Cut(rest, " at "); isServer && found {
 		return fmt.Sprintf("the database %q at %s", name, host)
@@ -40,14 +40,14 @@ func QuoteLocation(location string) string {
 	return location
 }
 
-// MoveSourceText returns the source of an incomplete copy, for messages. note is the value of NoteMoving.
-func MoveSourceText(note string) string {
+// FormatMoveSource returns the source of an incomplete copy, for messages. note is the value of NoteKeyMoveSource.
+func FormatMoveSource(note string) string {
 	var source struct {
 		Place string `json:"place"`
 	}
 	json.Unmarshal([]byte(note), &source) // after an error, the message does not name the place
-	return cmp.Or(QuoteLocation(source.Place), "another place")
+	return cmp.Or(QuoteQueueLocation(source.Place), "another place")
 }
 
-// NoteQuery reads the note with a key.
-const NoteQuery = `SELECT value FROM notes WHERE key = ?`
+// ReadNoteSQL reads the note with a key.
+const ReadNoteSQL = `SELECT value FROM notes WHERE key = ?`

@@ -1,12 +1,12 @@
 package database
 
-// Migrations holds, at index i, the statements that lead from schema version i to version i + 1. Migrations only
+// SchemaMigrations holds, at index i, the statements that lead from schema version i to version i + 1. Migrations only
 // run forward. Each version is one transaction, which also stores the version number.
 //
 // In rows of jobs and attempts, columns with long values come last: SQLite can read the columns before them
 // without reading the long values. In the table jobs, numbers come before texts: PostgreSQL finds a column that
 // follows a text only by walking over all columns before it. See docs/decisions/0001.
-var Migrations = [][]string{{
+var SchemaMigrations = [][]string{{
 	`CREATE TABLE meta (
 		one          INTEGER PRIMARY KEY CHECK (one = 1),
 		min_reader   INTEGER NOT NULL, -- the oldest schema version whose program may use this file

@@ -15,15 +15,16 @@ import (
 // goroutine that may change the database uses State. If a transaction is rolled back, the caller restores
 // State.
 type State struct {
-	HasEdges       bool  `json:"k"` // true if any job waits, or once waited, for another job
-	UndecidedJobs  int64 `json:"d"` // number of notes about parents whose children must still be checked
-	LastDecidedUID int64 `json:"-"` // uid of the note that NextParentChange returned last; each node has its own value
+	HasAnyEdges          bool  `json:"k"` // true if any job waits, or once waited, for another job
+	PendingParentChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
+	// uid of the note that NextParentChange returned last; each node has its own value
+	LastChangeUID int64 `json:"-"`
 }
 
-// Read adds the statements that fill State from the tables to the batch.
-func (s *State) Read(batch *database.QueryBatch) {
-	batch.AddEach(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
-	batch.AddEach(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
+// AddReadQueries adds the statements that fill State from the tables to the batch.
+func (s *State) AddReadQueries(batch *database.QueryBatch) {
+	batch.AddEach(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	batch.AddEach(func(r database.Row) { s.PendingParentChanges = r.Int64(0) }, `SELECT count(*) FROM ended`)
 }
 
 // Tables implements rules.Dependencies on the tables "edges" and "ended", in one transaction. If a statement of
@@ -38,13 +39,13 @@ func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 
 // HasEdges implements rules.Dependencies. It reports whether any edge is stored. An edge is the dependency of
 // one job (the child) on another job (the parent).
-func (t Tables) HasEdges() bool { return t.state.HasEdges }
+func (t Tables) HasEdges() bool { return t.state.HasAnyEdges }
 
 // AddEdge implements rules.Dependencies. It stores an edge with its status.
 func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
 	status store.DependencyStatus) error {
-	t.state.HasEdges = true
-	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.JobSeq, child,
+	t.state.HasAnyEdges = true
+	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.ParentSeq, child,
 		int64(d.Condition), int64(onFailure), int64(status))
 }
 
@@ -56,9 +57,9 @@ func (t Tables) HasEdgeWithStatus(child int64, status store.DependencyStatus) (b
 	return n != 0, err
 }
 
-// Parents implements rules.Dependencies. It returns up to n jobs that a job waits for.
-func (t Tables) Parents(child int64, n int) ([]int64, error) {
-	return database.Rows(t.conn, database.NumOf,
+// UnresolvedParentSeqs implements rules.Dependencies. It returns up to n jobs that a job waits for.
+func (t Tables) UnresolvedParentSeqs(child int64, n int) ([]int64, error) {
+	return database.ReadRows(t.conn, database.FirstColumnInt64,
 		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 }
 
@@ -74,12 +75,12 @@ func (t Tables) DeleteEdges(child int64) error {
 // CountParentChanges implements rules.Dependencies. It returns the number of notes about a parent, and the
 // newest of these notes. A note says that the parent has ended, was removed or runs again.
 func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentChange, err error) {
-	if t.state.UndecidedJobs == 0 {
+	if t.state.PendingParentChanges == 0 {
 		return 0, newest, nil
 	}
-	_, err = database.FirstRow(t.conn, func(r database.Row) {
-		n, newest = r.Num(0), rules.ParentChange{ID: r.Num(1), Parent: parent, State: queue.State(r.Num(2)),
-			LastEdgeID: r.Num(3)}
+	_, err = database.ReadFirstRow(t.conn, func(r database.Row) {
+		n, newest = r.Int64(0), rules.ParentChange{ID: r.Int64(1), ParentSeq: parent, ParentState: queue.State(r.Int64(2)),
+			LastEdgeID: r.Int64(3)}
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
 		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
 	return n, newest, err
@@ -94,7 +95,7 @@ func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterE
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
 		int64(state), parent, afterEdge)
-	t.state.UndecidedJobs += n
+	t.state.PendingParentChanges += n
 	return err
 }
 
@@ -104,12 +105,12 @@ func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterE
 func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
 		parent,
-		int64(rules.Rerun))
+		int64(rules.ParentRerunState))
 	if err != nil || last == 0 {
 		return false, err
 	}
 	n, _ := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
-	t.state.UndecidedJobs -= n
+	t.state.PendingParentChanges -= n
 	return true, t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
@@ -117,39 +118,39 @@ func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 // NextParentChange implements rules.Dependencies. It returns the oldest note of one user; at each call it is
 // the next user's turn.
 func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
-	if t.state.UndecidedJobs == 0 {
+	if t.state.PendingParentChanges == 0 {
 		return e, false, nil
 	}
-	last, uid := t.state.LastDecidedUID, int64(0)
-	err = database.EachRow(t.conn, func(r database.Row) {
+	last, uid := t.state.LastChangeUID, int64(0)
+	err = database.ForEachRow(t.conn, func(r database.Row) {
 		if !found || uid <= last {
-			e, uid, found = rules.ParentChange{ID: r.Num(0), Parent: r.Num(1), State: queue.State(r.Num(2)),
-				LastEdgeID: r.Num(3)}, r.Num(4), true
+			e, uid, found = rules.ParentChange{ID: r.Int64(0), ParentSeq: r.Int64(1), ParentState: queue.State(r.Int64(2)),
+				LastEdgeID: r.Int64(3)}, r.Int64(4), true
 		}
 	}, `SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
 		UNION ALL SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid ORDER BY uid, id LIMIT 1) f`, last)
-	t.state.LastDecidedUID = uid
+	t.state.LastChangeUID = uid
 	return e, found, err
 }
 
-// EdgesToDecide implements rules.Dependencies. It returns up to n edges that a note applies to.
-func (t Tables) EdgesToDecide(e rules.ParentChange, n int) ([]rules.Edge, error) {
+// EdgesToResolve implements rules.Dependencies. It returns up to n edges that a note applies to.
+func (t Tables) EdgesToResolve(e rules.ParentChange, n int) ([]rules.DependencyEdge, error) {
 	met := store.Unresolved
-	if e.State == rules.Rerun {
+	if e.ParentState == rules.ParentRerunState {
 		met = store.Broken
 	}
-	return database.Rows(t.conn, func(r database.Row) rules.Edge {
-		return rules.Edge{ID: r.Num(0), Child: r.Num(1), Condition: queue.DependencyCondition(r.Num(2)),
-			OnFailure: queue.OnDependencyFailure(r.Num(3))}
+	return database.ReadRows(t.conn, func(r database.Row) rules.DependencyEdge {
+		return rules.DependencyEdge{ID: r.Int64(0), ChildSeq: r.Int64(1), Condition: queue.DependencyCondition(r.Int64(2)),
+			OnFailure: queue.OnDependencyFailure(r.Int64(3))}
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent
-		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.LastEdgeID, int64(n))
+		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.ParentSeq, int64(met), e.LastEdgeID, int64(n))
 }
 
 // DeleteParentChange implements rules.Dependencies. It deletes a note.
 func (t Tables) DeleteParentChange(id int64) error {
-	t.state.UndecidedJobs--
+	t.state.PendingParentChanges--
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
@@ -163,7 +164,7 @@ func (t Tables) PostponeParentChanges(parent int64) error {
 }
 
 // SetEdgeStatus implements rules.Dependencies. It writes the status of an edge.
-func (t Tables) SetEdgeStatus(e *rules.Edge, status store.DependencyStatus) error {
+func (t Tables) SetEdgeStatus(e *rules.DependencyEdge, status store.DependencyStatus) error {
 	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(status), e.ID)
 }
 

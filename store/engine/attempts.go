@@ -7,31 +7,32 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// insertLastAttempt gives the last attempt of a completed job its own row. It is called when the job changes
+// insertLastAttemptRow gives the last attempt of a completed job its own row. It is called when the job changes
 // to another state. Until then, the attempt is stored in the job's row.
-func (t *Tx) insertLastAttempt(j *rules.Job) {
+func (t *Tx) insertLastAttemptRow(j *rules.Job) {
 	var a queue.Attempt
 	found := false
-	database.FirstRow(t, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
-		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
+	database.ReadFirstRow(t, func(r database.Row) { a, found = records.ReadLastAttempt(r) },
+		`SELECT `+records.LastAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
 	if found {
-		t.insertAttempt(j.Seq, &a)
+		t.insertAttemptRow(j.Seq, &a)
 	}
-	j.LastAttempt = ""
+	j.EncodedLastAttempt = ""
 }
 
-func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
+func (t *Tx) insertAttemptRow(seq int64, a *queue.Attempt) error {
 	t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.Number), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
-		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSSBytes, int64(a.Leftovers),
+		string(a.Reason), a.Error, records.BoolToInt(a.CountsTowardMaxAttempts), a.CPUTime.Microseconds(), a.PeakRSSBytes,
+		int64(a.LeftoverProcesses),
 		a.DroppedBytes,
-		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
+		textOrNull(a.Output), textOrNull(a.OutputFileRef), a.OutputBytes)
 	// Few attempts have these values, so a second statement writes them only if needed.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
-			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))
+			textOrNull(string(a.Result)), textOrNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))
 	}
-	return t.err
+	return t.statementErr
 }

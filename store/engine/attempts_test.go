@@ -12,21 +12,23 @@ import (
 
 // If the last attempt of a completed job has no output and no error, it is stored in the job's row. The store
 // returns it like any other attempt. When the job runs again, the attempt gets its own row.
-func TestPlainAttemptsHaveNoRow(t *testing.T) {
+func TestPlainLastAttemptIsStoredInJobRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
-	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5,
-		Counted: true, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20}
+	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.clock(), EndedAt: s.clock() + 5,
+		CountsTowardMaxAttempts: true, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
-		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-		if err != nil || len(g.Jobs) != 1 {
-			t.Fatal(len(g.Jobs), err)
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+		if err != nil || len(g.ClaimedJobs) != 1 {
+			t.Fatal(len(g.ClaimedJobs), err)
 		}
-		with.Fence = g.Jobs[0].Fence
-		_, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: g.Jobs[0].Lease(),
-			Attempt:  with,
-			Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}}}})
+		with.Fence = g.ClaimedJobs[0].Fence
+		_,
+			err = s.ReportAndClaim(t.Context(),
+			store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(),
+				Attempt:  with,
+				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsAttempt: true}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +39,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		if n := queryNumber(t, s, `SELECT count(*) FROM attempts`); n != rows {
 			t.Errorf("%d attempts have rows, want %d", n, rows)
 		}
-		list, err := s.History(t.Context(), seq, 0, 9)
+		list, err := s.AttemptHistory(t.Context(), seq, 0, 9)
 		if err != nil || len(list) != len(want) {
 			t.Fatalf("%d attempts, %v; want %d", len(list), err, len(want))
 		}
@@ -57,13 +59,14 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.Number != len(want) {
 			t.Errorf("the last attempt is number %d, %v", last.Number, err)
 		}
-		if page, err := s.History(t.Context(), seq, len(want), 9); err != nil || len(page) != len(want)-1 {
+		if page, err := s.AttemptHistory(t.Context(), seq, len(want), 9); err != nil || len(page) != len(want)-1 {
 			t.Errorf("%d attempts precede the last one, %v", len(page), err)
 		}
-		if page, err := s.History(t.Context(), seq, 0, 1); err != nil || len(page) != 1 || page[0].Number != len(want) {
+		if page, err := s.AttemptHistory(t.Context(), seq, 0, 1); err != nil || len(page) != 1 ||
+			page[0].Number != len(want) {
 			t.Errorf("the newest attempt is %+v, %v", page, err)
 		}
-		if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) > 0 {
+		if faults, err := integrity.FindContradictingRows(s.writerConn); err != nil || len(faults) > 0 {
 			t.Errorf("faults: %q, %v", faults, err)
 		}
 	}
@@ -72,7 +75,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 			j, err := t.Job(seq, 0)
 			if err == nil {
-				t.rules.Move(&j, queue.Pending, "", nil)
+				t.rules.MoveToState(&j, queue.Pending, "", nil)
 				err = t.rules.Err()
 			}
 			return err
@@ -97,7 +100,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 		last.PeakRSSBytes != 0 {
 		t.Errorf("the attempt that is damaged in part is read as %+v, %v", last, err)
 	}
-	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
+	if faults, err := integrity.FindContradictingRows(s.writerConn); err != nil || len(faults) != 1 ||
 		!strings.Contains(faults[0], "cannot be read") {
 		t.Errorf("faults: %q, %v", faults, err)
 	}
@@ -107,6 +110,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 func equalAttempts(a, b queue.Attempt) bool {
 	return a.Number == b.Number && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
 		a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
-		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPUTime == b.CPUTime && a.PeakRSSBytes == b.PeakRSSBytes &&
+		a.ExitCode == b.ExitCode && a.CountsTowardMaxAttempts == b.CountsTowardMaxAttempts && a.CPUTime == b.CPUTime &&
+		a.PeakRSSBytes == b.PeakRSSBytes &&
 		a.OutputBytes == b.OutputBytes
 }

@@ -15,10 +15,10 @@ import (
 // that has the right to write, calls the other methods. It calls them outside of a transaction, unless the
 // comment of the method says otherwise.
 type Backend interface {
-	reads.Database
-	// BeforeCommit is called before the writer executes a group of operations, which one transaction will
+	reads.ReadDatabase
+	// BeforeCommitGroup is called before the writer executes a group of operations, which one transaction will
 	// commit. After an error, the engine has failed and cannot be used any more.
-	BeforeCommit() error
+	BeforeCommitGroup() error
 	// BeginTx begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
 	// committed. After an error, the group of operations is rolled back, and the kind of the error decides
 	// whether the group is tried again.
@@ -29,24 +29,24 @@ type Backend interface {
 	// list. Both are called inside a transaction, or while the writer loads its cache.
 	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
 	WriteReservations(t *Tx) (metaText string, metaChanged bool, err error)
-	// OnCommit is called after each commit. metaChanged reports whether the commit changed the row of the
+	// AfterCommit is called after each commit. metaChanged reports whether the commit changed the row of the
 	// table meta.
-	OnCommit(metaChanged bool)
+	AfterCommit(metaChanged bool)
 	// RefusalError returns the error for callers whose requests fail because the disk is full or the database
 	// is busy.
 	RefusalError(kind database.ErrorKind, err error) error
-	// MayBlameOtherStatement reports whether err, which a statement has returned, may have been caused by an
+	// MayStemFromEarlierStatement reports whether err, which a statement has returned, may have been caused by an
 	// earlier statement of the transaction. It is called after the transaction was rolled back.
-	MayBlameOtherStatement(err error) bool
-	// OnFailure is called once, when the engine has failed and can no longer be used.
-	OnFailure()
+	MayStemFromEarlierStatement(err error) bool
+	// OnEngineFailure is called once, when the engine has failed and can no longer be used.
+	OnEngineFailure()
 	// Close closes the database. The engine calls it once, after all writes and reads have ended. Engine.Close
 	// returns its error.
 	Close() error
 }
 
-// ReadTimeout is the usual time limit of a read.
-const ReadTimeout = 2 * time.Second
+// DefaultReadTimeout is the usual time limit of a read.
+const DefaultReadTimeout = 2 * time.Second
 
 // DiskSpace provides what differs between the databases in the use of disk space. Any goroutine may call
 // DatabaseBytes and OnSpaceFreed. Only the writer, the goroutine that has the right to write, calls the other
@@ -54,14 +54,14 @@ const ReadTimeout = 2 * time.Second
 type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64
-	// CheckSpace returns an error if there is no disk space for new jobs. The caller that wants to enqueue
-	// jobs gets this error. MaintainReserve creates the reserve, which is disk space that is kept free for
+	// CheckDiskSpace returns an error if there is no disk space for new jobs. The caller that wants to enqueue
+	// jobs gets this error. MaintainDiskReserve creates the reserve, which is disk space that is kept free for
 	// running jobs, if it is missing. Both are called inside a transaction.
-	CheckSpace() error
-	MaintainReserve()
-	// ReleaseReserve frees disk space of the reserve, and reports whether it has freed any. If wholeReserve
+	CheckDiskSpace() error
+	MaintainDiskReserve()
+	// ReleaseDiskReserve frees disk space of the reserve, and reports whether it has freed any. If wholeReserve
 	// is false, it keeps the last part of the reserve for operations that remove data.
-	ReleaseReserve(wholeReserve bool) bool
+	ReleaseDiskReserve(wholeReserve bool) bool
 	// OnSpaceFreed is called after jobs or outputs were removed.
 	OnSpaceFreed()
 }
@@ -74,10 +74,10 @@ type SharedDatabase interface {
 	// StartLaneQuery sends a query for the next jobs of a lane before the rows are needed. (A lane holds the
 	// jobs of one queue and user that need the same locks and other limits.) If readNow is true, it also
 	// reads the rows immediately, because later statements would delay them.
-	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (EarlyRows, error)
+	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (PrefetchedRows, error)
 	// ReadLanes reads the next jobs of several lanes in one round trip. (A lane holds the jobs of one queue
 	// and user with the same demands.) For each element of starts, it returns up to jobsPerLane jobs with the
-	// columns records.WholeColumns, and the position of the job after these.
+	// columns records.AllJobColumns, and the position of the job after these.
 	ReadLanes(t *Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
 	// ReadOpenLanes reads, in one query, the lanes of a queue whose jobs need locks or other limits and can
 	// start now. It passes the first lanesPerUser lanes of each user to the callback, and skips the lanes in
@@ -86,13 +86,13 @@ type SharedDatabase interface {
 		visitLane func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
-	// StoreDelta stores, for the other nodes, the changes that a commit made to the cached data. commit is
+	// StoreCacheDelta stores, for the other nodes, the changes that a commit made to the cached data. commit is
 	// the number of the commit. An empty delta makes the other nodes read their caches again from the tables.
-	StoreDelta(t *Tx, commit int64, delta []byte) error
+	StoreCacheDelta(t *Tx, commitNumber int64, delta []byte) error
 	// A submission is a job that a client has written to the database itself. EnqueueSubmission calls enqueue
 	// for it and deletes the submission. If another node has already enqueued the submission,
 	// EnqueueSubmission reports a duplicate.
-	EnqueueSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
+	EnqueueSubmission(t *Tx, r *store.EnqueueRequest, enqueue func() (store.Receipt, error)) (store.Receipt, error)
 	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own, and those of
 	// nodes that were removed.
 	OwnDeletableOutputs(t *Tx, limit int) (refs []string, err error)

@@ -32,26 +32,26 @@ type Store struct {
 // Options are the parameters of Open.
 type Options struct {
 	Dir       string
-	RankOrder queue.Order // from which the ranks of jobs are computed
+	RankOrder queue.RankOrder // from which the ranks of jobs are computed
 	Log       *slog.Logger
 }
 
 // Open opens the database in a directory. It creates a missing database.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseName), readTimeout: ReadTimeout}
+	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseFileName), readTimeout: DefaultReadTimeout}
 	var err error
 	if s.conn, err = sqlitedb.OpenWriter(s.path); err != nil {
 		return nil, err
 	}
-	s.Engine = New(Config{Backend: fileBackend{s}, Space: fileBackend{s}, Order: o.RankOrder, Log: o.Log})
+	s.Engine = New(Config{Backend: fileBackend{s}, DiskSpace: fileBackend{s}, RankOrder: o.RankOrder, Log: o.Log})
 	if err = sqlitedb.CheckUsable(s.conn, o.Dir); err == nil {
-		err = sqlitedb.Migrate(s.conn, database.Migrations)
+		err = sqlitedb.Migrate(s.conn, database.SchemaMigrations)
 	}
 	if err == nil {
 		s.highWater, err = sqlitedb.OpenHighWater(o.Dir)
 	}
 	if err == nil {
-		err = s.Load(s.conn, sqlitedb.FileID(s.path))
+		err = s.LoadCache(s.conn, sqlitedb.FileID(s.path))
 	}
 	s.AllowWrites()
 	if err == nil {
@@ -65,8 +65,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 
 // Verify compares the rows of the database with each other.
 func (s *Store) Verify(ctx context.Context) (findings []store.Finding, err error) {
-	err = s.BetweenTx(ctx, func() error {
-		findings = integrity.Verify(s.conn, nil, store.OutputDirs{}, s.now())
+	err = s.RunBetweenTransactions(ctx, func() error {
+		findings = integrity.VerifyDatabase(s.conn, nil, store.OutputDirs{}, s.clock())
 		return nil
 	})
 	return findings, err
@@ -86,19 +86,19 @@ func (s fileBackend) OpenReader() (database.ReadConn, error) {
 	return c, nil
 }
 
-func (s fileBackend) BeforeCommit() error { return nil }
+func (s fileBackend) BeforeCommitGroup() error { return nil }
 
 func (s fileBackend) BeginTx(*Tx) error { return nil }
 
 func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 func (s fileBackend) WriteReservations(t *Tx) (metaText string, metaChanged bool, err error) {
-	return t.Reservations(), true, nil
+	return t.EncodedReservations(), true, nil
 }
 
-func (s fileBackend) OnCommit(metaChanged bool) {
+func (s fileBackend) AfterCommit(metaChanged bool) {
 	if metaChanged {
-		s.highWater.Write(sqlitedb.HighWater(s.Counters()))
+		s.highWater.Write(sqlitedb.HighWaterMark(s.Counters()))
 	}
 }
 
@@ -109,9 +109,9 @@ func (s fileBackend) RefusalError(kind database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
 
-func (s fileBackend) MayBlameOtherStatement(error) bool { return false }
+func (s fileBackend) MayStemFromEarlierStatement(error) bool { return false }
 
-func (s fileBackend) OnFailure() {}
+func (s fileBackend) OnEngineFailure() {}
 
 func (s fileBackend) ReadTimeout() time.Duration { return s.readTimeout }
 
@@ -127,11 +127,11 @@ func (s fileBackend) Close() error { return errors.Join(s.conn.Close(), s.highWa
 
 func (s fileBackend) DatabaseBytes() int64 { return 0 }
 
-func (s fileBackend) CheckSpace() error { return nil }
+func (s fileBackend) CheckDiskSpace() error { return nil }
 
-func (s fileBackend) MaintainReserve() {}
+func (s fileBackend) MaintainDiskReserve() {}
 
-func (s fileBackend) ReleaseReserve(bool) bool { return false }
+func (s fileBackend) ReleaseDiskReserve(bool) bool { return false }
 
 func (s fileBackend) OnSpaceFreed() {}
 

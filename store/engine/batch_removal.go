@@ -12,28 +12,28 @@ import (
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var batchNumber int64
 	err := e.Do(ctx, Prompt, func(t *Tx) error {
-		b, open := t.engine.mem.findOpenBatch(uid, name)
+		b, open := t.engine.memory.findOpenBatch(uid, name)
 		if batchNumber = b.number; !open {
 			return nil
 		}
 		t.markBatchRemoved(b)
 		t.auditBatch(&b, "aborted", b.jobCount)
-		return t.err
+		return t.statementErr
 	})
 	if err != nil || batchNumber == 0 {
 		return err
 	}
-	return e.finishRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
+	return e.finishBatchRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
 }
 
-// finishRemoval removes a batch that is marked for removal, one frame (the jobs of one request) per
-// transaction. If Promote has removed the batch first, a new batch may have the number; finishRemoval does
+// finishBatchRemoval removes a batch that is marked for removal, one frame (the jobs of one request) per
+// transaction. If Promote has removed the batch first, a new batch may have the number; finishBatchRemoval does
 // not change that batch.
-func (e *Engine) finishRemoval(ctx context.Context, batchNumber int64) (err error) {
+func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
-			more = t.engine.mem.batches[batchNumber].isBeingRemoved && t.removeNextFrame(batchNumber)
-			return t.err
+			more = t.engine.memory.batches[batchNumber].isBeingRemoved && t.removeNextBatchFrame(batchNumber)
+			return t.statementErr
 		})
 	}
 	return err
@@ -47,18 +47,18 @@ func (t *Tx) discardBatch(b batch) {
 	t.auditBatch(&b, "forgotten", b.jobCount)
 }
 
-// markBatchRemoved marks a batch for removal. removeNextFrame then removes its frames, the jobs of each
+// markBatchRemoved marks a batch for removal. removeNextBatchFrame then removes its frames, the jobs of each
 // request, one by one.
 func (t *Tx) markBatchRemoved(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
 	b.isBeingRemoved, b.jobCount, b.jobBytes = true, 0, 0
-	t.setBatch(b.number, b)
-	t.WakeAt(t.startTime)
+	t.cacheBatch(b.number, b)
+	t.WakeServiceAt(t.startTime)
 }
 
-// removeNextFrame removes the first frame (the jobs of one request) of a batch and frees the ids of these
+// removeNextBatchFrame removes the first frame (the jobs of one request) of a batch and frees the ids of these
 // jobs. If no frame is left, it removes the batch. more is true if there is more to remove.
-func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
+func (t *Tx) removeNextBatchFrame(batchNumber int64) (more bool) {
 	f, found := t.firstFrame(batchNumber)
 	if !found {
 		t.removeEmptyBatch(batchNumber)
@@ -67,7 +67,7 @@ func (t *Tx) removeNextFrame(batchNumber int64) (more bool) {
 	if !f.allJobsReadable { // some ids of the frame's jobs are unreadable, so free all ids of the batch
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
 	}
-	t.dropFrame(&f)
+	t.removeFrame(&f)
 	return true
 }
 
@@ -77,32 +77,32 @@ func (t *Tx) removeEmptyBatch(batchNumber int64) {
 	if detached := t.queryInt(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -batchNumber); detached != 0 {
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)
 	}
-	t.setBatch(batchNumber, batch{})
+	t.cacheBatch(batchNumber, batch{})
 	t.Exec(`DELETE FROM batches WHERE n = ?`, batchNumber)
 }
 
-// tidyBatches does one step of the periodic cleanup of batches, which discards a batch if its client has
+// cleanUpBatches does one step of the periodic cleanup of batches, which discards a batch if its client has
 // stopped sending. more is true if there is more to do.
-func (t *Tx) tidyBatches() (more bool, err error) {
-	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
-	return t.continueBatches(func(b *batch) bool {
-		return t.engine.acceptsFramesHere(b) && b.lastFrameAt.Add(store.StagingTimeout) < t.startTime
+func (t *Tx) cleanUpBatches() (more bool, err error) {
+	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedBatchNameRetention)))
+	return t.continueBatchWork(func(b *batch) bool {
+		return t.engine.acceptsFramesHere(b) && b.lastFrameAt.Add(store.BatchStagingTimeout) < t.startTime
 	})
 }
 
-// continueBatches does one step of work on batches. It discards a batch for which isAbandoned returns true,
+// continueBatchWork does one step of work on batches. It discards a batch for which isAbandoned returns true,
 // removes the jobs of one request from a batch that is marked for removal, or moves the jobs of one request
 // from a committed batch into the queue. more is true if there is more to do. While the disk is full, it
 // moves no jobs; the next upkeep tries again.
-func (t *Tx) continueBatches(isAbandoned func(*batch) bool) (more bool, err error) {
-	m := &t.engine.mem
+func (t *Tx) continueBatchWork(isAbandoned func(*batch) bool) (more bool, err error) {
+	m := &t.engine.memory
 	if b, found := m.firstBatch(isAbandoned); found {
 		t.discardBatch(b)
-		return true, t.err
+		return true, t.statementErr
 	}
 	if b, found := m.firstBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
-		t.removeNextFrame(b.number)
-		return true, t.err
+		t.removeNextBatchFrame(b.number)
+		return true, t.statementErr
 	}
 	b, found := m.firstBatch(func(b *batch) bool { return b.isCommitted })
 	if found {

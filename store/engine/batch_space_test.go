@@ -10,10 +10,10 @@ import (
 
 // The store can be opened even if the disk is full and a committed batch is not yet completely in the queue.
 // The rest of the batch is moved later.
-func TestFullDiskDoesNotPreventOpening(t *testing.T) {
+func TestStoreOpensOnFullDisk(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageJobs(t, s, "a", 1000, false)
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,15 +28,15 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("moving a frame on a full disk: got %v, want %v", err, queue.ErrNoSpace)
 	}
-	if err := s.finishBatches(t.Context()); err != nil {
+	if err := s.finishStoredBatches(t.Context()); err != nil {
 		t.Errorf("opening on a full disk: %v", err)
 	}
 	limit("1000000")
-	if err := s.finishBatches(t.Context()); err != nil {
+	if err := s.finishStoredBatches(t.Context()); err != nil {
 		t.Errorf("opening when there is space: %v", err)
 	}
-	if n := s.Counts().States[queue.Pending]; n != 1000 || len(s.mem.batches) != 0 {
-		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.mem.batches))
+	if n := s.Counts().JobsByState[queue.Pending]; n != 1000 || len(s.memory.batches) != 0 {
+		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.memory.batches))
 	}
 }
 
@@ -47,24 +47,24 @@ func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
 	stageJobs(t, s, "aborted", 3, false)
 	number := int64(0)
 	if err := s.Do(t.Context(), Prompt, func(tx *Tx) error {
-		b, _ := s.mem.findOpenBatch(0, "aborted")
+		b, _ := s.memory.findOpenBatch(0, "aborted")
 		number = b.number
 		tx.markBatchRemoved(b)
-		return tx.err
+		return tx.statementErr
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.finishBatches(t.Context()); err != nil {
+	if err := s.finishStoredBatches(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	stageJobs(t, s, "new", 3, false)
-	if b, open := s.mem.findOpenBatch(0, "new"); !open || b.number != number {
+	if b, open := s.memory.findOpenBatch(0, "new"); !open || b.number != number {
 		t.Fatalf("the new batch is %+v, want one with the number %d", b, number)
 	}
-	if err := s.finishRemoval(t.Context(), number); err != nil {
+	if err := s.finishBatchRemoval(t.Context(), number); err != nil {
 		t.Fatal(err)
 	}
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "new"})
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "new"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := s.Counts().States[queue.Pending]; n != 3 {
+	if n := s.Counts().JobsByState[queue.Pending]; n != 3 {
 		t.Errorf("%d jobs are pending, want 3", n)
 	}
 }

@@ -11,18 +11,18 @@ import (
 
 // BestWaitingPriority reads the same number of rows, however many jobs, queues and locks the user and other
 // users have. For a user without waiting jobs, it reads nothing.
-func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
+func TestBestWaitingPriorityReadsConstantRows(t *testing.T) {
 	const some, many = 1000, 10_000
 	s := openStore(t, t.TempDir())
 	const idle, own, others = 1, 2, 3
 	read := func(uid int, want int64) int64 {
 		t.Helper()
-		countSteps(t, s)
+		countSQLiteInstructions(t, s)
 		got, err := s.BestWaitingPriority(t.Context(), uid)
-		if err != nil || got != (store.WaitingPriority{Priority: want, Found: want != 0}) {
+		if err != nil || got != (store.WaitingPriority{Priority: want, JobFound: want != 0}) {
 			t.Fatalf("user %d: got %+v, error %v; want priority %d", uid, got, err, want)
 		}
-		return countSteps(t, s)
+		return countSQLiteInstructions(t, s)
 	}
 	add := func(uid, n int, set func(i int, j *queue.Job)) {
 		t.Helper()
@@ -31,17 +31,17 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 			for i := range drafts {
 				drafts[i] = draft(ofUser(uid), func(j *queue.Job) { set(from+i, j) })
 			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid}); err != nil {
+			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	scattered := func(i int, j *queue.Job) {
 		j.Queue, j.Priority = fmt.Sprintf("q%d", i%50), int64(i%7)
-		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("k", i), Amount: 1}}
+		j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: fmt.Sprint("k", i), Amount: 1}}
 	}
-	now := s.now()
-	s.now = func() queue.Millis { return now }
+	now := s.clock()
+	s.clock = func() queue.UnixMillis { return now }
 	none := read(idle, 0)
 	add(own, some, scattered)
 	few := read(own, 6)
@@ -53,8 +53,8 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	if took := read(own, 6); took > few+few/5 {
 		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
 	}
-	for _, seq := range enqueueFor(t, s, idle, 3) { // these jobs are held, so they cannot start
-		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
+	for _, seq := range enqueueForUser(t, s, idle, 3) { // these jobs are held, so they cannot start
+		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,18 +66,18 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 // BestWaitingPriority reads only a limited number of lanes (a lane holds the jobs of one queue and user that
 // need the same locks). If the user has more lanes, the result is an upper bound. This holds even if the
 // stored best ranks of the lanes are better than those of all their jobs.
-func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
-	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
+func TestBestWaitingPriorityIsUpperBoundAtLimit(t *testing.T) {
+	for _, order := range []queue.RankOrder{defaultOrder, {Scheduling: queue.SchedulingByPriority}} {
 		for _, c := range []struct {
 			many  int
 			bound bool
-		}{{reads.MaxBestLanes - 100, false}, {reads.MaxBestLanes + 100, true}} {
+		}{{reads.MaxLanesSearchedForBest - 100, false}, {reads.MaxLanesSearchedForBest + 100, true}} {
 			s := openStore(t, t.TempDir())
-			if err := s.SetOrder(t.Context(), order); err != nil {
+			if err := s.SetRankOrder(t.Context(), order); err != nil {
 				t.Fatal(err)
 			}
-			clock := s.now()
-			s.now = func() queue.Millis { return clock }
+			clock := s.clock()
+			s.clock = func() queue.UnixMillis { return clock }
 			enqueueForLocks(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
 			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
@@ -86,11 +86,11 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			enqueueFor(t, s, 1, 1, func(j *queue.Job) {
+			enqueueForUser(t, s, 1, 1, func(j *queue.Job) {
 				j.Priority, j.Demands = 9,
-					[]queue.Demand{{Kind: queue.GateLock, Key: "z", Amount: 1}}
+					[]queue.Demand{{Kind: queue.GateLock, GateKey: "z", Amount: 1}}
 			})
-			want := store.WaitingPriority{Priority: 9, Found: true}
+			want := store.WaitingPriority{Priority: 9, JobFound: true}
 			if c.bound {
 				want.Priority, want.IsUpperBound = 15, true
 			}
@@ -103,21 +103,21 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 }
 
 // If a user has jobs in more queues than the search reads, BestWaitingPriority returns an upper bound.
-func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
+func TestBestWaitingPriorityIsUpperBoundWithManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	for i := range reads.MaxBestLanes + 1 {
+	for i := range reads.MaxLanesSearchedForBest + 1 {
 		if err := s.SetQueue(t.Context(), fmt.Sprint("q", i), store.QueueRule{Weight: 2}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for from := 0; from <= reads.MaxBestLanes; from += queue.MaxJobsPerRequest {
-		enqueueFor(t, s, 1, min(queue.MaxJobsPerRequest, reads.MaxBestLanes+1-from), func() func(*queue.Job) {
+	for from := 0; from <= reads.MaxLanesSearchedForBest; from += queue.MaxJobsPerRequest {
+		enqueueForUser(t, s, 1, min(queue.MaxJobsPerRequest, reads.MaxLanesSearchedForBest+1-from), func() func(*queue.Job) {
 			i := from
 			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
 		}())
 	}
 	got, err := s.BestWaitingPriority(t.Context(), 1)
-	if !got.Found || !got.IsUpperBound || got.Priority < queue.MaxPriority || err != nil {
+	if !got.JobFound || !got.IsUpperBound || got.Priority < queue.MaxPriority || err != nil {
 		t.Errorf("got %+v, %v; want a bound that is at least the highest priority", got, err)
 	}
 }

@@ -32,82 +32,82 @@ import (
 // cacheDelta holds the changes that one transaction made to the data that every node caches. A field without
 // a comment holds the new value of the field with the same or a similar name in the struct memory.
 type cacheDelta struct {
-	Version       int                        `json:"b"` // deltaVersion of the node that wrote the delta
-	NextSeq       int64                      `json:"s"`
-	NextEvent     int64                      `json:"e"`
-	EnqueuedTotal int64                      `json:"q"`
-	Counts        [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
-	OutputBytes   int64                      `json:"o"`
+	FormatVersion   int                        `json:"b"` // deltaVersion of the node that wrote the delta
+	NextJobSeq      int64                      `json:"s"`
+	NextEventNumber int64                      `json:"e"`
+	EnqueuedTotal   int64                      `json:"q"`
+	JobsByState     [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
+	OutputBytes     int64                      `json:"o"`
 	dependencies.State
-	EmptyLanes     int64         `json:"m"`
-	HasGates       bool          `json:"y"`
-	ReservedInMeta bool          `json:"r,omitempty"`
-	OverQuota      map[int64]int `json:"v,omitempty"`
-	UserList       string        `json:"ul"` // the text of meta.users
-	QueueList      string        `json:"ql"` // the text of meta.queues
-	Users          []deltaUser   `json:"u,omitempty"`
-	Queues         []deltaQueue  `json:"w,omitempty"`
-	Lanes          []deltaLane   `json:"l,omitempty"`
-	Leases         []deltaLeases `json:"h,omitempty"`
-	EndedLeases    []int64       `json:"x,omitempty"` // jobs whose leases ended
-	ChangedJobs    []int64       `json:"t,omitempty"` // jobs that changed and are in no other list
-	EarliestTimer  queue.Millis  `json:"a,omitempty"` // earliest timer that was set; 0 if none
-	statistics.Delta
+	EmptyLanes     int64            `json:"m"`
+	HasGates       bool             `json:"y"`
+	ReservedInMeta bool             `json:"r,omitempty"`
+	OverQuota      map[int64]int    `json:"v,omitempty"`
+	MetaUsersText  string           `json:"ul"` // the text of meta.users
+	MetaQueuesText string           `json:"ql"` // the text of meta.queues
+	Users          []deltaUser      `json:"u,omitempty"`
+	Queues         []deltaQueue     `json:"w,omitempty"`
+	Lanes          []deltaLane      `json:"l,omitempty"`
+	Leases         []deltaLeases    `json:"h,omitempty"`
+	EndedLeaseSeqs []int64          `json:"x,omitempty"` // jobs whose leases ended
+	ChangedJobSeqs []int64          `json:"t,omitempty"` // jobs that changed and are in no other list
+	EarliestTimer  queue.UnixMillis `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	statistics.MinuteDelta
 }
 
 // deltaUser holds the counts of one user. The number of leased jobs is missing, because each node counts the
 // leases itself.
 type deltaUser struct {
-	UID         int   `json:"u"`
-	Waiting     int64 `json:"w"`
-	Hooks       int64 `json:"h,omitempty"`
-	Bytes       int64 `json:"y,omitempty"` // bytes that the user's jobs hold
-	OutputBytes int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
+	UID          int   `json:"u"`
+	WaitingJobs  int64 `json:"w"`
+	WaitingHooks int64 `json:"h,omitempty"`
+	StoredBytes  int64 `json:"y,omitempty"` // bytes that the user's jobs hold
+	OutputBytes  int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
 }
 
 // deltaQueue holds the counts of one queue.
 type deltaQueue struct {
 	Name string `json:"n"`
 	records.QueueCounts
-	Lanes      int   `json:"l"`           // number of lanes
-	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be reread
+	LaneCount     int   `json:"l"`           // number of lanes
+	StaleUserUIDs []int `json:"k,omitempty"` // uids of users whose lanes with demands must be reread
 }
 
 // deltaLane holds the new state of a lane (the waiting jobs of one queue and user) whose jobs need no lock or
 // other limit, or records that the lane was removed.
 type deltaLane struct {
-	ID    int64          `json:"i,omitempty"` // 0 if the lane was removed
-	Queue string         `json:"q"`
-	UID   int            `json:"u"`
-	Head  rules.Position `json:"h"`
-	// Priority is the priority of the job at Head.
-	Priority int64 `json:"p"`
-	ClosedBy int64 `json:"s,omitempty"`
+	LaneID       int64          `json:"i,omitempty"` // 0 if the lane was removed
+	Queue        string         `json:"q"`
+	UID          int            `json:"u"`
+	HeadPosition rules.Position `json:"h"`
+	// HeadPriority is the priority of the job at Head.
+	HeadPriority int64 `json:"p"`
+	ClosedByGate int64 `json:"s,omitempty"`
 }
 
 // deltaLeases holds leases that differ only in their jobs and fences. Seqs and Fences have one element for each lease.
 type deltaLeases struct {
-	Lane    int64        `json:"l"`
-	Queue   string       `json:"q"`
-	UID     int          `json:"u"`
-	Node    int64        `json:"n"`
-	Running bool         `json:"r,omitempty"`
-	Needs   []rules.Need `json:"d,omitempty"`
-	Seqs    []int64      `json:"s"`
-	Fences  []int64      `json:"f"`
+	LaneID  int64            `json:"l"`
+	Queue   string           `json:"q"`
+	UID     int              `json:"u"`
+	NodeID  int64            `json:"n"`
+	Running bool             `json:"r,omitempty"`
+	Needs   []rules.GateNeed `json:"d,omitempty"`
+	JobSeqs []int64          `json:"s"`
+	Fences  []int64          `json:"f"`
 }
 
 // pendingDelta collects what is needed to build the cache delta of a transaction. It is nil if no other node
 // is active.
 type pendingDelta struct {
-	mustReload   bool                          // a change that no delta can express: the other nodes must reload
-	lanes        []lanes.Name                  // lanes without demands that have changed
-	queues       map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
-	minuteQueues []string                      // the queues whose statistics for the current minute changed
+	mustReload         bool                          // a change that no delta can express: the other nodes must reload
+	changedLanes       []lanes.LaneName              // lanes without demands that have changed
+	staleUsersByQueue  map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
+	queuesWithNewStats []string                      // the queues whose statistics for the current minute changed
 }
 
-// requireReload makes the other nodes reload their caches instead of applying a delta.
-func (t *Tx) requireReload() {
+// requireCacheReload makes the other nodes reload their caches instead of applying a delta.
+func (t *Tx) requireCacheReload() {
 	if t.delta != nil {
 		t.delta.mustReload = true
 	}
@@ -117,14 +117,14 @@ func (t *Tx) requireReload() {
 // other limit.
 func (t *Tx) addLaneToDelta(l *rules.Lane) {
 	if t.delta != nil {
-		t.delta.lanes = append(t.delta.lanes, lanes.NameOf(l))
+		t.delta.changedLanes = append(t.delta.changedLanes, lanes.LaneNameOf(l))
 	}
 }
 
 // addQueueToDelta notes that the counts of a queue have changed.
 func (t *Tx) addQueueToDelta(q *lanes.Queue) {
-	if t.delta != nil && t.delta.queues[q] == nil {
-		t.delta.queues[q] = map[int]bool{}
+	if t.delta != nil && t.delta.staleUsersByQueue[q] == nil {
+		t.delta.staleUsersByQueue[q] = map[int]bool{}
 	}
 }
 
@@ -132,7 +132,7 @@ func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 // need locks or other limits.
 func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	if t.addQueueToDelta(q); t.delta != nil {
-		t.delta.queues[q][uid] = true
+		t.delta.staleUsersByQueue[q][uid] = true
 	}
 }
 
@@ -140,9 +140,9 @@ func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 // caches. While nodes are upgraded one by one, several versions may be in use.
 const deltaVersion = 5
 
-// maxForeignNotices is the maximum number of jobs changed by other nodes, and of their users, whose watchers
+// maxForeignChangeNotices is the maximum number of jobs changed by other nodes, and of their users, whose watchers
 // this node notifies one by one. If there are more, it notifies all watchers once.
-const maxForeignNotices = 10_000
+const maxForeignChangeNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload
 // their caches.
@@ -151,16 +151,18 @@ const maxDeltaBytes = 64 << 10
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
 // reload.
 func (t *Tx) buildDelta() ([]byte, error) {
-	m, b := &t.engine.mem, &t.memoryAtStart
-	if t.delta.mustReload || m.statistics.SummedUpTo != b.statistics.SummedUpTo || m.rankOrder != b.rankOrder ||
-		m.committedJobs != b.committedJobs || !slices.Equal(m.gates.ResourceList, b.gates.ResourceList) {
+	m, b := &t.engine.memory, &t.memoryAtStart
+	if t.delta.mustReload || m.statistics.SummedUpToByGrain != b.statistics.SummedUpToByGrain ||
+		m.rankOrder != b.rankOrder ||
+		m.committedBatchJobs != b.committedBatchJobs || !slices.Equal(m.gates.ResourceGateIDs, b.gates.ResourceGateIDs) {
 		return nil, nil
 	}
-	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
-		Counts: m.jobCounts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
+	n := cacheDelta{FormatVersion: deltaVersion, NextJobSeq: m.nextJobSeq, NextEventNumber: m.nextEventNumber,
+		EnqueuedTotal: m.enqueuedTotal,
+		JobsByState:   m.jobCounts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
 		HasGates:       m.gates.HasGates,
-		ReservedInMeta: m.reservedInMeta, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuota,
-		UserList: m.userList, QueueList: m.queueList}
+		ReservedInMeta: m.metaListsReservedLeases, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuotaLaneCounts,
+		MetaUsersText: m.metaUsersText, MetaQueuesText: m.metaQueuesText}
 	for uid := range t.usersBefore {
 		u := m.users[uid]
 		n.Users = append(n.Users, deltaUser{uid, u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes})
@@ -168,24 +170,24 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	for q := range t.queueCountsBefore {
 		t.addQueueToDelta(q)
 	}
-	for q, users := range t.delta.queues {
+	for q, users := range t.delta.staleUsersByQueue {
 		n.Queues = append(n.Queues, deltaQueue{q.Name, q.StoredCounts(), q.LaneCount, slices.Sorted(maps.Keys(users))})
 	}
-	slices.SortFunc(t.delta.lanes, func(a, b lanes.Name) int {
+	slices.SortFunc(t.delta.changedLanes, func(a, b lanes.LaneName) int {
 		return cmp.Or(strings.Compare(a.Queue, b.Queue), a.UID-b.UID)
 	})
-	for _, name := range slices.Compact(t.delta.lanes) {
+	for _, name := range slices.Compact(t.delta.changedLanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
-		if l := m.lanes.PlainLanes[name]; l != nil {
-			lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy
+		if l := m.lanes.DemandFreeLanes[name]; l != nil {
+			lane.LaneID, lane.HeadPosition, lane.HeadPriority, lane.ClosedByGate = l.ID, l.Head, l.Priority, l.ClosedBy
 			if m.closedForUnknownUser(l) {
-				lane.ClosedBy = rules.Open
+				lane.ClosedByGate = rules.Open
 			}
 		}
 		n.Lanes = append(n.Lanes, lane)
 	}
-	n.addLeases(t)
-	n.Delta = t.engine.minuteStats.Delta(t.delta.minuteQueues)
+	n.addChangedLeases(t)
+	n.MinuteDelta = t.engine.minuteStats.DeltaOfRows(t.delta.queuesWithNewStats)
 	text, err := json.Marshal(n)
 	if len(text) > maxDeltaBytes {
 		return nil, nil
@@ -193,32 +195,34 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	return text, err
 }
 
-// addLeases adds to the delta the leases that the transaction changed or ended, and the other jobs that it changed.
-func (d *cacheDelta) addLeases(t *Tx) {
-	seqs := slices.Clone(t.leaseSeqs)
+// addChangedLeases adds to the delta the leases that the transaction changed or ended, and the other jobs that it
+// changed.
+func (d *cacheDelta) addChangedLeases(t *Tx) {
+	seqs := slices.Clone(t.changedLeaseSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
 	for _, seq := range seqs {
-		l := t.engine.mem.leases[seq]
+		l := t.engine.memory.leases[seq]
 		if l == nil {
-			d.EndedLeases = append(d.EndedLeases, seq)
+			d.EndedLeaseSeqs = append(d.EndedLeaseSeqs, seq)
 			continue
 		}
-		kind := leaseGroupKey{l.Job.Lane, l.Job.Node, l.Running}
+		kind := leaseGroupKey{l.Job.LaneID, l.Job.LastNode, l.AttemptStarted}
 		i, known := groupOf[kind]
 		if !known {
 			i = len(d.Leases)
 			groupOf[kind] = i
-			d.Leases = append(d.Leases, deltaLeases{Lane: l.Job.Lane, Queue: l.Job.Queue, UID: l.Job.UID, Node: l.Job.Node,
-				Running: l.Running, Needs: l.Needs})
+			d.Leases = append(d.Leases, deltaLeases{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID,
+				NodeID:  l.Job.LastNode,
+				Running: l.AttemptStarted, Needs: l.HeldGateUnits})
 		}
 		group := &d.Leases[i]
-		group.Seqs, group.Fences = append(group.Seqs, seq), append(group.Fences, l.Job.Fence)
+		group.JobSeqs, group.Fences = append(group.JobSeqs, seq), append(group.Fences, l.Job.Fence)
 	}
-	for _, seq := range t.touchedJobs {
+	for _, seq := range t.changedJobSeqs {
 		if _, leased := slices.BinarySearch(seqs, seq); !leased {
-			d.ChangedJobs = append(d.ChangedJobs, seq)
+			d.ChangedJobSeqs = append(d.ChangedJobSeqs, seq)
 		}
 	}
 }
@@ -233,45 +237,46 @@ type leaseGroupKey struct {
 var errDeltaVersion = errors.New("another version of the service wrote the change")
 
 // applyDelta applies the cache delta that another node stored with its commit of the given number.
-func (t *Tx) applyDelta(commits int64, deltaJSON []byte) error {
+func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	var delta cacheDelta
 	if err := json.Unmarshal(deltaJSON, &delta); err != nil {
 		return err
 	}
-	if delta.Version != deltaVersion {
+	if delta.FormatVersion != deltaVersion {
 		return errDeltaVersion
 	}
-	usersListed, err := database.ParseUserCounts(delta.UserList)
+	usersListed, err := database.ParseUserCounts(delta.MetaUsersText)
 	if err != nil {
 		return err
 	}
-	queuesListed, err := records.ParseQueueCounts(delta.QueueList)
+	queuesListed, err := records.ParseQueueCounts(delta.MetaQueuesText)
 	if err != nil {
 		return err
 	}
-	s, m := t.engine, &t.engine.mem
+	s, m := t.engine, &t.engine.memory
 	ls := m.lanes
-	m.commits, m.nextSeq, m.nextEvent, m.enqueuedTotal, m.jobCounts, m.outputBytes = commits, delta.NextSeq,
-		delta.NextEvent, delta.EnqueuedTotal, delta.Counts, delta.OutputBytes
-	delta.LastDecidedUID = m.dependencies.LastDecidedUID
+	m.commitCount, m.nextJobSeq, m.nextEventNumber, m.enqueuedTotal, m.jobCounts, m.outputBytes = commitNumber,
+		delta.NextJobSeq,
+		delta.NextEventNumber, delta.EnqueuedTotal, delta.JobsByState, delta.OutputBytes
+	delta.LastChangeUID = m.dependencies.LastChangeUID
 	m.dependencies = delta.State
-	m.userList, m.listedUsers = delta.UserList, slices.Collect(maps.Keys(usersListed))
-	m.queueList, m.listedQueues = delta.QueueList, slices.Collect(maps.Keys(queuesListed))
-	s.applyCounts(&delta)
+	m.metaUsersText, m.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
+	m.metaQueuesText, m.metaQueueNames = delta.MetaQueuesText, slices.Collect(maps.Keys(queuesListed))
+	s.applyDeltaCounts(&delta)
 	for i := range delta.Lanes {
-		applyLane(ls, &delta.Lanes[i])
+		applyDeltaLane(ls, &delta.Lanes[i])
 	}
 	for i := range delta.Leases {
-		t.applyLeases(&delta.Leases[i])
+		t.applyDeltaLeases(&delta.Leases[i])
 	}
-	hadNeeds := t.applyEndedLeases(delta.EndedLeases)
-	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, delta.EndedLeases...), delta.ChangedJobs...)
-	m.reservedInMeta, m.emptyLanes = delta.ReservedInMeta, delta.EmptyLanes
-	m.gates.HasGates, ls.OverQuota = delta.HasGates, delta.OverQuota
-	if ls.OverQuota == nil {
-		ls.OverQuota = map[int64]int{}
+	hadNeeds := t.applyDeltaEndedLeases(delta.EndedLeaseSeqs)
+	s.foreignChanges.jobSeqs = append(append(s.foreignChanges.jobSeqs, delta.EndedLeaseSeqs...), delta.ChangedJobSeqs...)
+	m.metaListsReservedLeases, m.emptyLanes = delta.ReservedInMeta, delta.EmptyLanes
+	m.gates.HasGates, ls.OverQuotaLaneCounts = delta.HasGates, delta.OverQuota
+	if ls.OverQuotaLaneCounts == nil {
+		ls.OverQuotaLaneCounts = map[int64]int{}
 	}
-	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUsers) > 0 }) ||
+	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUserUIDs) > 0 }) ||
 		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
 		// The other node may have freed a lock or resource. Check again the lanes that are closed only for
 		// this node.
@@ -279,46 +284,46 @@ func (t *Tx) applyDelta(commits int64, deltaJSON []byte) error {
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
 	s.watchForeignTimer(t.startTime, delta.EarliestTimer)
-	s.minuteStats.Apply(&delta.Delta)
-	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
-		s.foreignChanges = foreignChanges{anyJob: true}
+	s.minuteStats.ApplyDelta(&delta.MinuteDelta)
+	if max(len(s.foreignChanges.jobSeqs), len(s.foreignChanges.userUIDs)) > maxForeignChangeNotices {
+		s.foreignChanges = foreignChanges{anyJobMayHaveChanged: true}
 	}
 	return nil
 }
 
-// applyCounts sets the counts of users and queues to the values that another node reported.
-func (e *Engine) applyCounts(delta *cacheDelta) {
-	m := &e.mem
+// applyDeltaCounts sets the counts of users and queues to the values that another node reported.
+func (e *Engine) applyDeltaCounts(delta *cacheDelta) {
+	m := &e.memory
 	for _, changed := range delta.Users {
-		m.changeUser(changed.UID, func(u *user) {
+		m.changeUserCounts(changed.UID, func(u *userCounts) {
 			u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes =
-				changed.Waiting, changed.Hooks, changed.Bytes, changed.OutputBytes
+				changed.WaitingJobs, changed.WaitingHooks, changed.StoredBytes, changed.OutputBytes
 		})
-		e.foreignChanges.uids = append(e.foreignChanges.uids, changed.UID)
+		e.foreignChanges.userUIDs = append(e.foreignChanges.userUIDs, changed.UID)
 	}
 	for _, changed := range delta.Queues {
-		q := m.lanes.Queue(changed.Name)
-		m.retainedJobs += changed.RetainedJobs - q.RetainedJobs
+		q := m.lanes.FindOrAddQueue(changed.Name)
+		m.jobsUnderOwnRetention += changed.RetainedJobs - q.RetainedJobs
 		q.SetStoredCounts(changed.QueueCounts)
-		q.LaneCount = changed.Lanes
-		for _, uid := range changed.StaleUsers {
-			m.lanes.MarkStaleUser(q, uid)
+		q.LaneCount = changed.LaneCount
+		for _, uid := range changed.StaleUserUIDs {
+			m.lanes.MarkUserLanesStale(q, uid)
 		}
 	}
 }
 
-// applyEndedLeases removes leases that another node has ended. It reports whether any of these jobs held a
+// applyDeltaEndedLeases removes leases that another node has ended. It reports whether any of these jobs held a
 // lock, a resource or another limit.
-func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
-	m := &t.engine.mem
+func (t *Tx) applyDeltaEndedLeases(seqs []int64) (hadNeeds bool) {
+	m := &t.engine.memory
 	for _, seq := range seqs {
 		if l := m.leases[seq]; l != nil {
-			hadNeeds = hadNeeds || len(l.Needs) > 0
+			hadNeeds = hadNeeds || len(l.HeldGateUnits) > 0
 			t.adjustUsedUnits(l, -1)
-			m.countLease(l.Job.UID, l.Job.Queue, -1)
+			m.addToLeaseCount(l.Job.UID, l.Job.Queue, -1)
 			delete(m.leases, seq)
 			if m.maxLeasedPerUser > 0 {
-				t.rules.MarkGateDirty(rules.UserGate(l.Job.UID))
+				t.rules.MarkGateDirty(rules.UserQuotaGate(l.Job.UID))
 			}
 		}
 	}
@@ -328,51 +333,54 @@ func (t *Tx) applyEndedLeases(seqs []int64) (hadNeeds bool) {
 // watchForeignTimer makes this node check a timer that another node has set. It checks foreignTimerGrace
 // after the timer is due, but at the latest in about an hour. If the other node has not acted on the timer by
 // then, this node does.
-func (e *Engine) watchForeignTimer(now, timerAt queue.Millis) {
+func (e *Engine) watchForeignTimer(now, timerAt queue.UnixMillis) {
 	if timerAt == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= timerAt.Add(foreignTimerGrace) {
 		return
 	}
 	e.foreignTimerAt = min(timerAt, now.Add(time.Hour)).Add(foreignTimerGrace)
 	wait := time.Duration(e.foreignTimerAt-now) * time.Millisecond
-	time.AfterFunc(wait, func() { queue.TrySend(e.promoteHints, struct{}{}) })
+	time.AfterFunc(wait, func() { queue.TrySend(e.dueChangeHints, struct{}{}) })
 }
 
 // foreignTimerGrace is how late a node may act on its own timers. After this time, another node acts on them.
 const foreignTimerGrace = time.Second
 
-// applyLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
+// applyDeltaLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
 // needed. loadFullLease reads the other fields.
-func (t *Tx) applyLeases(leases *deltaLeases) {
-	m := &t.engine.mem
-	for k, seq := range leases.Seqs {
+func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
+	m := &t.engine.memory
+	for k, seq := range leases.JobSeqs {
 		old := m.leases[seq]
-		l := &rules.Lease{Running: leases.Running, Needs: leases.Needs}
-		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, leases.Queue, leases.UID, leases.Lane,
-			leases.Node, leases.Fences[k]
+		l := &rules.Lease{AttemptStarted: leases.Running, HeldGateUnits: leases.Needs}
+		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.LaneID, l.Job.LastNode, l.Job.Fence = seq, leases.Queue, leases.UID,
+			leases.LaneID,
+			leases.NodeID, leases.Fences[k]
 		m.leases[seq] = l
 		t.adjustUsedUnits(old, -1)
 		t.adjustUsedUnits(l, 1)
 		if old == nil {
-			m.countLease(leases.UID, leases.Queue, 1)
+			m.addToLeaseCount(leases.UID, leases.Queue, 1)
 		}
-		t.engine.foreignChanges.seqs = append(t.engine.foreignChanges.seqs, seq)
+		t.engine.foreignChanges.jobSeqs = append(t.engine.foreignChanges.jobSeqs, seq)
 	}
 }
 
-// applyLane sets a lane to the state that another node has reported. The jobs of the lane need no lock or
+// applyDeltaLane sets a lane to the state that another node has reported. The jobs of the lane need no lock or
 // other limit.
-func applyLane(ls *lanes.Lanes, newState *deltaLane) {
-	l := ls.PlainLanes[lanes.Name{Queue: newState.Queue, UID: newState.UID}]
+func applyDeltaLane(ls *lanes.LaneCache, newState *deltaLane) {
+	l := ls.DemandFreeLanes[lanes.LaneName{Queue: newState.Queue, UID: newState.UID}]
 	switch {
-	case newState.ID == 0 && l != nil:
-		ls.Remove(l)
-	case newState.ID == 0:
+	case newState.LaneID == 0 && l != nil:
+		ls.RemoveDemandFreeLane(l)
+	case newState.LaneID == 0:
 	case l == nil:
-		ls.Add(&rules.Lane{ID: newState.ID, Queue: newState.Queue, UID: newState.UID, Head: newState.Head,
-			Priority: newState.Priority, ClosedBy: newState.ClosedBy, HeapIndex: -1})
+		ls.AddDemandFreeLane(&rules.Lane{ID: newState.LaneID, Queue: newState.Queue, UID: newState.UID,
+			Head:     newState.HeadPosition,
+			Priority: newState.HeadPriority, ClosedBy: newState.ClosedByGate, HeapIndex: -1})
 	default:
-		l.ID, l.Head, l.Priority, l.ClosedBy = newState.ID, newState.Head, newState.Priority, newState.ClosedBy
-		ls.Update(l)
+		l.ID, l.Head, l.Priority, l.ClosedBy = newState.LaneID, newState.HeadPosition, newState.HeadPriority,
+			newState.ClosedByGate
+		ls.UpdateDemandFreeLane(l)
 	}
 }
 
@@ -384,8 +392,8 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	}
 	// Do not read a row that this transaction wrote before it held the writer lock, because the rules have
 	// not confirmed this row yet.
-	if t.prewrite.covers(l.Job.Seq) {
-		return l, errPrewrite
+	if t.prewrite.hasUnconfirmedJob(l.Job.Seq) {
+		return l, errPrewriteMismatch
 	}
 	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
 	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so only the cached part is known
@@ -394,8 +402,8 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if err != nil {
 		return l, err
 	}
-	j.Fence, j.Node = l.Job.Fence, l.Job.Node
-	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs, Turn: l.Turn}
-	t.engine.mem.leases[j.Seq] = l
+	j.Fence, j.LastNode = l.Job.Fence, l.Job.LastNode
+	l = &rules.Lease{Job: j, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits, UserTurn: l.UserTurn}
+	t.engine.memory.leases[j.Seq] = l
 	return l, nil
 }

@@ -22,30 +22,30 @@ type mirroredNode struct {
 	Backend
 	*Engine
 	mirror                 *Engine
-	difference             error // the first difference between the caches that was found
+	firstDifference        error // the first difference between the caches that was found
 	appliedDeltas, reloads int   // how many transactions the second node applied as deltas; how often it reloaded
 }
 
-func (m *mirroredNode) OnCommit(metaChanged bool) {
-	m.Backend.OnCommit(metaChanged)
-	if !metaChanged || m.difference != nil || m.node == 0 {
+func (m *mirroredNode) AfterCommit(metaChanged bool) {
+	m.Backend.AfterCommit(metaChanged)
+	if !metaChanged || m.firstDifference != nil || m.nodeID == 0 {
 		return
 	}
-	m.difference = m.inMirror(func(t *Tx) error {
-		if m.mirror.foreignChanges.anyJob {
+	m.firstDifference = m.runInMirrorTx(func(t *Tx) error {
+		if m.mirror.foreignChanges.anyJobMayHaveChanged {
 			m.reloads++
 		} else {
 			m.appliedDeltas++
 		}
-		return differences(&m.mem, &m.mirror.mem)
+		return compareMemories(&m.memory, &m.mirror.memory)
 	})
 }
 
-// inMirror calls f in a transaction of the mirror, which has applied the changes of the first node. The
+// runInMirrorTx calls f in a transaction of the mirror, which has applied the changes of the first node. The
 // transaction is then rolled back.
-func (m *mirroredNode) inMirror(f func(t *Tx) error) (callErr error) {
+func (m *mirroredNode) runInMirrorTx(f func(t *Tx) error) (callErr error) {
 	errUndo := errors.New("looked")
-	m.copyQuota()
+	m.copyUserLimit()
 	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
 		callErr = f(t)
 		return errUndo
@@ -57,18 +57,18 @@ func (m *mirroredNode) inMirror(f func(t *Tx) error) (callErr error) {
 	return callErr
 }
 
-// copyQuota copies the limit of running jobs per user from the first node to the mirror, because each node
+// copyUserLimit copies the limit of running jobs per user from the first node to the mirror, because each node
 // gets this setting from its service, not from the database.
-func (m *mirroredNode) copyQuota() {
-	o := &m.mirror.mem
-	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
+func (m *mirroredNode) copyUserLimit() {
+	o := &m.mirror.memory
+	if o.maxLeasedPerUser == m.memory.maxLeasedPerUser {
 		return
 	}
-	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
-	for _, l := range o.lanes.PlainLanes {
-		if l.ClosedBy == rules.UserGate(l.UID) {
+	o.maxLeasedPerUser = m.memory.maxLeasedPerUser
+	for _, l := range o.lanes.DemandFreeLanes {
+		if l.ClosedBy == rules.UserQuotaGate(l.UID) {
 			l.ClosedBy = rules.Open
-			o.lanes.Update(l)
+			o.lanes.UpdateDemandFreeLane(l)
 		}
 	}
 }
@@ -79,8 +79,8 @@ func (m *mirroredNode) checkLeases(t *Tx) (mismatch error) {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
 			j.Shortages, j.RunnerCrashes, j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
-	for seq, own := range m.mem.leases {
-		l, err := t.loadFullLease(t.engine.mem.leases[seq])
+	for seq, own := range m.memory.leases {
+		l, err := t.loadFullLease(t.engine.memory.leases[seq])
 		if err != nil {
 			return err
 		}
@@ -93,101 +93,106 @@ func (m *mirroredNode) checkLeases(t *Tx) (mismatch error) {
 
 func (m *mirroredNode) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
-// differences returns an error that names the differences between the caches of two nodes, or nil.
-func differences(a, b *memory) (mismatch error) {
+// compareMemories returns an error that names the differences between the caches of two nodes, or nil.
+func compareMemories(a, b *memory) (mismatch error) {
 	same := func(subject string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
 			mismatch = errors.Join(mismatch, fmt.Errorf("%s: %v, the other one has %v", subject, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueuedTotal, a.outputBytes,
-		a.dependencies.UndecidedJobs, a.committedJobs},
-		[...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueuedTotal, b.outputBytes, b.dependencies.UndecidedJobs,
-			b.committedJobs})
+	same("numbers", [...]int64{a.commitCount, a.nextJobSeq, a.nextEventNumber, a.enqueuedTotal, a.outputBytes,
+		a.dependencies.PendingParentChanges, a.committedBatchJobs},
+		[...]int64{b.commitCount, b.nextJobSeq, b.nextEventNumber, b.enqueuedTotal, b.outputBytes,
+			b.dependencies.PendingParentChanges,
+			b.committedBatchJobs})
 	same("counts", a.jobCounts, b.jobCounts)
-	same("marks", []any{a.reservedInMeta, a.statistics.SummedUpTo, formatOrder(a.order), a.rankedByOrder, a.lanes.Weights},
-		[]any{b.reservedInMeta, b.statistics.SummedUpTo, formatOrder(b.order), b.rankedByOrder, b.lanes.Weights})
-	same("lists", [...]string{a.userList, a.queueList}, [...]string{b.userList, b.queueList})
-	same("listed", [...]int{len(a.listedUsers), len(a.listedQueues)}, [...]int{len(b.listedUsers), len(b.listedQueues)})
+	same("marks", []any{a.metaListsReservedLeases, a.statistics.SummedUpToByGrain, formatRankOrder(a.order),
+		a.storedRanksOrder, a.lanes.WeightedQueueCount},
+		[]any{b.metaListsReservedLeases, b.statistics.SummedUpToByGrain, formatRankOrder(b.order), b.storedRanksOrder,
+			b.lanes.WeightedQueueCount})
+	same("lists", [...]string{a.metaUsersText, a.metaQueuesText}, [...]string{b.metaUsersText, b.metaQueuesText})
+	same("listed", [...]int{len(a.metaUserUIDs), len(a.metaQueueNames)},
+		[...]int{len(b.metaUserUIDs), len(b.metaQueueNames)})
 	same("owners", a.owners, b.owners)
-	same("over", a.lanes.OverQuota, b.lanes.OverQuota)
-	same("leases", leasesIn(a), leasesIn(b))
-	same("users", usersIn(a), usersIn(b))
-	same("batches", batchesIn(a), batchesIn(b))
-	same("queues", queuesIn(a), queuesIn(b))
-	same("lanes", lanesIn(a), lanesIn(b))
-	resources := slices.Sorted(slices.Values(a.gates.ResourceList))
-	same("resources", resources, slices.Sorted(slices.Values(b.gates.ResourceList)))
+	same("over", a.lanes.OverQuotaLaneCounts, b.lanes.OverQuotaLaneCounts)
+	same("leases", describeLeases(a), describeLeases(b))
+	same("users", sharedUserCounts(a), sharedUserCounts(b))
+	same("batches", describeBatches(a), describeBatches(b))
+	same("queues", describeQueues(a), describeQueues(b))
+	same("lanes", plainLaneIDs(a), plainLaneIDs(b))
+	resources := slices.Sorted(slices.Values(a.gates.ResourceGateIDs))
+	same("resources", resources, slices.Sorted(slices.Values(b.gates.ResourceGateIDs)))
 	used := map[int64]int{}
-	for gate, n := range a.gates.UsedUnits { // skip resources, because each node counts only the use on that node
+	for gate, n := range a.gates.UsedUnitsByGate { // skip resources, because each node counts only the use on that node
 		if !slices.Contains(resources, gate) {
 			used[gate] = n
 		}
 	}
-	same("used", used, b.gates.UsedUnits)
+	same("used", used, b.gates.UsedUnitsByGate)
 	return mismatch
 }
 
-// leasesIn describes the leases in a node's cache, by seq of the job.
-func leasesIn(m *memory) map[int64]string {
+// describeLeases describes the leases in a node's cache, by seq of the job.
+func describeLeases(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for seq, l := range m.leases {
-		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.Node, l.Running, l.Job.UID, l.Job.Queue, l.Job.Lane, l.Needs)
+		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.LastNode, l.AttemptStarted, l.Job.UID, l.Job.Queue, l.Job.LaneID,
+			l.HeldGateUnits)
 	}
 	return list
 }
 
-// usersIn returns the counts of users in a node's cache, without the counts that nodes do not share.
-func usersIn(m *memory) map[int]user {
+// sharedUserCounts returns the counts of users in a node's cache, without the counts that nodes do not share.
+func sharedUserCounts(m *memory) map[int]userCounts {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the numbers and bytes of batches, which only the receiving node counts
 		u.chosenIDCount, u.stagedBytes = 0, 0
-		if list[uid] = u; u == (user{}) {
+		if list[uid] = u; u == (userCounts{}) {
 			delete(list, uid)
 		}
 	}
 	return list
 }
 
-// batchesIn describes the batches in a node's cache, by number.
-func batchesIn(m *memory) map[int64]string {
+// describeBatches describes the batches in a node's cache, by number.
+func describeBatches(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
-		list[n] = fmt.Sprint(b.uid, b.name, b.jobCount, b.isCommitted, b.isBeingRemoved, b.node)
+		list[n] = fmt.Sprint(b.uid, b.name, b.jobCount, b.isCommitted, b.isBeingRemoved, b.receivingNode)
 	}
 	return list
 }
 
-// queuesIn describes the queues in a node's cache, by name.
-func queuesIn(m *memory) map[string]string {
+// describeQueues describes the queues in a node's cache, by name.
+func describeQueues(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
-		if q.HasRow() || q.LaneCount > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.Leased, q.LaneCount, q.RetainedJobs, q.RetainedBytes, q.Rule)
+		if q.NeedsDatabaseRow() || q.LaneCount > 0 {
+			list[name] = fmt.Sprint(q.WaitingJobs, q.LeasedJobs, q.LaneCount, q.RetainedJobs, q.RetainedOutputBytes, q.Rule)
 			if q.Exists() {
-				list[name] += fmt.Sprint(" of ", q.UID)
+				list[name] += fmt.Sprint(" of ", q.CreatorUID)
 			}
 		}
 	}
 	return list
 }
 
-// lanesIn returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
+// plainLaneIDs returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
 // out the position of each lane's first job, which each node updates separately.
-func lanesIn(m *memory) map[lanes.Name]int64 {
-	list := map[lanes.Name]int64{}
-	for name, l := range m.lanes.PlainLanes {
+func plainLaneIDs(m *memory) map[lanes.LaneName]int64 {
+	list := map[lanes.LaneName]int64{}
+	for name, l := range m.lanes.DemandFreeLanes {
 		list[name] = l.ID
 	}
 	return list
 }
 
-// runMirroredWalks executes random operations on one of two nodes with the same database, and compares the
+// runMirroredRandomWalks executes random operations on one of two nodes with the same database, and compares the
 // caches of both. The second node applies the changes only when it begins a transaction itself. The callback
 // open returns a function that opens both nodes on a database.
-func runMirroredWalks(t *testing.T, n int,
-	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
-	runWalks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
+func runMirroredRandomWalks(t *testing.T, walkCount int,
+	open func(t *testing.T) func(queue.RankOrder) (s store.Store, first, second *Engine)) {
+	runRandomWalks(t, walkCount, func(t *testing.T) func(queue.RankOrder) (store.Store, *Engine) {
 		at := open(t)
 		var m *mirroredNode
 		t.Cleanup(func() {
@@ -196,7 +201,7 @@ func runMirroredWalks(t *testing.T, n int,
 			}
 		})
 		deltas, reloads := 0, 0
-		return func(order queue.Order) (store.Store, *Engine) {
+		return func(order queue.RankOrder) (store.Store, *Engine) {
 			if m != nil {
 				deltas, reloads = m.appliedDeltas, m.reloads
 			}
@@ -207,8 +212,8 @@ func runMirroredWalks(t *testing.T, n int,
 		}
 	}, func(engine *Engine) error {
 		m := engine.backend.(*mirroredNode)
-		return errors.Join(m.difference, m.inMirror(func(t *Tx) error {
-			m.mirror.gateRechecks.MaxSteps = 40 * rules.MaxSteps // the same limit as on the first node
+		return errors.Join(m.firstDifference, m.runInMirrorTx(func(t *Tx) error {
+			m.mirror.gateRechecks.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // the same limit as on the first node
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}
@@ -217,7 +222,7 @@ func runMirroredWalks(t *testing.T, n int,
 				return err
 			}
 			return errors.Join(m.checkLeases(t), t.checkJobLanes(lanes, demands), t.checkClosedLanes(lanes),
-				t.checkQueues(lanes))
+				t.checkQueuesMatchLanes(lanes))
 		}))
 	})
 }

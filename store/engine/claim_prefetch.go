@@ -13,41 +13,42 @@ import (
 // While this node holds the lock, no other node changes anything. But writes of this transaction may
 // invalidate the rows; noteWrite keeps track of this. See docs/decisions/0028.
 type claimPrefetch struct {
-	queryArgs   []any
-	endedLeases map[int64]bool // by seq: jobs whose leases have ended since the query was sent
-	rows        EarlyRows
+	queryArgs      []any
+	endedLeaseSeqs map[int64]bool // by seq: jobs whose leases have ended since the query was sent
+	rows           PrefetchedRows
 }
 
-// EarlyRows are the rows of a query that was sent before they were needed.
-type EarlyRows interface {
-	// Each passes the rows to the callback, until the callback returns false. ok is false if the rows are
-	// lost, because the result of a later statement was read first. Each is called at most once, by the
+// PrefetchedRows are the rows of a query that was sent before they were needed.
+type PrefetchedRows interface {
+	// ForEachRow passes the rows to the callback, until the callback returns false. ok is false if the rows are
+	// lost, because the result of a later statement was read first. ForEachRow is called at most once, by the
 	// goroutine with the right to write.
-	Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error)
+	ForEachRow(visit func(r database.Row) (more bool, err error)) (ok bool, err error)
 }
 
-// minClaimPrefetch is the minimum number of wanted jobs for which sending the query early saves time.
-const minClaimPrefetch = 64
+// minJobsForClaimPrefetch is the minimum number of wanted jobs for which sending the query early saves time.
+const minJobsForClaimPrefetch = 64
 
 // prefetchClaim sends the query for the jobs that the first operation of the group will claim. It sends
 // nothing if it cannot predict which jobs these are.
 func (t *Tx) prefetchClaim() error {
 	s := t.engine
-	q := s.mem.lanes.Queues[s.lastClaimQueue]
-	if t.wantedJobs < s.prefetchThreshold || q == nil {
+	q := s.memory.lanes.Queues[s.lastClaimQueue]
+	if t.expectedClaimJobs < s.minPrefetchJobs || q == nil {
 		return nil
 	}
-	lane := q.PredictedLane(s.mem.order.Scheduling == queue.ByArrival)
+	lane := q.PredictedNextLane(s.memory.order.Scheduling == queue.SchedulingByArrival)
 	if lane == nil {
 		return nil
 	}
-	e := &claimPrefetch{queryArgs: scanLaneArgs(lane.ID, lane.Head, t.ReadLimit(t.wantedJobs, s.typicalJobBytes)),
-		endedLeases: map[int64]bool{}}
+	e := &claimPrefetch{queryArgs: scanLaneArgs(lane.ID, lane.Head, t.RowLimit(t.expectedClaimJobs, s.typicalJobBytes)),
+		endedLeaseSeqs: map[int64]bool{}}
 	// Read the rows now if this transaction still has to write ended attempts. Otherwise the server would
 	// execute these writes only after the rows were read.
-	readNow := t.prewrite == nil && len(t.endedAttempts) > 0
+	readNow := t.prewrite == nil && len(t.expectedSettlements) > 0
 	var err error
-	e.rows, err = s.shared.StartLaneQuery(scanLaneSQL(records.WholeColumns), e.queryArgs, t.wantedJobs, readNow)
+	e.rows, err = s.sharedDatabase.StartLaneQuery(scanLaneSQL(records.AllJobColumns), e.queryArgs, t.expectedClaimJobs,
+		readNow)
 	t.claimPrefetch = e
 	return err
 }
@@ -56,18 +57,18 @@ func (t *Tx) prefetchClaim() error {
 // lease, does not affect the rows of waiting jobs that were read early. Any other write may, so those rows
 // are discarded.
 func (t *Tx) noteWrite(j *rules.Job) {
-	switch last := len(t.leaseSeqs) - 1; {
-	case t.claimPrefetch == nil, t.engine.mem.leases[j.Seq] != nil:
-	case j.Slot == rules.NotQueued && last >= 0 && t.leaseSeqs[last] == j.Seq:
-		t.claimPrefetch.endedLeases[j.Seq] = true
+	switch last := len(t.changedLeaseSeqs) - 1; {
+	case t.claimPrefetch == nil, t.engine.memory.leases[j.Seq] != nil:
+	case j.Slot == rules.SlotNotQueued && last >= 0 && t.changedLeaseSeqs[last] == j.Seq:
+		t.claimPrefetch.endedLeaseSeqs[j.Seq] = true
 	default:
 		t.claimPrefetch = nil
 	}
-	t.readAhead.NoteWrite(j, t.engine.mem.leases[j.Seq] != nil)
+	t.readAhead.RecordJobWrite(j, t.engine.memory.leases[j.Seq] != nil)
 }
 
 // discardPrefetchedRows discards the rows that were read ahead.
 func (t *Tx) discardPrefetchedRows() {
 	t.claimPrefetch = nil
-	t.readAhead.Forget()
+	t.readAhead.RemoveAllRows()
 }

@@ -17,8 +17,8 @@ import (
 // The query for a claim is sent early, before the first operation of the transaction. Its rows are discarded
 // if a write of the transaction may have changed them. The end of a leased job does not discard the rows, but
 // the ended job is not claimed again.
-func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
-	server := pgserver.Shared(t)
+func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
+	server := pgserver.SharedServer(t)
 	important := engine.Draft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
 		ended []int // indexes into the first three jobs, of which the third is leased
@@ -41,17 +41,17 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 		name := slices.Sorted(maps.Keys(cases))[n/2]
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
-			s, err := postgres.Open(t.Context(), server.Create(t),
-				postgres.Options{Order: queue.Order{Scheduling: queue.ByPriority, AgingInterval: time.Minute},
-					Node: postgres.NodeConfig{Name: "a", DirID: "a", LeaseDuration: time.Hour}})
+			s, err := postgres.Open(t.Context(), server.CreateDatabase(t),
+				postgres.Options{Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute},
+					Node: postgres.NodeConfig{NodeName: "a", StateDirID: "a", LeaseDuration: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
-			enqueueOn(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
-			jobs := claimOn(t, s, 3)
-			if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{jobs[0].Lease()},
-				Settlements: []store.Settlement{completionOn(s, &jobs[1])}}); err != nil {
+			enqueueOnNode(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
+			jobs := claimOnNode(t, s, 3)
+			if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[0].Lease()},
+				Settlements: []store.Settlement{completionOnNode(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.SetPrefetchThreshold(1)
@@ -61,12 +61,12 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			// query are then not read immediately.
 			var ends []store.Settlement
 			if early {
-				ends = []store.Settlement{completionOn(s, &jobs[2])}
+				ends = []store.Settlement{completionOnNode(s, &jobs[2])}
 			}
-			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
+			err = s.DoWithForecast(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completionOn(s,
+					if _, err := t.Rules().Exchange(&store.LeaseReport{Settlements: []store.Settlement{completionOnNode(s,
 						&jobs[i])}}); err != nil {
 						return err
 					}

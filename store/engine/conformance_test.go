@@ -10,8 +10,8 @@ import (
 )
 
 // The engine on an SQLite file does everything that store.Store promises.
-func TestConformance(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+func TestSQLiteEngineMeetsStoreContract(t *testing.T) {
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: order})
 		if err != nil {
 			t.Fatal(err)

@@ -21,17 +21,17 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
 	}
-	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: 0}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: 0}); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
+	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
 		t.Error("a job without its settings was retried")
 	}
-	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
 		t.Errorf("remove: %v", err)
 	}
 	want := [queue.Cancelled + 1]int64{queue.Pending: 1}
-	if got := s.Counts().States; got != want {
+	if got := s.Counts().JobsByState; got != want {
 		t.Errorf("counts %v, want %v", got, want)
 	}
 }
@@ -47,10 +47,10 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 100})
 	claimed := map[int64]bool{}
-	for i := range grant.Jobs {
-		claimed[grant.Jobs[i].Seq] = true
+	for i := range grant.ClaimedJobs {
+		claimed[grant.ClaimedJobs[i].Seq] = true
 	}
 	if err != nil || claimed[r.Seqs[0]] || !claimed[r.Seqs[1]] {
 		t.Fatalf("claimed %v, %v, want %d and not %d", claimed, err, r.Seqs[1], r.Seqs[0])
@@ -61,7 +61,7 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 // If damage or another program has put a job into a lane (the list of jobs that may start) although its state
 // does not allow that, a claim removes it from the lane. The job stops neither the claim nor the store,
 // whether its row is readable or not.
-func TestARowThatDoesNotBelongInALane(t *testing.T) {
+func TestClaimRemovesMisplacedRowFromLane(t *testing.T) {
 	for what, harm := range map[string]string{
 		"readable":   `UPDATE jobs SET state = 6 WHERE seq = 1`,
 		"unreadable": `UPDATE jobs SET state = 7, terms = '{' WHERE seq = 1`,
@@ -76,11 +76,11 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		jobs, err := s.Await(t.Context(), 9)
+		jobs, err := s.AwaitJobs(t.Context(), 9)
 		if err != nil || len(jobs) != 1 || jobs[0].Seq != 2 {
 			t.Errorf("%s: claimed %+v, %v, want the other job", what, jobs, err)
 		}
-		if n := queryNumber(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.NotQueued) {
+		if n := queryNumber(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.SlotNotQueued) {
 			t.Errorf("%s: the damaged job still has the place %d", what, n)
 		}
 	}

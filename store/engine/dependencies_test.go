@@ -17,29 +17,29 @@ func reviveParent(t *testing.T, s *Store) (parentSeq, childSeq int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{JobSeq: parent, Condition: queue.ParentCompleted}},
+			j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{ParentSeq: parent, Condition: queue.ParentCompleted}},
 				queue.DependencyFailureCancel
 		}
 	}
-	parentSeq = enqueueFor(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
-	childSeq = enqueueFor(t, s, 7, 1, after(parentSeq))[0]
-	enqueueFor(t, s, 2, 300, after(childSeq))
+	parentSeq = enqueueForUser(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
+	childSeq = enqueueForUser(t, s, 7, 1, after(parentSeq))[0]
+	enqueueForUser(t, s, 2, 300, after(childSeq))
 	applyChange(t, s, parentSeq, store.Change{Verb: queue.VerbCancel})
-	processParentNotes(t, s, 0)
+	processParentChanges(t, s, 0)
 	applyChange(t, s, parentSeq, store.Change{Verb: queue.VerbRetry})
 	applyChange(t, s, parentSeq, store.Change{Verb: queue.VerbHold})
 	return parentSeq, childSeq
 }
 
-// processParentNotes calls Promote until at most maxNotes notes are left. A note says that a parent has ended
+// processParentChanges calls Promote until at most maxRemaining notes are left. A note says that a parent has ended
 // or runs again.
-func processParentNotes(t *testing.T, s *Store, maxNotes int64) {
+func processParentChanges(t *testing.T, s *Store, maxRemaining int64) {
 	t.Helper()
 	for range 100 {
-		if queryNumber(t, s, `SELECT count(*) FROM ended`) <= maxNotes {
+		if queryNumber(t, s, `SELECT count(*) FROM ended`) <= maxRemaining {
 			return
 		}
-		if _, err := s.Promote(t.Context()); err != nil {
+		if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,16 +48,16 @@ func processParentNotes(t *testing.T, s *Store, maxNotes int64) {
 
 // A note says that a parent (a job that others depend on) has ended or runs again. The notes of a parent are
 // processed in order, even if the parent gets another uid between two of them.
-func TestNotesOfAParentStayInOrder(t *testing.T) {
+func TestParentChangesAreProcessedInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 1)
 	first, second := reviveParent(t, s)
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
 	if n := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
 		t.Fatalf("%d notes about the child, want 1, so this test proves nothing", n)
 	}
 	applyChange(t, s, first, store.Change{Verb: queue.VerbCancel})
-	processParentNotes(t, s, 0)
+	processParentChanges(t, s, 0)
 	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
 		t.Errorf("%d jobs are cancelled, want 302", n)
 	}
@@ -65,18 +65,18 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 
 // If a parent (a job that others depend on) is cancelled and retried many times, the store keeps a limited
 // number of notes about it. The last change decides what happens to the jobs that depend on it.
-func TestRepeatedRetriesStoreFewNotes(t *testing.T) {
+func TestRepeatedRetriesStoreFewParentChanges(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)
 	for range 20 {
 		applyChange(t, s, first, store.Change{Verb: queue.VerbCancel})
 		applyChange(t, s, first, store.Change{Verb: queue.VerbRetry})
 		applyChange(t, s, first, store.Change{Verb: queue.VerbHold})
-		if n := queryNumber(t, s, `SELECT count(*) FROM ended`); n > rules.MaxParentChanges+2 {
+		if n := queryNumber(t, s, `SELECT count(*) FROM ended`); n > rules.MaxChangesPerParent+2 {
 			t.Fatalf("%d notes of two parents", n)
 		}
 	}
-	processParentNotes(t, s, 0)
+	processParentChanges(t, s, 0)
 	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
 		t.Errorf("%d jobs are blocked, want 301", n)
 	}

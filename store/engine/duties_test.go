@@ -18,32 +18,33 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// duties lists the periodic tasks of the service's upkeep. In the store that newStoreWithEndedJobs returns,
+// periodicDuties lists the periodic tasks of the service's upkeep. In the store that newStoreWithEndedJobs returns,
 // each task has enough work for one step.
-var duties = []struct {
+var periodicDuties = []struct {
 	name string
 	do   func(t *testing.T, s *Store) error
 }{
 	{"Promote", func(t *testing.T, s *Store) error {
-		_, err := s.Promote(t.Context())
+		_, err := s.ApplyDueChanges(t.Context())
 		return err
 	}},
 	{"Rerank", func(t *testing.T, s *Store) error {
-		_, err := s.Rerank(t.Context())
+		_, err := s.RerankWaitingJobs(t.Context())
 		return err
 	}},
 	{"Purge of old jobs", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: s.Now(),
+		n, err := s.PurgeEndedJobs(t.Context(), store.EndedJobFilter{States: []queue.State{queue.Completed},
+			EndedBefore:    s.Now(),
 			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, errorUnlessEqual(n, 100))
 	}},
 	{"Purge of nothing", func(t *testing.T, s *Store) error {
-		n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Completed}, Cutoff: 1,
+		n, err := s.PurgeEndedJobs(t.Context(), store.EndedJobFilter{States: []queue.State{queue.Completed}, EndedBefore: 1,
 			RetentionQueue: new("")}, 100, nil)
 		return errors.Join(err, errorUnlessEqual(n, 0))
 	}},
 	{"OwnRetentionQueues", func(t *testing.T, s *Store) error {
-		list, err := s.OwnRetentionQueues(t.Context())
+		list, err := s.QueuesWithOwnRetention(t.Context())
 		return errors.Join(err, errorUnlessEqual(len(list), 1))
 	}},
 	{"TrimJobs", newTrimJobsDuty("", 1)},
@@ -54,7 +55,7 @@ var duties = []struct {
 		return errors.Join(err, errorUnlessEqual(more, true))
 	}},
 	{"TrimQueueOutputs of a queue", func(t *testing.T, s *Store) error {
-		list, err := s.OwnRetentionQueues(t.Context())
+		list, err := s.QueuesWithOwnRetention(t.Context())
 		if err != nil {
 			return err
 		}
@@ -76,15 +77,15 @@ var duties = []struct {
 		return errors.Join(err, errorUnlessEqual(s.UserBytes(userWithManyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
-		n, err := s.RemovableBytes(t.Context(), 3, 300)
+		n, err := s.RemovableUserBytes(t.Context(), 3, 300)
 		return errors.Join(err, errorUnlessEqual(n >= 300, true))
 	}},
 	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
-		n, err := s.RemovableBytes(t.Context(), userWithInputs, 5000)
+		n, err := s.RemovableUserBytes(t.Context(), userWithInputs, 5000)
 		return errors.Join(err, errorUnlessEqual(n >= 5000 && n < 10_000, true))
 	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
-		last, _ := s.LastEvent()
+		last, _ := s.LastEventSeq()
 		more, err := s.TrimEvents(t.Context(), 0, last/2)
 		return errors.Join(err, errorUnlessEqual(more, true))
 	}},
@@ -106,15 +107,15 @@ var duties = []struct {
 	}},
 }
 
-// newTrimJobsDuty returns a task that executes one step of TrimJobs for a queue. With halvesToRemove 1, half
+// newTrimJobsDuty returns a task that executes one step of TrimEndedJobs for a queue. With halvesToRemove 1, half
 // of the jobs are to be removed, which takes several steps. With 0, none are.
 func newTrimJobsDuty(queueName string, halvesToRemove int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
-		kept := s.Counts().UnderGeneralRetention()
+		kept := s.Counts().JobsUnderGeneralRetention()
 		if queueName != "" {
-			kept = s.Counts().UnderOwnRetention
+			kept = s.Counts().JobsUnderOwnRetention
 		}
-		more, err := s.TrimJobs(t.Context(), queueName, kept-kept*halvesToRemove/2, 100)
+		more, err := s.TrimEndedJobs(t.Context(), queueName, kept-kept*halvesToRemove/2, 100)
 		return errors.Join(err, errorUnlessEqual(more, halvesToRemove > 0))
 	}
 }
@@ -178,10 +179,10 @@ func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseName))
+	c, err := sqlitedb.Open(filepath.Join(dir, sqlitedb.DatabaseFileName))
 	if err == nil {
 		err = errors.Join(c.Exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count,
-			count), integrity.Repair(c), c.Close())
+			count), integrity.RepairBackup(c), c.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -189,12 +190,12 @@ func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	return openStore(t, dir)
 }
 
-// countSteps returns how many instructions SQLite's virtual machine has executed for the store since the last
-// call. One instruction reads at most one row.
-func countSteps(t *testing.T, s *Store) (n int64) {
+// countSQLiteInstructions returns how many instructions SQLite's virtual machine has executed for the store since the
+// last call. One instruction reads at most one row.
+func countSQLiteInstructions(t *testing.T, s *Store) (n int64) {
 	t.Helper()
 	of := func(c *sqlitedb.Conn) {
-		for _, p := range c.Stmts {
+		for _, p := range c.PreparedStmts {
 			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 	}
@@ -222,16 +223,17 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	few := map[string]int64{}
 	for _, n := range []int{10_000, many} {
 		s := newStoreWithEndedJobs(t, n)
-		if _, err := s.Promote(t.Context()); err != nil { // the first call does additional work, which is not measured
+		// the first call does additional work, which is not measured
+		if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range duties {
-			countSteps(t, s)
+		for _, d := range periodicDuties {
+			countSQLiteInstructions(t, s)
 			began := time.Now()
 			if err := d.do(t, s); err != nil {
 				t.Errorf("%s with %d ended jobs: %v", d.name, n, err)
 			}
-			took := countSteps(t, s)
+			took := countSQLiteInstructions(t, s)
 			t.Logf("%s with %d ended jobs: %d steps, %v", d.name, n, took, time.Since(began).Round(time.Microsecond))
 			if less, compare := few[d.name]; compare && took > less+less/5+100 {
 				t.Errorf("%s takes %d steps with %d ended jobs, but %d with 10,000", d.name, took, n, less)
@@ -240,7 +242,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 		}
 		var faults []string
 		err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
-			faults, err = integrity.CounterFaults(t.Conn)
+			faults, err = integrity.FindWrongStoredCounts(t.Conn)
 			return err
 		})
 		if err = errors.Join(err, s.Close()); err != nil || len(faults) > 0 {

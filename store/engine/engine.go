@@ -30,29 +30,29 @@ import (
 // the token from writerToken. It is called the writer below. It executes the operations of all waiting
 // callers as one group, in one transaction. See docs/decisions/0013.
 type Engine struct {
-	backend Backend             // what differs between SQLite and PostgreSQL
-	space   DiskSpace           // the disk space of the database
-	shared  SharedDatabase      // nil if only this process uses the database
-	now     func() queue.Millis // the engine's clock
-	db      database.Conn       // the writer's connection
-	log     *slog.Logger
+	backend        Backend                 // what differs between SQLite and PostgreSQL
+	diskSpace      DiskSpace               // the disk space of the database
+	sharedDatabase SharedDatabase          // nil if only this process uses the database
+	clock          func() queue.UnixMillis // the engine's clock
+	writerConn     database.Conn           // the writer's connection
+	log            *slog.Logger
 
 	writerToken    chan struct{} // holds one token; the goroutine that takes it is the writer
 	writesStopped  bool          // no more writes are allowed; used by the writer only
 	readOnly       bool          // the engine is read-only and has no writer
-	broken         chan struct{} // closed when the engine has failed
-	promoteHints   chan struct{} // gets a value when something is due earlier than the last Promote reported
-	watchers       store.Watchers
+	failed         chan struct{} // closed when the engine has failed
+	dueChangeHints chan struct{} // gets a value when something is due earlier than the last Promote reported
+	watchers       store.JobWatches
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
-	rng *rand.Rand // source of random numbers; used by the writer only
-	mem memory     // the writer's cache of the database; used by the writer only
+	rng    *rand.Rand // source of random numbers; used by the writer only
+	memory memory     // the writer's cache of the database; used by the writer only
 	// gateRechecks lists the gates (locks and other limits) for which the rules must check again which jobs
 	// can start. A rollback removes no gate from the list. Only the goroutine with the right to write uses
 	// it.
-	gateRechecks rules.RecheckState
+	gateRechecks rules.GateRecheckState
 
-	*reads.Reads
+	*reads.JobReader
 	thresholds
 	identity
 	// commitStart is the time when the current transaction, or the current work between transactions,
@@ -61,25 +61,25 @@ type Engine struct {
 	txCarryover
 	statisticsCaches
 	foreignWork
-	ops writequeue.Queue[*op] // operations that wait for a commit
+	waitingOps writequeue.Queue[*queuedOperation] // operations that wait for a commit
 	callerState
 }
 
 // identity identifies the database, and this node among its nodes.
 type identity struct {
-	node       int64  // number of this node in the database; 0 in a database for one process
-	databaseID string // identifier of the database; differs from that of every copy
-	isCopy     bool   // the stored identifier differs from databaseID, because the database is a copy or was moved
-	// otherNodes is the number of other active nodes, as of the last transaction.
-	otherNodes atomic.Int64
+	nodeID         int64  // number of this node in the database; 0 in a database for one process
+	databaseID     string // identifier of the database; differs from that of every copy
+	isDatabaseCopy bool   // the stored identifier differs from databaseID, because the database is a copy or was moved
+	// otherActiveNodes is the number of other active nodes, as of the last transaction.
+	otherActiveNodes atomic.Int64
 }
 
 // thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
 	// maxEmptyLanes is the number of lanes without jobs that are kept for later jobs, because creating a lane
 	// costs more than keeping it. (A lane holds the jobs of one queue and user with the same demands.)
-	maxEmptyLanes     int64
-	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
+	maxEmptyLanes   int64
+	minPrefetchJobs int // a claim that wants at least this number of jobs sends its query early
 }
 
 // txCarryover holds values that later transactions use. Only the goroutine with the right to write uses it.
@@ -91,39 +91,40 @@ type txCarryover struct {
 
 // statisticsCaches holds cached statistics of attempts and run times.
 type statisticsCaches struct {
-	minuteStats      statistics.Cache    // statistics of the current minute; used by the writer only
-	runtimeEstimates estimates.Estimates // typical run times of commands
+	minuteStats      statistics.MinuteCache     // statistics of the current minute; used by the writer only
+	runtimeEstimates estimates.RuntimeEstimates // typical run times of commands
 }
 
 // foreignWork holds what this node must do after changes by other nodes. Only the goroutine with the right to
 // write uses it.
 type foreignWork struct {
-	// madeJobsReady reports that changes by other nodes may have made jobs ready to start, and that there was
+	// mayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there was
 	// no claim after that.
-	madeJobsReady bool
+	mayHaveReadiedJobs bool
 	// closedHereStale reports that some jobs that only this node could not start may be able to start now, so
 	// their lanes must be checked again.
 	closedHereStale     bool
-	closedHereCheckedAt queue.Millis // time of the last check of these lanes, by recheckClosedHereIfStale
+	closedHereCheckedAt queue.UnixMillis // time of the last check of these lanes, by recheckClosedHereIfStale
 	// foreignTimerAt is when this node checks for timers of other nodes on which these nodes did not act.
-	foreignTimerAt queue.Millis
+	foreignTimerAt queue.UnixMillis
 	// foreignChanges lists jobs that other nodes have changed and whose watchers were not notified yet.
 	foreignChanges foreignChanges
 }
 
 // callerState is shared by the goroutine that writes and the callers that wait for it.
 type callerState struct {
-	mu      sync.Mutex // guards the following fields
-	err     error      // the reason why the engine has failed
-	closing bool
-	waiter  *waiter // the claim that waits for a runnable job; nil if none waits
+	mu           sync.Mutex // guards the following fields
+	failure      error      // the reason why the engine has failed
+	isClosing    bool
+	waitingClaim *claimWaiter // the claim that waits for a runnable job; nil if none waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If anyJob is true, any job may have changed.
+// foreignChanges lists the jobs that other nodes have changed. If anyJobMayHaveChanged is true, any job may have
+// changed.
 type foreignChanges struct {
-	seqs   []int64
-	uids   []int // users whose counts changed with the jobs
-	anyJob bool
+	jobSeqs              []int64
+	userUIDs             []int // users whose counts changed with the jobs
+	anyJobMayHaveChanged bool
 }
 
 // memory is the engine's cache of the database, so that most operations need no query. Only the goroutine
@@ -133,87 +134,89 @@ type memory struct {
 	metaLists
 	rankOrder
 	nodeMemory
-	lanes        *lanes.Lanes           // lanes and queues
+	lanes        *lanes.LaneCache       // lanes and queues
 	leases       map[int64]*rules.Lease // leases of all nodes, by seq of the job
-	gates        gates.State
+	gates        gates.CachedState
 	dependencies dependencies.State
-	statistics   statistics.Progress
-	users        map[int]user    // by uid: users who have waiting or leased jobs
-	owners       map[int]string  // account names by uid; former owners are not included
-	disownments  []disownment    // unfinished moves of jobs to former owners; the slice is replaced, never changed
-	batches      map[int64]batch // batches by number, without discarded ones
-	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
+	statistics   statistics.RollUpProgress
+	users        map[int]userCounts // by uid: users who have waiting or leased jobs
+	owners       map[int]string     // account names by uid; former owners are not included
+	disownments  []disownment       // unfinished moves of jobs to former owners; the slice is replaced, never changed
+	batches      map[int64]batch    // batches by number, without discarded ones
+	// metaListsReservedLeases reports that the table meta lists reserved leases, whose attempts are not known to have
 	// started. In a database on a server, each node normally lists its reserved leases in its own row of the
 	// table nodes.
-	reservedInMeta bool
+	metaListsReservedLeases bool
 }
 
 // nodeMemory is the part of the memory that is not stored in any table. It is kept when the memory is
 // reloaded.
 type nodeMemory struct {
-	nextTimerAt      queue.Millis // the earliest timer as of the last Promote
-	lastPromoteAt    queue.Millis // time when Promote was last called
-	recheckedUpTo    int64        // gates (locks and other limits) up to this number were checked again; 0 if all were
-	lastServedTurn   int64        // turn number of the queue that was served last, while weights differ
-	claimCount       int64        // number of jobs that this node has claimed; orders the turns of users
-	thisNode         store.Node   // labels, resources and unknown users of this node
-	hooks            store.Hooks  // which hooks are made for jobs, and when; see store.Hooks
-	maxLeasedPerUser int          // maximum number of leased jobs per user; 0 means unlimited
+	nextTimerAt    queue.UnixMillis // the earliest timer as of the last Promote
+	lastDueCheckAt queue.UnixMillis // time when Promote was last called
+	// gates (locks and other limits) up to this number were checked again; 0 if all were
+	gatesRecheckedUpTo  int64
+	lastServedQueueTurn int64              // turn number of the queue that was served last, while weights differ
+	claimedJobs         int64              // number of jobs that this node has claimed; orders the turns of users
+	thisNode            store.Node         // labels, resources and unknown users of this node
+	hookSettings        store.HookSettings // which hooks are made for jobs, and when; see store.Hooks
+	maxLeasedPerUser    int                // maximum number of leased jobs per user; 0 means unlimited
 }
 
 // storedCounts are counts and numbers that the database stores.
 type storedCounts struct {
-	commits       int64                      // number of commits of all nodes that this cache reflects
-	nextSeq       int64                      // seq of the next job
-	nextEvent     int64                      // number of the next event
-	enqueuedTotal int64                      // number of jobs ever enqueued
-	jobCounts     [queue.Cancelled + 1]int64 // number of jobs by state
-	emptyLanes    int64                      // number of lanes without jobs
-	committedJobs int64                      // number of jobs of committed batches, without those already in the queue
-	outputBytes   int64                      // total size of all outputs in bytes
-	retainedJobs  int64                      // number of jobs that ended while their queue had its own retention
+	commitCount     int64                      // number of commits of all nodes that this cache reflects
+	nextJobSeq      int64                      // seq of the next job
+	nextEventNumber int64                      // number of the next event
+	enqueuedTotal   int64                      // number of jobs ever enqueued
+	jobCounts       [queue.Cancelled + 1]int64 // number of jobs by state
+	emptyLanes      int64                      // number of lanes without jobs
+	// number of jobs of committed batches, without those already in the queue
+	committedBatchJobs    int64
+	outputBytes           int64 // total size of all outputs in bytes
+	jobsUnderOwnRetention int64 // number of jobs that ended while their queue had its own retention
 }
 
 // metaLists holds the lists in the row of the table meta. A transaction replaces a list and never changes it
 // in place.
 type metaLists struct {
-	listedUsers  []int    // users listed in meta.users
-	userList     string   // content of meta.users
-	listedQueues []string // queues listed in meta.queues
-	queueList    string   // content of meta.queues
+	metaUserUIDs   []int    // users listed in meta.users
+	metaUsersText  string   // content of meta.users
+	metaQueueNames []string // queues listed in meta.queues
+	metaQueuesText string   // content of meta.queues
 }
 
 // rankOrder says how the ranks of jobs are computed. Jobs start in the order of their ranks.
 type rankOrder struct {
-	order   queue.Order
-	ranking rankingProgress
-	// rankedByOrder is the order with which all stored ranks were computed, as text; see formatOrder. It is
+	order          queue.RankOrder
+	rerankProgress rerankingProgress
+	// storedRanksOrder is the order with which all stored ranks were computed, as text; see formatRankOrder. It is
 	// "" while ranks are being computed again.
-	rankedByOrder string
+	storedRanksOrder string
 }
 
-// Broken returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
+// StoreFailed returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
 // that runs the engine should then exit. Committed changes are kept.
-func (e *Engine) Broken() <-chan struct{} { return e.broken }
+func (e *Engine) StoreFailed() <-chan struct{} { return e.failed }
 
 // Err returns the reason why the engine has failed, or nil.
 func (e *Engine) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.err
+	return e.failure
 }
 
 // Close commits the operations that already wait, and then closes the store.
 func (e *Engine) Close() error {
 	e.mu.Lock()
-	first := !e.closing
-	e.closing = true
+	first := !e.isClosing
+	e.isClosing = true
 	e.mu.Unlock()
 	if !first {
 		return nil
 	}
 	<-e.writerToken
-	for e.ops.Len() > 0 {
+	for e.waitingOps.Len() > 0 {
 		e.commitNextGroup()
 	}
 	var writeErr error
@@ -243,28 +246,28 @@ func (e *Engine) RunningCommitTime() time.Duration {
 	return time.Since(*start)
 }
 
-// StartCopy records that a copy of the database is being made, and returns true. It returns false if another
-// copy is in progress. Until EndCopy, DeletableOutputs lists no files, so that no output that the copy refers
+// StartDatabaseCopy records that a copy of the database is being made, and returns true. It returns false if another
+// copy is in progress. Until EndDatabaseCopy, DeletableOutputs lists no files, so that no output that the copy refers
 // to is deleted.
-func (e *Engine) StartCopy() bool { return e.copyInProgress.CompareAndSwap(false, true) }
+func (e *Engine) StartDatabaseCopy() bool { return e.copyInProgress.CompareAndSwap(false, true) }
 
-// EndCopy records that the copy is finished.
-func (e *Engine) EndCopy() { e.copyInProgress.Store(false) }
+// EndDatabaseCopy records that the copy is finished.
+func (e *Engine) EndDatabaseCopy() { e.copyInProgress.Store(false) }
 
 // CopyInProgress reports whether a copy of the database is being made.
 func (e *Engine) CopyInProgress() bool { return e.copyInProgress.Load() }
 
-// PromoteHints returns a channel that gets a value when something is due earlier than the last call of
+// DueChangeHints returns a channel that gets a value when something is due earlier than the last call of
 // Promote reported.
-func (e *Engine) PromoteHints() <-chan struct{} { return e.promoteHints }
+func (e *Engine) DueChangeHints() <-chan struct{} { return e.dueChangeHints }
 
-// Watch returns a JobWatch that reports changes of the given jobs.
-func (e *Engine) Watch(seqs []int64) *store.JobWatch { return e.watchers.Watch(seqs) }
+// WatchJobs returns a JobWatch that reports changes of the given jobs.
+func (e *Engine) WatchJobs(seqs []int64) *store.JobWatch { return e.watchers.WatchJobs(seqs) }
 
 // Counts returns the number of jobs in each state, and the size of the database.
 func (e *Engine) Counts() store.Counts {
-	c := e.Reads.Counts()
-	c.DatabaseBytes = e.space.DatabaseBytes()
+	c := e.JobReader.Counts()
+	c.DatabaseBytes = e.diskSpace.DatabaseBytes()
 	return c
 }
 

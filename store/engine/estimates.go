@@ -15,19 +15,19 @@ func (e *Engine) TypicalRuntime(fingerprint uint64) time.Duration {
 // writeEstimatesEachMinute writes the estimates of run times, at most once a minute.
 func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	e := &t.engine.runtimeEstimates
-	if e.WriteDue(store.Minute.PeriodStart(t.startTime)) {
+	if e.IsWriteDue(store.PerMinute.PeriodStart(t.startTime)) {
 		if list := e.Encode(); list != nil {
-			t.undo = append(t.undo, e.MarkUnwritten)
-			t.Exec(estimates.PutEstimatesSQL, list)
+			t.undoFuncs = append(t.undoFuncs, e.MarkUnwritten)
+			t.Exec(estimates.ReplaceEstimatesSQL, list)
 		}
 	}
-	return false, t.err
+	return false, t.statementErr
 }
 
 // writeEstimates writes the estimates of run times when the engine is closed.
 func (e *Engine) writeEstimates() (err error) {
 	if list := e.runtimeEstimates.Encode(); list != nil {
-		err = e.db.Exec(estimates.PutEstimatesSQL, list)
+		err = e.writerConn.Exec(estimates.ReplaceEstimatesSQL, list)
 	}
 	return err
 }

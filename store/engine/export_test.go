@@ -20,93 +20,95 @@ var (
 	CompletionOf           = completionOf
 	DefaultOrder           = defaultOrder
 	Fixture                = fixture
-	RunWalks               = runWalks
-	RunMirroredWalks       = runMirroredWalks
+	RunRandomWalks         = runRandomWalks
+	RunMirroredRandomWalks = runMirroredRandomWalks
 	SimulateForeignCommits = simulateForeignCommits
 	EveryOperation         = callEveryOperation
-	CompleteOne            = completeOne
+	CompleteOne            = completeOneJob
 	PromoteAll             = promoteAll
-	StatisticsOf           = statisticsOf
+	StatisticsOf           = sumStatistics
 	EnqueueInTx            = enqueueInTx
 )
 
-// Wrap returns a Store, the type that the tests in package engine use, for the engine of any store.
-func Wrap(s *Engine) *Store {
-	conn, _ := s.db.(*sqlitedb.Conn) // nil if the database is on a server
+// NewStoreForEngine returns a Store, the type that the tests in package engine use, for the engine of any store.
+func NewStoreForEngine(s *Engine) *Store {
+	conn, _ := s.writerConn.(*sqlitedb.Conn) // nil if the database is on a server
 	return &Store{Engine: s, conn: conn}
 }
 
 // Conn returns the writer's connection to an SQLite file.
 func (s *Store) Conn() *sqlitedb.Conn { return s.conn }
 
-func (e *Engine) SetClock(now func() queue.Millis) { e.now = now }
+func (e *Engine) SetClock(now func() queue.UnixMillis) { e.clock = now }
 
-func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
+func (e *Engine) SetPrefetchThreshold(jobs int) { e.minPrefetchJobs = jobs }
 
-// DoRemoving executes an operation that may use the whole reserve of disk space.
-func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{priorityClass: c, mayUseWholeReserve: true, freesSpace: true, run: run})
+// DoRemoval executes an operation that may use the whole reserve of disk space.
+func (e *Engine) DoRemoval(ctx context.Context, c Class, run func(*Tx) error) error {
+	return e.doOp(ctx, &queuedOperation{priorityClass: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
-// DoExpecting executes an operation with a forecast: it will probably record the given ends of attempts and
+// DoWithForecast executes an operation with a forecast: it will probably record the given ends of attempts and
 // claim the given number of jobs. The operation may do something else.
-func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{priorityClass: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
+func (e *Engine) DoWithForecast(ctx context.Context, settlements []store.Settlement, wantedJobs int,
+	run func(*Tx) error) error {
+	return e.doOp(ctx, &queuedOperation{priorityClass: Urgent,
+		forecast: forecast{expectedSettlements: settlements, expectedClaimJobs: wantedJobs}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
 
-// PrewrittenJobs returns the number of rows of jobs that were written before the lock was held and that the
+// UnconfirmedPrewrittenJobs returns the number of rows of jobs that were written before the lock was held and that the
 // rules have not confirmed yet.
-func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
+func (t *Tx) UnconfirmedPrewrittenJobs() int { return len(t.prewrite.jobs) }
 
 // HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
 // LanesReadAhead returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting
 // jobs of one queue and user with the same demands.
-func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.Lanes() }
+func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.JobsByLane() }
 
 // HasWaiter reports whether a caller of Await waits for a job that can start.
 func (e *Engine) HasWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.waiter != nil
+	return e.waitingClaim != nil
 }
 
 // WaitingOperations returns the number of operations that wait for a commit.
-func (e *Engine) WaitingOperations() int { return e.ops.Len() }
+func (e *Engine) WaitingOperations() int { return e.waitingOps.Len() }
 
-// HoldCommits prevents commits until release is called.
-func (e *Engine) HoldCommits() (release func()) {
+// BlockCommits prevents commits until release is called.
+func (e *Engine) BlockCommits() (release func()) {
 	<-e.writerToken
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// ChecksLanesLater reports whether the engine must still check again the jobs that only this node could not
+// HasStaleClosedLanes reports whether the engine must still check again the jobs that only this node could not
 // start.
-func (e *Engine) ChecksLanesLater() bool { return e.closedHereStale }
+func (e *Engine) HasStaleClosedLanes() bool { return e.closedHereStale }
 
 // CheckForgottenTurns checks that a reload of the caches brings back neither a user's turn that was forgotten
 // nor a queue that was removed. The queue "q" must have a rule.
 func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
 	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
-		e.mem.lanes.Queue("q").FixedTurns = 7
-		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
-		e.mem.lastServedTurn = 5
-		e.mem.lanes.Queue("gone").NextTurn = 5 // a queue that is created again also starts with this value
-		e.mem.lanes.Queue("waits").NextTurn = 6
-		if err := tx.reload(); err != nil {
+		e.memory.lanes.FindOrAddQueue("q").LastFinalTurn = 7
+		e.memory.lanes.FindOrAddQueue("gone").LastTurnByUID = map[int]int64{1: 8}
+		e.memory.lastServedQueueTurn = 5
+		e.memory.lanes.FindOrAddQueue("gone").NextTurn = 5 // a queue that is created again also starts with this value
+		e.memory.lanes.FindOrAddQueue("waits").NextTurn = 6
+		if err := tx.reloadCache(); err != nil {
 			return err
 		}
-		if from := e.mem.lanes.Queue("q").FixedTurns; from != 7 {
+		if from := e.memory.lanes.FindOrAddQueue("q").LastFinalTurn; from != 7 {
 			t.Errorf("after reload, FixedTurns is %d, want 7", from)
 		}
-		if e.mem.lanes.Queues["gone"] != nil {
+		if e.memory.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")
 		}
-		if q := e.mem.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
+		if q := e.memory.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
 			t.Errorf("reload lost the next turn of a queue: %+v", q)
 		}
 		return nil
@@ -142,14 +144,14 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 	return c.Conn.QueryNumber(sql, args...)
 }
 
-// CountRefreshTrips reads the jobs of the queue "default" that can start again: first those of one user whose
+// CountRefreshRoundTrips reads the jobs of the queue "default" that can start again: first those of one user whose
 // jobs another node has changed, then those of all users. It returns the numbers of round trips of both
 // reads.
-func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
+func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
 	t.Helper()
 	refresh := func(checkOrMarkStale func(q *lanes.Queue)) (roundTrips int) {
 		err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
-			q := e.mem.lanes.Queue("default")
+			q := e.memory.lanes.FindOrAddQueue("default")
 			checkOrMarkStale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
@@ -157,8 +159,8 @@ func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tr
 				t.Error(err)
 			}
 			tx.Conn, roundTrips = c.Conn, c.roundTrips
-			if countOpenUsers(e.mem.lanes, q) != userCount {
-				t.Errorf("%d of %d users have open lanes", countOpenUsers(e.mem.lanes, q), userCount)
+			if countUsersWithOpenLanes(e.memory.lanes, q) != userCount {
+				t.Errorf("%d of %d users have open lanes", countUsersWithOpenLanes(e.memory.lanes, q), userCount)
 			}
 			return nil
 		})
@@ -168,16 +170,17 @@ func (e *Engine) CountRefreshTrips(t *testing.T, userCount int) (tripsForOne, tr
 		return roundTrips
 	}
 	tripsForOne = refresh(func(q *lanes.Queue) {
-		if q.Stale || len(q.StaleUsers) != 1 {
-			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.StaleUsers, q.Stale)
+		if q.AllUsersStale || len(q.StaleUIDs) != 1 {
+			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.StaleUIDs,
+				q.AllUsersStale)
 		}
 	})
-	return tripsForOne, refresh(e.mem.lanes.MarkStale)
+	return tripsForOne, refresh(e.memory.lanes.MarkQueueLanesStale)
 }
 
-// countOpenUsers returns the number of users in a queue who have jobs that can start.
-func countOpenUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
-	ls.Contenders(q, func(*rules.Lane, int64) { n++ })
+// countUsersWithOpenLanes returns the number of users in a queue who have jobs that can start.
+func countUsersWithOpenLanes(ls *lanes.LaneCache, q *lanes.Queue) (n int) {
+	ls.EachContender(q, func(*rules.Lane, int64) { n++ })
 	return n
 }
 
@@ -187,6 +190,6 @@ func enqueueInTx(t *Tx, j queue.Job) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.enqueue(store.Request{Drafts: []queue.Job{j}, UID: j.UID}, list)
+	_, err = t.enqueue(store.EnqueueRequest{Drafts: []queue.Job{j}, UID: j.UID}, list)
 	return err
 }

@@ -22,7 +22,7 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		tx.rules.Move(&j, queue.Dead, "", nil) // this move is not allowed for a pending job
+		tx.rules.MoveToState(&j, queue.Dead, "", nil) // this move is not allowed for a pending job
 		if tx.Exec(`UPDATE jobs SET priority = 7`) == nil ||
 			tx.WriteRow(`UPDATE jobs SET rank = 7 WHERE seq = ?`, seq) == nil {
 			t.Error("a statement was executed after the rules had failed")
@@ -39,7 +39,7 @@ func TestNoStatementAfterRulesFailed(t *testing.T) {
 
 // If an error rejects an operation, only that operation fails, even if the error comes from a statement or
 // from the rules. The other operations of the group are executed.
-func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
+func TestRejectedStatementFailsOneOperation(t *testing.T) {
 	rejection := queue.Errorf(queue.CodeInvalid, "rejected")
 	for name, reject := range map[string]func(*Tx) error{
 		"query": func(tx *Tx) error {
@@ -53,17 +53,17 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
 			results := make(chan error, 2)
-			s.AsWriter(func() {
+			s.RunAsWriter(func() {
 				for _, run := range []func(*Tx) error{
 					func(tx *Tx) error { tx.Exec(`UPDATE meta SET epoch = epoch + 7`); return reject(tx) },
 					func(tx *Tx) error { return tx.Exec(`UPDATE meta SET epoch = epoch + 1`) },
 				} {
-					n := s.ops.Len()
+					n := s.waitingOps.Len()
 					go func() {
 						err := s.Do(t.Context(), Urgent, run)
 						results <- err
 					}()
-					for s.ops.Len() == n {
+					for s.waitingOps.Len() == n {
 						time.Sleep(time.Millisecond)
 					}
 				}
@@ -84,15 +84,15 @@ func TestRejectionByStatementConcernsOneOperation(t *testing.T) {
 }
 
 // A job whose row is lost can end, even if its end should create hooks. No hooks are created for it.
-func TestLostJobWithHooksEnds(t *testing.T) {
+func TestLostJobEndsWithoutHooks(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	hooks := store.Hooks{Triggers: queue.HookEventsOf(queue.Completed), Owner: "hooks",
+	hooks := store.HookSettings{TriggerEvents: queue.HookEventsOfState(queue.Completed), OwnerName: "hooks",
 		MakeHooks: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{draft()} }}
 	if err := s.SetHooks(t.Context(), hooks); err != nil {
 		t.Fatal(err)
 	}
 	enqueue(t, s, 2)
-	jobs, err := s.Await(t.Context(), 2)
+	jobs, err := s.AwaitJobs(t.Context(), 2)
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(len(jobs), err)
 	}
@@ -102,7 +102,7 @@ func TestLostJobWithHooksEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}
-	if _, err = s.Exchange(t.Context(), store.Report{Settlements: ended}); err != nil {
+	if _, err = s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ended}); err != nil {
 		t.Error(err)
 	}
 	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE state = 6`); n != 1 {

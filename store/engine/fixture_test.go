@@ -16,6 +16,6 @@ func fixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())
-	e.now = func() queue.Millis { return queue.Millis(now.Load()) }
-	return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
+	e.clock = func() queue.UnixMillis { return queue.UnixMillis(now.Load()) }
+	return storetest.Fixture{Store: s, AdvanceClock: func(d time.Duration) { now.Add(d.Milliseconds()) }}
 }

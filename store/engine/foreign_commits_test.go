@@ -11,15 +11,15 @@ func (f foreignCommitBackend) BeginTx(t *Tx) error {
 	if rand.IntN(2) == 0 {
 		return f.Backend.BeginTx(t)
 	}
-	t.engine.mem.commits--
+	t.engine.memory.commitCount--
 	t.engine.SetOtherNodes(1)
 	err := f.Backend.BeginTx(t)
-	t.engine.foreignChanges.anyJob = false // no other node has really committed, so no job has changed
+	t.engine.foreignChanges.anyJobMayHaveChanged = false // no other node has really committed, so no job has changed
 	return err
 }
 
 // simulateForeignCommits makes a node behave as if other nodes committed too; see foreignCommitBackend. It
 // also makes the node send all its claim queries early.
 func simulateForeignCommits(s *Engine) {
-	s.backend, s.prefetchThreshold = foreignCommitBackend{s.backend}, 1
+	s.backend, s.minPrefetchJobs = foreignCommitBackend{s.backend}, 1
 }

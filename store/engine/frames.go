@@ -7,36 +7,36 @@ import (
 
 // frame holds the jobs of one request that sends a part of a batch. See docs/decisions/0009.
 type frame struct {
-	id              int64
+	frameID         int64
 	jobCount        int64
 	jobBytes        int64
-	jobs            []records.StagedJob
+	stagedJobs      []records.StagedJob
 	allJobsReadable bool
 }
 
 // firstFrame reads the first frame of a batch. A frame holds the jobs of one request.
 func (t *Tx) firstFrame(batch int64) (f frame, found bool) {
-	found, _ = database.FirstRow(t, func(r database.Row) {
-		f.id, f.jobCount, f.jobBytes = r.Num(0), r.Num(1), r.Num(2)
-		f.jobs, f.allJobsReadable = records.ReadFrame(r.View(3))
-		f.allJobsReadable = f.allJobsReadable && int64(len(f.jobs)) == f.jobCount
+	found, _ = database.ReadFirstRow(t, func(r database.Row) {
+		f.frameID, f.jobCount, f.jobBytes = r.Int64(0), r.Int64(1), r.Int64(2)
+		f.stagedJobs, f.allJobsReadable = records.DecodeFrame(r.BytesView(3))
+		f.allJobsReadable = f.allJobsReadable && int64(len(f.stagedJobs)) == f.jobCount
 	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
 	return f, found
 }
 
 // freeChosenIDs frees the ids that the user chose for a frame's jobs.
 func (t *Tx) freeChosenIDs(f *frame) {
-	for i := range f.jobs {
-		if f.jobs[i].HasChosenID() {
-			t.Exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].ID)
+	for i := range f.stagedJobs {
+		if f.stagedJobs[i].HasChosenID() {
+			t.Exec(`DELETE FROM staged_ids WHERE id = ?`, f.stagedJobs[i].ChosenID)
 		}
 	}
 }
 
-// dropFrame removes a frame and the ids of its jobs.
-func (t *Tx) dropFrame(f *frame) {
+// removeFrame removes a frame and the ids of its jobs.
+func (t *Tx) removeFrame(f *frame) {
 	t.freeChosenIDs(f)
-	t.Exec(`DELETE FROM frames WHERE n = ?`, f.id)
+	t.Exec(`DELETE FROM frames WHERE n = ?`, f.frameID)
 }
 
 // detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it.
@@ -47,12 +47,12 @@ func (t *Tx) detachFrame(b *batch, f *frame) {
 	ended, _ := t.ExecCount(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id)
 		FROM frames JOIN edges ON parent BETWEEN first AND last
-		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.id)
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.frameID)
 	// The jobs that depend on a lost job are handled as if that job had been removed.
-	t.engine.mem.dependencies.UndecidedJobs += ended
-	t.WakeAt(t.startTime)
-	lost := max(1, f.jobCount-int64(len(f.jobs)))
-	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.id)
+	t.engine.memory.dependencies.PendingParentChanges += ended
+	t.WakeServiceAt(t.startTime)
+	lost := max(1, f.jobCount-int64(len(f.stagedJobs)))
+	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.frameID)
 	name, uid := b.name, b.uid
 	t.afterCommit = append(t.afterCommit, func() {
 		t.engine.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+

@@ -36,7 +36,7 @@ func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
 	stageJobs(t, s, "h", 1, true)
 	damageRow(t, s, `UPDATE frames SET jobs = x'ff'`)
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "h"})
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,21 +54,21 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 			Seq: int64(i + 1000),
 			Draft: queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9,
 				ExpiresAt: 1 << 40},
-			ID:    fmt.Sprint("job", i),
-			Texts: records.Texts{Labels: `{"a":"b"}`, Terms: `{"command":"` + strings.Repeat("x", 50*i) + `"}`},
+			ChosenID:     fmt.Sprint("job", i),
+			EncodedTexts: records.EncodedTexts{Labels: `{"a":"b"}`, Settings: `{"command":"` + strings.Repeat("x", 50*i) + `"}`},
 		}
-		frame, _ = f.Append(frame)
+		frame, _ = f.AppendEncoding(frame)
 		want, ends = append(want, f), append(ends, len(frame))
 	}
 	same := func(a, b records.StagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-	if got, whole := records.ReadFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
+	if got, whole := records.DecodeFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
 		t.Fatalf("got %v, %t", got, whole)
 	}
 	for at := range frame {
 		for bit := range 8 {
 			damaged := bytes.Clone(frame)
 			damaged[at] ^= 1 << bit
-			got, whole := records.ReadFrame(damaged)
+			got, whole := records.DecodeFrame(damaged)
 			if whole || len(got) == len(want) {
 				t.Fatalf("bit %d of byte %d: the damage was not detected", bit, at)
 			}
@@ -88,7 +88,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 		}
 	}
 	for n := range frame {
-		if got, whole := records.ReadFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
+		if got, whole := records.DecodeFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
 			t.Fatalf("cut after %d bytes: %d, %t", n, len(got), whole)
 		}
 	}
@@ -103,7 +103,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			stageJobs(t, s, "a", 3000, true)
-			committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+			committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			// request.
 			var raw []byte
 			inTransaction(t, s, func() error {
-				return s.conn.Query(func(r database.Row) (bool, error) { raw = bytes.Clone(r.View(0)); return false, nil },
+				return s.conn.Query(func(r database.Row) (bool, error) { raw = bytes.Clone(r.BytesView(0)); return false, nil },
 					`SELECT jobs FROM frames WHERE n = 2`)
 			})
 			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
@@ -130,8 +130,9 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			}
 			applyBatch(t, s, committed)
 			promoteAll(t, s)
-			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committedJobs != 0 {
-				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.mem.batches))
+			if n := s.Counts().JobsByState[queue.Pending]; n != 1999 || len(s.memory.batches) != 0 ||
+				s.memory.committedBatchJobs != 0 {
+				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.memory.batches))
 			}
 			if n := queryNumber(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
 				t.Errorf("%d ids remain reserved", n)
@@ -141,9 +142,9 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			}
 			var said []string
 			var found []store.Finding
-			inTransaction(t, s, func() error { found = integrity.ExamineFrames(s.conn); return nil })
+			inTransaction(t, s, func() error { found = integrity.ExamineBatchFrames(s.conn); return nil })
 			for _, f := range found {
-				if f.Check == "batches" && f.Level == store.LevelFailure && f.Advice != "" {
+				if f.CheckName == "batches" && f.Level == store.LevelFailure && f.Advice != "" {
 					said = append(said, f.Message)
 				}
 			}
@@ -154,10 +155,10 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				t.Errorf("doctor --verify says %q, want %q", got, said)
 			}
 			if _, err := s.Enqueue(
-				t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
+				t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
-			if err := integrity.Repair(s.conn); err != nil {
+			if err := integrity.RepairBackup(s.conn); err != nil {
 				t.Fatal(err)
 			}
 			expectNoFaults(t, s, "after restoring")
@@ -167,17 +168,17 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 
 // For each user, the number of jobs with ids that the user chose is limited, for all uncommitted batches
 // together.
-func TestIDsInBatchesAreBounded(t *testing.T) {
+func TestChosenIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageJobs(t, s, "a", 2, true)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		b, _ := tx.engine.mem.findOpenBatch(0, "a")
-		b.chosenIDCount = store.MaxStagedIDs - 1
-		tx.setBatch(b.number, b)
+		b, _ := tx.engine.memory.findOpenBatch(0, "a")
+		b.chosenIDCount = store.MaxStagedChosenIDs - 1
+		tx.cacheBatch(b.number, b)
 		return nil
 	})
 	add := func(uid int, batch, id string) error {
-		_, err := s.StageBatch(t.Context(), store.Request{UID: uid, Batch: batch,
+		_, err := s.StageBatch(t.Context(), store.EnqueueRequest{UID: uid, BatchName: batch,
 			Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
 		return err
 	}
@@ -185,7 +186,8 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 		uid       int
 		batch, id string
 		want      error
-	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrTooManyIDs}, {0, "c", "x2", store.ErrTooManyIDs}, {0, "c", "", nil},
+	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrTooManyChosenIDs}, {0, "c", "x2", store.ErrTooManyChosenIDs},
+		{0, "c", "", nil},
 		{1, "b", "x2", nil}} {
 		if err := add(c.uid, c.batch, c.id); err != c.want {
 			t.Errorf("%+v: got %v", c, err)
@@ -201,7 +203,7 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 
 // If users have chosen many numbers as ids of their jobs, an enqueue must skip these numbers. It needs only a
 // limited number of queries for this.
-func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
+func TestEnqueueSkipsTakenNumbersCheaply(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
@@ -213,7 +215,7 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 		var n int64
 		inTransaction(t, s, func() error {
 			for _, of := range []string{`id = ?`, s.conn.InWordsSQL("id")} {
-				n += countStarts(s.conn, chosenIDsSQL(of))
+				n += countStatementStarts(s.conn, chosenIDsSQL(of))
 			}
 			return nil
 		})
@@ -231,8 +233,8 @@ func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	other := openStore(t, t.TempDir())
 	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.mem.nextSeq = maxSeq; return nil })
-	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
+	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.memory.nextJobSeq = maxSeq; return nil })
+	if _, err := other.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)
 	}

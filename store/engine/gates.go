@@ -9,17 +9,17 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// TakenUnits implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
-func (t *Tx) TakenUnits(name string) map[int]bool {
+// LeasedUnitNumbers implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
+func (t *Tx) LeasedUnitNumbers(name string) map[int]bool {
 	taken := map[int]bool{}
-	for seq, l := range t.engine.mem.leases {
-		if l.Job.Node != t.engine.node {
+	for seq, l := range t.engine.memory.leases {
+		if l.Job.LastNode != t.engine.nodeID {
 			continue
 		}
 		if l = t.Lease(seq); l == nil {
 			continue
 		}
-		queue.ParseUnits(l.Job.HeldUnits, func(resource string, units []int) {
+		queue.ParseResourceUnits(l.Job.HeldUnits, func(resource string, units []int) {
 			for _, u := range units {
 				taken[u] = taken[u] || resource == name
 			}
@@ -29,13 +29,13 @@ func (t *Tx) TakenUnits(name string) map[int]bool {
 }
 
 // MaxLeasedPerUser implements rules.Settings. It returns how many jobs of one user may be leased; 0 means unlimited.
-func (t *Tx) MaxLeasedPerUser() int { return t.engine.mem.maxLeasedPerUser }
+func (t *Tx) MaxLeasedPerUser() int { return t.engine.memory.maxLeasedPerUser }
 
 // Node implements rules.Settings. It returns this node.
-func (t *Tx) Node() *store.Node { return &t.engine.mem.thisNode }
+func (t *Tx) Node() *store.Node { return &t.engine.memory.thisNode }
 
-// SetGate sets the rule of a shared lock or rate.
-func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
+// SetGateRule sets the rule of a shared lock or rate.
+func (e *Engine) SetGateRule(ctx context.Context, rule queue.Demand) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
 }
 
@@ -43,36 +43,38 @@ func (e *Engine) SetGate(ctx context.Context, rule queue.Demand) error {
 // numbers of used units, which are kept in memory.
 func (e *Engine) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) ([]store.GateState, error) {
-		return t.gateTables.List(uid, afterGate, t.Node())
+		return t.gateTables.ListGates(uid, afterGate, t.Node())
 	})
 }
 
-// tidyGates removes locks, rates and resources that no job needs any more. more is true if there are more to
+// removeUnneededGates removes locks, rates and resources that no job needs any more. more is true if there are more to
 // remove.
-func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.RemoveUnneeded(moveStep) }
+func (t *Tx) removeUnneededGates() (more bool, err error) {
+	return t.gateTables.RemoveUnusedGates(maxChangedJobsPerStep)
+}
 
 // recheckDueGates finds rate limits that allow starts again because time has passed, and checks which jobs
 // can start now. more is true if there are more such limits.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
-	if !t.engine.mem.gates.HasGates {
+	if !t.engine.memory.gates.HasGates {
 		return false, nil
 	}
-	list, err := t.TakeDue(moveStep, t.startTime < t.engine.mem.lastPromoteAt)
-	t.engine.mem.lastPromoteAt = t.startTime
+	list, err := t.TakeDueRechecks(maxChangedJobsPerStep, t.startTime < t.engine.memory.lastDueCheckAt)
+	t.engine.memory.lastDueCheckAt = t.startTime
 	for _, id := range list {
 		t.rules.MarkGateDirty(id)
 	}
-	return len(list) == moveStep, err
+	return len(list) == maxChangedJobsPerStep, err
 }
 
 // RecheckClosedLanes starts a recheck of all gates (locks, rates, resources and so on) that keep jobs from
 // starting. It is called when any of them may have room again. Each call of Promote then checks some of them.
 func (t *Tx) RecheckClosedLanes() {
-	if t.engine.mem.gates.HasGates {
+	if t.engine.memory.gates.HasGates {
 		t.recheckClosedHere()
-		t.engine.mem.recheckedUpTo = math.MinInt64 + 1
-		t.WakeAt(t.startTime)
+		t.engine.memory.gatesRecheckedUpTo = math.MinInt64 + 1
+		t.WakeServiceAt(t.startTime)
 	}
 }
 
@@ -89,7 +91,7 @@ func (t *Tx) recheckClosedHereIfStale() {
 		return
 	}
 	checked := s.closedHereCheckedAt
-	t.undo = append(t.undo, func() { s.closedHereStale, s.closedHereCheckedAt = true, checked })
+	t.undoFuncs = append(t.undoFuncs, func() { s.closedHereStale, s.closedHereCheckedAt = true, checked })
 	s.closedHereStale, s.closedHereCheckedAt = false, t.startTime
 	t.recheckClosedHere()
 }
@@ -97,33 +99,33 @@ func (t *Tx) recheckClosedHereIfStale() {
 // recheckClosedHere checks again every limit (such as a resource of this node) that keeps jobs from starting
 // only on this node.
 func (t *Tx) recheckClosedHere() {
-	for _, gate := range t.engine.mem.lanes.ClosedHere {
+	for _, gate := range t.engine.memory.lanes.LocallyClosedBy {
 		t.rules.MarkGateDirty(gate)
 	}
 }
 
-// continueRecheck continues the recheck of gates (locks and other limits) that RecheckClosedLanes started.
+// continueGateRecheck continues the recheck of gates (locks and other limits) that RecheckClosedLanes started.
 // more is true if there are more gates to check.
-func (t *Tx) continueRecheck() (more bool, err error) {
-	m := &t.engine.mem
-	for n := 0; m.recheckedUpTo != 0; n++ {
-		if n == moveStep {
+func (t *Tx) continueGateRecheck() (more bool, err error) {
+	m := &t.engine.memory
+	for n := 0; m.gatesRecheckedUpTo != 0; n++ {
+		if n == maxChangedJobsPerStep {
 			return true, nil
 		}
 		gate := t.queryInt(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
-			m.recheckedUpTo)
-		if m.recheckedUpTo = gate; gate != 0 {
+			m.gatesRecheckedUpTo)
+		if m.gatesRecheckedUpTo = gate; gate != 0 {
 			t.rules.MarkGateDirty(gate)
 		}
 	}
-	return false, t.err
+	return false, t.statementErr
 }
 
-// resumeLanes computes which locks and resources the leased jobs hold, and checks again which waiting jobs
+// recomputeLanesAtStart computes which locks and resources the leased jobs hold, and checks again which waiting jobs
 // can start. The limits may have been changed while the engine was closed.
-func (e *Engine) resumeLanes(ctx context.Context) error {
-	if !e.mem.gates.HasGates {
+func (e *Engine) recomputeLanesAtStart(ctx context.Context) error {
+	if !e.memory.gates.HasGates {
 		return nil
 	}
 	return e.Do(ctx, Urgent, func(t *Tx) error {
@@ -135,23 +137,24 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 // computeLeaseNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
 // knownLeases, by seq of the job, it reuses the gates that are already known.
 func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
-	changed, seqCount := t.reservationsChanged, len(t.leaseSeqs)
-	defer func() { t.reservationsChanged, t.leaseSeqs = changed, t.leaseSeqs[:seqCount] }() // the leases did not change
-	for seq, l := range t.engine.mem.leases {
+	changed, seqCount := t.reservationsChanged, len(t.changedLeaseSeqs)
+	// the leases did not change
+	defer func() { t.reservationsChanged, t.changedLeaseSeqs = changed, t.changedLeaseSeqs[:seqCount] }()
+	for seq, l := range t.engine.memory.leases {
 		if len(l.Job.Demands) == 0 {
 			continue
 		}
-		needs := []rules.Need(nil)
+		needs := []rules.GateNeed(nil)
 		if was := knownLeases[seq]; was != nil && was.Job.Fence == l.Job.Fence {
-			needs = was.Needs
+			needs = was.HeldGateUnits
 		} else {
-			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.Lane)
+			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.LaneID)
 			if !found {
 				lane, _ = t.Lane(&l.Job)
 			}
-			needs = lane.Needs
+			needs = lane.GateNeeds
 		}
-		t.PutLease(&rules.Lease{Job: l.Job, Running: l.Running, Needs: needs})
+		t.PutLease(&rules.Lease{Job: l.Job, AttemptStarted: l.AttemptStarted, HeldGateUnits: needs})
 	}
-	return t.err
+	return t.statementErr
 }

@@ -25,7 +25,7 @@ func promote(t *testing.T, s *Store) {
 	t.Helper()
 	for next := time.Duration(0); next == 0; {
 		var err error
-		if next, err = s.Promote(t.Context()); err != nil {
+		if next, err = s.ApplyDueChanges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func promote(t *testing.T, s *Store) {
 // applyChange applies a change to a job, and checks that it is not rejected.
 func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
 	t.Helper()
-	if err := s.Change(t.Context(), seq, c); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, c); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -44,18 +44,18 @@ func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
 func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	s.maxEmptyLanes = 0
-	clock := queue.Millis(1_000_000)
-	s.now = func() queue.Millis { return clock }
-	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", Amount: n} }
-	later := enqueueFor(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
-	held := enqueueFor(t, s, 1, 1, withDemands(lock(2)))[0]
+	clock := queue.UnixMillis(1_000_000)
+	s.clock = func() queue.UnixMillis { return clock }
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: n} }
+	later := enqueueForUser(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
+	held := enqueueForUser(t, s, 1, 1, withDemands(lock(2)))[0]
 	applyChange(t, s, held, store.Change{Verb: queue.VerbHold})
-	rate := queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 2, Period: time.Minute}
-	enqueueFor(t, s, 1, 1, withDemands(rate))
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
-	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}})
-	claimJobs(t, s, store.Report{WantedJobs: 1}) // this claim finds the list of ready jobs empty
+	rate := queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 2, RatePeriod: time.Minute}
+	enqueueForUser(t, s, 1, 1, withDemands(rate))
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+	claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}})
+	claimJobs(t, s, store.LeaseReport{WantedJobs: 1}) // this claim finds the list of ready jobs empty
 	wantGates := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
@@ -68,14 +68,14 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	wantGates("with a start in its period", "r", 1)
 	applyChange(t, s, held, store.Change{Verb: queue.VerbCancel})
 	wantGates("while one is timed", "k", 1)
-	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", Amount: 1}}
+	other := []queue.Demand{{Kind: queue.GateLock, GateKey: "other", Amount: 1}}
 	applyChange(t, s, later, store.Change{Verb: queue.VerbEdit,
-		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
+		EditJob: func(j *queue.Job) error { j.Demands = other; return nil }})
 	wantGates("once none does", "k", 0)
 	wantGates("as that names another one", "other", 1)
 	applyChange(t, s, later, store.Change{Verb: queue.VerbRemove})
 	wantGates("once that is gone", "other", 0)
-	clock += queue.Millis(time.Minute.Milliseconds())
+	clock += queue.UnixMillis(time.Minute.Milliseconds())
 	wantGates("at the end of the period", "r", 1)
 	clock += 2
 	wantGates("after it", "r", 0)
@@ -87,18 +87,19 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 // and waiting jobs start.
 func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	clock := queue.MillisOf(time.Now())
-	s.now = func() queue.Millis { return clock }
-	enqueueFor(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 2, Period: time.Second}))
+	clock := queue.UnixMillisOf(time.Now())
+	s.clock = func() queue.UnixMillis { return clock }
+	enqueueForUser(t, s, 1, 6, withDemands(queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 2,
+		RatePeriod: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
-		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
+		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
 		if len(jobs) != want {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
 		for i := range jobs {
-			claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
-			claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[i])}})
+			claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
+			claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[i])}})
 		}
 	}
 	start("at first", 2)
@@ -113,18 +114,18 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 
 // A parent is a job that another job waits for. If a parent is lost because its part of a batch is damaged,
 // the other job does not wait forever.
-func TestParentLostWithItsFrame(t *testing.T) {
+func TestLostParentDoesNotBlockDependant(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	child := draft(func(j *queue.Job) {
-		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{DraftNumber: 1, Condition: queue.ParentCompleted}},
+		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{ParentDraftNumber: 1, Condition: queue.ParentCompleted}},
 			queue.DependencyFailureHold
 	})
-	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
+	staged, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "b", Drafts: []queue.Job{draft(), child}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	damageRow(t, s, `UPDATE frames SET jobs = CAST(substr(jobs, 1, 4) || x'ff' || substr(jobs, 6) AS BLOB)`)
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "b"})
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,35 +139,35 @@ func TestParentLostWithItsFrame(t *testing.T) {
 
 // Jobs can form a chain, in which each depends on the one before. If a new job depends on every job of a
 // chain, the check for cycles reads each job of the chain only once.
-func TestAChainIsWalkedOnce(t *testing.T) {
+func TestCycleCheckReadsEachJobOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const length = 300
 	drafts := make([]queue.Job, length)
 	for i := range drafts {
 		drafts[i] = draft(func(j *queue.Job) {
 			if i == 0 {
-				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
+				j.RunAt = queue.UnixMillisOf(time.Now().Add(time.Hour))
 			} else {
-				j.DependsOn = []queue.Dependency{{DraftNumber: i, Condition: queue.ParentCompleted}}
+				j.DependsOn = []queue.Dependency{{ParentDraftNumber: i, Condition: queue.ParentCompleted}}
 			}
 		})
 	}
-	chain, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	chain, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var after []queue.Dependency
 	for _, id := range chain.IDs {
-		after = append(after, queue.Dependency{ID: id, Condition: queue.ParentCompleted})
+		after = append(after, queue.Dependency{ParentID: id, Condition: queue.ParentCompleted})
 	}
-	last := enqueueFor(t, s, 1, 1)[0]
+	last := enqueueForUser(t, s, 1, 1)[0]
 	applyChange(t, s, last, store.Change{Verb: queue.VerbEdit,
-		Edit: func(j *queue.Job) error { j.DependsOn = after; return nil }})
+		EditJob: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		queries := int64(0)
-		for q := range s.conn.Stmts {
+		for q := range s.conn.PreparedStmts {
 			if strings.Contains(q, "SELECT parent FROM edges") {
-				queries += countStarts(s.conn, q)
+				queries += countStatementStarts(s.conn, q)
 			}
 		}
 		if queries < length || queries > 2*length {
@@ -178,16 +179,16 @@ func TestAChainIsWalkedOnce(t *testing.T) {
 }
 
 // A job that depends on many jobs is removed in several transactions.
-func TestManyEdgesAreRemovedInSteps(t *testing.T) {
+func TestManyDependenciesAreRemovedInSteps(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const parents = 3000
 	var after []queue.Dependency
 	for range parents / 1000 {
-		for _, seq := range enqueueFor(t, s, 1, 1000) {
-			after = append(after, queue.Dependency{JobSeq: seq, Condition: queue.ParentCompleted})
+		for _, seq := range enqueueForUser(t, s, 1, 1000) {
+			after = append(after, queue.Dependency{ParentSeq: seq, Condition: queue.ParentCompleted})
 		}
 	}
-	children := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
+	children := enqueueForUser(t, s, 1, 2, func(j *queue.Job) { j.DependsOn = after })
 	most := countChangedRows(t, s)
 	most() // discard the counts of the transactions before this point
 	for _, seq := range children {
@@ -219,9 +220,9 @@ func TestVerifyComparesGatesWithJobs(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		enqueueFor(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 2}))
-		enqueueFor(t, s, 1, 1, func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{JobSeq: 2,
+		enqueueForUser(t, s, 1, 2, withDemands(queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: 2}))
+		enqueueForUser(t, s, 1, 1, func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{ParentSeq: 2,
 				Condition: queue.ParentCompleted}}
 		})
 		expectNoFaults(t, s, "before")
@@ -232,13 +233,13 @@ func TestVerifyComparesGatesWithJobs(t *testing.T) {
 		if !c.recounted {
 			continue
 		}
-		if err := integrity.Repair(s.conn); err != nil { // correct the counters, as a restore does
+		if err := integrity.RepairBackup(s.conn); err != nil { // correct the counters, as a restore does
 			t.Fatal(err)
 		}
 		s.Close()
 		s = openStore(t, dir)
 		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
-		if seqs, _ := claimJobs(t, s, store.Report{WantedJobs: 9}); len(seqs) != 2 {
+		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 9}); len(seqs) != 2 {
 			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
 		}
 	}
@@ -248,7 +249,7 @@ func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue
 
 // Jobs in 900 queues, and one job in a further queue, wait for the same lock or resource. The one job starts
 // after a limited number of turns, even while jobs run that do not need the lock or resource.
-func TestGateServesEveryListInTurn(t *testing.T) {
+func TestGateServesEveryQueueInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
 		running    queue.Demand // demand of the running jobs
@@ -262,38 +263,39 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
+			if err := s.SetThisNode(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 2}}); err != nil {
 				t.Fatal(err)
 			}
-			enqueueFor(t, s, 1, 2, withDemands(c.running))
-			_, running := claimJobs(t, s, store.Report{WantedJobs: 2})
+			enqueueForUser(t, s, 1, 2, withDemands(c.running))
+			_, running := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
 				drafts[i] = draft(ofUser(1), withDemands(c.many), inQueue(fmt.Sprintf("q%03d", i)))
 			}
 			for range 2 {
-				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+				if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			last := enqueueFor(t, s, 2, 1, withDemands(c.last), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			last := enqueueForUser(t, s, 2, 1, withDemands(c.last), inQueue("zz"),
+				func(j *queue.Job) { j.Priority = 1_000_000 })[0]
 			promote(t, s)
 			if c.withOthers {
-				enqueueFor(t, s, 3, 2*turns)
+				enqueueForUser(t, s, 3, 2*turns)
 			}
 			running = running[:1]
 			for range turns {
-				var r store.Report
+				var r store.LeaseReport
 				for i := range running {
 					r.Settlements = append(r.Settlements, completionOf(&running[i]))
 				}
 				r.WantedJobs = c.want
 				_, running = claimJobs(t, s, r)
-				if _, err := s.Promote(t.Context()); err != nil {
+				if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				for len(running) == 0 {
-					_, running = claimJobs(t, s, store.Report{WantedJobs: c.want})
+					_, running = claimJobs(t, s, store.LeaseReport{WantedJobs: c.want})
 				}
 				if running[0].Seq == last {
 					return
@@ -306,28 +308,28 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 
 // lockDemand returns the demand for a lock that n jobs may hold.
 func lockDemand(key string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
+	return queue.Demand{Kind: queue.GateLock, GateKey: key, Amount: n}
 }
 
 // resourceDemand returns the demand for n units of a resource.
 func resourceDemand(name string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
+	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: n}
 }
 
 // Await, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can
 // start.
 func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	clock := queue.Millis(1_000_000)
-	s.now = func() queue.Millis { return clock }
-	enqueueFor(t, s, 1, 5, func(j *queue.Job) {
+	clock := queue.UnixMillis(1_000_000)
+	s.clock = func() queue.UnixMillis { return clock }
+	enqueueForUser(t, s, 1, 5, func(j *queue.Job) {
 		j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdinBytes)
 	})
-	good := enqueueFor(t, s, 1, 1)[0]
+	good := enqueueForUser(t, s, 1, 1)[0]
 	clock += 20
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	jobs, err := s.Await(ctx, 1)
+	jobs, err := s.AwaitJobs(ctx, 1)
 	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
 		t.Errorf("%d jobs, %v", len(jobs), err)
 	}
@@ -337,18 +339,18 @@ func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	gpu := resourceDemand("gpu", 1)
-	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
+	if err := s.SetThisNode(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}); err != nil {
 		t.Fatal(err)
 	}
-	enqueueFor(t, s, 1, 1, withDemands(gpu))
-	claimJobs(t, s, store.Report{WantedJobs: 1})
+	enqueueForUser(t, s, 1, 1, withDemands(gpu))
+	claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
 	for i := range 20 {
-		enqueueFor(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
+		enqueueForUser(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
 			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdinBytes) })
 	}
 	promote(t, s)
-	enqueueFor(t, s, 2, 1, withDemands(lockDemand("k", 1)))
-	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.Report{WantedJobs: 1}) })
+	enqueueForUser(t, s, 2, 1, withDemands(lockDemand("k", 1)))
+	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.LeaseReport{WantedJobs: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -356,26 +358,26 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 
 // A job whose demands (the locks and so on that it needs) are damaged blocks no other job, even if the
 // damaged text is valid JSON.
-func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
+func TestDamagedDemandsBlockOnlyTheirJob(t *testing.T) {
 	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`,
 		`[{"kind":3,"key":"k","n":1`, `[]`} {
 		for _, delay := range []time.Duration{0, time.Hour} {
 			s := openStore(t, t.TempDir())
-			j := enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			j := enqueueForUser(t, s, 1, 1, withDemands(lockDemand("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
 			damageRow(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
 			if delay > 0 {
 				damageRow(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
 			}
-			good := enqueueFor(t, s, 2, 1)[0]
+			good := enqueueForUser(t, s, 2, 1)[0]
 			promote(t, s)
-			_, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
+			_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
 			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
 			for i := range jobs {
 				e := completionOf(&jobs[i])
-				e.Decision.State = queue.Failed
-				claimJobs(t, s, store.Report{Settlements: []store.Settlement{e}})
+				e.Decision.NextState = queue.Failed
+				claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{e}})
 			}
 			applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
 		}
@@ -384,59 +386,59 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 
 // If damage changes the state in a job's row, the counts of jobs by state are wrong, but the store continues
 // to work.
-func TestMiscountedStateIsTolerated(t *testing.T) {
+func TestWrongStateCountsAreTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	j := enqueueFor(t, s, 1, 1)[0]
+	j := enqueueForUser(t, s, 1, 1)[0]
 	damageRow(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
 	applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
 }
 
 // A queue is unchanged after a transaction that has removed it, created it again and was then rolled back.
-func TestForgottenQueueUndone(t *testing.T) {
+func TestRollbackRestoresRemovedQueue(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
-	enqueueFor(t, s, 1, 1, night...)
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
+	enqueueForUser(t, s, 1, 1, night...)
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 	// This claim finds that no job waits any more.
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		if _, err := tx.tidyLanes(); err != nil {
+		if _, err := tx.removeEmptyLanes(); err != nil {
 			t.Error(err)
 		}
-		tx.tidyQueues()
+		tx.removeUnneededQueues()
 		d := draft(append(night, ofUser(1))...)
 		list, err := encodeAllTexts([]queue.Job{d})
 		if err == nil {
-			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
+			_, err = tx.enqueue(store.EnqueueRequest{Drafts: []queue.Job{d}, UID: 1}, list)
 		}
 		return errors.Join(err, errors.New("undone"))
 	})
-	enqueueFor(t, s, 1, 3, night...)
+	enqueueForUser(t, s, 1, 3, night...)
 	for range 2 {
-		if err := s.checkMemory(); err != nil {
+		if err := s.checkMemoryMatchesTables(); err != nil {
 			t.Error(err)
 		}
-		claimJobs(t, s, store.Report{WantedJobs: 2})
+		claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 	}
 }
 
 // However many jobs depend on an ended job of one user, the jobs that depend on another user's ended job do
 // not wait long.
-func TestDependantsInTurn(t *testing.T) {
+func TestManyDependantsDelayNoOtherUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	parents := append(enqueueFor(t, s, 1, 1), enqueueFor(t, s, 2, 1)...)
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
+	parents := append(enqueueForUser(t, s, 1, 1), enqueueForUser(t, s, 2, 1)...)
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{JobSeq: parents[i], Condition: queue.ParentCompleted}}
+			j.DependsOn = []queue.Dependency{{ParentSeq: parents[i], Condition: queue.ParentCompleted}}
 		}
 	}
-	enqueueFor(t, s, 1, 1000, after(0))
-	child := enqueueFor(t, s, 2, 1, after(1))[0]
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}})
+	enqueueForUser(t, s, 1, 1000, after(0))
+	child := enqueueForUser(t, s, 2, 1, after(1))[0]
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}})
 	for range 3 {
-		if _, err := s.Promote(t.Context()); err != nil {
+		if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -447,14 +449,14 @@ func TestDependantsInTurn(t *testing.T) {
 
 // When jobs end, the engine decides which jobs that depend on them may run. Users take turns in this, so a
 // user with many ended jobs does not delay another user.
-func TestUsersDependantsTakeTurns(t *testing.T) {
+func TestUsersTakeTurnsResolvingDependants(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const many = 400
 	child := int64(0) // the dependant of user 2
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
-		parents, i := enqueueFor(t, s, uid, n), 0
-		children := enqueueFor(t, s, uid, n, func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{JobSeq: parents[i], Condition: queue.ParentCompleted}}
+		parents, i := enqueueForUser(t, s, uid, n), 0
+		children := enqueueForUser(t, s, uid, n, func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{ParentSeq: parents[i], Condition: queue.ParentCompleted}}
 			i++
 		})
 		if uid == 2 {
@@ -463,7 +465,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 	var jobs []queue.Job
 	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
-		_, more := claimJobs(t, s, store.Report{WantedJobs: 2*many + 1 - len(jobs)})
+		_, more := claimJobs(t, s, store.LeaseReport{WantedJobs: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
 	// Let the job of user 2 end last.
@@ -472,7 +474,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	for i := range jobs {
 		ends = append(ends, completionOf(&jobs[i]))
 	}
-	claimJobs(t, s, store.Report{Settlements: ends})
+	claimJobs(t, s, store.LeaseReport{Settlements: ends})
 	if n := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the dependant of the second user waits for those of the others")
 	}
@@ -480,7 +482,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		t.Errorf("only %d dependencies are unresolved, so this test proves nothing", n)
 	}
 	for more := true; more; {
-		wait, err := s.Promote(t.Context())
+		wait, err := s.ApplyDueChanges(t.Context())
 		if more = wait == 0; err != nil {
 			t.Fatal(err)
 		}

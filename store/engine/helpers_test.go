@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	pgserver.StopShared()
+	pgserver.StopSharedServer()
 	os.Exit(code)
 }
 
@@ -41,36 +41,36 @@ func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
 	for i := range drafts {
 		drafts[i] = engine.Draft()
 	}
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// usedDatabases holds the URLs of databases on the shared server that finished tests have used, so that later
+// reusableDatabaseURLs holds the URLs of databases on the shared server that finished tests have used, so that later
 // tests can use them.
-var usedDatabases = make(chan string, 64)
+var reusableDatabaseURLs = make(chan string, 64)
 
 // emptyDatabase returns a database on the shared server that contains no queue. It empties a database that a
 // finished test has used, or creates a new one.
 func emptyDatabase(t *testing.T) (url string) {
 	t.Helper()
 	select {
-	case url = <-usedDatabases:
-		emptyTables(t, url)
+	case url = <-reusableDatabaseURLs:
+		resetTables(t, url)
 	default:
-		url = pgserver.Shared(t).Create(t)
+		url = pgserver.SharedServer(t).CreateDatabase(t)
 	}
-	t.Cleanup(func() { usedDatabases <- url })
+	t.Cleanup(func() { reusableDatabaseURLs <- url })
 	return url
 }
 
-// emptyTables gives the tables of a database the contents that they have in a new database.
-func emptyTables(t *testing.T, url string) {
+// resetTables gives the tables of a database the contents that they have in a new database.
+func resetTables(t *testing.T, url string) {
 	t.Helper()
 	var script strings.Builder
-	for _, statement := range database.Migrations[0] {
+	for _, statement := range database.SchemaMigrations[0] {
 		words := strings.Fields(statement)
 		if words[0] != "CREATE" || words[1] != "TABLE" {
 			continue
@@ -83,7 +83,7 @@ func emptyTables(t *testing.T, url string) {
 			script.WriteString("DELETE FROM " + table + ";")
 		}
 	}
-	for _, statement := range database.Migrations[0] {
+	for _, statement := range database.SchemaMigrations[0] {
 		if strings.HasPrefix(statement, "INSERT") {
 			script.WriteString(statement + ";")
 		}
@@ -91,7 +91,7 @@ func emptyTables(t *testing.T, url string) {
 	script.WriteString(
 		`DELETE FROM nodes; DELETE FROM changes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
 	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
-	config, err := pgdb.ParseAddress(url)
+	config, err := pgdb.ParseDatabaseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,21 +105,22 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
-// skipUnlessServer skips a slow test if QUEUECTL_SERVER is not set. Otherwise it returns the shared server.
-func skipUnlessServer(t *testing.T) *pgserver.Server {
+// skipWithoutSharedServer skips a slow test if QUEUECTL_SERVER is not set. Otherwise it returns the shared server.
+func skipWithoutSharedServer(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
-		skip.Missing(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
+		skip.MissingRequirement(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
 	}
-	return pgserver.Shared(t)
+	return pgserver.SharedServer(t)
 }
 
-// openNode opens a store as the node with the given name, with one unit of the resource gpu.
-func openNode(t *testing.T, url, name string) *postgres.Store {
+// openClusterNode opens a store as the node with the given name, with one unit of the resource gpu.
+func openClusterNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
+	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.RankOrder{Scheduling: "fifo",
+		AgingUnit:     "time",
+		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
-		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
+		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -128,24 +129,24 @@ func openNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueOn enqueues jobs of user 7 on a node, and returns their seqs.
-func enqueueOn(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
+// enqueueOnNode enqueues jobs of user 7 on a node, and returns their seqs.
+func enqueueOnNode(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
 	t.Helper()
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r.Seqs
 }
 
-// claimOn claims up to want jobs on a node.
-func claimOn(t *testing.T, s *postgres.Store, want int) (jobs []queue.Job) {
+// claimOnNode claims up to want jobs on a node.
+func claimOnNode(t *testing.T, s *postgres.Store, maxJobs int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.Exchange(t.Context(), store.Report{WantedJobs: want})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: maxJobs})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g.Jobs
+	return g.ClaimedJobs
 }
 
 func seqs(jobs []queue.Job) (list []int64) {
@@ -171,15 +172,17 @@ func expireLease(t *testing.T, url, name string) {
 // reportStarted reports a job as started.
 func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: s.Now(),
-		Worker: "1/1", PID: 1}}}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),
+		StartedAt: s.Now(),
+		WorkerID:  "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// completionOn returns the settlement of a leased job that has completed.
-func completionOn(s *postgres.Store, j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
+// completionOnNode returns the settlement of a leased job that has completed.
+func completionOnNode(s *postgres.Store, j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
+		RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
@@ -188,11 +191,11 @@ func completionOn(s *postgres.Store, j *queue.Job) store.Settlement {
 func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{
-		Order: queue.Order{Scheduling: queue.ByPriority, AgingUnit: "time", AgingInterval: time.Minute},
-		Node:  postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour},
+		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:  postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
-		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
+		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +215,7 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int
 				drafts = append(drafts, engine.Draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,5 +223,5 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int
 
 // lockDemands returns the list of demands of a job that needs only a lock. n is the limit of the lock.
 func lockDemands(key string, n int) []queue.Demand {
-	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
+	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: n}}
 }

@@ -23,18 +23,19 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id str
 	if err != nil {
 		return 0, 0, "", err
 	}
-	if h := &t.engine.mem.hooks; draft.UID == h.UID {
-		t.recordOwner(draft.UID, h.Owner)
+	if h := &t.engine.memory.hookSettings; draft.UID == h.OwnerUID {
+		t.recordOwnerName(draft.UID, h.OwnerName)
 	}
-	t.drafts = append(slices.Clip(t.drafts), text)
-	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], t.err
+	t.draftTexts = append(slices.Clip(t.draftTexts), text)
+	return len(t.draftTexts) - 1, receipt.Seqs[0], receipt.IDs[0], t.statementErr
 }
 
 // assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
 func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	var nextSeq int64
-	if r.IDs, r.Seqs, nextSeq, err = ids.Assign(drafts, t.engine.mem.nextSeq, t.engine.rng, t.takenIDs); err == nil {
-		t.engine.mem.nextSeq = nextSeq
+	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.engine.memory.nextJobSeq, t.engine.rng,
+		t.takenIDs); err == nil {
+		t.engine.memory.nextJobSeq = nextSeq
 	}
 	return r, err
 }
@@ -45,32 +46,32 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {
-		if hidden = r.Num(1) == 0; !hidden {
-			seq = r.Num(0)
+		if hidden = r.Int64(1) == 0; !hidden {
+			seq = r.Int64(0)
 		}
 		return hidden, nil
-	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.HasIDCondition,
-		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.HasIDArgs(id)...)...)
-	if seq == 0 && len(t.engine.mem.batches) > 0 {
+	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
+		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
+	if seq == 0 && len(t.engine.memory.batches) > 0 {
 		seq = t.queryInt(
 			`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
 	}
-	if seq == 0 && t.err == nil && !hidden {
-		err = reads.CheckMissing(t.Conn, id)
+	if seq == 0 && t.statementErr == nil && !hidden {
+		err = reads.CheckJobIsMissing(t.Conn, id)
 	}
-	return seq, cmp.Or(t.err, err)
+	return seq, cmp.Or(t.statementErr, err)
 }
 
-// InCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
+// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
 // committed batch. Frames have disjoint ranges of seqs.
-func (t *Tx) InCommittedFrame(seq int64) (bool, error) {
-	m := &t.engine.mem
+func (t *Tx) IsInCommittedFrame(seq int64) (bool, error) {
+	m := &t.engine.memory
 	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
 		return false, nil
 	}
 	var last, batchNumber int64
-	_, err := database.FirstRow(t, func(r database.Row) { last, batchNumber = r.Num(0), r.Num(1) },
+	_, err := database.ReadFirstRow(t, func(r database.Row) { last, batchNumber = r.Int64(0), r.Int64(1) },
 		`SELECT last, batch FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`,
 		seq)
 	return seq <= last && m.batches[batchNumber].isCommitted, err

@@ -17,12 +17,12 @@ import (
 // reads jobs.
 type laneCache struct {
 	unwrittenLanes map[int64]rules.Lane // changed lanes to be written; ClosedBy is the value to be stored
-	// closedLanes holds the results of searches for the lanes that a lock or other limit closes. It is
+	// closedLanesBySearch holds the results of searches for the lanes that a lock or other limit closes. It is
 	// cleared whenever a lane is closed or opened.
-	closedLanes map[closedLaneSearch][]rules.Lane
+	closedLanesBySearch map[closedLaneSearch][]rules.Lane
 }
 
-// cacheLane puts a changed lane into the cache, for writeLanes to write.
+// cacheLane puts a changed lane into the cache, for writeCachedLanes to write.
 func (t *Tx) cacheLane(l rules.Lane) {
 	if t.unwrittenLanes == nil {
 		t.unwrittenLanes = map[int64]rules.Lane{}
@@ -30,10 +30,10 @@ func (t *Tx) cacheLane(l rules.Lane) {
 	t.unwrittenLanes[l.ID] = l
 }
 
-// writeLanes writes the changed lanes to the table. It begins the transaction if it has not begun.
-func (t *Tx) writeLanes() error {
+// writeCachedLanes writes the changed lanes to the table. It begins the transaction if it has not begun.
+func (t *Tx) writeCachedLanes() error {
 	if t.EnsureBegun() != nil || len(t.unwrittenLanes) == 0 {
-		return t.err
+		return t.statementErr
 	}
 	lanes := t.unwrittenLanes
 	t.unwrittenLanes = nil
@@ -42,5 +42,5 @@ func (t *Tx) writeLanes() error {
 		t.WriteRow(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`,
 			l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy, l.ID)
 	}
-	return t.err
+	return t.statementErr
 }

@@ -19,11 +19,11 @@ func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs
 			for _, priority := range []int64{15, -5} {
 				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
 					j.Priority = priority
-					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), Amount: 1}}
+					j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: fmt.Sprint("l", i), Amount: 1}}
 				}))
 			}
 		}
-		got, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,18 +37,18 @@ func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs
 // A lane is the list of a user's waiting jobs in a queue with the same demands. If the first job leaves the
 // lane or gets a low priority, the stored rank of the lane changes too. Otherwise a user with thousands of
 // such lanes could slow down all searches for the best job.
-func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
+func TestChangedHeadJobUpdatesLaneRank(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const many, attacker, victim = 5500, 1, 2
 	for name, c := range map[string]store.Change{
 		"cancelled": {Verb: queue.VerbCancel, UID: attacker},
 		"held":      {Verb: queue.VerbHold, UID: attacker},
-		"edited":    {Verb: queue.VerbEdit, UID: attacker, Edit: func(j *queue.Job) error { j.Priority = -5; return nil }},
+		"edited":    {Verb: queue.VerbEdit, UID: attacker, EditJob: func(j *queue.Job) error { j.Priority = -5; return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			clock := s.now()
-			s.now = func() queue.Millis { return clock }
+			clock := s.clock()
+			s.clock = func() queue.UnixMillis { return clock }
 			first := enqueueForLocks(t, s, attacker, many)
 			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
 				for _, seq := range first {
@@ -61,18 +61,19 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own := enqueueFor(t, s, victim, 1)
-			enqueueFor(t, s, attacker, 1, func(j *queue.Job) {
+			own := enqueueForUser(t, s, victim, 1)
+			enqueueForUser(t, s, attacker, 1, func(j *queue.Job) {
 				j.Priority = 9
-				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", Amount: 1}}
+				j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: "zzz", Amount: 1}}
 			})
 			if got, err := s.BestWaitingPriority(t.Context(), attacker); got != (store.WaitingPriority{Priority: 9,
-				Found: true}) {
+				JobFound: true}) {
 				t.Errorf("best waiting job: got %+v, %v; want priority 9", got, err)
 			}
-			next, err := s.Simulate(t.Context(), 20)
-			if err != nil || len(next.Jobs) != 20 || next.Jobs[0].Priority != 9 || next.Jobs[1].Seq != own[0] {
-				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(next.Jobs), err, own[0])
+			next, err := s.SimulateClaims(t.Context(), 20)
+			if err != nil || len(next.StartingJobs) != 20 || next.StartingJobs[0].Priority != 9 ||
+				next.StartingJobs[1].Seq != own[0] {
+				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(next.StartingJobs), err, own[0])
 			}
 			expectNoFaults(t, s, "at the end")
 		})

@@ -15,70 +15,70 @@ import (
 // SetLane implements rules.Lanes. It records the new state of a lane, which holds the waiting jobs of one
 // queue and user with the same demands.
 func (t *Tx) SetLane(l rules.Lane) error {
-	m := &t.engine.mem
-	if len(l.Needs) > 0 {
+	m := &t.engine.memory
+	if len(l.GateNeeds) > 0 {
 		return t.setDemandLane(l)
 	}
 	t.addLaneToDelta(&l)
-	cached := m.lanes.PlainLanes[lanes.NameOf(&l)]
+	cached := m.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
 	old := *cached
-	t.undo = append(t.undo, func() {
+	t.undoFuncs = append(t.undoFuncs, func() {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
-		m.lanes.Update(cached)
+		m.lanes.UpdateDemandFreeLane(cached)
 	})
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
-	m.lanes.Update(cached)
+	m.lanes.UpdateDemandFreeLane(cached)
 	return nil
 }
 
 // setDemandLane does the work of SetLane for a lane whose jobs need locks or other limits.
 func (t *Tx) setDemandLane(l rules.Lane) error {
-	m := &t.engine.mem
-	q := m.lanes.Queue(l.Queue)
+	m := &t.engine.memory
+	q := m.lanes.FindOrAddQueue(l.Queue)
 	known := q.HasOpenLane(&l)
 	old, written := t.unwrittenLanes[l.ID]
 	if !known && !written { // a cached lane is open, so no lock or other limit closes it
 		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
 	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
-	stored := t.storedGate(&l)
-	m.lanes.AddOverQuota(old.ClosedBy, -1)
-	m.lanes.AddOverQuota(stored, 1)
-	t.undo = append(t.undo, func() {
-		m.lanes.AddOverQuota(stored, -1)
-		m.lanes.AddOverQuota(old.ClosedBy, 1)
-		m.lanes.MarkStaleUser(q, l.UID)
+	stored := t.closingGateToStore(&l)
+	m.lanes.AdjustOverQuotaCount(old.ClosedBy, -1)
+	m.lanes.AdjustOverQuotaCount(stored, 1)
+	t.undoFuncs = append(t.undoFuncs, func() {
+		m.lanes.AdjustOverQuotaCount(stored, -1)
+		m.lanes.AdjustOverQuotaCount(old.ClosedBy, 1)
+		m.lanes.MarkUserLanesStale(q, l.UID)
 	})
 	t.addStaleUserToDelta(q, l.UID)
-	m.lanes.SetOpen(q, l)
+	m.lanes.UpdateLaneWithDemands(q, l)
 	if !known || l.ClosedBy != rules.Open {
-		t.closedLanes = nil
+		t.closedLanesBySearch = nil
 	}
 	l.ClosedBy = stored
 	t.cacheLane(l)
-	return t.err
+	return t.statementErr
 }
 
-// storedGate returns what to store as the reason why a lane (the waiting jobs of one queue and user with the
+// closingGateToStore returns what to store as the reason why a lane (the waiting jobs of one queue and user with the
 // same demands) cannot start jobs: the lock or other limit that closes it. If only this node lacks room,
-// other nodes may start the jobs. storedGate then returns rules.Open, and records in lanes.ClosedHere that
+// other nodes may start the jobs. closingGateToStore then returns rules.Open, and records in lanes.LocallyClosedBy that
 // the lane is closed on this node.
-func (t *Tx) storedGate(l *rules.Lane) int64 {
-	if t.engine.node == 0 {
+func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
+	if t.engine.nodeID == 0 {
 		return l.ClosedBy
 	}
-	closedHere := t.engine.mem.lanes.ClosedHere
+	closedHere := t.engine.memory.lanes.LocallyClosedBy
 	if old, there := closedHere[l.ID]; there {
-		t.undo = append(t.undo, func() { closedHere[l.ID] = old })
+		t.undoFuncs = append(t.undoFuncs, func() { closedHere[l.ID] = old })
 	} else {
-		t.undo = append(t.undo, func() { delete(closedHere, l.ID) })
+		t.undoFuncs = append(t.undoFuncs, func() { delete(closedHere, l.ID) })
 	}
-	if t.engine.mem.closedForUnknownUser(l) {
+	if t.engine.memory.closedForUnknownUser(l) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
-	for _, n := range l.Needs {
+	for _, n := range l.GateNeeds {
 		if n.Gate == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
 			closedHere[l.ID] = l.ClosedBy
 			return rules.Open
@@ -91,7 +91,7 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 // closedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user
 // does not exist here.
 func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
-	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
+	return l.ClosedBy == rules.UserQuotaGate(l.UID) && m.thisNode.UIDsWithoutAccount[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
@@ -103,99 +103,99 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 // Lane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary.
 // A lane holds the waiting jobs of one queue and user with the same demands.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
-	ls := t.engine.mem.lanes
+	ls := t.engine.memory.lanes
 	if len(j.Demands) == 0 {
-		l := ls.PlainLanes[lanes.Name{Queue: j.Queue, UID: j.UID}]
+		l := ls.DemandFreeLanes[lanes.LaneName{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
-			l = new(emptyLane(j))
+			l = new(newEmptyLane(j))
 			t.insertLane(l, "", "")
-			ls.Add(l)
-			t.undo = append(t.undo, func() { ls.Remove(l) })
+			ls.AddDemandFreeLane(l)
+			t.undoFuncs = append(t.undoFuncs, func() { ls.RemoveDemandFreeLane(l) })
 		}
 		t.addLaneToDelta(l) // other nodes may have cached that the lane is empty
-		return *l, t.err
+		return *l, t.statementErr
 	}
-	demands := queue.GateSignature(j.Demands)
-	t.addStaleUserToDelta(ls.Queue(j.Queue), j.UID) // a job is about to enter or leave the lane
+	demands := queue.DemandsSignature(j.Demands)
+	t.addStaleUserToDelta(ls.FindOrAddQueue(j.Queue), j.UID) // a job is about to enter or leave the lane
 	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || found {
-		if gate, shut := ls.ClosedHere[l.ID]; shut && l.ClosedBy == rules.Open {
+		if gate, shut := ls.LocallyClosedBy[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		return l, err
 	}
-	l = emptyLane(j)
+	l = newEmptyLane(j)
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.EnsureGate(j.UID, d)
 		if err != nil {
 			return l, err
 		}
-		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
-		l.Needs = append(l.Needs, n)
+		n := rules.GateNeed{Gate: gate, Kind: d.Kind, Units: d.Units()}
+		l.GateNeeds = append(l.GateNeeds, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
 		t.AdjustLaneCount(gate, 1)
 	}
 	t.insertLane(&l, demands, needs)
-	return l, t.err
+	return l, t.statementErr
 }
 
-// emptyLane returns a new, empty lane for the queue and user of a job.
-func emptyLane(j *rules.Job) rules.Lane {
-	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.EndPosition, Priority: rules.UnknownPriority,
+// newEmptyLane returns a new, empty lane for the queue and user of a job.
+func newEmptyLane(j *rules.Job) rules.Lane {
+	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.MaxPosition, Priority: rules.UnknownLanePriority,
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane passes the lanes that a query returns to the callback, until the callback returns false. queryEnd
+// forEachStoredLane passes the lanes that a query returns to the callback, until the callback returns false. queryEnd
 // is the part of the query after "FROM lanes".
-func (t *Tx) eachLane(visit func(l rules.Lane) (more bool), queryEnd string, args ...any) {
+func (t *Tx) forEachStoredLane(visit func(l rules.Lane) (more bool), queryEnd string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		return err == nil && visit(l), err
 	}, `SELECT `+records.LaneColumns+` FROM lanes `+queryEnd, args...)
 }
 
-// storedLanes reads the lanes that a query returns; see eachLane.
+// storedLanes reads the lanes that a query returns; see forEachStoredLane.
 func (t *Tx) storedLanes(queryEnd string, args ...any) (lanesFound []rules.Lane) {
-	t.eachLane(func(l rules.Lane) bool {
+	t.forEachStoredLane(func(l rules.Lane) bool {
 		lanesFound = append(lanesFound, l)
 		return true
 	}, queryEnd, args...)
 	return lanesFound
 }
 
-// storedLane reads the first lane that a query returns; see eachLane.
+// storedLane reads the first lane that a query returns; see forEachStoredLane.
 func (t *Tx) storedLane(queryEnd string, args ...any) (l rules.Lane, found bool, err error) {
-	t.eachLane(func(first rules.Lane) bool {
+	t.forEachStoredLane(func(first rules.Lane) bool {
 		l, found = first, true
 		return false
 	}, queryEnd, args...)
-	return l, found, t.err
+	return l, found, t.statementErr
 }
 
-// countLanes adds n, which may be negative, to the number of lanes of a queue.
-func (t *Tx) countLanes(name string, n int) {
-	q := t.engine.mem.lanes.Queue(name)
+// addToLaneCount adds n, which may be negative, to the number of lanes of a queue.
+func (t *Tx) addToLaneCount(name string, n int) {
+	q := t.engine.memory.lanes.FindOrAddQueue(name)
 	t.addQueueToDelta(q)
 	q.LaneCount += n
-	t.undo = append(t.undo, func() { q.LaneCount -= n })
+	t.undoFuncs = append(t.undoFuncs, func() { q.LaneCount -= n })
 }
 
 // insertLane stores a new, empty lane and sets its id. demands and needs are the texts for the lane's row.
 func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
-	t.engine.mem.emptyLanes++
-	t.countLanes(l.Queue, 1)
+	t.engine.memory.emptyLanes++
+	t.addToLaneCount(l.Queue, 1)
 	l.ID = t.queryInt(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
-// tidyLanes removes up to moveStep lanes (lists of waiting jobs with the same demands) that contain no jobs,
-// if there are more than maxEmptyLanes of these. more is true if there are more to remove.
-func (t *Tx) tidyLanes() (more bool, err error) {
-	m := &t.engine.mem
-	if int64(len(m.lanes.ClosedHere)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
+// removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs with the same demands) that contain
+// no jobs, if there are more than maxEmptyLanes of these. more is true if there are more to remove.
+func (t *Tx) removeEmptyLanes() (more bool, err error) {
+	m := &t.engine.memory
+	if int64(len(m.lanes.LocallyClosedBy)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
 		t.clearClosedHere()
 	}
 	if m.emptyLanes <= t.engine.maxEmptyLanes {
@@ -203,40 +203,40 @@ func (t *Tx) tidyLanes() (more bool, err error) {
 	}
 	leased := map[int64]bool{}
 	for _, l := range m.leases {
-		leased[l.Job.Lane] = true
+		leased[l.Job.LaneID] = true
 	}
 	var emptyLanes []*rules.Lane
-	for _, l := range m.lanes.PlainLanes {
-		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(emptyLanes) < moveStep {
+	for _, l := range m.lanes.DemandFreeLanes {
+		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(emptyLanes) < maxChangedJobsPerStep {
 			emptyLanes = append(emptyLanes, l)
 		}
 	}
 	for _, l := range t.storedLanes(`INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
-		rules.Empty, int64(moveStep+len(leased))) {
-		if !leased[l.ID] && len(emptyLanes) < moveStep {
+		rules.Empty, int64(maxChangedJobsPerStep+len(leased))) {
+		if !leased[l.ID] && len(emptyLanes) < maxChangedJobsPerStep {
 			emptyLanes = append(emptyLanes, &l)
 		}
 	}
 	for _, l := range emptyLanes {
 		t.removeLane(l)
 	}
-	return len(emptyLanes) == moveStep, t.err
+	return len(emptyLanes) == maxChangedJobsPerStep, t.statementErr
 }
 
 // removeLane deletes a lane without jobs.
 func (t *Tx) removeLane(l *rules.Lane) {
-	m := &t.engine.mem
+	m := &t.engine.memory
 	m.emptyLanes--
-	t.countLanes(l.Queue, -1)
-	for _, need := range l.Needs {
+	t.addToLaneCount(l.Queue, -1)
+	for _, need := range l.GateNeeds {
 		t.AdjustLaneCount(need.Gate, -1)
 	}
 	// A lane whose stored demands were lost through damage looks like a lane without demands. So check that l
 	// itself is in the cache.
-	if m.lanes.PlainLanes[lanes.NameOf(l)] == l {
-		m.lanes.Remove(l)
+	if m.lanes.DemandFreeLanes[lanes.LaneNameOf(l)] == l {
+		m.lanes.RemoveDemandFreeLane(l)
 		t.addLaneToDelta(l)
-		t.undo = append(t.undo, func() { m.lanes.Add(l) })
+		t.undoFuncs = append(t.undoFuncs, func() { m.lanes.AddDemandFreeLane(l) })
 	}
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
@@ -244,66 +244,66 @@ func (t *Tx) removeLane(l *rules.Lane) {
 // clearClosedHere forgets which lanes have jobs that cannot start only on this node. All these lanes are then
 // checked again.
 func (t *Tx) clearClosedHere() {
-	ls := t.engine.mem.lanes
-	old := ls.ClosedHere
+	ls := t.engine.memory.lanes
+	old := ls.LocallyClosedBy
 	markAllStale := func() {
 		for _, q := range ls.Queues {
-			ls.MarkStale(q)
+			ls.MarkQueueLanesStale(q)
 		}
 	}
-	t.undo = append(t.undo, func() {
-		ls.ClosedHere = old
+	t.undoFuncs = append(t.undoFuncs, func() {
+		ls.LocallyClosedBy = old
 		markAllStale()
 	})
-	ls.ClosedHere = map[int64]int64{}
-	t.closedLanes = nil
+	ls.LocallyClosedBy = map[int64]int64{}
+	t.closedLanesBySearch = nil
 	markAllStale()
-	t.rules.MadeJobsReady = true
+	t.rules.JobsMayBeClaimable = true
 }
 
-// loadLanes adds the statements that read the lanes. After these were executed, the caller calls
+// addLaneQueries adds the statements that read the lanes. After these were executed, the caller calls
 // addPlainLanes, which adds the lanes without demands to memory. Before that, the caller must count the
 // leases: if a user has the maximum number of leased jobs, addPlainLanes closes the user's lanes.
-func (e *Engine) loadLanes(queries *database.QueryBatch) (addPlainLanes func()) {
-	ls := e.mem.lanes
+func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes func()) {
+	ls := e.memory.lanes
 	var plainLanes []rules.Lane
 	queries.Add(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		l.Head, l.Priority = rules.Position{Rank: r.Num(records.LaneColumnCount),
-			Seq: r.Num(records.LaneColumnCount + 1)}, rules.UnknownPriority
+		l.Head, l.Priority = rules.Position{Rank: r.Int64(records.LaneColumnCount),
+			Seq: r.Int64(records.LaneColumnCount + 1)}, rules.UnknownLanePriority
 		plainLanes = append(plainLanes, l)
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`)
 		FROM lanes WHERE demands = ''`)
 	queries.AddEach(func(r database.Row) {
-		q := ls.Queue(r.Text(0))
-		q.LaneCount += int(r.Num(1))
-		if r.Num(2) > 0 {
-			ls.MarkStale(q)
+		q := ls.FindOrAddQueue(r.Text(0))
+		q.LaneCount += int(r.Int64(1))
+		if r.Int64(2) > 0 {
+			ls.MarkQueueLanesStale(q)
 		}
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
 	queries.AddEach(func(r database.Row) {
-		if shut, n := r.Num(0), r.Num(1); shut == rules.Empty {
-			e.mem.emptyLanes += n
+		if shut, n := r.Int64(0), r.Int64(1); shut == rules.Empty {
+			e.memory.emptyLanes += n
 		} else {
-			ls.AddOverQuota(shut, int(n))
+			ls.AdjustOverQuotaCount(shut, int(n))
 		}
 	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0
 		GROUP BY shut`)
 	return func() {
 		for i := range plainLanes {
 			l := &plainLanes[i]
-			switch quota := e.mem.maxLeasedPerUser; {
+			switch quota := e.memory.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
-				l.Head, l.ClosedBy = rules.EndPosition, rules.Empty
-				e.mem.emptyLanes++
-			case quota > 0 && e.mem.users[l.UID].leasedJobs >= quota:
-				l.ClosedBy = rules.UserGate(l.UID)
+				l.Head, l.ClosedBy = rules.MaxPosition, rules.Empty
+				e.memory.emptyLanes++
+			case quota > 0 && e.memory.users[l.UID].leasedJobs >= quota:
+				l.ClosedBy = rules.UserQuotaGate(l.UID)
 			default:
 				l.ClosedBy = rules.Open
 			}
-			ls.Add(l)
-			ls.Queue(l.Queue).LaneCount++
+			ls.AddDemandFreeLane(l)
+			ls.FindOrAddQueue(l.Queue).LaneCount++
 		}
 	}
 }
@@ -311,49 +311,49 @@ func (e *Engine) loadLanes(queries *database.QueryBatch) (addPlainLanes func()) 
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
 func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		m := &t.engine.mem
+		m := &t.engine.memory
 		if n == m.maxLeasedPerUser {
 			return nil
 		}
 		m.maxLeasedPerUser = n
-		for uid := range m.lanes.ByUID {
-			t.rules.MarkGateDirty(rules.UserGate(uid))
+		for uid := range m.lanes.DemandFreeLanesByUID {
+			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
 		}
-		t.recheckNow()
-		return t.err
+		t.recheckGatesNow()
+		return t.statementErr
 	})
 }
 
 // SetHooks sets which hooks the engine creates for jobs, and when; see store.Hooks.
-func (e *Engine) SetHooks(ctx context.Context, h store.Hooks) error {
+func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		t.engine.mem.hooks = h
+		t.engine.memory.hookSettings = h
 		return nil
 	})
 }
 
-// SetNode sets the labels, resources and unknown users of this node.
-func (e *Engine) SetNode(ctx context.Context, node store.Node) error {
+// SetThisNode sets the labels, resources and unknown users of this node.
+func (e *Engine) SetThisNode(ctx context.Context, node store.Node) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		m := &t.engine.mem
-		for uid := range m.thisNode.UnknownUIDs {
-			t.rules.MarkGateDirty(rules.UserGate(uid))
+		m := &t.engine.memory
+		for uid := range m.thisNode.UIDsWithoutAccount {
+			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
 		}
 		m.thisNode = node.Clone()
-		m.thisNode.ID = t.engine.node
+		m.thisNode.ID = t.engine.nodeID
 		if m.thisNode.ID != 0 {
-			if err := t.engine.shared.StoreNode(t, &m.thisNode); err != nil {
+			if err := t.engine.sharedDatabase.StoreNode(t, &m.thisNode); err != nil {
 				return err
 			}
 		}
-		t.recheckNow()
-		return t.err
+		t.recheckGatesNow()
+		return t.statementErr
 	})
 }
 
-// recheckNow checks again which jobs can start, after a limit may have changed. It does the first step in
-// this transaction, and Promote does the others.
-func (t *Tx) recheckNow() {
+// recheckGatesNow checks again which jobs can start, after a limit may have changed. It does the first step in
+// this transaction, and ApplyDueChanges does the others.
+func (t *Tx) recheckGatesNow() {
 	t.RecheckClosedLanes()
-	t.continueRecheck()
+	t.continueGateRecheck()
 }

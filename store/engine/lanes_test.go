@@ -18,14 +18,14 @@ import (
 
 func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// enqueueFor enqueues n jobs of a user.
-func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+// enqueueForUser enqueues n jobs of a user.
+func enqueueForUser(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
 		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
 	}
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,8 +35,8 @@ func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []i
 // lowPriority gives a job a low priority, so that its user does not take turns with other users.
 func lowPriority(j *queue.Job) { j.Priority = -1 }
 
-// setUserQuota limits how many jobs of each user may be leased.
-func setUserQuota(t *testing.T, s *Store, n int) {
+// setMaxLeasedPerUser limits how many jobs of each user may be leased.
+func setMaxLeasedPerUser(t *testing.T, s *Store, n int) {
 	t.Helper()
 	if err := s.SetMaxRunningPerUser(t.Context(), n); err != nil {
 		t.Fatal(err)
@@ -44,21 +44,22 @@ func setUserQuota(t *testing.T, s *Store, n int) {
 }
 
 // claimJobs passes a report to Exchange. It returns the jobs that Exchange has claimed, and their seqs.
-func claimJobs(t *testing.T, s *Store, report store.Report) (seqs []int64, jobs []queue.Job) {
+func claimJobs(t *testing.T, s *Store, report store.LeaseReport) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
-	grant, err := s.Exchange(t.Context(), report)
+	grant, err := s.ReportAndClaim(t.Context(), report)
 	if err != nil || len(grant.StaleLeases) > 0 {
 		t.Fatalf("stale %v, error %v", grant.StaleLeases, err)
 	}
-	for i := range grant.Jobs {
-		seqs = append(seqs, grant.Jobs[i].Seq)
+	for i := range grant.ClaimedJobs {
+		seqs = append(seqs, grant.ClaimedJobs[i].Seq)
 	}
-	return seqs, grant.Jobs
+	return seqs, grant.ClaimedJobs
 }
 
 // completionOf returns the settlement of a leased job that has completed.
 func completionOf(j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
+		CountsAttempt:  true,
 		RecordsAttempt: true}}
 }
 
@@ -108,22 +109,22 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	}{{0, []int64{2, 12, 3, 4, 5, 6, 7, 8, 9, 10}}, {1, nil}, {2, []int64{2, 12}}, {4, []int64{2, 12, 3, 4}}} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		setUserQuota(t, s, 1)
-		enqueueFor(t, s, 1, 10)
-		enqueueFor(t, s, 2, 2)
-		first, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
+		setMaxLeasedPerUser(t, s, 1)
+		enqueueForUser(t, s, 1, 10)
+		enqueueForUser(t, s, 2, 2)
+		first, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
 		// Start only one of the two claimed jobs, so that the other one is still reserved.
-		claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
+		claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
 		s.Close()
 		s = openStore(t, dir)
-		setUserQuota(t, s, c.bound)
-		if got, _ := claimJobs(t, s, store.Report{WantedJobs: 20}); !slices.Equal(got, c.want) {
+		setMaxLeasedPerUser(t, s, c.bound)
+		if got, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 20})
+		got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -133,17 +134,17 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 
 // One claim changes a limited number of rows, even if a user has very many waiting jobs. So other users need
 // not wait long for their changes.
-func TestAClaimIsBounded(t *testing.T) {
-	const many, worker = 20 * rules.MaxSteps, 4
+func TestClaimChangesBoundedRows(t *testing.T) {
+	const many, worker = 20 * rules.MaxLaneStepsPerTx, 4
 	s := openStore(t, t.TempDir())
 	most := countChangedRows(t, s)
 	enqueueMany(t, s, many, ofUser(1))
-	other := enqueueFor(t, s, 2, 1, lowPriority)
-	setUserQuota(t, s, worker)
+	other := enqueueForUser(t, s, 2, 1, lowPriority)
+	setMaxLeasedPerUser(t, s, worker)
 	most()
 	await := func(want int) (seqs []int64, jobs []queue.Job) {
 		t.Helper()
-		jobs, err := s.Await(t.Context(), want)
+		jobs, err := s.AwaitJobs(t.Context(), want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from now on, the number of waiting jobs must make no difference
-		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])},
+		got, more := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])},
 			WantedJobs: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
@@ -175,13 +176,14 @@ func TestAClaimIsBounded(t *testing.T) {
 		t.Errorf("%d rows were changed to end a job and claim one", rows)
 	}
 	for range 20 {
-		enqueueFor(t, s, 1, 1)
+		enqueueForUser(t, s, 1, 1)
 	}
 	if rows, _ := most(); rows > 10 {
 		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
 	}
-	setUserQuota(t, s, 0)
-	if got, _ := await(2 * rules.MaxSteps); len(got) != 2*rules.MaxSteps || got[0] != next+1 || !slices.IsSorted(got) {
+	setMaxLeasedPerUser(t, s, 0)
+	if got, _ := await(2 * rules.MaxLaneStepsPerTx); len(got) != 2*rules.MaxLaneStepsPerTx || got[0] != next+1 ||
+		!slices.IsSorted(got) {
 		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
 	}
 	if rows, _ := most(); rows > 10 {
@@ -191,18 +193,18 @@ func TestAClaimIsBounded(t *testing.T) {
 
 // If a user enqueues very many jobs while no worker is free, only as many of them as the user may run at a
 // time start before the jobs of other users.
-func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
+func TestRunningJobLimitHoldsForFloodingUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	setUserQuota(t, s, 3)
+	setMaxLeasedPerUser(t, s, 3)
 	enqueueMany(t, s, 5000, ofUser(1))
-	other := enqueueFor(t, s, 2, 1, lowPriority)
+	other := enqueueForUser(t, s, 2, 1, lowPriority)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
+	got, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
-	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0]),
+	better := enqueueForUser(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
+	if got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0]),
 		completionOf(&jobs[1]), completionOf(&jobs[2])}, WantedJobs: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
@@ -212,26 +214,26 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 // continues by itself in another transaction.
 func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	setUserQuota(t, s, 1)
-	const users = 2 * rules.MaxSteps
+	setMaxLeasedPerUser(t, s, 1)
+	const users = 2 * rules.MaxLaneStepsPerTx
 	for uid := range users { // a later claim finds that these users have no more jobs
-		enqueueFor(t, s, uid, 2)
+		enqueueForUser(t, s, uid, 2)
 	}
-	other := enqueueFor(t, s, users, 2)
+	other := enqueueForUser(t, s, users, 2)
 	for n := 0; n < users+1; {
-		got, _ := claimJobs(t, s, store.Report{WantedJobs: 2 * users})
+		got, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 2 * users})
 		if n += len(got); len(got) == 0 {
 			t.Fatalf("claimed %d", n)
 		}
 	}
 	for seq := int64(2); seq < other[0]; seq += 2 {
-		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	result := make(chan []queue.Job, 1)
 	go func() {
-		jobs, err := s.Await(t.Context(), 1)
+		jobs, err := s.AwaitJobs(t.Context(), 1)
 		if err != nil {
 			t.Error(err)
 		}
@@ -239,10 +241,10 @@ func TestCutShortClaimContinues(t *testing.T) {
 	}()
 	for waits := false; !waits; {
 		s.mu.Lock()
-		waits = s.waiter != nil
+		waits = s.waitingClaim != nil
 		s.mu.Unlock()
 	}
-	setUserQuota(t, s, 0) // lets jobs of all users start again
+	setMaxLeasedPerUser(t, s, 0) // lets jobs of all users start again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {
@@ -255,15 +257,15 @@ func TestCutShortClaimContinues(t *testing.T) {
 
 // The stored counts of users are correct after a restart, for any number of users. A transaction that is
 // rolled back does not change them.
-func TestUsersAreCounted(t *testing.T) {
+func TestUserCountsSurviveRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	want := map[int]int64{}
-	for uid := range 3*maxListedEntries + 5 {
+	for uid := range 3*maxMetaListEntries + 5 {
 		n := uid%4 + 1
 		want[uid] = int64(n)
-		for _, seq := range enqueueFor(t, s, uid, n)[:uid%2] {
-			if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+		for _, seq := range enqueueForUser(t, s, uid, n)[:uid%2] {
+			if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
 				t.Fatal(err)
 			}
 			want[uid]--
@@ -273,14 +275,14 @@ func TestUsersAreCounted(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		got := map[int]int64{}
-		for uid, u := range s.mem.users {
+		for uid, u := range s.memory.users {
 			got[uid] = u.waitingJobs
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
-		if len(s.mem.listedUsers) > maxListedEntries {
-			t.Errorf("%s: %d are listed", when, len(s.mem.listedUsers))
+		if len(s.memory.metaUserUIDs) > maxMetaListEntries {
+			t.Errorf("%s: %d are listed", when, len(s.memory.metaUserUIDs))
 		}
 		expectNoFaults(t, s, when)
 	}
@@ -289,20 +291,20 @@ func TestUsersAreCounted(t *testing.T) {
 		t.Error("no user has a row in the table users")
 	}
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		for uid := range 2 * maxListedEntries {
+		for uid := range 2 * maxMetaListEntries {
 			j := draft(ofUser(uid))
-			tx.drafts = []records.Texts{{Terms: "{}"}}
-			if err := tx.rules.Insert(&j, 0, uid, tx.engine.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
+			tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
+			if err := tx.rules.InsertJob(&j, 0, uid, tx.engine.memory.nextJobSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
-			tx.engine.mem.nextSeq++
+			tx.engine.memory.nextJobSeq++
 		}
 		if _, _, err := tx.rules.Claim(9); err != nil {
 			t.Error(err)
 		}
-		tx.updateUserList()
-		if tx.err != nil {
-			t.Error(tx.err)
+		tx.updateMetaUserList()
+		if tx.statementErr != nil {
+			t.Error(tx.statementErr)
 		}
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
@@ -314,7 +316,7 @@ func TestUsersAreCounted(t *testing.T) {
 	if _, err := s.NextEpoch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for uid, u := range s.mem.users {
+	for uid, u := range s.memory.users {
 		if u.leasedJobs != 0 {
 			t.Errorf("uid %d has %d jobs leased", uid, u.leasedJobs)
 		}
@@ -325,7 +327,7 @@ func TestUsersAreCounted(t *testing.T) {
 }
 
 // A queue that has neither a rule nor jobs leaves no row in the table queues.
-func TestQueueLeavesNoRow(t *testing.T) {
+func TestUnusedQueueLeavesNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} {
 		if err := s.SetQueue(t.Context(), "q", rule); err != nil {
@@ -341,14 +343,15 @@ func TestQueueLeavesNoRow(t *testing.T) {
 // counts again.
 func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	setUserQuota(t, s, 1)
-	enqueueFor(t, s, 7, 3)
-	claimJobs(t, s, store.Report{WantedJobs: 9})
-	gone := enqueueFor(t, s, 7, 1)
-	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
+	setMaxLeasedPerUser(t, s, 1)
+	enqueueForUser(t, s, 7, 3)
+	claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+	gone := enqueueForUser(t, s, 7, 1)
+	if err := s.ChangeJob(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
 	}
-	plan := store.SchedulePut{Schedule: store.Schedule{Name: "nightly", UID: 7, Draft: draft(), Spec: "{}"}}
+	plan := store.SchedulePutRequest{Schedule: store.Schedule{Name: "nightly", OwnerUID: 7, JobDraft: draft(),
+		SpecJSON: "{}"}}
 	if _, err := s.PutSchedule(t.Context(), plan); err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +384,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		}
 	}
 	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
-	if err := integrity.Repair(s.conn); err != nil {
+	if err := integrity.RepairBackup(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
@@ -395,27 +398,28 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 
 // However many groups of a user's jobs wait for the same lock, the start and the end of a job read the same
 // number of rows.
-func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
-	lock := queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 1}
+func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
+	lock := queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: 1}
 	read := map[int]int64{}
 	for _, n := range []int{50, 2000} {
 		s := openStore(t, t.TempDir())
 		for i := range n { // each job has different demands, so each is in a separate lane
-			enqueueFor(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), Amount: 9,
-				Period: time.Second}))
+			enqueueForUser(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, GateKey: fmt.Sprint("r", i),
+				Amount:     9,
+				RatePeriod: time.Second}))
 		}
-		_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
-		for range 3 * n / rules.MaxSteps { // enough claims to find out, for all jobs, that the lock is taken
-			claimJobs(t, s, store.Report{WantedJobs: 1})
+		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+		for range 3 * n / rules.MaxLaneStepsPerTx { // enough claims to find out, for all jobs, that the lock is taken
+			claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
 		}
-		enqueueFor(t, s, 2, 20, withDemands(lock))
-		enqueueFor(t, s, 2, 20)
-		countSteps(t, s)
+		enqueueForUser(t, s, 2, 20, withDemands(lock))
+		enqueueForUser(t, s, 2, 20)
+		countSQLiteInstructions(t, s)
 		for range 20 {
-			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 1})
+			_, next := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 1})
 			jobs = next
 		}
-		read[n] = countSteps(t, s)
+		read[n] = countSQLiteInstructions(t, s)
 	}
 	if read[2000] > 2*read[50] {
 		t.Errorf("20 starts and ends took %d steps of SQLite with 50 lanes, and %d with 2000", read[50], read[2000])
@@ -425,19 +429,19 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 // A lane holds the waiting jobs of one queue and user with the same demands, such as a lock. An empty lane
 // can be removed even if its list of demanded locks was lost through damage. The lane of the same queue and
 // user for jobs without demands is not removed instead.
-func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
+func TestDamagedLaneRemovalKeepsPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	enqueueFor(t, s, 1, 1, withDemands(lockDemand("k", 1)))
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
+	enqueueForUser(t, s, 1, 1, withDemands(lockDemand("k", 1)))
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 	// This claim finds that no job with this demand waits any more.
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
-	enqueueFor(t, s, 1, 1)
-	name := lanes.Name{Queue: "default", UID: 1}
-	plain := s.mem.lanes.PlainLanes[name]
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
+	enqueueForUser(t, s, 1, 1)
+	name := lanes.LaneName{Queue: "default", UID: 1}
+	plain := s.memory.lanes.DemandFreeLanes[name]
 	damageRow(t, s, `UPDATE lanes SET needs = '' WHERE demands <> ''`)
 	s.maxEmptyLanes = 0
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		_, err := tx.tidyLanes()
+		_, err := tx.removeEmptyLanes()
 		return err
 	})
 	if err != nil {
@@ -446,7 +450,7 @@ func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	if n := queryNumber(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
 		t.Errorf("%d empty lanes are still stored, want none", n)
 	}
-	if got := s.mem.lanes.PlainLanes[name]; plain == nil || got != plain {
+	if got := s.memory.lanes.DemandFreeLanes[name]; plain == nil || got != plain {
 		t.Errorf("the cached plain lane is %p, want %p", got, plain)
 	}
 }

@@ -22,7 +22,7 @@ func countPagesRead(t *testing.T, c *sqlitedb.Conn, f func()) (n int) {
 	result := libc.Xmalloc(c.TLS, 8)
 	defer libc.Xfree(c.TLS, result)
 	count := func() int {
-		if rc := sqlite3.Xsqlite3_db_status(c.TLS, c.DB, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, result, result+4,
+		if rc := sqlite3.Xsqlite3_db_status(c.TLS, c.DBHandle, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, result, result+4,
 			0); rc != sqlite3.SQLITE_OK {
 			t.Fatalf("the count of pages: SQLite's result %d", rc)
 		}
@@ -42,8 +42,8 @@ func fileSize(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// soleReader returns the only connection that the test has used for reading.
-func soleReader(t *testing.T, s *Store) *sqlitedb.Conn {
+// onlyReadConn returns the only connection that the test has used for reading.
+func onlyReadConn(t *testing.T, s *Store) *sqlitedb.Conn {
 	t.Helper()
 	if _, err := s.OldestReadySince(t.Context()); err != nil || len(s.readConns) != 1 {
 		t.Fatalf("%d connections were opened, %v", len(s.readConns), err)
@@ -66,38 +66,38 @@ func withLargeArgs(j *queue.Job) {
 
 // A list or selection that leaves out other users' jobs reads almost nothing of these jobs, however large
 // they are. If a list includes large jobs, its page contains fewer jobs.
-func TestLargeJobsCostOthersNothing(t *testing.T) {
+func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 	const many = 30 // number of jobs of each kind, in total 38 MB
 	s := openStore(t, t.TempDir())
 	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
-	mine := enqueueFor(t, s, 3, 2, labelled)
+	mine := enqueueForUser(t, s, 3, 2, labelled)
 	for range many {
-		enqueueFor(t, s, 1, 1, withLargeInput)
-		enqueueFor(t, s, 2, 1, withLargeArgs)
+		enqueueForUser(t, s, 1, 1, withLargeInput)
+		enqueueForUser(t, s, 2, 1, withLargeArgs)
 	}
-	mine = append(mine, enqueueFor(t, s, 3, 2, labelled)...)
+	mine = append(mine, enqueueForUser(t, s, 3, 2, labelled)...)
 	slices.Reverse(mine)
-	reader := soleReader(t, s)
+	reader := onlyReadConn(t, s)
 	for name, f := range map[string]store.Filter{
 		"user":       {UID: new(3)},
 		"state":      {UID: new(3), States: []queue.State{queue.Pending, queue.Held}},
 		"label":      {Labels: map[string]string{"app": "x"}},
-		"glob":       {UID: new(3), Glob: "*"},
-		"older than": {UID: new(3), Until: s.now() + 1},
+		"glob":       {UID: new(3), IDGlob: "*"},
+		"older than": {UID: new(3), Until: s.clock() + 1},
 	} {
 		f.Limit = store.MaxPageRows
 		var listed, selected []int64
 		pages := countPagesRead(t, reader, func() {
 			page, err := s.List(t.Context(), f)
-			if err != nil || page.Next != 0 {
-				t.Errorf("%s: list: next %d, %v", name, page.Next, err)
+			if err != nil || page.NextBeforeSeq != 0 {
+				t.Errorf("%s: list: next %d, %v", name, page.NextBeforeSeq, err)
 			}
 			for i := range page.Jobs {
 				listed = append(listed, page.Jobs[i].Seq)
 			}
 			refs, err := s.ListRefs(t.Context(), f)
-			if err != nil || refs.Next != 0 {
-				t.Errorf("%s: select: next %d, %v", name, refs.Next, err)
+			if err != nil || refs.NextBeforeSeq != 0 {
+				t.Errorf("%s: select: next %d, %v", name, refs.NextBeforeSeq, err)
 			}
 			for _, ref := range refs.Refs {
 				selected = append(selected, ref.Seq)
@@ -114,8 +114,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	// only one job with large arguments, because it contains the arguments twice.
 	pages := countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
-		if err != nil || len(page.Jobs) != many || page.Next != 0 {
-			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		if err != nil || len(page.Jobs) != many || page.NextBeforeSeq != 0 {
+			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.NextBeforeSeq, err)
 		}
 	})
 	if pages > 4*2*many {
@@ -123,8 +123,8 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 	}
 	pages = countPagesRead(t, reader, func() {
 		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPageRows})
-		if err != nil || len(page.Jobs) != 1 || page.Next != page.Jobs[0].Seq {
-			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		if err != nil || len(page.Jobs) != 1 || page.NextBeforeSeq != page.Jobs[0].Seq {
+			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.NextBeforeSeq, err)
 		}
 	})
 	if pages > 3*2*many+4*125 {
@@ -134,22 +134,24 @@ func TestLargeJobsCostOthersNothing(t *testing.T) {
 
 // A job's large input is written once. It is not written again when an attempt ends or when a change does not
 // affect it. It is removed together with the job.
-func TestALargeInputIsWrittenOnce(t *testing.T) {
+func TestLargeJobInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	seq := enqueueFor(t, s, 1, 1, withLargeInput)[0]
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
+	seq := enqueueForUser(t, s, 1, 1, withLargeInput)[0]
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdinBytes || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
 	}
 	change := func(verb queue.Verb) func() error {
-		return func() error { return s.Change(t.Context(), seq, store.Change{Verb: verb, Timeout: new(time.Second)}) }
+		return func() error {
+			return s.ChangeJob(t.Context(), seq, store.Change{Verb: verb, NewTimeout: new(time.Second)})
+		}
 	}
 	for _, step := range []struct {
 		name string
 		do   func() error
 	}{
 		{"end", func() error {
-			_, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}})
+			_, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}})
 			return err
 		}},
 		{"retry", change(queue.VerbRetry)},
@@ -178,10 +180,10 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// countStarts returns how often a statement was started.
-func countStarts(c *sqlitedb.Conn, sql string) int64 {
-	if c.Stmts[sql] == 0 {
+// countStatementStarts returns how often a statement was started.
+func countStatementStarts(c *sqlitedb.Conn, sql string) int64 {
+	if c.PreparedStmts[sql] == 0 {
 		return 0 // the statement was never prepared
 	}
-	return int64(sqlite3.Xsqlite3_stmt_status(c.TLS, c.Stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
+	return int64(sqlite3.Xsqlite3_stmt_status(c.TLS, c.PreparedStmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
 }

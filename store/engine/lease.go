@@ -12,46 +12,47 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// waiter is a claim that waits until a job can start.
-type waiter struct {
+// claimWaiter is a claim that waits until a job can start.
+type claimWaiter struct {
 	maxJobs int
 	result  chan claimResult // receives the claim's result; buffered, so that sending never blocks
 	// retry receives a value if the claim must run again, because it took too many steps for one transaction.
-	retry     chan struct{}
-	abandoned bool // Await's context has ended, and Await only waits for the result; guarded by the engine's mu
-	hasResult bool // result has received a value; guarded by the engine's mu
+	retrySignal chan struct{}
+	abandoned   bool // Await's context has ended, and Await only waits for the result; guarded by the engine's mu
+	hasResult   bool // result has received a value; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.
 type claimResult struct {
-	waiter *waiter
+	waiter *claimWaiter
 	jobs   []queue.Job
 	err    error
 }
 
-// Exchange records what happened to leases and claims more jobs, in one commit.
-func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	o := &op{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
-	return e.exchange(ctx, o, func(*Tx) *store.Report { return &report })
+// ReportAndClaim records what happened to leases and claims more jobs, in one commit.
+func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.Grant, error) {
+	o := &queuedOperation{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
+	return e.reportAndClaim(ctx, o, func(*Tx) *store.LeaseReport { return &report })
 }
 
-// exchange does the work of Exchange. It calls report inside the transaction to get the report. o contains
+// reportAndClaim does the work of Exchange. It calls report inside the transaction to get the report. o contains
 // what is known of the report before the transaction begins.
-func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
+func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
+	report func(t *Tx) *store.LeaseReport) (store.Grant, error) {
 	o.priorityClass = Urgent
 	return doWithResult(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
-// ExchangeLater is Exchange with a report that is computed inside the transaction, by calling the given
+// ReportAndClaimLater is Exchange with a report that is computed inside the transaction, by calling the given
 // function. The report claims at most maxJobs jobs.
-func (e *Engine) ExchangeLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.Report) (
+func (e *Engine) ReportAndClaimLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.LeaseReport) (
 	store.Grant, error) {
-	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: maxJobs}}, report)
+	return e.reportAndClaim(ctx, &queuedOperation{forecast: forecast{expectedClaimJobs: maxJobs}}, report)
 }
 
-// Await claims up to maxJobs jobs. If no job can start, it waits for the first one that can.
-func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	w := &waiter{maxJobs: maxJobs, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
+// AwaitJobs claims up to maxJobs jobs. If no job can start, it waits for the first one that can.
+func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	w := &claimWaiter{maxJobs: maxJobs, result: make(chan claimResult, 1), retrySignal: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
 		err := e.Do(ctx, Urgent, func(t *Tx) (err error) {
@@ -60,11 +61,11 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			e.waiter = w
-			t.undo = append(t.undo, func() {
+			e.waitingClaim = w
+			t.undoFuncs = append(t.undoFuncs, func() {
 				e.mu.Lock()
 				defer e.mu.Unlock()
-				e.waiter = nil
+				e.waitingClaim = nil
 			})
 			return nil
 		})
@@ -80,15 +81,15 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 		select {
 		case g := <-w.result:
 			return g.jobs, g.err
-		case <-w.retry:
-			endErr = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.MadeJobsReady = true; return nil })
+		case <-w.retrySignal:
+			endErr = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.JobsMayBeClaimable = true; return nil })
 		case <-ctx.Done():
 			endErr = ctx.Err()
 		}
 	}
 	e.mu.Lock()
-	if e.waiter == w {
-		e.waiter = nil
+	if e.waitingClaim == w {
+		e.waitingClaim = nil
 		e.mu.Unlock()
 		select {
 		case g := <-w.result: // a transaction has sent the result just before mu was locked
@@ -110,8 +111,8 @@ func (e *Engine) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 // write calls it.
 func (e *Engine) endWaiter(err error) {
 	e.mu.Lock()
-	w := e.waiter
-	e.waiter = nil
+	w := e.waitingClaim
+	e.waitingClaim = nil
 	e.mu.Unlock()
 	if w != nil {
 		w.result <- claimResult{err: err}
@@ -120,28 +121,28 @@ func (e *Engine) endWaiter(err error) {
 
 // resumeWaiter makes a claim that got no jobs wait again. If the context of its Await call has ended, the
 // claim ends with an empty result instead. The caller holds mu.
-func (e *Engine) resumeWaiter(w *waiter) {
+func (e *Engine) resumeWaiter(w *claimWaiter) {
 	if w.abandoned {
 		w.result <- claimResult{waiter: w}
 		return
 	}
-	e.waiter = w
+	e.waitingClaim = w
 }
 
 // serveWaiter claims jobs for the claim that waits, in the transaction that made a job ready to start. It
 // returns nil if no claim waits or if no job could be claimed.
 func (t *Tx) serveWaiter() (*claimResult, error) {
-	if !t.rules.MadeJobsReady {
+	if !t.rules.JobsMayBeClaimable {
 		return nil, nil
 	}
 	t.engine.mu.Lock()
-	w := t.engine.waiter
+	w := t.engine.waitingClaim
 	if w != nil {
-		t.engine.waiter = nil // from now on, Await waits for the result even if its context ends
-		t.undo = append(t.undo, func() {
+		t.engine.waitingClaim = nil // from now on, Await waits for the result even if its context ends
+		t.undoFuncs = append(t.undoFuncs, func() {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()
-			if t.engine.waiter == nil && !w.hasResult {
+			if t.engine.waitingClaim == nil && !w.hasResult {
 				t.engine.resumeWaiter(w)
 			}
 		})
@@ -169,30 +170,31 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 
 // PreviousSession returns the leases and runners that the previous service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (left store.PreviousSession, err error) {
-		left = store.PreviousSession{LastSeq: e.mem.nextSeq - 1, IsCopy: e.isCopy}
-		for _, seq := range slices.Sorted(maps.Keys(e.mem.leases)) {
-			if e.mem.leases[seq].Job.Node != e.node {
-				continue
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Urgent},
+		func(t *Tx) (left store.PreviousSession, err error) {
+			left = store.PreviousSession{HighestJobSeq: e.memory.nextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
+			for _, seq := range slices.Sorted(maps.Keys(e.memory.leases)) {
+				if e.memory.leases[seq].Job.LastNode != e.nodeID {
+					continue
+				}
+				j, err := t.Job(seq, rules.ReadFull)
+				if err != nil {
+					return left, err
+				}
+				j.Fence = e.memory.leases[seq].Job.Fence
+				left.LeasedJobs = append(left.LeasedJobs, j.Job)
 			}
-			j, err := t.Job(seq, rules.ReadFull)
-			if err != nil {
-				return left, err
+			text, err := database.ReadNote(t, database.RunnerDirsNoteKey(e.nodeID))
+			if err == nil && text != "" {
+				err = json.Unmarshal([]byte(text), &left.RunnerDirs)
 			}
-			j.Fence = e.mem.leases[seq].Job.Fence
-			left.LeasedJobs = append(left.LeasedJobs, j.Job)
-		}
-		text, err := database.ReadNote(t, database.RunnerDirsNoteKey(e.node))
-		if err == nil && text != "" {
-			err = json.Unmarshal([]byte(text), &left.RunnerDirs)
-		}
-		return left, err
-	})
+			return left, err
+		})
 }
 
 // NextEpoch increases the number of service starts (the epoch) and returns it.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Urgent}, func(t *Tx) (epoch int64, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Urgent}, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
 		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})

@@ -18,22 +18,23 @@ import (
 // The next start continues from there and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
-	for v := range database.Migrations {
-		for n := range len(database.Migrations[v]) + 1 {
+	for v := range database.SchemaMigrations {
+		for n := range len(database.SchemaMigrations[v]) + 1 {
 			dir := t.TempDir()
-			path := filepath.Join(dir, sqlitedb.DatabaseName)
+			path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 			c, err := sqlitedb.OpenWriter(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := sqlitedb.Migrate(c, database.Migrations[:v]); err != nil {
+			if err := sqlitedb.Migrate(c, database.SchemaMigrations[:v]); err != nil {
 				t.Fatal(err)
 			}
-			if err := sqlitedb.MigrateOne(c, v, append(slices.Clone(database.Migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
+			if err := sqlitedb.MigrateToNextVersion(c, v, append(slices.Clone(database.SchemaMigrations[v][:n]),
+				`SELECT * FROM broken`)); err == nil {
 				t.Fatal("a broken statement was carried out")
 			}
 			// Stop inside the transaction, which leaves the same files as kill -9.
-			for _, q := range append([]string{`BEGIN IMMEDIATE`}, database.Migrations[v][:n]...) {
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, database.SchemaMigrations[v][:n]...) {
 				if err := c.Exec(q); err != nil {
 					t.Fatalf("version %d, statement %d: %v", v, n, err)
 				}
@@ -42,7 +43,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, suffix := range []string{"", "-wal"} {
 				raw, err := os.ReadFile(path + suffix)
 				if err == nil {
-					err = os.WriteFile(filepath.Join(crashed, sqlitedb.DatabaseName)+suffix, raw, 0o600)
+					err = os.WriteFile(filepath.Join(crashed, sqlitedb.DatabaseFileName)+suffix, raw, 0o600)
 				}
 				if err != nil && !errors.Is(err, os.ErrNotExist) {
 					t.Fatal(err)
@@ -55,7 +56,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
 				err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
-					faults, err := integrity.SchemaFaults(engine.Wrap(s.Engine).Conn())
+					faults, err := integrity.FindSchemaFaults(engine.NewStoreForEngine(s.Engine).Conn())
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)
 					}
@@ -64,8 +65,8 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if n == len(database.Migrations[v]) {
-					engine.EveryOperation(t, engine.Wrap(s.Engine))
+				if n == len(database.SchemaMigrations[v]) {
+					engine.EveryOperation(t, engine.NewStoreForEngine(s.Engine))
 				}
 				s.Close()
 			}

@@ -13,29 +13,31 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// completeOne enqueues a job in a queue and completes it.
-func completeOne(t *testing.T, s *Store, queueName string) {
+// completeOneJob enqueues a job in a queue and completes it.
+func completeOneJob(t *testing.T, s *Store, queueName string) {
 	t.Helper()
-	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = queueName })}})
+	_,
+		err := s.Enqueue(t.Context(),
+		store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = queueName })}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-	if err != nil || len(got.Jobs) != 1 {
-		t.Fatalf("claimed %v, %v", got.Jobs, err)
+	got, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	if err != nil || len(got.ClaimedJobs) != 1 {
+		t.Fatalf("claimed %v, %v", got.ClaimedJobs, err)
 	}
-	e := completionOf(&got.Jobs[0])
-	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
-	e.Fingerprint = got.Jobs[0].Fingerprint()
-	if _, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}}); err != nil {
+	e := completionOf(&got.ClaimedJobs[0])
+	e.Attempt = queue.Attempt{StartedAt: s.clock(), EndedAt: s.clock() + 5000}
+	e.CommandFingerprint = got.ClaimedJobs[0].CommandFingerprint()
+	if _, err = s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{e}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// statisticsOf returns the sum of all statistics of a grain, that is, of one length of period.
-func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.AttemptStatistics) {
+// sumStatistics returns the sum of all statistics of a grain, that is, of one length of period.
+func sumStatistics(t *testing.T, s *Store, g store.Granularity) (sum store.AttemptStatistics) {
 	t.Helper()
-	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, WithPeriods: true})
+	got, err := s.Stats(t.Context(), store.StatsFilter{Granularity: g, IncludePeriods: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,10 +48,10 @@ func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.AttemptStati
 }
 
 // openWithClock returns an open store whose clock returns *now.
-func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
+func openWithClock(t *testing.T, dir string, now *queue.UnixMillis) *Store {
 	t.Helper()
 	s := openStore(t, dir)
-	s.now = func() queue.Millis { return *now }
+	s.clock = func() queue.UnixMillis { return *now }
 	return s
 }
 
@@ -57,29 +59,29 @@ func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
 // records more statistics for the same periods.
 func recordStatistics(t *testing.T, s *Store) {
 	t.Helper()
-	clock, now := s.now, s.now()
-	s.now = func() queue.Millis { return now }
-	defer func() { s.now = clock }()
+	clock, now := s.clock, s.clock()
+	s.clock = func() queue.UnixMillis { return now }
+	defer func() { s.clock = clock }()
 	for range 2 {
-		completeOne(t, s, "f")
-		now += queue.Millis((25 * time.Hour).Milliseconds())
+		completeOneJob(t, s, "f")
+		now += queue.UnixMillis((25 * time.Hour).Milliseconds())
 		promoteAll(t, s)
 	}
-	now -= queue.Millis((26 * time.Hour).Milliseconds())
-	completeOne(t, s, "f")
-	statisticsOf(t, s, store.Day)
+	now -= queue.UnixMillis((26 * time.Hour).Milliseconds())
+	completeOneJob(t, s, "f")
+	sumStatistics(t, s, store.PerDay)
 }
 
 // Statistics are committed together with the changes of jobs that they count. They survive restarts. A
 // transaction that is rolled back does not change them.
-func TestStatisticsAreInTheCommit(t *testing.T) {
-	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+func TestStatisticsCommitWithJobChanges(t *testing.T) {
+	dir, now := t.TempDir(), queue.UnixMillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
 	for want := range int64(4) {
-		completeOne(t, s, "f")
+		completeOneJob(t, s, "f")
 		undone := errors.New("undone")
 		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-			tx.AddMeasurement(rules.Measurement{Queue: "f"})
+			tx.AddMeasurement(rules.AttemptMeasurement{Queue: "f"})
 			if err := tx.writeStatistics(); err != nil {
 				return err
 			}
@@ -94,7 +96,7 @@ func TestStatisticsAreInTheCommit(t *testing.T) {
 			}
 			s = openWithClock(t, dir, &now)
 		}
-		if f := statisticsOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
+		if f := sumStatistics(t, s, store.PerMinute); f.Started != want+1 || f.Completed != want+1 {
 			t.Fatalf("after %d attempts, and as many that were undone: %d started, %d completed", want+1, f.Started, f.Completed)
 		}
 	}
@@ -102,24 +104,24 @@ func TestStatisticsAreInTheCommit(t *testing.T) {
 
 // The statistics per minute, hour and day count each attempt exactly once, even if the upkeep that sums them
 // up is interrupted at any point, any number of times.
-func TestInterruptedRollUpsCountOnce(t *testing.T) {
-	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
+func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
+	dir, now := t.TempDir(), queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
 	total := int64(0)
 	for range 30 {
-		completeOne(t, s, "f")
+		completeOneJob(t, s, "f")
 		total++
-		now += queue.Millis((50 * time.Minute).Milliseconds())
+		now += queue.UnixMillis((50 * time.Minute).Milliseconds())
 	}
 	for range 100 {
 		undone := errors.New("undone")
 		s.Do(t.Context(), Urgent, func(tx *Tx) error {
-			if _, err := tx.statistics().Tidy(); err != nil {
+			if _, err := tx.statistics().RollUpAndDeleteOld(); err != nil {
 				t.Error(err)
 			}
 			return undone
 		})
-		next, err := s.Promote(t.Context())
+		next, err := s.ApplyDueChanges(t.Context())
 		if err == nil {
 			err = s.Close()
 		}
@@ -127,8 +129,8 @@ func TestInterruptedRollUpsCountOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = openWithClock(t, dir, &now)
-		for g := store.Minute; g <= store.Day; g++ {
-			if f := statisticsOf(t, s, g); f.Started != total || f.Completed != total || f.RunTimes.Count() != total {
+		for g := store.PerMinute; g <= store.PerDay; g++ {
+			if f := sumStatistics(t, s, g); f.Started != total || f.Completed != total || f.RunTimes.Count() != total {
 				t.Fatalf("by %v %d began and %d completed, want %d", g, f.Started, f.Completed, total)
 			}
 		}
@@ -139,45 +141,45 @@ func TestInterruptedRollUpsCountOnce(t *testing.T) {
 	if days := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
 		t.Errorf("%d rows for days, want 1", days)
 	}
-	now += queue.Millis((49 * time.Hour).Milliseconds())
+	now += queue.UnixMillis((49 * time.Hour).Milliseconds())
 	promoteAll(t, s)
 	if minutes := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
 		t.Errorf("%d rows for minutes remain after two days", minutes)
 	}
-	if f := statisticsOf(t, s, store.Hour); f.Started != total {
+	if f := sumStatistics(t, s, store.PerHour); f.Started != total {
 		t.Errorf("by hour %d began, want %d", f.Started, total)
 	}
 }
 
 // Each period has a limited number of rows, however many queues there are. The statistics of a queue for all
 // time never decrease, even if the clock is changed.
-func TestStatisticsAreBounded(t *testing.T) {
-	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+func TestStatisticsRowsAreBounded(t *testing.T) {
+	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
 	total := int64(0)
 	was, ruled := map[string]int64{}, 0
 	rises := func() {
 		t.Helper()
-		got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true})
+		got, err := s.Stats(t.Context(), store.StatsFilter{AllTimeTotals: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		is, sum := map[string]int64{}, int64(0)
 		for _, q := range got.Queues {
-			is[q.Queue], sum = q.Started, sum+q.Started
+			is[q.QueueName], sum = q.Started, sum+q.Started
 		}
 		for name, n := range was {
 			if is[name] < n {
 				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
 			}
 		}
-		if was = is; sum != total || len(is) > store.MaxNamedQueues+1+ruled {
+		if was = is; sum != total || len(is) > store.MaxQueuesWithStats+1+ruled {
 			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
 		}
 	}
 	for i := range 240 {
 		name := fmt.Sprint("q", (i*97)%240)
-		completeOne(t, s, name)
+		completeOneJob(t, s, name)
 		total++
 		rises()
 		for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} { // add a rule, then remove it
@@ -188,7 +190,7 @@ func TestStatisticsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			ruled++
-			completeOne(t, s, name)
+			completeOneJob(t, s, name)
 			total++
 			rises()
 		}
@@ -196,49 +198,49 @@ func TestStatisticsAreBounded(t *testing.T) {
 			now += 40_000
 		}
 		if i%60 == 59 {
-			now = store.Hour.PeriodStart(now).Add(time.Hour)
+			now = store.PerHour.PeriodStart(now).Add(time.Hour)
 			promoteAll(t, s)
 			rises()
 		}
 	}
-	now += queue.Millis((24 * time.Hour).Milliseconds())
+	now += queue.UnixMillis((24 * time.Hour).Milliseconds())
 	promoteAll(t, s)
 	rises()
-	now -= queue.Millis((25 * time.Hour).Milliseconds()) // the clock is set back
+	now -= queue.UnixMillis((25 * time.Hour).Milliseconds()) // the clock is set back
 	for i := range 80 {
-		completeOne(t, s, fmt.Sprint("late", i))
+		completeOneJob(t, s, fmt.Sprint("late", i))
 		total++
 		rises()
 	}
-	now += queue.Millis((25 * time.Hour).Milliseconds())
+	now += queue.UnixMillis((25 * time.Hour).Milliseconds())
 	defer func() {
-		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // the clock is set far ahead, and later corrected
+		now += queue.UnixMillis((4 * 365 * 24 * time.Hour).Milliseconds()) // the clock is set far ahead, and later corrected
 		promoteAll(t, s)
 		rises()
-		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
-		completeOne(t, s, "q0")
+		now -= queue.UnixMillis((4 * 365 * 24 * time.Hour).Milliseconds())
+		completeOneJob(t, s, "q0")
 		total++
 		rises()
 	}()
-	for g := store.Minute; g <= store.Day; g++ {
-		if f := statisticsOf(t, s, g); f.Started != total {
+	for g := store.PerMinute; g <= store.PerDay; g++ {
+		if f := sumStatistics(t, s, g); f.Started != total {
 			t.Errorf("by %v %d began, want %d", g, f.Started, total)
 		}
 		if most := queryNumber(
 			t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`,
-				g)); most > store.MaxNamedQueues+1 {
+				g)); most > store.MaxQueuesWithStats+1 {
 			t.Errorf("a %v has %d rows", g, most)
 		}
 	}
 }
 
 // A store on a full disk can be closed without an error, although it cannot write its estimates of run times.
-func TestCloseOnAFullDisk(t *testing.T) {
-	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+func TestStoreClosesOnFullDisk(t *testing.T) {
+	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
-	many := make([]rules.Measurement, store.MaxEstimates)
+	many := make([]rules.AttemptMeasurement, store.MaxRuntimeEstimates)
 	for i := range many {
-		many[i] = rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Second}
+		many[i] = rules.AttemptMeasurement{CommandFingerprint: uint64(i + 1), WaitOrRunTime: time.Second}
 	}
 	s.runtimeEstimates.AddMeasurements(many)
 	if err := s.conn.Exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow
@@ -252,9 +254,9 @@ func TestCloseOnAFullDisk(t *testing.T) {
 // The estimates of run times for the last 4096 commands survive restarts. If they are damaged, they are
 // ignored.
 func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
-	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	dir, now := t.TempDir(), queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
-	completeOne(t, s, "f")
+	completeOneJob(t, s, "f")
 	kin := draft(func(j *queue.Job) { j.Queue = "f" })
 	reopen := func() {
 		t.Helper()
@@ -264,34 +266,36 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 		s = openWithClock(t, dir, &now)
 	}
 	reopen()
-	if got := s.TypicalRuntime(kin.Fingerprint()); got != 5*time.Second {
+	if got := s.TypicalRuntime(kin.CommandFingerprint()); got != 5*time.Second {
 		t.Errorf("after a restart, the typical run time is %v, want 5s", got)
 	}
-	var many []rules.Measurement
-	for i := range store.MaxEstimates - 1 {
-		many = append(many, rules.Measurement{Fingerprint: uint64(i + 1), Duration: time.Duration(i) * time.Second})
+	var many []rules.AttemptMeasurement
+	for i := range store.MaxRuntimeEstimates - 1 {
+		many = append(many, rules.AttemptMeasurement{CommandFingerprint: uint64(i + 1),
+			WaitOrRunTime: time.Duration(i) * time.Second})
 	}
 	s.runtimeEstimates.AddMeasurements(many)
-	if got := s.TypicalRuntime(kin.Fingerprint()); got != 5*time.Second {
+	if got := s.TypicalRuntime(kin.CommandFingerprint()); got != 5*time.Second {
 		t.Errorf("with the maximum number of other estimates, the typical run time is %v, want 5s", got)
 	}
 	promoteAll(t, s) // writes the estimates
-	s.runtimeEstimates.AddMeasurements([]rules.Measurement{{Fingerprint: store.MaxEstimates, Duration: time.Second}})
-	if s.TypicalRuntime(kin.Fingerprint()) != 0 || s.TypicalRuntime(1) != time.Millisecond ||
-		s.TypicalRuntime(store.MaxEstimates) != time.Second {
-		t.Errorf("the evicted estimate is not the oldest one: %v, %v, %v", s.TypicalRuntime(kin.Fingerprint()),
+	s.runtimeEstimates.AddMeasurements([]rules.AttemptMeasurement{{CommandFingerprint: store.MaxRuntimeEstimates,
+		WaitOrRunTime: time.Second}})
+	if s.TypicalRuntime(kin.CommandFingerprint()) != 0 || s.TypicalRuntime(1) != time.Millisecond ||
+		s.TypicalRuntime(store.MaxRuntimeEstimates) != time.Second {
+		t.Errorf("the evicted estimate is not the oldest one: %v, %v, %v", s.TypicalRuntime(kin.CommandFingerprint()),
 			s.TypicalRuntime(1),
-			s.TypicalRuntime(store.MaxEstimates))
+			s.TypicalRuntime(store.MaxRuntimeEstimates))
 	}
 	s.runtimeEstimates.Encode() // mark the changes as written but do not write them, as if the service were killed
 	reopen()
-	if s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second || s.TypicalRuntime(store.MaxEstimates) != 0 ||
+	if s.TypicalRuntime(kin.CommandFingerprint()) != 5*time.Second || s.TypicalRuntime(store.MaxRuntimeEstimates) != 0 ||
 		s.TypicalRuntime(600) != 599*time.Second {
-		t.Errorf("after a kill, the stored estimates are %v, %v, %v", s.TypicalRuntime(kin.Fingerprint()),
-			s.TypicalRuntime(store.MaxEstimates),
+		t.Errorf("after a kill, the stored estimates are %v, %v, %v", s.TypicalRuntime(kin.CommandFingerprint()),
+			s.TypicalRuntime(store.MaxRuntimeEstimates),
 			s.TypicalRuntime(600))
 	}
-	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimates.EncodedSize+5))
+	damageRow(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimates.EncodedEstimateBytes+5))
 	reopen()
 	if s.TypicalRuntime(1<<64-1) != 0 || s.TypicalRuntime(600) != 0 {
 		t.Error("damaged estimates are used")
@@ -300,14 +304,14 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 
 // Statistics are kept even in the first minute of 1970, where a machine without a battery-backed clock
 // starts.
-func TestStatisticsOfTheFirstMinute(t *testing.T) {
-	now := queue.Millis(30_000)
+func TestStatisticsWorkInFirstMinuteOf1970(t *testing.T) {
+	now := queue.UnixMillis(30_000)
 	s := openWithClock(t, t.TempDir(), &now)
-	completeOne(t, s, "f")
-	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	completeOneJob(t, s, "f")
+	now = queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	promoteAll(t, s)
-	completeOne(t, s, "f")
-	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTime: true}); err != nil || got.Queues[0].Started != 2 {
+	completeOneJob(t, s, "f")
+	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTimeTotals: true}); err != nil || got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
 	if left := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
@@ -317,16 +321,16 @@ func TestStatisticsOfTheFirstMinute(t *testing.T) {
 
 // After the clock was far ahead, the row of the current minute may have been removed as too old. Attempts
 // that end later in this minute are still counted.
-func TestMinuteThatWasRemoved(t *testing.T) {
-	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+func TestRemovedMinuteStillCountsAttempts(t *testing.T) {
+	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
-	completeOne(t, s, "f")
+	completeOneJob(t, s, "f")
 	const far = 90 * 24 * time.Hour
-	now += queue.Millis(far.Milliseconds())
+	now += queue.UnixMillis(far.Milliseconds())
 	promoteAll(t, s)
-	now -= queue.Millis(far.Milliseconds())
-	completeOne(t, s, "f")
-	if f := statisticsOf(t, s, store.Minute); f.Started != 1 {
+	now -= queue.UnixMillis(far.Milliseconds())
+	completeOneJob(t, s, "f")
+	if f := sumStatistics(t, s, store.PerMinute); f.Started != 1 {
 		t.Errorf("%d starts are in the minute, want 1", f.Started)
 	}
 }

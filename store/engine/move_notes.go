@@ -8,20 +8,22 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// checkNotMoved returns an error if this database must not be opened: because the queue was moved to movedTo,
+// checkQueueNotMoved returns an error if this database must not be opened: because the queue was moved to movedTo,
 // or because the database is an incomplete copy, which movingNote describes. The arguments are the contents
-// of the notes NoteMoved and NoteMoving, or "" if there is no such note.
-func checkNotMoved(movedTo, movingNote string) error {
+// of the notes NoteKeyMovedTo and NoteKeyMoveSource, or "" if there is no such note.
+func checkQueueNotMoved(movedTo, movingNote string) error {
 	switch {
-	case strings.HasSuffix(movedTo, sqlitedb.DatabaseName):
+	case strings.HasSuffix(movedTo, sqlitedb.DatabaseFileName):
 		return queue.Errorf(
-			queue.CodeInvalid, `this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, movedTo)
+			queue.CodeInvalid,
+			`this queue has moved to the SQLite file %s; set "store" to "sqlite", and use the directory of that file as the state directory`, movedTo)
 	case movedTo != "":
 		return queue.Errorf(
-			queue.CodeInvalid, `this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteLocation(movedTo))
+			queue.CodeInvalid,
+			`this queue has moved to %s; set "store" to the URL of that database, or put the URL in the file that store_file names`, database.QuoteQueueLocation(movedTo))
 	case movingNote != "":
 		return queue.Errorf(queue.CodeInvalid, "this database is an incomplete copy of the queue in %s, because a move was "+
-			"interrupted; repeat the command queuectl migrate that was interrupted", database.MoveSourceText(movingNote))
+			"interrupted; repeat the command queuectl migrate that was interrupted", database.FormatMoveSource(movingNote))
 	}
 	return nil
 }

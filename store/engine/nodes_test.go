@@ -16,19 +16,19 @@ import (
 
 // If another node makes a job ready, a claim that waits on this node gets the job. This holds even if the
 // transaction in which this node has learned of the change is rolled back.
-func TestRollbackKeepsAppliedDeltas(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestRollbackKeepsAppliedCacheDeltas(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
 	b.StopListening() // from here on, b gets the other node's changes only when it begins a transaction
 	waits := make(chan []queue.Job, 1)
 	go func() {
-		jobs, _ := b.Await(t.Context(), 1)
+		jobs, _ := b.AwaitJobs(t.Context(), 1)
 		waits <- jobs
 	}()
 	for waiting := false; !waiting; {
 		waiting = b.HasWaiter()
 	}
-	enqueueOn(t, a, engine.Draft())
+	enqueueOnNode(t, a, engine.Draft())
 	b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return errors.New("a statement that the database refuses") })
 	if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
@@ -45,46 +45,46 @@ func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 
 // On node a, a job waits for a resource, and a second job before it waits for more units of this resource.
 // When another node cancels or claims the second job, the first one starts on node a.
-func TestClosedLanesAreRechecked(t *testing.T) {
+func TestForeignChangeRechecksClosedLanes(t *testing.T) {
 	gpu := func(n int) queue.Job {
-		return draftWithDemand(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: n})
+		return draftWithDemand(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: n})
 	}
 	for name, gone := range map[string]func(b *postgres.Store) error{
 		"cancelled": func(b *postgres.Store) error {
-			return b.Change(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
+			return b.ChangeJob(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
 		},
 		"claimed": func(b *postgres.Store) error {
-			err := b.SetNode(t.Context(), store.Node{Name: "b", Resources: map[string]int{"gpu": 2}})
-			if jobs := claimOn(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
+			err := b.SetThisNode(t.Context(), store.Node{Name: "b", ResourceUnits: map[string]int{"gpu": 2}})
+			if jobs := claimOnNode(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
 				t.Errorf("the other node has %v", seqs(jobs))
 			}
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := pgserver.Shared(t).Create(t)
-			a, b := openNode(t, url, "a"), openNode(t, url, "b")
+			url := pgserver.SharedServer(t).CreateDatabase(t)
+			a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
 			for name, s := range map[string]*postgres.Store{"a": a, "b": b} {
-				if err := s.SetNode(t.Context(), store.Node{Name: name,
-					Resources: map[string]int{"gpu": 2 * int(records.BoolToInt(s == a))}}); err != nil {
+				if err := s.SetThisNode(t.Context(), store.Node{Name: name,
+					ResourceUnits: map[string]int{"gpu": 2 * int(records.BoolToInt(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			enqueueOn(t, a, gpu(1), gpu(2), gpu(1))
-			if jobs := claimOn(t, a, 9); len(jobs) != 1 {
+			enqueueOnNode(t, a, gpu(1), gpu(2), gpu(1))
+			if jobs := claimOnNode(t, a, 9); len(jobs) != 1 {
 				t.Fatalf("node a claims %v, want one job", seqs(jobs))
 			}
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
-			claimOn(t, a, 1) // with this claim, the node learns of the other node's change
-			for soon := time.Now().Add(20 * time.Second); a.ChecksLanesLater() && time.Now().Before(soon); {
-				<-a.PromoteHints()
-				if _, err := a.Promote(t.Context()); err != nil {
+			claimOnNode(t, a, 1) // with this claim, the node learns of the other node's change
+			for soon := time.Now().Add(20 * time.Second); a.HasStaleClosedLanes() && time.Now().Before(soon); {
+				<-a.DueChangeHints()
+				if _, err := a.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if jobs := claimOn(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
+			if jobs := claimOnNode(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
 				t.Errorf("after the change, node a claims %v, want job 3", seqs(jobs))
 			}
 		})
@@ -94,21 +94,21 @@ func TestClosedLanesAreRechecked(t *testing.T) {
 // If the server rejects a row, only the request that wrote this row fails. Other requests in the same
 // transaction succeed.
 func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	enqueueOn(t, a, engine.Draft())
-	if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openClusterNode(t, url, "a")
+	enqueueOnNode(t, a, engine.Draft())
+	if err := a.NodeMessenger.Conn.UseConn(t.Context(), func(c *pgdb.Conn) error {
 		return c.ExecScript(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	bad := engine.Draft()
 	bad.Queue = "refused"
-	release := a.HoldCommits() // prevent commits, so that all requests get into one transaction
+	release := a.BlockCommits() // prevent commits, so that all requests get into one transaction
 	done := make(chan error, 3)
 	for _, j := range []queue.Job{engine.Draft(), bad, engine.Draft()} {
 		go func() {
-			_, err := a.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}, UID: 7})
+			_, err := a.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{j}, UID: 7})
 			done <- err
 		}()
 	}
@@ -124,7 +124,7 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if jobs := claimOn(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
+	if jobs := claimOnNode(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
 		t.Errorf("%d requests are refused, %d jobs are stored, store error %v; want 1, 3 and none",
 			refused, len(jobs), a.Err())
 	}
@@ -133,7 +133,7 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 // When the rule of a queue is changed, the queue forgets which user has the next turn. If a node reloads its
 // caches, they do not contain forgotten turns or removed queues.
 func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
-	s := openNode(t, pgserver.Shared(t).Create(t), "a")
+	s := openClusterNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}

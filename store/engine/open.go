@@ -23,33 +23,33 @@ import (
 // Config contains what an engine needs. Shared is nil if only this process uses the database. If Now is nil,
 // the engine uses the system clock. If Log is nil, the engine logs nothing.
 type Config struct {
-	Backend Backend
-	Space   DiskSpace
-	Shared  SharedDatabase
-	Now     func() queue.Millis
-	Order   queue.Order
-	Log     *slog.Logger
+	Backend        Backend
+	DiskSpace      DiskSpace
+	SharedDatabase SharedDatabase
+	Clock          func() queue.UnixMillis
+	RankOrder      queue.RankOrder
+	Log            *slog.Logger
 }
 
 // New returns an engine that is not open. To open it, the backend calls Load, AllowWrites and Start or, for a
 // read-only engine, LoadReadOnly and AllowWrites.
 func New(c Config) *Engine {
 	e := &Engine{
-		backend: c.Backend, space: c.Space, shared: c.Shared, now: c.Now,
-		log:          cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
-		thresholds:   thresholds{maxEmptyLanes: 1000, prefetchThreshold: minClaimPrefetch},
-		writerToken:  make(chan struct{}, 1),
-		broken:       make(chan struct{}),
-		promoteHints: make(chan struct{}, 1),
+		backend: c.Backend, diskSpace: c.DiskSpace, sharedDatabase: c.SharedDatabase, clock: c.Clock,
+		log:            cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
+		thresholds:     thresholds{maxEmptyLanes: 1000, minPrefetchJobs: minJobsForClaimPrefetch},
+		writerToken:    make(chan struct{}, 1),
+		failed:         make(chan struct{}),
+		dueChangeHints: make(chan struct{}, 1),
 	}
-	if e.now == nil {
-		e.now = func() queue.Millis { return queue.MillisOf(time.Now()) }
+	if e.clock == nil {
+		e.clock = func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) }
 	}
-	e.Reads = reads.New(c.Backend, func() queue.Millis { return e.now() }, ErrClosed)
+	e.JobReader = reads.New(c.Backend, func() queue.UnixMillis { return e.clock() }, ErrClosed)
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
-	e.Publish(func(state *reads.State) { state.Order = c.Order })
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = c.RankOrder })
 	return e
 }
 
@@ -60,45 +60,45 @@ func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 // and finishes or discards the batches of the last service. The order is computed by readOrder from the
 // stored settings, or is the given one if readOrder is nil. If ctx ends, Start returns an error; a later
 // Start continues the work.
-func (e *Engine) Start(ctx context.Context, order queue.Order,
-	readOrder func([]store.Setting) (queue.Order, error)) error {
-	e.mem.order = order
+func (e *Engine) Start(ctx context.Context, order queue.RankOrder,
+	readOrder func([]store.Setting) (queue.RankOrder, error)) error {
+	e.memory.order = order
 	if readOrder != nil {
 		settings, err := e.Settings(ctx)
 		if err == nil {
-			e.mem.order, err = readOrder(settings)
+			e.memory.order, err = readOrder(settings)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	e.Publish(func(state *reads.State) { state.Order = e.mem.order })
-	if err := e.resumeLanes(ctx); err != nil {
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = e.memory.order })
+	if err := e.recomputeLanesAtStart(ctx); err != nil {
 		return err
 	}
-	if err := e.resumeRanking(ctx); err != nil {
+	if err := e.resumeReranking(ctx); err != nil {
 		return err
 	}
-	return e.finishBatches(ctx)
+	return e.finishStoredBatches(ctx)
 }
 
-// Load fills the engine's cache for the first time. id is the identifier of the database. If the identifier
+// LoadCache fills the engine's cache for the first time. id is the identifier of the database. If the identifier
 // that is stored in the database differs from it, the database is a copy or was moved.
-func (e *Engine) Load(conn database.Conn, id string) error {
-	e.db, e.databaseID = conn, id
-	if err := e.load(); err != nil {
+func (e *Engine) LoadCache(conn database.Conn, databaseID string) error {
+	e.writerConn, e.databaseID = conn, databaseID
+	if err := e.loadCacheFirstTime(); err != nil {
 		return err
 	}
-	old, err := database.ReadNote(e.db, database.NoteDatabaseID)
-	e.isCopy = old != "" && old != id
+	old, err := database.ReadNote(e.writerConn, database.NoteKeyDatabaseID)
+	e.isDatabaseCopy = old != "" && old != databaseID
 	return err
 }
 
 // LoadReadOnly does the work of Load for a store that refuses all changes. If readOrder is not nil, it
 // computes the order of jobs from the stored settings.
-func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.Order, error)) error {
-	e.db, e.writesStopped, e.readOnly = conn, true, true
-	if err := e.load(); err != nil || readOrder == nil {
+func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.RankOrder, error)) error {
+	e.writerConn, e.writesStopped, e.readOnly = conn, true, true
+	if err := e.loadCacheFirstTime(); err != nil || readOrder == nil {
 		return err
 	}
 	settings, err := readSettings(conn)
@@ -106,19 +106,19 @@ func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting
 		return err
 	}
 	order, err := readOrder(settings)
-	e.Publish(func(state *reads.State) { state.Order = order })
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = order })
 	return err
 }
 
-// load fills the whole cache for the first time.
-func (e *Engine) load() error {
+// loadCacheFirstTime fills the whole cache for the first time.
+func (e *Engine) loadCacheFirstTime() error {
 	if err := e.loadMemory(); err != nil {
 		return err
 	}
-	if err := e.runtimeEstimates.Load(e.db); err != nil {
+	if err := e.runtimeEstimates.LoadFromDatabase(e.writerConn); err != nil {
 		return err
 	}
-	e.Publish(func(state *reads.State) {
+	e.UpdatePublishedState(func(state *reads.ReaderState) {
 		e.publishCounts(state)
 		e.publishUsers(state)
 	})
@@ -127,81 +127,82 @@ func (e *Engine) load() error {
 
 // loadMemory reads the engine's cache from the tables, in two batches of queries.
 func (e *Engine) loadMemory() error {
-	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
-		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
+	e.memory = memory{nodeMemory: e.memory.nodeMemory, leases: map[int64]*rules.Lease{},
+		gates: gates.CachedState{UsedUnitsByGate: map[int64]int{}}, users: map[int]userCounts{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
 	var queries database.QueryBatch
 	notes := map[string]string{}
 	queries.AddEach(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
-		`SELECT key, value FROM notes WHERE key IN (?, ?)`, database.NoteMoved, database.NoteMoving)
+		`SELECT key, value FROM notes WHERE key IN (?, ?)`, database.NoteKeyMovedTo, database.NoteKeyMoveSource)
 	reserved := ""
-	e.readMeta(&queries, &reserved)
+	e.addMetaQuery(&queries, &reserved)
 	leased := func(r database.Row) {
-		j := records.ReadRulesJob(r, records.HeadColumns)
-		e.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Slot == rules.Running}
+		j := records.ReadRulesJob(r, records.ShortJobColumns)
+		e.memory.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
 	}
-	queries.AddEach(leased, `SELECT `+records.HeadColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	queries.AddEach(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
 	e.backend.ReadReservations(&queries, func(r database.Row) { reserved += r.Text(0) })
-	e.readUsers(&queries)
-	e.readQueues(&queries)
-	e.readOwners(&queries)
-	e.mem.dependencies.Read(&queries)
-	e.mem.gates.Read(&queries)
-	e.readBatches(&queries)
-	addPlainLanes := e.loadLanes(&queries)
-	if err := e.db.QueryAll(queries.Queries); err != nil {
+	e.addUserQueries(&queries)
+	e.addQueueQueries(&queries)
+	e.addOwnerQueries(&queries)
+	e.memory.dependencies.AddReadQueries(&queries)
+	e.memory.gates.AddReadQueries(&queries)
+	e.addBatchQueries(&queries)
+	addPlainLanes := e.addLaneQueries(&queries)
+	if err := e.writerConn.QueryAll(queries.Queries); err != nil {
 		return err
 	}
-	if err := checkNotMoved(notes[database.NoteMoved], notes[database.NoteMoving]); err != nil {
+	if err := checkQueueNotMoved(notes[database.NoteKeyMovedTo], notes[database.NoteKeyMoveSource]); err != nil {
 		return err
 	}
-	if e.mem.nextSeq < 1 || e.mem.nextEvent < 1 {
+	if e.memory.nextJobSeq < 1 || e.memory.nextEventNumber < 1 {
 		return fmt.Errorf("the database has lost its counters: %w",
 			database.DamageError(`the row of the table "meta" is damaged`))
 	}
-	if err := cmp.Or(e.loadReserved(reserved, leased), e.loadUserCounts(), e.loadQueueCounts()); err != nil {
+	if err := cmp.Or(e.loadReservedLeases(reserved, leased), e.loadUserCounts(), e.loadQueueCounts()); err != nil {
 		return err
 	}
 	addPlainLanes()
-	for _, b := range e.mem.batches {
-		e.mem.addBatchToTotals(&b, 1)
+	for _, b := range e.memory.batches {
+		e.memory.addBatchToTotals(&b, 1)
 	}
 	return nil
 }
 
-// readMeta adds the query that reads the row of the table meta. When the query is executed, it appends the
+// addMetaQuery adds the query that reads the row of the table meta. When the query is executed, it appends the
 // list of reserved leases (of attempts not known to have started) to *reservedList.
-func (e *Engine) readMeta(queries *database.QueryBatch, reservedList *string) {
+func (e *Engine) addMetaQuery(queries *database.QueryBatch, reservedList *string) {
 	queries.AddEach(func(r database.Row) {
-		e.mem.nextSeq, e.mem.enqueuedTotal, e.mem.nextEvent = r.Num(0), r.Num(1), r.Num(2)
+		e.memory.nextJobSeq, e.memory.enqueuedTotal, e.memory.nextEventNumber = r.Int64(0), r.Int64(1), r.Int64(2)
 		for i, state := range queue.States() {
-			e.mem.jobCounts[state] = r.Num(3 + i)
+			e.memory.jobCounts[state] = r.Int64(3 + i)
 		}
 		*reservedList += r.Text(11)
-		e.mem.reservedInMeta = r.Text(11) != ""
-		e.mem.outputBytes, e.mem.rankedByOrder, e.mem.userList = r.Num(12), r.Text(13), r.Text(14)
-		e.mem.commits, e.mem.queueList, e.mem.order = r.Num(15), r.Text(16), parseOrder(r.Text(19))
-		upTo := &e.mem.statistics.SummedUpTo
-		upTo[store.Hour], upTo[store.Day] = queue.Millis(r.Num(17)), queue.Millis(r.Num(18))
+		e.memory.metaListsReservedLeases = r.Text(11) != ""
+		e.memory.outputBytes, e.memory.storedRanksOrder, e.memory.metaUsersText = r.Int64(12), r.Text(13), r.Text(14)
+		e.memory.commitCount, e.memory.metaQueuesText, e.memory.order = r.Int64(15), r.Text(16), parseRankOrder(r.Text(19))
+		upTo := &e.memory.statistics.SummedUpToByGrain
+		upTo[store.PerHour], upTo[store.PerDay] = queue.UnixMillis(r.Int64(17)), queue.UnixMillis(r.Int64(18))
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
-// loadReserved adds the leases in a list of reserved leases, whose attempts are not known to have started. It
+// loadReservedLeases adds the leases in a list of reserved leases, whose attempts are not known to have started. It
 // reads the jobs of these leases, passes their rows to addLease, and then sets the fences and nodes of the
 // leases.
-func (e *Engine) loadReserved(reservedList string, addLease func(database.Row)) error {
+func (e *Engine) loadReservedLeases(reservedList string, addLease func(database.Row)) error {
 	reservations, err := database.ParseReservations(reservedList)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
-	if err := database.EachRow(e.db, addLease, `SELECT `+records.HeadColumns+` FROM jobs WHERE `+e.db.InNumbersSQL("seq"),
+	if err := database.ForEachRow(e.writerConn, addLease, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE `+
+		e.writerConn.InNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}
 	for seq, r := range reservations {
-		if l := e.mem.leases[seq]; l != nil { // without the job's row there is no lease
-			l.Job.Fence, l.Job.Node = r.Fence, r.Node
+		if l := e.memory.leases[seq]; l != nil { // without the job's row there is no lease
+			l.Job.Fence, l.Job.LastNode = r.Fence, r.NodeID
 		}
 	}
 	return nil

@@ -14,22 +14,22 @@ import (
 
 // After the store is closed and opened again, claimed and running jobs are still leased, with the same fences
 // (numbers of leases). Jobs that have ended or were returned to the queue are not leased.
-func TestLeasesOutliveTheStore(t *testing.T) {
+func TestLeasesSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 4)
-	exchange := func(report store.Report) []queue.Job {
+	exchange := func(report store.LeaseReport) []queue.Job {
 		t.Helper()
-		grant, err := s.Exchange(t.Context(), report)
+		grant, err := s.ReportAndClaim(t.Context(), report)
 		if err != nil || len(grant.StaleLeases) > 0 {
 			t.Fatalf("stale %v, error %v", grant.StaleLeases, err)
 		}
-		return grant.Jobs
+		return grant.ClaimedJobs
 	}
-	jobs := exchange(store.Report{WantedJobs: 3})
-	exchange(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
-		Releases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := exchange(store.Report{WantedJobs: 1})[0] // claim job 2 again
+	jobs := exchange(store.LeaseReport{WantedJobs: 3})
+	exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
+		ReleasedLeases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	reserved := exchange(store.LeaseReport{WantedJobs: 1})[0] // claim job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -47,12 +47,12 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		}
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
-	exchange(store.Report{Releases: []queue.Lease{reserved.Lease()}})
-	done := queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}
-	exchange(store.Report{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{reserved.Lease()}})
+	done := queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}
+	exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
-	claimed := exchange(store.Report{WantedJobs: 9})
+	claimed := exchange(store.LeaseReport{WantedJobs: 9})
 	for i, j := range claimed {
 		if j.Seq != int64(i+2) || j.Fence <= before[i] {
 			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
@@ -65,20 +65,20 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 
 // A transaction that is rolled back leaves nothing in memory: the jobs that it claimed can be claimed again,
 // and the numbers that it assigned are assigned again.
-func TestUndoneTransactionLeavesNothing(t *testing.T) {
+func TestRollbackRestoresMemory(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
-	before := s.Counts().States
+	before := s.Counts().JobsByState
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
 		j := draft()
-		tx.drafts = []records.Texts{{Terms: "{}"}}
-		if err := tx.rules.Insert(&j, 0, 0, tx.engine.mem.nextSeq, "undone"); err != nil {
+		tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
+		if err := tx.rules.InsertJob(&j, 0, 0, tx.engine.memory.nextJobSeq, "undone"); err != nil {
 			t.Error(err)
 		}
-		tx.engine.mem.nextSeq++
+		tx.engine.memory.nextJobSeq++
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
@@ -88,12 +88,12 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	if r := enqueue(t, s, 1); r.Seqs[0] != 3 {
 		t.Errorf("got seq %d, want 3", r.Seqs[0])
 	}
-	if before[queue.Pending]++; s.Counts().States != before {
-		t.Errorf("got states %v, want %v", s.Counts().States, before)
+	if before[queue.Pending]++; s.Counts().JobsByState != before {
+		t.Errorf("got states %v, want %v", s.Counts().JobsByState, before)
 	}
-	grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 9})
-	if err != nil || len(grant.Jobs) != 3 {
-		t.Errorf("claimed %v, %v, want three jobs", grant.Jobs, err)
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 9})
+	if err != nil || len(grant.ClaimedJobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", grant.ClaimedJobs, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	claims("the last", 1, true)
 	last := jobs[0].Lease()
 	claims("none is left", 0, false)
-	if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{last}}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: []queue.Lease{last}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := claim(errors.New("undone")); err == nil {
@@ -135,18 +135,18 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 
 // After the store is opened again, all jobs of a committed batch are in the queue. A batch that was not
 // committed is discarded. Its ids can be used again, and its client cannot continue it.
-func TestBatchesAreFinishedAtOpen(t *testing.T) {
+func TestStoredBatchesAreFinishedAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
 	for _, b := range []string{"done", "open"} {
 		for _, part := range []string{"1", "2"} {
-			if _, err := s.StageBatch(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
+			if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: b, Drafts: named(b + part)}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")})
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "done", Drafts: named("done3")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,14 +157,14 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if n := s.Counts().States[queue.Pending]; n != 6 {
+	if n := s.Counts().JobsByState[queue.Pending]; n != 6 {
 		t.Errorf("%d jobs wait, want the 6 that were committed", n)
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err,
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "open", Drafts: named("open3")}); !errors.Is(err,
 		queue.ErrWrongState) {
 		t.Errorf("the end of a batch that is gone: %v", err)
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: named("open1")}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: named("open1")}); err != nil {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
@@ -187,26 +187,26 @@ func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
-		grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-		if err != nil || len(grant.Jobs) != 1 {
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+		if err != nil || len(grant.ClaimedJobs) != 1 {
 			t.Fatal(grant, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			jobs, err := s.Await(ctx, 1)
+			jobs, err := s.AwaitJobs(ctx, 1)
 			for i := range jobs { // only if the claim got the job before its context ended
-				_, err = s.Exchange(context.Background(),
-					store.Report{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
-						Decision: queue.Decision{State: queue.Completed}}}})
+				_, err = s.ReportAndClaim(context.Background(),
+					store.LeaseReport{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
+						Decision: queue.AttemptDecision{NextState: queue.Completed}}}})
 			}
 			done <- err
 		}()
 		held := make(chan error, 1)
 		// Return the job to the queue and hold it in one transaction, so that it cannot be claimed.
 		go func() {
-			_, err := s.Exchange(context.Background(),
-				store.Report{Changes: []store.LeasedChange{{Lease: grant.Jobs[0].Lease(),
+			_, err := s.ReportAndClaim(context.Background(),
+				store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: grant.ClaimedJobs[0].Lease(),
 					Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
@@ -228,28 +228,28 @@ func TestCancelledClaimEnds(t *testing.T) {
 // If the store is closed while it computes new ranks, or the order of jobs is changed while it is closed,
 // jobs get the ranks of the current order after the store is opened again. This holds even if the current
 // order is the original one.
-func TestRankingOutlivesTheStore(t *testing.T) {
+func TestRerankingContinuesAfterReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	var drafts []queue.Job
-	for i := range 2*rankStep + 10 {
+	for i := range 2*rerankedJobsPerTx + 10 {
 		drafts = append(drafts, draft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingInterval: time.Minute}
+	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute}
 	wrong := func() (n int64) {
 		t.Helper()
 		for more := true; more; {
 			var err error
-			if more, err = s.Rerank(t.Context()); err != nil {
+			if more, err = s.RerankWaitingJobs(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		err := s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
 			n, err = tx.QueryNumber(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
-				records.BoolToInt(s.Order() == byPriority))
+				records.BoolToInt(s.RankOrder() == byPriority))
 			return err
 		})
 		if err != nil {
@@ -257,7 +257,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 		}
 		return n
 	}
-	reopen := func(o queue.Order) {
+	reopen := func(o queue.RankOrder) {
 		t.Helper()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -267,11 +267,11 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.SetOrder(t.Context(), byPriority); err != nil {
+	if err := s.SetRankOrder(t.Context(), byPriority); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 { // compute the ranks of the blocked and held jobs, and of some pending ones
-		if _, err := s.Rerank(t.Context()); err != nil {
+		if _, err := s.RerankWaitingJobs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -292,27 +292,27 @@ func TestFencesAreUnpredictable(t *testing.T) {
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}
 	for range 10 {
-		grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
-		if err != nil || len(grant.Jobs) != 100 {
-			t.Fatalf("%d jobs, %v", len(grant.Jobs), err)
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 100})
+		if err != nil || len(grant.ClaimedJobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(grant.ClaimedJobs), err)
 		}
 		var released []queue.Lease
-		for i := range grant.Jobs {
-			l := grant.Jobs[i].Lease()
+		for i := range grant.ClaimedJobs {
+			l := grant.ClaimedJobs[i].Lease()
 			steps[l.Fence-last[l.Seq]]++
 			last[l.Seq] = l.Fence
 			released = append(released, l)
 		}
-		if _, err := s.Exchange(t.Context(), store.Report{Releases: released}); err != nil {
+		if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: released}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	upper := 0
 	for step := range steps {
-		if step < 1 || step > fenceStep {
+		if step < 1 || step > maxFenceStep {
 			t.Errorf("a step of %d", step)
 		}
-		if step > fenceStep/2 {
+		if step > maxFenceStep/2 {
 			upper++
 		}
 	}

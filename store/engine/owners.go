@@ -17,28 +17,28 @@ import (
 // These limits apply to one transaction that disowns jobs, that is, moves them to another uid because their
 // uid now belongs to another account.
 const (
-	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys that it moves.
-	maxDisownedJobs = 250
-	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
+	// maxDisownedJobsPerTx limits the jobs that the transaction changes. It also limits the keys that it moves.
+	maxDisownedJobsPerTx = 250
+	maxDisownReadsPerTx  = 5000 // limit of the jobs that the transaction reads
 )
 
 // disownment describes how the jobs of a uid are moved to a uid below 0. This happens because another user
 // has the uid now and must not get these jobs.
 type disownment struct {
-	formerUID int   // the uid below 0 that the jobs get
-	uid       int   // the uid that the jobs had before
-	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
-	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
-	keysUpTo  int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
+	formerUID        int   // the uid below 0 that the jobs get
+	uid              int   // the uid that the jobs had before
+	jobsBeforeSeq    int64 // jobs with a seq below this one move; later jobs belong to the next owner
+	jobsMovedUpToSeq int64 // jobs with a seq below this one have moved, except leased ones
+	keysUpToRow      int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
 // isDone reports whether all jobs have moved to the uid of their former owner, except leased ones.
-func (d *disownment) isDone() bool { return d.movedUpTo == d.beforeSeq }
+func (d *disownment) isDone() bool { return d.jobsMovedUpToSeq == d.jobsBeforeSeq }
 
 // disownmentOf returns the disownment that will move a job, or nil if the job is not to be moved.
 func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	for i := range m.disownments {
-		if d := &m.disownments[i]; d.uid == uid && seq < d.beforeSeq {
+		if d := &m.disownments[i]; d.uid == uid && seq < d.jobsBeforeSeq {
 			return d
 		}
 	}
@@ -51,29 +51,29 @@ func (m *memory) unfinishedDisownment(uid int) int {
 	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
 }
 
-// movesKeys reports whether keys and jobs are still being moved to any former owner.
-func (m *memory) movesKeys() bool {
+// isMovingKeys reports whether keys and jobs are still being moved to any former owner.
+func (m *memory) isMovingKeys() bool {
 	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 }
 
-// recordOwner records the account name of a uid, if no name is recorded for the uid.
-func (t *Tx) recordOwner(uid int, name string) error {
-	owners := t.engine.mem.owners
+// recordOwnerName records the account name of a uid, if no name is recorded for the uid.
+func (t *Tx) recordOwnerName(uid int, name string) error {
+	owners := t.engine.memory.owners
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
 	owners[uid] = name
-	t.requireReload()
-	t.undo = append(t.undo, func() { delete(owners, uid) })
+	t.requireCacheReload()
+	t.undoFuncs = append(t.undoFuncs, func() { delete(owners, uid) })
 	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
 }
 
-// Disown moves the jobs of a uid to a uid below 0, because another account has the uid now. It does nothing
+// DisownJobs moves the jobs of a uid to a uid below 0, because another account has the uid now. It does nothing
 // if ownerName is not the recorded name of the uid. One call moves a limited number of jobs. more is true if
 // another call is needed.
-func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
-		m := &t.engine.mem
+func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
+		m := &t.engine.memory
 		m.disownments = slices.Clone(m.disownments)
 		index := m.unfinishedDisownment(uid)
 		if index < 0 {
@@ -89,30 +89,30 @@ func (e *Engine) Disown(ctx context.Context, uid int, ownerName string) (more bo
 		}
 		more = !d.isDone()
 		t.endDisownings()
-		return more, t.err
+		return more, t.statementErr
 	})
 }
 
 // beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
 // schedules and batches, and deletes its names of discarded batches. disownStep moves the keys and jobs later.
 func (t *Tx) beginDisowning(uid int) {
-	t.requireReload()
-	m := &t.engine.mem
+	t.requireCacheReload()
+	m := &t.engine.memory
 	least := t.queryInt(`SELECT min(uid) FROM owners`)
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
-	d := disownment{formerUID: int(min(0, least)) - 1, uid: uid, beforeSeq: m.nextSeq, keysUpTo: keys}
+	d := disownment{formerUID: int(min(0, least)) - 1, uid: uid, jobsBeforeSeq: m.nextJobSeq, keysUpToRow: keys}
 	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerUID),
-		m.owners[uid], int64(uid), d.beforeSeq, d.keysUpTo)
+		m.owners[uid], int64(uid), d.jobsBeforeSeq, d.keysUpToRow)
 	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
 	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	t.AddUserBytes(uid, -bytes, 0)
 	t.AddUserBytes(d.formerUID, bytes, 0)
 	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
 		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
-		int64(d.formerUID), int64(t.startTime), store.DisownedNote, int64(uid))
+		int64(d.formerUID), int64(t.startTime), store.DisownedScheduleNote, int64(uid))
 	owners, name := m.owners, m.owners[uid]
 	delete(owners, uid)
-	t.undo = append(t.undo, func() { owners[uid] = name })
+	t.undoFuncs = append(t.undoFuncs, func() { owners[uid] = name })
 	for n, b := range maps.Clone(m.batches) {
 		if b.uid != uid {
 			continue
@@ -124,10 +124,11 @@ func (t *Tx) beginDisowning(uid int) {
 		}
 		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerUID), n)
 		b.uid = d.formerUID
-		t.setBatch(n, b)
+		t.cacheBatch(n, b)
 	}
-	// Delete the names in this step, because a later step could not distinguish them from names of the next owner.
-	// They are few: at most MaxStagedBatches for each StagingTimeout and each restart within DiscardedNameRetention.
+	// Delete the names in this step, because a later step could not distinguish them from names of the next owner. They
+	// are few: at most MaxStagedBatchesPerUser for each BatchStagingTimeout and each restart within
+	// DiscardedBatchNameRetention.
 	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
 	m.disownments = append(m.disownments, d)
 }
@@ -136,40 +137,40 @@ func (t *Tx) beginDisowning(uid int) {
 // disownment has not moved it yet. Without this, a request of the next owner could be a duplicate of a request of
 // the former owner.
 func (t *Tx) moveFormerKey(uid int, key string) {
-	m := &t.engine.mem
+	m := &t.engine.memory
 	if i := m.unfinishedDisownment(uid); i >= 0 {
 		d := &m.disownments[i]
 		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerUID), int64(uid), key,
-			d.keysUpTo)
+			d.keysUpToRow)
 	}
 }
 
 // disownStep moves the next keys of a disownment. After all of these, it moves the next jobs. It does not delete keys,
 // because the next owner's keys would get the row numbers of deleted ones.
 func (t *Tx) disownStep(d *disownment) error {
-	t.requireReload()
+	t.requireCacheReload()
 	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
-		int64(d.formerUID), int64(d.uid), d.keysUpTo)
-	if err != nil || keys == maxDisownedJobs {
+		int64(d.formerUID), int64(d.uid), d.keysUpToRow)
+	if err != nil || keys == maxDisownedJobsPerTx {
 		return err
 	}
-	m := &t.engine.mem
+	m := &t.engine.memory
 	var jobs []rules.Job
-	scanned, upTo := 0, d.beforeSeq
+	scanned, upTo := 0, d.jobsBeforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
-		if len(jobs) == maxDisownedJobs || scanned == maxDisownReads {
-			upTo = r.Num(0)
+		if len(jobs) == maxDisownedJobsPerTx || scanned == maxDisownReadsPerTx {
+			upTo = r.Int64(0)
 			return false, nil
 		}
 		scanned++
-		canMove := m.leases[r.Num(0)] == nil && r.Num(records.UIDColumn) == int64(d.uid)
-		if canMove || r.Num(records.HookUIDColumn) == int64(d.uid) {
-			jobs = append(jobs, records.ReadRulesJob(r, records.HeadColumns))
+		canMove := m.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.uid)
+		if canMove || r.Int64(records.HookUIDColumnIndex) == int64(d.uid) {
+			jobs = append(jobs, records.ReadRulesJob(r, records.ShortJobColumns))
 		}
 		return true, nil
-	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
-		d.beforeSeq,
-		int64(maxDisownReads+1))
+	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.jobsMovedUpToSeq,
+		d.jobsBeforeSeq,
+		int64(maxDisownReadsPerTx+1))
 	if err != nil {
 		return err
 	}
@@ -178,8 +179,8 @@ func (t *Tx) disownStep(d *disownment) error {
 			return err
 		}
 	}
-	d.movedUpTo = upTo
-	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedUpTo, int64(d.formerUID))
+	d.jobsMovedUpToSeq = upTo
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.jobsMovedUpToSeq, int64(d.formerUID))
 }
 
 // disownJob moves one job of the uid, unless it is leased. If the job is a hook of the uid's jobs, disownJob makes it
@@ -190,22 +191,22 @@ func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
 			return err
 		}
 	}
-	if j.UID != d.uid || t.engine.mem.leases[j.Seq] != nil {
+	if j.UID != d.uid || t.engine.memory.leases[j.Seq] != nil {
 		return nil
 	}
-	return t.rules.Disown(j, d.formerUID)
+	return t.rules.DisownJob(j, d.formerUID)
 }
 
 // endDisownings ends the disownments (moves of jobs to former owners) that are done. A leased job of the uid
 // delays the end, because it moves only when its lease ends.
 func (t *Tx) endDisownings() {
-	t.requireReload()
-	m := &t.engine.mem
+	t.requireCacheReload()
+	m := &t.engine.memory
 	var unfinished []disownment
 	for _, d := range m.disownments {
 		ended := d.isDone()
 		for seq, l := range m.leases {
-			ended = ended && (l.Job.UID != d.uid || seq >= d.beforeSeq)
+			ended = ended && (l.Job.UID != d.uid || seq >= d.jobsBeforeSeq)
 		}
 		if !ended {
 			unfinished = append(unfinished, d)
@@ -216,9 +217,9 @@ func (t *Tx) endDisownings() {
 	m.disownments = unfinished
 }
 
-// tidyOwners continues to move jobs to former owners of uids. more is true if there is more to do now.
-func (t *Tx) tidyOwners() (more bool, err error) {
-	m := &t.engine.mem
+// continueDisownments continues to move jobs to former owners of uids. more is true if there is more to do now.
+func (t *Tx) continueDisownments() (more bool, err error) {
+	m := &t.engine.memory
 	if len(m.disownments) == 0 {
 		return false, nil
 	}
@@ -226,41 +227,42 @@ func (t *Tx) tidyOwners() (more bool, err error) {
 	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 	if at < 0 {
 		t.endDisownings()
-		return false, t.err
+		return false, t.statementErr
 	}
 	return true, t.disownStep(&m.disownments[at])
 }
 
-// readOwners reads the owners, and the moves of jobs to former owners that were unfinished when the engine
+// addOwnerQueries reads the owners, and the moves of jobs to former owners that were unfinished when the engine
 // was closed.
-func (e *Engine) readOwners(queries *database.QueryBatch) {
+func (e *Engine) addOwnerQueries(queries *database.QueryBatch) {
 	queries.AddEach(func(r database.Row) {
-		d := disownment{formerUID: int(r.Num(0)), uid: int(r.Num(2)), beforeSeq: r.Num(3), movedUpTo: r.Num(4),
-			keysUpTo: r.Num(5)}
+		d := disownment{formerUID: int(r.Int64(0)), uid: int(r.Int64(2)), jobsBeforeSeq: r.Int64(3),
+			jobsMovedUpToSeq: r.Int64(4),
+			keysUpToRow:      r.Int64(5)}
 		if d.formerUID >= 0 {
-			e.mem.owners[d.formerUID] = r.Text(1)
-		} else if d.beforeSeq > 0 {
-			e.mem.disownments = append(e.mem.disownments, d)
+			e.memory.owners[d.formerUID] = r.Text(1)
+		} else if d.jobsBeforeSeq > 0 {
+			e.memory.disownments = append(e.memory.disownments, d)
 		}
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
 
-// outputsPerCheck is the number of output files for which one transaction checks whether an attempt owns
+// outputsCheckedPerTx is the number of output files for which one transaction checks whether an attempt owns
 // them.
-const outputsPerCheck = 500
+const outputsCheckedPerTx = 500
 
 // MarkUnownedOutputs returns those of the output files in refs that belong to no attempt. It adds them to the
 // table garbage, which lists the files to delete.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
-	for part := range slices.Chunk(refs, outputsPerCheck) {
-		found, err := doWithResult(ctx, e, &op{priorityClass: Normal}, func(t *Tx) (found []string, err error) {
+	for part := range slices.Chunk(refs, outputsCheckedPerTx) {
+		found, err := doWithResult(ctx, e, &queuedOperation{priorityClass: Normal}, func(t *Tx) (found []string, err error) {
 			for _, ref := range part {
 				if !t.isOutputOwned(ref) {
-					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.mem.thisNode.Name)
+					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.memory.thisNode.Name)
 					found = append(found, ref)
 				}
 			}
-			return found, t.err
+			return found, t.statementErr
 		})
 		if err != nil {
 			return unownedRefs, err
@@ -280,7 +282,7 @@ func (t *Tx) isOutputOwned(ref string) bool {
 	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
 		return true
 	}
-	if l := t.engine.mem.leases[seq]; l != nil && l.Job.Fence == fence {
+	if l := t.engine.memory.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true
 	}
 	return t.queryInt(

@@ -17,7 +17,7 @@ func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int
 	for i := range drafts {
 		drafts[i] = draft(ofUser(uid))
 	}
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid, Owner: name})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid, OwnerName: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,8 +27,8 @@ func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int
 // promoteAll calls Promote until nothing more is due.
 func promoteAll(t *testing.T, s *Store) {
 	t.Helper()
-	untilDone(t, func(ctx context.Context) (bool, error) {
-		next, err := s.Promote(ctx)
+	repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+		next, err := s.ApplyDueChanges(ctx)
 		return next == 0, err
 	})
 }
@@ -40,17 +40,17 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueWithOwner(t, s, 7, "alice", 600)
-	claimJobs(t, s, store.Report{WantedJobs: 2})
+	claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
 	enqueueMany(t, s, 7000, ofUser(8))
 	enqueueWithOwner(t, s, 7, "alice", 300)
 	most := countChangedRows(t, s)
 	most()
 	for range 3 {
-		if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+		if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || !more {
 			t.Fatalf("more: %t, %v", more, err)
 		}
 	}
-	if rows, n := most(); rows > 2*maxDisownedJobs+10 || n != 3 {
+	if rows, n := most(); rows > 2*maxDisownedJobsPerTx+10 || n != 3 {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	bobs := enqueueWithOwner(t, s, 7, "bob", 1)[0]
@@ -59,7 +59,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
-	if rows, _ := most(); rows > 2*maxDisownedJobs+20 {
+	if rows, _ := most(); rows > 2*maxDisownedJobsPerTx+20 {
 		t.Errorf("%d rows in a transaction", rows)
 	}
 	wants := func(when string, former, now, left int64) {
@@ -78,8 +78,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&leased[0])},
-		Releases: []queue.Lease{leased[1].Lease()}, WantedJobs: 1})
+	seqs, jobs := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&leased[0])},
+		ReleasedLeases: []queue.Lease{leased[1].Lease()}, WantedJobs: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}
@@ -89,24 +89,24 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		t.Errorf("job %d belongs to the uid, want %d", j, bobs)
 	}
 	expectNoFaults(t, s, "at the end")
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "bob") })
+	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "bob") })
 	wants("of the next owner", 900, 0, 0)
 	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
 		t.Errorf("%d jobs are the second former owner's", n)
 	}
 }
 
-// Disown reports that all jobs have been moved, even if Promote moved the last ones. Jobs that the next owner
+// DisownJobs reports that all jobs have been moved, even if Promote moved the last ones. Jobs that the next owner
 // enqueues in between are not moved.
 func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobs)
-	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobsPerTx)
+	if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	enqueueWithOwner(t, s, 7, "bob", 1)
 	promoteAll(t, s)
-	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || more {
+	if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	names, moving, err := s.Owners(t.Context())
@@ -119,29 +119,29 @@ func TestDisowningDuringPromote(t *testing.T) {
 }
 
 // If a transaction that moves jobs to their former owner is rolled back, no jobs are moved.
-func TestUndoneDisowning(t *testing.T) {
+func TestRolledBackDisowningMovesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 3)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		tx.beginDisowning(7)
-		if err := tx.recordOwner(9, "eve"); err != nil {
+		if err := tx.recordOwnerName(9, "eve"); err != nil {
 			t.Error(err)
 		}
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
-	if len(s.mem.disownments) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {
-		t.Errorf("%v, %v", s.mem.disownments, s.mem.owners)
+	if len(s.memory.disownments) != 0 || s.memory.owners[7] != "alice" || len(s.memory.owners) != 1 {
+		t.Errorf("%v, %v", s.memory.disownments, s.memory.owners)
 	}
 	enqueueWithOwner(t, s, 9, "mallory", 1)
-	if s.mem.owners[9] != "mallory" {
-		t.Errorf("%v", s.mem.owners)
+	if s.memory.owners[9] != "mallory" {
+		t.Errorf("%v", s.memory.owners)
 	}
 }
 
 // keyedRequest returns a request of the user 7 with an idempotency key.
-func keyedRequest(owner, key string) store.Request {
-	return store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: owner, IdempotencyKey: key}
+func keyedRequest(owner, key string) store.EnqueueRequest {
+	return store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, OwnerName: owner, IdempotencyKey: key}
 }
 
 // enqueueWithKey enqueues a job with an idempotency key, and checks whether the request is a duplicate.
@@ -161,23 +161,23 @@ func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
 			enqueueWithKey(t, s, "before the change of owner", "alice", "z", false)
-			damageRow(t, s, `UPDATE keys SET at = ?`, int64(s.now().Add(-age)))
+			damageRow(t, s, `UPDATE keys SET at = ?`, int64(s.clock().Add(-age)))
 			// The keys with the highest row numbers come first in the index, so the first step moves them.
 			damageRow(t, s, `WITH RECURSIVE i (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM i WHERE number < 899)
 				INSERT INTO keys (uid, key, at, sum, ids) SELECT uid, 1000 - number, at, sum, ids FROM i JOIN keys`)
 			step := func() {
-				if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+				if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || !more {
 					t.Fatalf("more: %t, %v; want a further step", more, err)
 				}
 			}
 			step()
 			enqueueWithKey(t, s, "after the first step", "bob", "k", false)
 			enqueueWithKey(t, s, "after the first step", "bob", "z", false)
-			if _, err := s.Promote(t.Context()); err != nil {
+			if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			enqueueWithKey(t, s, "after some steps", "bob", "l", false)
-			untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+			repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
 			promoteAll(t, s)
 			for _, key := range []string{"k", "z", "l"} {
 				enqueueWithKey(t, s, "at the end", "bob", key, true)
@@ -194,19 +194,19 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 	s := openStore(t, dir)
 	stage := func(owner, name string) error {
 		_, err := s.StageBatch(t.Context(),
-			store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: owner, Batch: name})
+			store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, OwnerName: owner, BatchName: name})
 		return err
 	}
 	reopen := func() {
 		s.Close()
 		s = openStore(t, dir)
 	}
-	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobs)
+	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobsPerTx)
 	if err := stage("alice", "of alice"); err != nil {
 		t.Fatal(err)
 	}
 	reopen()
-	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
+	if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v; want a further step", more, err)
 	}
 	for _, name := range []string{"b", "of alice"} {
@@ -222,7 +222,7 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 				store.ErrBatchDiscarded)
 		}
 	}
-	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Batch: "b"})
+	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, BatchName: "b"})
 	if !errors.Is(err, store.ErrBatchDiscarded) {
 		t.Errorf("commit the batch: got error %v, want %v", err, store.ErrBatchDiscarded)
 	}
@@ -238,15 +238,15 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.IsHook, hookUID }
 	}
 	for uid := range 3 {
-		r := store.Request{Drafts: []queue.Job{draft(hookOf(7)), draft(hookOf(7)), draft(hookOf(5))}, UID: 7 + uid}
+		r := store.EnqueueRequest{Drafts: []queue.Job{draft(hookOf(7)), draft(hookOf(7)), draft(hookOf(5))}, UID: 7 + uid}
 		if _, err := s.Enqueue(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 4})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 4})
 	check := func(when string, former, now int64) {
 		t.Helper()
-		users := s.mem.users
+		users := s.memory.users
 		if got := [3]int64{users[-1].waitingHooks, users[7].waitingHooks, users[5].waitingHooks}; got !=
 			[3]int64{former, now, 3} {
 			t.Errorf("%s: the former owner has %d waiting hooks, the next owner %d, another user %d; want %d, %d, 3",
@@ -254,7 +254,7 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 		}
 	}
 	check("before", 0, 6)
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
 	check("after Disown", 6, 0)
 	s.Close()
 	s = openStore(t, dir)
@@ -267,7 +267,7 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 	for i := range left.LeasedJobs {
 		releases = append(releases, left.LeasedJobs[i].Lease())
 	}
-	claimJobs(t, s, store.Report{Releases: releases})
+	claimJobs(t, s, store.LeaseReport{ReleasedLeases: releases})
 	check("after the leases", 6, 0)
 	expectNoFaults(t, s, "at the end")
 }

@@ -16,9 +16,9 @@ import (
 // one, it is written again. If the rules produce no row where one was written, the transaction is rolled back
 // and repeated without a prewrite. See docs/decisions/0028.
 type prewrite struct {
-	beforeLock bool // this node does not hold the writer lock yet
-	jobs       map[int64]*rules.Job
-	attempts   map[int64]prewrittenAttempt
+	beforeWriterLock bool // this node does not hold the writer lock yet
+	jobs             map[int64]*rules.Job
+	attempts         map[int64]prewrittenAttempt
 }
 
 // prewrittenAttempt identifies a row of the table attempts that was written before the writer lock was held.
@@ -27,11 +27,11 @@ type prewrittenAttempt struct {
 	attemptNumber int // number of the attempt, which is the job's StartedAttempts
 }
 
-// errPrewrite is the error of a transaction that cannot keep the rows that it wrote before it held the writer
+// errPrewriteMismatch is the error of a transaction that cannot keep the rows that it wrote before it held the writer
 // lock: the rules did not confirm them, or the transaction would read one of them as final. The transaction
 // is repeated without such rows.
-var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the " +
-	"transaction must store; the transaction is repeated without them")}
+var errPrewriteMismatch = prewriteError{errors.New("rows that were written ahead of the writer lock do not match " +
+	"what the transaction must store; the transaction is repeated without them")}
 
 // prewriteError makes the engine repeat the transaction, as after the error of a busy database.
 type prewriteError struct{ error }
@@ -42,42 +42,44 @@ func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 // operation. It is called before this node holds the writer lock. If no other node is active, it writes
 // nothing, because the lock is then free.
 func (t *Tx) PrewriteEndedAttempts() error {
-	if len(t.endedAttempts) == 0 || !t.engine.HasOtherNodes() {
+	if len(t.expectedSettlements) == 0 || !t.engine.HasOtherNodes() {
 		return nil
 	}
-	f := &prewrite{beforeLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
+	f := &prewrite{beforeWriterLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
 	t.prewrite = f
-	for i := range t.endedAttempts {
-		e := &t.endedAttempts[i]
+	for i := range t.expectedSettlements {
+		e := &t.expectedSettlements[i]
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
 		// Skip jobs with outputs, to avoid a deadlock: the node that holds the writer lock may be removing
 		// outputs of the job. It would wait for this row, while this transaction waits for the writer lock.
-		if l := t.engine.mem.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
+		if l := t.engine.memory.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
 		}
-		j := t.rules.PredictRow(e, t.maxUserBytes)
-		if j == nil || j.Node != t.engine.node {
+		j := t.rules.PredictSettledRow(e, t.maxBytesPerUser)
+		if j == nil || j.LastNode != t.engine.nodeID {
 			continue
 		}
 		if err := t.AddAttempt(j, e); err != nil {
 			return err
 		}
-		if err := t.Put(j); err != nil {
+		if err := t.PutJob(j); err != nil {
 			return err
 		}
 	}
-	f.beforeLock = false
+	f.beforeWriterLock = false
 	return nil
 }
 
 // inProgress reports whether the transaction is still writing rows before it takes the writer lock.
-func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
+func (p *prewrite) inProgress() bool { return p != nil && p.beforeWriterLock }
 
-// covers reports whether the stored row of a job was written before the writer lock was held, and the rules
+// hasUnconfirmedJob reports whether the stored row of a job was written before the writer lock was held, and the rules
 // have not confirmed it yet.
-func (p *prewrite) covers(seq int64) bool { return p != nil && !p.beforeLock && p.jobs[seq] != nil }
+func (p *prewrite) hasUnconfirmedJob(seq int64) bool {
+	return p != nil && !p.beforeWriterLock && p.jobs[seq] != nil
+}
 
 // confirmJob reports whether a job's row need not be written, because the database already has it (apart from
 // updated_at). Before the writer lock is held, confirmJob only records the job, which must not change afterwards,
@@ -86,7 +88,7 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 	switch {
 	case p == nil:
 		return false
-	case p.beforeLock:
+	case p.beforeWriterLock:
 		p.jobs[j.Seq] = j
 		return false
 	}
@@ -95,11 +97,11 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 		return false
 	}
 	delete(p.jobs, j.Seq)
-	return j.WriteScope == rules.WriteRow && records.SameRow(written, j)
+	return j.WriteScope == rules.WriteRowOnly && records.SameRow(written, j)
 }
 
 // confirmAttempt reports whether the row of an attempt need not be written, because it was written before the
-// writer lock was held. It returns errPrewrite if that row differs from the actual one.
+// writer lock was held. It returns errPrewriteMismatch if that row differs from the actual one.
 func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (bool, error) {
 	if p == nil {
 		return false, nil
@@ -109,7 +111,7 @@ func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (b
 		return false, nil
 	}
 	if written.settlement != settlement || written.attemptNumber != j.StartedAttempts {
-		return false, errPrewrite
+		return false, errPrewriteMismatch
 	}
 	delete(p.attempts, settlement.Seq)
 	return true, nil
@@ -122,18 +124,18 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 		return false
 	}
 	for seq := range t.prewrite.attempts {
-		if l := t.engine.mem.leases[seq]; l != nil && l.Job.UID == uid {
+		if l := t.engine.memory.leases[seq]; l != nil && l.Job.UID == uid {
 			return true
 		}
 	}
 	return false
 }
 
-// checkAllConfirmed returns errPrewrite if a row was written before the writer lock was held and the rules
+// checkAllConfirmed returns errPrewriteMismatch if a row was written before the writer lock was held and the rules
 // have not confirmed it.
 func (p *prewrite) checkAllConfirmed() error {
 	if p != nil && len(p.jobs)+len(p.attempts) > 0 {
-		return errPrewrite
+		return errPrewriteMismatch
 	}
 	return nil
 }

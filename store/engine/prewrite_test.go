@@ -16,34 +16,34 @@ import (
 // A node may write a result before it holds the writer lock, because it can predict the result. If the actual
 // result differs, the actual one is stored. If the rules record no result at all, nothing is stored.
 func TestWrongPrewriteIsCorrected(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	openNode(t, url, "b")
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openClusterNode(t, url, "a")
+	openClusterNode(t, url, "b")
 	prewritten := map[string]func(*store.Settlement){
-		"an end without output": func(e *store.Settlement) { e.Decision.UsesAttempt = true },
+		"an end without output": func(e *store.Settlement) { e.Decision.CountsAttempt = true },
 		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("prewritten") },
 	}
 	actual := map[string]func(*store.Settlement){
 		"nothing":         nil,
 		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("actual") },
-		"another outcome": func(e *store.Settlement) { e.Decision.State, e.Attempt.ExitCode = queue.Dead, 3 },
-		"no output":       func(e *store.Settlement) { e.Decision.UsesAttempt = true },
+		"another outcome": func(e *store.Settlement) { e.Decision.NextState, e.Attempt.ExitCode = queue.Dead, 3 },
+		"no output":       func(e *store.Settlement) { e.Decision.CountsAttempt = true },
 	}
 	for was, prewrite := range prewritten {
 		for is, modify := range actual {
-			enqueueOn(t, a, engine.Draft())
-			j := claimOn(t, a, 1)[0]
-			expected, got := completionOn(a, &j), completionOn(a, &j)
+			enqueueOnNode(t, a, engine.Draft())
+			j := claimOnNode(t, a, 1)[0]
+			expected, got := completionOnNode(a, &j), completionOnNode(a, &j)
 			prewrite(&expected)
 			if modify != nil {
 				modify(&got)
 			}
 			tries := 0
-			err := a.DoExpecting(t.Context(), []store.Settlement{expected}, 0,
+			err := a.DoWithForecast(t.Context(), []store.Settlement{expected}, 0,
 				func(t *engine.Tx) (err error) {
 					tries++
 					if modify != nil {
-						_, err = t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{got}})
+						_, err = t.Rules().Exchange(&store.LeaseReport{Settlements: []store.Settlement{got}})
 					}
 					return err
 				})
@@ -51,7 +51,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				t.Fatalf("prewritten %s, actual %s: %v after %d tries", was, is, err, tries)
 			}
 			found, err := a.Get(t.Context(), j.ID)
-			list, err2 := a.History(t.Context(), j.Seq, 0, 9)
+			list, err2 := a.AttemptHistory(t.Context(), j.Seq, 0, 9)
 			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
 			}
@@ -59,13 +59,13 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				if found.State != queue.Pending || found.EndedAt != 0 || len(list) != 0 {
 					t.Errorf("prewritten %s, actual nothing: %v with %d attempts", was, found.State, len(list))
 				}
-				if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{got}}); err != nil {
+				if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{got}}); err != nil {
 					t.Errorf("the end of the attempt was rejected: %v", err)
 				}
 				continue
 			}
 			last, err := a.Attempt(t.Context(), j.Seq, 0)
-			if err != nil || found.State != got.Decision.State || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode ||
+			if err != nil || found.State != got.Decision.NextState || len(list) != 1 || last.ExitCode != got.Attempt.ExitCode ||
 				string(last.Output) != string(got.Attempt.Output) {
 				t.Errorf("prewritten %s, actual %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list),
 					last.ExitCode, last.Output, err)
@@ -77,28 +77,28 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 // If the jobs of a node were taken over, the node stops when it next writes, even if it writes results before
 // it holds the writer lock. Every waiting caller gets an answer.
 func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, engine.Draft())
-	j := claimOn(t, a, 1)[0]
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
+	enqueueOnNode(t, a, engine.Draft())
+	j := claimOnNode(t, a, 1)[0]
 	reportStarted(t, a, &j)
 	expireLease(t, url, "a")
-	lost, err := b.TakeOver(t.Context())
+	lost, err := b.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 1 {
 		t.Fatal(len(lost), err)
 	}
-	theirs := completionOn(b, &lost[0].Job)
-	theirs.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true,
+	theirs := completionOnNode(b, &lost[0].Job)
+	theirs.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsAttempt: true,
 		Reason: queue.ReasonInterrupted}
-	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{theirs}}); err != nil {
+	if _, err := b.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
-	mine := completionOn(a, &j)
+	mine := completionOnNode(a, &j)
 	mine.Attempt.Output = []byte("an output")
-	release := a.HoldCommits()
+	release := a.BlockCommits()
 	answers := make(chan error, 2)
 	go func() {
-		_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{mine}})
+		_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{mine}})
 		answers <- err
 	}()
 	for a.WaitingOperations() < 1 {
@@ -125,20 +125,20 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 // All results of a large report are written before the node holds the writer lock. None of them is written a
 // second time.
 func TestLargePrewriteIsWrittenOnce(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	openNode(t, url, "b")
-	enqueueOn(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openClusterNode(t, url, "a")
+	openClusterNode(t, url, "b")
+	enqueueOnNode(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
 	var ended []store.Settlement
-	for _, j := range claimOn(t, a, 40) {
-		e := completionOn(a, &j)
+	for _, j := range claimOnNode(t, a, 40) {
+		e := completionOnNode(a, &j)
 		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
 		ended = append(ended, e)
 	}
 	foreseen := 0
-	err := a.DoExpecting(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
-		foreseen = t.PrewrittenJobs()
-		_, err = t.Rules().Exchange(&store.Report{Settlements: ended})
+	err := a.DoWithForecast(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
+		foreseen = t.UnconfirmedPrewrittenJobs()
+		_, err = t.Rules().Exchange(&store.LeaseReport{Settlements: ended})
 		return err
 	})
 	if err != nil || foreseen != len(ended) {

@@ -13,104 +13,105 @@ import (
 // is called after the commit.
 func (t *Tx) publish(grant *claimResult) {
 	s := t.engine
-	if next := earlierTime(t.earliestTimer, s.mem.nextTimerAt); next != s.mem.nextTimerAt {
-		s.mem.nextTimerAt = next
-		queue.TrySend(s.promoteHints, struct{}{})
+	if next := earlierTime(t.earliestTimer, s.memory.nextTimerAt); next != s.memory.nextTimerAt {
+		s.memory.nextTimerAt = next
+		queue.TrySend(s.dueChangeHints, struct{}{})
 	}
 	for _, f := range t.afterCommit {
 		f()
 	}
-	s.runtimeEstimates.AddMeasurements(t.measurements)
-	s.madeJobsReady = false
+	s.runtimeEstimates.AddMeasurements(t.attemptMeasurements)
+	s.mayHaveReadiedJobs = false
 	foreign := s.foreignChanges
-	if s.foreignChanges = (foreignChanges{}); foreign.anyJob {
-		defer s.watchers.NotifyAll()
+	if s.foreignChanges = (foreignChanges{}); foreign.anyJobMayHaveChanged {
+		defer s.watchers.NotifyAllWatches()
 	} else {
-		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
+		defer s.watchers.NotifyOfChangedJobs(append(t.changedJobSeqs, foreign.jobSeqs...)...)
 	}
-	s.Publish(func(state *reads.State) {
+	s.UpdatePublishedState(func(state *reads.ReaderState) {
 		s.publishCounts(state)
-		state.Order = s.mem.order
-		if foreign.anyJob {
+		state.Order = s.memory.order
+		if foreign.anyJobMayHaveChanged {
 			s.publishUsers(state)
 		}
 		for uid := range t.usersBefore {
 			s.publishUser(state, uid)
 		}
-		for _, uid := range foreign.uids {
+		for _, uid := range foreign.userUIDs {
 			s.publishUser(state, uid)
 		}
-		for _, seq := range foreign.seqs {
+		for _, seq := range foreign.jobSeqs {
 			s.publishLease(state, seq)
 		}
-		for _, seq := range t.leaseSeqs {
+		for _, seq := range t.changedLeaseSeqs {
 			s.publishLease(state, seq)
 		}
-		for _, q := range t.changedTurns {
-			if s.mem.lanes.Queues[q.Name] == q { // false if tidyQueues has removed the queue
-				state.LastTurns[q.Name] = maps.Clone(q.LastTurns)
+		for _, q := range t.queuesWithChangedTurns {
+			if s.memory.lanes.Queues[q.Name] == q { // false if removeUnneededQueues has removed the queue
+				state.LastTurnsByQueue[q.Name] = maps.Clone(q.LastTurnByUID)
 			}
 		}
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if grant != nil && s.waiter == grant.waiter {
-		s.waiter = nil
+	if grant != nil && s.waitingClaim == grant.waiter {
+		s.waitingClaim = nil
 	}
 	if t.interruptedWaiter != nil {
-		queue.TrySend(t.interruptedWaiter.retry, struct{}{})
+		queue.TrySend(t.interruptedWaiter.retrySignal, struct{}{})
 	}
 }
 
 // publishCounts makes the counts in the engine's cache visible to readers.
-func (e *Engine) publishCounts(state *reads.State) {
-	m := &e.mem
-	state.LastEvent = m.nextEvent - 1
-	state.Counts = store.Counts{States: m.jobCounts, EnqueuedTotal: m.enqueuedTotal, Reranking: m.ranking.state != 0,
-		OutputBytes: m.outputBytes, UnderOwnRetention: m.retainedJobs}
+func (e *Engine) publishCounts(state *reads.ReaderState) {
+	m := &e.memory
+	state.LastEventNumber = m.nextEventNumber - 1
+	state.Counts = store.Counts{JobsByState: m.jobCounts, JobsEverEnqueued: m.enqueuedTotal,
+		RerankUnfinished: m.rerankProgress.currentState != 0,
+		OutputBytes:      m.outputBytes, JobsUnderOwnRetention: m.jobsUnderOwnRetention}
 }
 
 // publishUsers makes the counts of all users, and all leases of attempts not known to have started, visible
 // to readers.
-func (e *Engine) publishUsers(state *reads.State) {
-	clear(state.Usage)
-	for uid := range e.mem.users {
+func (e *Engine) publishUsers(state *reads.ReaderState) {
+	clear(state.UsageByUID)
+	for uid := range e.memory.users {
 		e.publishUser(state, uid)
 	}
-	state.Reservations = map[int64]database.Reservation{}
-	for seq := range e.mem.leases {
+	state.ReservationsBySeq = map[int64]database.LeaseReservation{}
+	for seq := range e.memory.leases {
 		e.publishLease(state, seq)
 	}
 }
 
 // publishUser makes the counts of a user visible to readers.
-func (e *Engine) publishUser(state *reads.State, uid int) {
-	u := e.mem.users[uid]
-	if usage := (reads.Usage{Waiting: u.waitingJobs, Bytes: u.totalBytes(),
-		OutputBytes: u.outputBytes}); usage != (reads.Usage{}) {
-		state.Usage[uid] = usage
+func (e *Engine) publishUser(state *reads.ReaderState, uid int) {
+	u := e.memory.users[uid]
+	if usage := (reads.UserUsage{WaitingJobs: u.waitingJobs, UsedBytes: u.totalBytes(),
+		OutputBytes: u.outputBytes}); usage != (reads.UserUsage{}) {
+		state.UsageByUID[uid] = usage
 	} else {
-		delete(state.Usage, uid)
+		delete(state.UsageByUID, uid)
 	}
 }
 
 // publishLease makes a job's lease visible to readers while its attempt is not known to have started.
-func (e *Engine) publishLease(state *reads.State, seq int64) {
-	if l := e.mem.leases[seq]; l != nil && !l.Running {
-		state.Reservations[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
+func (e *Engine) publishLease(state *reads.ReaderState, seq int64) {
+	if l := e.memory.leases[seq]; l != nil && !l.AttemptStarted {
+		state.ReservationsBySeq[seq] = database.LeaseReservation{Fence: l.Job.Fence, NodeID: l.Job.LastNode}
 	} else {
-		delete(state.Reservations, seq)
+		delete(state.ReservationsBySeq, seq)
 	}
 }
 
-// WakeAt implements rules.Clock. It ensures that Promote is called at the given time or earlier. Of all times
-// in a transaction, only the earliest is kept.
-func (t *Tx) WakeAt(at queue.Millis) {
+// WakeServiceAt implements rules.Clock. It ensures that ApplyDueChanges is called at the given time or earlier.
+// Of all times in a transaction, only the earliest is kept.
+func (t *Tx) WakeServiceAt(at queue.UnixMillis) {
 	t.earliestTimer = earlierTime(t.earliestTimer, at)
 }
 
 // earlierTime returns the earlier of two times. 0 means no time.
-func earlierTime(a, b queue.Millis) queue.Millis {
+func earlierTime(a, b queue.UnixMillis) queue.UnixMillis {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -14,18 +14,18 @@ import (
 )
 
 // Enqueue stores either all drafts of a request or none.
-func (e *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+func (e *Engine) Enqueue(ctx context.Context, r store.EnqueueRequest) (store.Receipt, error) {
 	texts, err := encodeAllTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, &op{priorityClass: Normal},
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Normal},
 		func(t *Tx) (store.Receipt, error) { return t.enqueue(r, texts) })
 }
 
 // encodeAllTexts encodes the texts of each draft: its labels, settings and input.
-func encodeAllTexts(drafts []queue.Job) (texts []records.Texts, err error) {
-	texts = make([]records.Texts, len(drafts))
+func encodeAllTexts(drafts []queue.Job) (texts []records.EncodedTexts, err error) {
+	texts = make([]records.EncodedTexts, len(drafts))
 	for i := range drafts {
 		if texts[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
 			return nil, err
@@ -35,11 +35,11 @@ func encodeAllTexts(drafts []queue.Job) (texts []records.Texts, err error) {
 }
 
 // enqueue implements Enqueue in a transaction. It gets the encoded texts of the drafts.
-func (t *Tx) enqueue(r store.Request, texts []records.Texts) (store.Receipt, error) {
-	if r.Submission != 0 && t.submission == 0 {
-		return t.engine.shared.EnqueueSubmission(t, &r, func() (store.Receipt, error) {
-			t.submission = r.Submission
-			defer func() { t.submission = 0 }()
+func (t *Tx) enqueue(r store.EnqueueRequest, texts []records.EncodedTexts) (store.Receipt, error) {
+	if r.SubmissionNumber != 0 && t.submissionNumber == 0 {
+		return t.engine.sharedDatabase.EnqueueSubmission(t, &r, func() (store.Receipt, error) {
+			t.submissionNumber = r.SubmissionNumber
+			defer func() { t.submissionNumber = 0 }()
 			return t.enqueue(r, texts)
 		})
 	}
@@ -47,7 +47,7 @@ func (t *Tx) enqueue(r store.Request, texts []records.Texts) (store.Receipt, err
 	if err != nil || receipt.Duplicate {
 		return receipt, err
 	}
-	if receipt, err = t.enqueueAll(r, texts); err != nil {
+	if receipt, err = t.enqueueDrafts(r, texts); err != nil {
 		return receipt, err
 	}
 	if r.IdempotencyKey != "" {
@@ -56,19 +56,19 @@ func (t *Tx) enqueue(r store.Request, texts []records.Texts) (store.Receipt, err
 			return receipt, err
 		}
 		t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
-			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.Checksum[:], string(ids))
+			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.RequestChecksum[:], string(ids))
 	}
-	return receipt, t.err
+	return receipt, t.statementErr
 }
 
-// enqueueAll stores the drafts as jobs. If the request names a batch that is not committed yet, it commits
+// enqueueDrafts stores the drafts as jobs. If the request names a batch that is not committed yet, it commits
 // the batch with these drafts as its last jobs.
-func (t *Tx) enqueueAll(r store.Request, texts []records.Texts) (receipt store.Receipt, err error) {
-	if r.Batch != "" {
-		if _, open := t.engine.mem.findOpenBatch(r.UID, r.Batch); open {
+func (t *Tx) enqueueDrafts(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
+	if r.BatchName != "" {
+		if _, open := t.engine.memory.findOpenBatch(r.UID, r.BatchName); open {
 			return t.commitBatch(r, texts)
 		}
-		if t.isDiscarded(r) {
+		if t.continuesDiscardedBatch(r) {
 			return receipt, store.ErrBatchDiscarded
 		}
 	}
@@ -76,27 +76,27 @@ func (t *Tx) enqueueAll(r store.Request, texts []records.Texts) (receipt store.R
 		return receipt, draftCountError(len(r.Drafts))
 	}
 	if err := cmp.Or(
-		rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingPerUser),
-		rules.AdmitBytes(t, r.UID, records.TotalSize(r.Drafts, texts), r.MaxBytesPerUser),
-		t.admitQueues(r.UID, rules.CountByQueue(r.Drafts))); err != nil {
+		rules.CheckWaitingLimits(t, r.UID, int64(len(r.Drafts)), r.MaxPendingJobs, r.MaxPendingJobsPerUser),
+		rules.CheckUserByteLimit(t, r.UID, records.StoredSizeOfDrafts(r.Drafts, texts), r.MaxBytesPerUser),
+		t.checkQueueLimits(r.UID, rules.CountJobsByQueue(r.Drafts))); err != nil {
 		return receipt, err
 	}
 	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
 		return receipt, err
 	}
-	t.recordOwner(r.UID, r.Owner)
-	insert := func() error { return t.insertAll(r, texts, receipt) }
+	t.recordOwnerName(r.UID, r.OwnerName)
+	insert := func() error { return t.insertDrafts(r, texts, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
 		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
-		return receipt, t.WithSavepoint(insert) // if insertAll fails, the replaced jobs are restored
+		return receipt, t.WithSavepoint(insert) // if insertDrafts fails, the replaced jobs are restored
 	}
 	return receipt, insert()
 }
 
-// insertAll stores the drafts as jobs, except those whose unique key another job already has.
-func (t *Tx) insertAll(r store.Request, texts []records.Texts, receipt store.Receipt) error {
-	t.drafts = texts
-	replaced, before := 0, t.rules.HookBytes
+// insertDrafts stores the drafts as jobs, except those whose unique key another job already has.
+func (t *Tx) insertDrafts(r store.EnqueueRequest, texts []records.EncodedTexts, receipt store.Receipt) error {
+	t.draftTexts = texts
+	replaced, before := 0, t.rules.HookBytesUsed
 	for i := range r.Drafts {
 		draft := withParentSeqs(&r.Drafts[i], receipt.Seqs)
 		if receipt.IsExisting != nil && receipt.IsExisting[i] {
@@ -107,10 +107,10 @@ func (t *Tx) insertAll(r store.Request, texts []records.Texts, receipt store.Rec
 			replaced++
 		}
 		if err == nil {
-			err = rules.CheckReplacedHooks(replaced, t.rules.HookBytes-before)
+			err = rules.CheckReplacedHookBytes(replaced, t.rules.HookBytesUsed-before)
 		}
 		if err == nil {
-			err = t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
+			err = t.rules.InsertJob(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
 		}
 		if err != nil {
 			return err
@@ -122,13 +122,13 @@ func (t *Tx) insertAll(r store.Request, texts []records.Texts, receipt store.Rec
 // admitDrafts checks that the drafts may be stored and that there is space for them. It returns a receipt with
 // the seqs and ids that it assigns to the drafts, and with the queues that they create.
 func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
-	if err := t.engine.space.CheckSpace(); err != nil {
+	if err := t.engine.diskSpace.CheckDiskSpace(); err != nil {
 		return receipt, err
 	}
-	if err := t.rules.CheckDrafts(drafts, uid); err != nil {
+	if err := t.rules.CheckDraftDependencies(drafts, uid); err != nil {
 		return receipt, err
 	}
-	instead, err := t.rules.CheckUnique(drafts)
+	instead, err := t.rules.CheckUniqueKeys(drafts)
 	if err != nil {
 		return receipt, err
 	}
@@ -136,7 +136,7 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.NewQueues = t.newQueues(rules.CountByQueue(drafts))
+	receipt.CreatedQueues = t.namesOfNewQueues(rules.CountJobsByQueue(drafts))
 	for i, other := range instead {
 		if receipt.IsExisting == nil {
 			receipt.IsExisting = make([]bool, len(drafts))
@@ -158,8 +158,8 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 		j.DependsOn = slices.Clone(j.DependsOn)
 	}
 	for i := range j.DependsOn {
-		if d := &j.DependsOn[i]; d.DraftNumber != 0 {
-			d.JobSeq = seqs[d.DraftNumber-1]
+		if d := &j.DependsOn[i]; d.ParentDraftNumber != 0 {
+			d.ParentSeq = seqs[d.ParentDraftNumber-1]
 		}
 	}
 	return j
@@ -167,18 +167,18 @@ func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 
 // receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a
 // duplicate. If there was none, it returns an empty receipt.
-func (t *Tx) receiptForKey(r store.Request) (receipt store.Receipt, err error) {
+func (t *Tx) receiptForKey(r store.EnqueueRequest) (receipt store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
 		return receipt, nil
 	}
 	t.moveFormerKey(r.UID, r.IdempotencyKey)
 	var checksum, receiptJSON string
-	found, err := database.FirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
+	found, err := database.ReadFirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
 		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
 	if !found {
 		return receipt, err
 	}
-	if checksum != string(r.Checksum[:]) {
+	if checksum != string(r.RequestChecksum[:]) {
 		return receipt, &queue.Error{Code: queue.CodeExists, Field: "key",
 			Message: "the key was already used for a request with other parameters; use a new key"}
 	}
@@ -188,17 +188,17 @@ func (t *Tx) receiptForKey(r store.Request) (receipt store.Receipt, err error) {
 }
 
 func draftCountError(n int) error {
-	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
+	return queue.InvalidField("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
-// Change implements store.Queue. It applies a user's verb, such as cancel, to a job.
-func (e *Engine) Change(ctx context.Context, seq int64, c store.Change) error {
-	return e.doOp(ctx, &op{run: func(t *Tx) error { return t.rules.Change(seq, c) }, priorityClass: Prompt,
+// ChangeJob implements store.Queue. It applies a user's verb, such as cancel, to a job.
+func (e *Engine) ChangeJob(ctx context.Context, seq int64, c store.Change) error {
+	return e.doOp(ctx, &queuedOperation{run: func(t *Tx) error { return t.rules.Change(seq, c) }, priorityClass: Prompt,
 		// Even if the disk is full, users must be able to end or remove the job that fills it.
 		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }
 
-// Pause records that a running job was paused or resumed.
-func (e *Engine) Pause(ctx context.Context, p store.Pause) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.Pause(p) })
+// RecordPause records that a running job was paused or resumed.
+func (e *Engine) RecordPause(ctx context.Context, p store.PauseRequest) error {
+	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.RecordPause(p) })
 }

@@ -18,7 +18,7 @@ import (
 // queueWithSavedCounts returns the queue with a name. It first saves the counts of the queue, so that a
 // rollback can restore them.
 func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
-	q := t.engine.mem.lanes.Queue(name)
+	q := t.engine.memory.lanes.FindOrAddQueue(name)
 	if _, known := t.queueCountsBefore[q]; !known {
 		if t.queueCountsBefore == nil {
 			t.queueCountsBefore = map[*lanes.Queue]records.QueueCounts{}
@@ -28,54 +28,55 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	return q
 }
 
-// AdjustRetainedCount implements rules.Counters. If sign is 1, it adds an ended job to the counts of jobs to
+// AdjustRetainedCounts implements rules.Counters. If sign is 1, it adds an ended job to the counts of jobs to
 // which their queue's own retention settings apply. If sign is -1, it subtracts the job.
-func (t *Tx) AdjustRetainedCount(j *rules.Job, sign int) {
+func (t *Tx) AdjustRetainedCounts(j *rules.Job, sign int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(sign),
-		RetainedBytes: int64(sign) * j.OutputBytes})
+		RetainedOutputBytes: int64(sign) * j.OutputBytes})
 }
 
 // adjustRetainedCounts changes the counts of the ended jobs to which the queue's own retention settings
 // apply. It adds the given numbers, which may be negative.
 func (t *Tx) adjustRetainedCounts(name string, countChange records.QueueCounts) {
-	q, m := t.queueWithSavedCounts(name), &t.engine.mem
-	m.retainedJobs -= q.RetainedJobs
+	q, m := t.queueWithSavedCounts(name), &t.engine.memory
+	m.jobsUnderOwnRetention -= q.RetainedJobs
 	// Keep the counts from going below 0, since a job with a damaged row may not have been counted.
-	q.RetainedJobs, q.RetainedBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
-		max(0, q.RetainedBytes+countChange.RetainedBytes)
-	m.retainedJobs += q.RetainedJobs
+	q.RetainedJobs, q.RetainedOutputBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
+		max(0, q.RetainedOutputBytes+countChange.RetainedOutputBytes)
+	m.jobsUnderOwnRetention += q.RetainedJobs
 }
 
-// countWaitingIn adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
-func (t *Tx) countWaitingIn(name string, uid int, n int64) {
+// addToWaitingCount adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
+func (t *Tx) addToWaitingCount(name string, uid int, n int64) {
 	q := t.queueWithSavedCounts(name)
 	if !q.Exists() {
-		q.UID = uid
+		q.CreatorUID = uid
 	}
-	q.Waiting = max(0, q.Waiting+n)
+	q.WaitingJobs = max(0, q.WaitingJobs+n)
 }
 
-// updateQueueList updates the list in the table meta with the counts of queues that the transaction has
+// updateMetaQueueList updates the list in the table meta with the counts of queues that the transaction has
 // changed.
-func (t *Tx) updateQueueList() {
-	m := &t.engine.mem
+func (t *Tx) updateMetaQueueList() {
+	m := &t.engine.memory
 	var changedQueues []string
 	for q, old := range t.queueCountsBefore {
 		if q.StoredCounts() != old {
 			changedQueues = append(changedQueues, q.Name)
 		}
 	}
-	updateList(&m.listedQueues, &m.queueList, changedQueues, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
+	updateMetaList(&m.metaQueueNames, &m.metaQueuesText, changedQueues,
+		func(name string) { t.writeQueueRow(m.lanes.FindOrAddQueue(name)) },
 		func(name string) string {
-			c := m.lanes.Queue(name).StoredCounts()
-			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
+			c := m.lanes.FindOrAddQueue(name).StoredCounts()
+			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.WaitingJobs, c.CreatorUID, c.RetainedJobs, c.RetainedOutputBytes)
 		})
 }
 
-// writeQueue stores the counts and the rule of a queue in its row. If there is nothing to store, it deletes
+// writeQueueRow stores the counts and the rule of a queue in its row. If there is nothing to store, it deletes
 // the row.
-func (t *Tx) writeQueue(q *lanes.Queue) {
-	if !q.HasRow() {
+func (t *Tx) writeQueueRow(q *lanes.Queue) {
+	if !q.NeedsDatabaseRow() {
 		t.Exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 		return
 	}
@@ -86,21 +87,21 @@ func (t *Tx) writeQueue(q *lanes.Queue) {
 	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept,
 		kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(ruleJSON))
+		q.Name, q.WaitingJobs, int64(q.CreatorUID), q.RetainedJobs, q.RetainedOutputBytes, string(ruleJSON))
 }
 
-// loadQueueCounts replaces the counts that readQueues has read by the newer ones in the table meta, and
+// loadQueueCounts replaces the counts that addQueueQueries has read by the newer ones in the table meta, and
 // counts the leased jobs of each queue.
 func (e *Engine) loadQueueCounts() error {
-	m := &e.mem
-	counts, err := records.ParseQueueCounts(m.queueList)
+	m := &e.memory
+	counts, err := records.ParseQueueCounts(m.metaQueuesText)
 	for name, c := range counts {
-		m.lanes.Queue(name).SetStoredCounts(c)
-		m.listedQueues = append(m.listedQueues, name)
+		m.lanes.FindOrAddQueue(name).SetStoredCounts(c)
+		m.metaQueueNames = append(m.metaQueueNames, name)
 	}
 	for _, q := range m.lanes.Queues {
-		m.retainedJobs += q.RetainedJobs
+		m.jobsUnderOwnRetention += q.RetainedJobs
 	}
-	m.recountLeased()
+	m.recountLeasedJobs()
 	return err
 }

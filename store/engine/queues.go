@@ -17,35 +17,38 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queues implements rules.Queues. It passes the queues in which a job can start to the callback, beginning
+// EachReadyQueue implements rules.Queues. It passes the queues in which a job can start to the callback, beginning
 // with the queue that is served next.
-func (t *Tx) Queues(visit func(*rules.Queue) bool) error {
+func (t *Tx) EachReadyQueue(visit func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
-	t.engine.mem.lanes.EachReady(visit)
+	t.engine.memory.lanes.EachReadyQueue(visit)
 	return nil
 }
 
 // Queue implements rules.Queues. It returns the state of a queue.
-func (t *Tx) Queue(name string) *rules.Queue { return &t.engine.mem.lanes.Queue(name).Queue }
+func (t *Tx) Queue(name string) *rules.Queue {
+	return &t.engine.memory.lanes.FindOrAddQueue(name).Queue
+}
 
 // QueueWaitReason implements rules.Queues. It says why no more jobs of a queue can start: the queue is paused
 // or has too many running jobs.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
-	q := t.engine.mem.lanes.Queue(name)
-	return store.WaitReason{Key: name, Usage: q.Leased, Limit: q.Rule.Concurrency, NeededUnits: 1, Paused: q.Rule.Paused}
+	q := t.engine.memory.lanes.FindOrAddQueue(name)
+	return store.WaitReason{GateKeyOrQueue: name, UsedUnits: q.LeasedJobs, MaxUnits: q.Rule.Concurrency, NeededUnits: 1,
+		QueuePaused: q.Rule.Paused}
 }
 
-// waitReasonStep is the number of jobs for which one transaction computes why they wait. Between two such
+// waitReasonJobsPerTx is the number of jobs for which one transaction computes why they wait. Between two such
 // transactions, other callers can commit.
-const waitReasonStep = 100
+const waitReasonJobsPerTx = 100
 
 // WaitReasons implements store.Forecast. It waits for transactions, because only a transaction may use the
 // numbers of used units of locks, rates and resources, which are kept in memory.
 func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
-	for step := range slices.Chunk(seqs, waitReasonStep) {
+	for step := range slices.Chunk(seqs, waitReasonJobsPerTx) {
 		found, err := readWriterMemory(ctx, e, func(t *Tx) (map[int64][]store.WaitReason, error) {
 			found := map[int64][]store.WaitReason{}
 			for _, seq := range step {
@@ -67,46 +70,46 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 	return all, nil
 }
 
-// WeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
-func (t *Tx) WeightsDiffer() bool { return t.engine.mem.lanes.Weights > 0 }
+// QueueWeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
+func (t *Tx) QueueWeightsDiffer() bool { return t.engine.memory.lanes.WeightedQueueCount > 0 }
 
-// LastServedTurn implements rules.Queues. It returns the turn number of the queue that was served last.
-func (t *Tx) LastServedTurn() int64 { return t.engine.mem.lastServedTurn }
+// LastServedQueueTurn implements rules.Queues. It returns the turn number of the queue that was served last.
+func (t *Tx) LastServedQueueTurn() int64 { return t.engine.memory.lastServedQueueTurn }
 
 // RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
 func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
-	l := t.engine.mem.lanes.Queue(q.Name)
+	l := t.engine.memory.lanes.FindOrAddQueue(q.Name)
 	old := l.NextTurn
-	t.undo = append(t.undo, func() { l.NextTurn = old })
-	l.NextTurn, t.engine.mem.lastServedTurn = nextTurn, turn
+	t.undoFuncs = append(t.undoFuncs, func() { l.NextTurn = old })
+	l.NextTurn, t.engine.memory.lastServedQueueTurn = nextTurn, turn
 }
 
 // BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the
 // lane whose first job is best, and the position of the first job of the second-best lane. (A lane holds the
 // waiting jobs of one queue and user with the same demands.)
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
-	l, next := t.engine.mem.lanes.Queue(q.Name).BestLane()
+	l, next := t.engine.memory.lanes.FindOrAddQueue(q.Name).BestLane()
 	return l, next, nil
 }
 
-// tidyQueues removes queues from memory if there are many: those without waiting jobs, leased jobs and a
+// removeUnneededQueues removes queues from memory if there are many: those without waiting jobs, leased jobs and a
 // rule. This loses no information, because a queue that is created again under the same name has the same
 // state. They are removed only after the commit, because a rollback may need them. One call checks at most
-// moveStep queues.
-func (t *Tx) tidyQueues() (more bool, err error) {
-	m := &t.engine.mem
+// maxChangedJobsPerStep queues.
+func (t *Tx) removeUnneededQueues() (more bool, err error) {
+	m := &t.engine.memory
 	if int64(len(m.lanes.Queues)) <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
 	t.afterCommit = append(t.afterCommit, func() {
 		scanned := 0
 		for name, q := range m.lanes.Queues { // in random order, so that later calls check other queues
-			if scanned++; scanned > moveStep {
+			if scanned++; scanned > maxChangedJobsPerStep {
 				return
 			}
-			if q.IsIdle() && q.NextTurn <= m.lastServedTurn {
+			if q.CanEvict() && q.NextTurn <= m.lastServedQueueTurn {
 				delete(m.lanes.Queues, name)
-				t.engine.Publish(func(state *reads.State) { delete(state.LastTurns, name) })
+				t.engine.UpdatePublishedState(func(state *reads.ReaderState) { delete(state.LastTurnsByQueue, name) })
 			}
 		}
 	})
@@ -117,9 +120,10 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 // oldest ready job has been waiting.
 func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
-		for _, q := range e.mem.lanes.Queues {
+		for _, q := range e.memory.lanes.Queues {
 			if q.Exists() {
-				list = append(list, store.QueueState{Name: q.Name, Rule: q.Rule, Waiting: q.Waiting, Leased: q.Leased})
+				list = append(list, store.QueueState{Name: q.Name, Rule: q.Rule, WaitingJobs: q.WaitingJobs,
+					LeasedJobs: q.LeasedJobs})
 			}
 		}
 		return list, nil
@@ -133,36 +137,36 @@ func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err err
 	if err != nil {
 		return nil, err
 	}
-	return states, e.ReadOldest(ctx, states)
+	return states, e.FillOldestReadySince(ctx, states)
 }
 
-// admitQueues returns an error if new jobs exceed the maximum number of waiting jobs of a queue, or if their
+// checkQueueLimits returns an error if new jobs exceed the maximum number of waiting jobs of a queue, or if their
 // user would create too many queues. jobsPerQueue is the number of new jobs by queue.
-func (t *Tx) admitQueues(uid int, jobsPerQueue map[string]int64) error {
-	if err := rules.AdmitQueues(t, jobsPerQueue); err != nil {
+func (t *Tx) checkQueueLimits(uid int, jobsPerQueue map[string]int64) error {
+	if err := rules.CheckQueueWaitingLimits(t, jobsPerQueue); err != nil {
 		return err
 	}
-	begun := len(t.newQueues(jobsPerQueue))
+	begun := len(t.namesOfNewQueues(jobsPerQueue))
 	if begun == 0 {
 		return nil
 	}
-	for _, q := range t.engine.mem.lanes.Queues {
-		if q.UID == uid && q.Rule == store.DefaultQueueRule && q.Exists() {
+	for _, q := range t.engine.memory.lanes.Queues {
+		if q.CreatorUID == uid && q.Rule == store.DefaultQueueRule && q.Exists() {
 			begun++
 		}
 	}
-	if begun > store.MaxQueues {
+	if begun > store.MaxQueuesPerUser {
 		return queue.Errorf(queue.CodeQueueFull,
 			"you already have jobs in %d queues, the maximum per user; use a queue that "+
-				"has jobs of yours, or a queue that has settings", store.MaxQueues)
+				"has jobs of yours, or a queue that has settings", store.MaxQueuesPerUser)
 	}
 	return nil
 }
 
-// newQueues returns the names in jobsPerQueue for which no queue exists yet, sorted.
-func (t *Tx) newQueues(jobsPerQueue map[string]int64) (names []string) {
+// namesOfNewQueues returns the names in jobsPerQueue for which no queue exists yet, sorted.
+func (t *Tx) namesOfNewQueues(jobsPerQueue map[string]int64) (names []string) {
 	for name := range jobsPerQueue {
-		if q := t.engine.mem.lanes.Queues[name]; q == nil || !q.Exists() {
+		if q := t.engine.memory.lanes.Queues[name]; q == nil || !q.Exists() {
 			names = append(names, name)
 		}
 	}
@@ -170,21 +174,21 @@ func (t *Tx) newQueues(jobsPerQueue map[string]int64) (names []string) {
 	return names
 }
 
-// readQueues reads the queues' counts and rules.
-func (e *Engine) readQueues(queries *database.QueryBatch) {
-	m := &e.mem
+// addQueueQueries reads the queues' counts and rules.
+func (e *Engine) addQueueQueries(queries *database.QueryBatch) {
+	m := &e.memory
 	queries.Add(func(r database.Row) (bool, error) {
-		q := m.lanes.Queue(r.Text(0))
-		q.SetStoredCounts(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),
-			RetainedBytes: r.Num(4)})
+		q := m.lanes.FindOrAddQueue(r.Text(0))
+		q.SetStoredCounts(records.QueueCounts{WaitingJobs: r.Int64(1), CreatorUID: int(r.Int64(2)), RetainedJobs: r.Int64(3),
+			RetainedOutputBytes: r.Int64(4)})
 		rule := store.DefaultQueueRule
-		if text := r.View(5); len(text) > 0 {
+		if text := r.BytesView(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
 				return false, database.DamageError(fmt.Sprintf(`the table "queues" has invalid settings for queue %s: %s`, q.Name,
-					queue.Clip(string(text))))
+					queue.ClipForMessage(string(text))))
 			}
 		}
-		m.lanes.Weights += int(records.BoolToInt(rule.Weight != 1))
+		m.lanes.WeightedQueueCount += int(records.BoolToInt(rule.Weight != 1))
 		q.SetRule(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)

@@ -15,7 +15,7 @@ import (
 
 // The time limit of a read begins when the read gets a connection; time spent waiting for a connection does
 // not count. A read stops waiting if its caller gives up or the store is closed.
-func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
+func TestReadTimeoutStartsWithConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 3)
@@ -23,13 +23,13 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		occupy := func() (release func()) { // use a connection until release is called
 			gate := make(chan struct{})
 			all.Go(func() {
-				s.Read(context.Background(), func(*reads.Reader) error { <-gate; return nil })
+				s.RunRead(context.Background(), func(*reads.ReadSnapshot) error { <-gate; return nil })
 			})
 			synctest.Wait()
 			return func() { close(gate) }
 		}
 		var releases []func()
-		for range reads.MaxReaders {
+		for range reads.MaxConcurrentReads {
 			releases = append(releases, occupy())
 		}
 		list := func(ctx context.Context) <-chan error {
@@ -46,7 +46,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		patient, impatient := list(t.Context()), list(ctx)
-		time.Sleep(100 * ReadTimeout) // this is the fake time of synctest, so it takes no real time
+		time.Sleep(100 * DefaultReadTimeout) // this is the fake time of synctest, so it takes no real time
 		cancel()
 		if err := <-impatient; !errors.Is(err, context.Canceled) {
 			t.Errorf("the read whose caller gave up: %v", err)
@@ -78,21 +78,22 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 }
 
 // A read that exceeds its time limit ends, and its connection serves the next read.
-func TestALongReadEnds(t *testing.T) {
+func TestReadTimeoutEndsLongRead(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	s.readTimeout = 250 * time.Millisecond
-	endless := func(r *reads.Reader) error {
+	endless := func(r *reads.ReadSnapshot) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	}
 	begun := time.Now()
-	if err := s.Read(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > ReadTimeout {
+	if err := s.RunRead(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) ||
+		time.Since(begun) > DefaultReadTimeout {
 		t.Errorf("the endless read ended after %v with %v", time.Since(begun), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if err := s.Read(ctx, endless); !errors.Is(err, context.Canceled) {
+	if err := s.RunRead(ctx, endless); !errors.Is(err, context.Canceled) {
 		t.Errorf("the read whose caller gave up: %v", err)
 	}
 	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
@@ -104,10 +105,10 @@ func TestALongReadEnds(t *testing.T) {
 }
 
 // All statements of one read see the same state of the database.
-func TestAReadSeesOneMoment(t *testing.T) {
+func TestReadSeesOneSnapshot(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
-	err := s.Read(t.Context(), func(r *reads.Reader) error {
+	err := s.RunRead(t.Context(), func(r *reads.ReadSnapshot) error {
 		before, err := r.QueryNumber(`SELECT count(*) FROM jobs`)
 		if err != nil {
 			return err

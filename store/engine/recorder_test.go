@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+var defaultOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+	AgingInterval: time.Minute}
 
 // draft returns a valid draft, changed by the given functions.
 func draft(set ...func(*queue.Job)) queue.Job {
@@ -46,7 +47,7 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	for i := range drafts {
 		drafts[i] = draft()
 	}
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +56,13 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 
 // No statement of the store reads a whole table of jobs, attempts or events, or sorts rows, because that
 // would be slow with many jobs. The test checks every statement in the source.
-func TestNoStatementScansOrSorts(t *testing.T) {
+func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
 	stageJobs(t, s, "a", 1, true)
-	stageJobs(t, s, "z", 1, true)                               // opening the store again discards this batch
-	_, err := s.Enqueue(t.Context(), store.Request{Batch: "a"}) // opening the store again completes this batch
+	stageJobs(t, s, "z", 1, true)                                          // opening the store again discards this batch
+	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"}) // opening the store again completes this batch
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +72,10 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	dropDamagedBatch(t, s)
 	detachDamagedFrame(t, s)
 	stageJobs(t, s, "i", 1, true)
-	_, err = s.Enqueue(t.Context(), store.Request{Batch: "i"})
+	_, err = s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "i"})
 	if err == nil {
-		_, err = s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
-			j.DependsOn = []queue.Dependency{{ID: "i-0", Condition: queue.ParentEnded}}
+		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.DependsOn = []queue.Dependency{{ParentID: "i-0", Condition: queue.ParentEnded}}
 		})}})
 	}
 	if err != nil {
@@ -83,18 +84,18 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 	var statements []string
 	var plans []string
 	err = s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		for q := range s.conn.Stmts {
+		for q := range s.conn.PreparedStmts {
 			statements = append(statements, q)
 		}
 		for _, c := range s.readConns {
-			for q := range c.Stmts {
+			for q := range c.PreparedStmts {
 				statements = append(statements, q)
 			}
 		}
 		for _, q := range statements {
 			verb, _, _ := strings.Cut(q, " ")
 			// Skip migrations, because they run once, before any client waits.
-			migrates := slices.ContainsFunc(database.Migrations, func(m []string) bool { return slices.Contains(m, q) })
+			migrates := slices.ContainsFunc(database.SchemaMigrations, func(m []string) bool { return slices.Contains(m, q) })
 			if migrates || !strings.Contains("SELECT UPDATE DELETE INSERT", verb) {
 				continue
 			}

@@ -21,7 +21,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	enqueue(t, s, 1)
 	full := &sqlitedb.Error{Code: sqlite3.SQLITE_FULL}
 	left := func() int64 {
-		info, err := os.Stat(filepath.Join(dir, sqlitedb.ReserveName))
+		info, err := os.Stat(filepath.Join(dir, sqlitedb.ReserveFileName))
 		if err != nil {
 			return 0
 		}
@@ -35,7 +35,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 		}
 	}
 	tries := 0
-	err := s.DoRemoving(t.Context(), engine.Normal, func(*engine.Tx) error {
+	err := s.DoRemoval(t.Context(), engine.Normal, func(*engine.Tx) error {
 		if tries++; left() > 0 {
 			return full
 		}
@@ -44,7 +44,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	if err != nil || tries != 2 {
 		t.Errorf("an operation that removes: %v after %d tries, want no error after 2", err, tries)
 	}
-	err = s.DoRemoving(t.Context(), engine.Normal, func(*engine.Tx) error { return full })
+	err = s.DoRemoval(t.Context(), engine.Normal, func(*engine.Tx) error { return full })
 	if !errors.Is(err, queue.ErrNoSpace) {
 		t.Errorf("without a remaining reserve: %v, want %v", err, queue.ErrNoSpace)
 	}

@@ -18,28 +18,29 @@ import (
 // After a restore, the statistics are those of the time of the backup. Summing them up to hours and days
 // continues from there.
 func TestRestoredStatisticsContinue(t *testing.T) {
-	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
-	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
-	now += queue.Millis((26 * time.Hour).Milliseconds())
-	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
-	engine.PromoteAll(t, engine.Wrap(s.Engine))
+	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
+	now += queue.UnixMillis((26 * time.Hour).Milliseconds())
+	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
+	engine.PromoteAll(t, engine.NewStoreForEngine(s.Engine))
 	file, dir := backup(t, s), t.TempDir()
-	engine.CompleteOne(t, engine.Wrap(s.Engine), "f") // the backup does not contain this job
+	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f") // the backup does not contain this job
 	if err := restore(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	s = openWithClock(t, dir, &now)
-	engine.CompleteOne(t, engine.Wrap(s.Engine), "f")
-	now += queue.Millis((20 * time.Hour).Milliseconds())
-	engine.PromoteAll(t, engine.Wrap(s.Engine))
-	for g := store.Minute; g <= store.Day; g++ {
-		if f := engine.StatisticsOf(t, engine.Wrap(s.Engine), g); f.Started != 3 || f.Completed != 3 {
+	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
+	now += queue.UnixMillis((20 * time.Hour).Milliseconds())
+	engine.PromoteAll(t, engine.NewStoreForEngine(s.Engine))
+	for g := store.PerMinute; g <= store.PerDay; g++ {
+		if f := engine.StatisticsOf(t, engine.NewStoreForEngine(s.Engine), g); f.Started != 3 || f.Completed != 3 {
 			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
 		}
 	}
-	if kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" }); s.TypicalRuntime(kin.Fingerprint()) != 5*time.Second {
-		t.Errorf("the typical run time is %v, want 5s", s.TypicalRuntime(kin.Fingerprint()))
+	kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" })
+	if s.TypicalRuntime(kin.CommandFingerprint()) != 5*time.Second {
+		t.Errorf("the typical run time is %v, want 5s", s.TypicalRuntime(kin.CommandFingerprint()))
 	}
 }
 
@@ -65,7 +66,7 @@ func backup(t *testing.T, s *sqlite.Store) (file string) {
 
 // restore restores a backup without outputs into a state directory.
 func restore(dir, file string) error {
-	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
+	_, replace, err := integrity.PrepareRestore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
 			errors.New("no outputs here")
 	}, func(int64, int64) {})
@@ -80,9 +81,9 @@ func restore(dir, file string) error {
 }
 
 // openWithClock opens a store whose clock returns *now.
-func openWithClock(t *testing.T, dir string, now *queue.Millis) *sqlite.Store {
+func openWithClock(t *testing.T, dir string, now *queue.UnixMillis) *sqlite.Store {
 	t.Helper()
 	s := openStore(t, dir)
-	s.SetClock(func() queue.Millis { return *now })
+	s.SetClock(func() queue.UnixMillis { return *now })
 	return s
 }

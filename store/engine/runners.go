@@ -14,10 +14,10 @@ func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 		return err
 	}
 	return e.Do(ctx, Urgent, func(t *Tx) error {
-		for key, value := range map[string]string{database.RunnerDirsNoteKey(e.node): string(list),
-			database.NoteDatabaseID: e.databaseID} {
+		for key, value := range map[string]string{database.RunnerDirsNoteKey(e.nodeID): string(list),
+			database.NoteKeyDatabaseID: e.databaseID} {
 			t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value)
 		}
-		return t.err
+		return t.statementErr
 	})
 }

@@ -15,24 +15,24 @@ import (
 // reads a limited number of rows at a time, because a server sends all rows of a result, even those that are
 // not needed.
 func (t *Tx) ScanLane(l *rules.LaneScan) error {
-	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, rules.UnknownPriority, true
+	l.NextPosition, l.NextPriority, l.ReachedLaneEnd = l.Lane.Head, rules.UnknownLanePriority, true
 	enough, full := false, false
-	more := func() bool { l.Exhausted, enough = false, true; return false }
+	more := func() bool { l.ReachedLaneEnd, enough = false, true; return false }
 	each := func(r database.Row, hasLeft bool) (bool, error) {
-		p := readahead.Position(r)
-		leased := hasLeft || t.engine.mem.leases[p.Seq] != nil
-		if p.After(l.StopAt) {
+		p := readahead.JobRowPosition(r)
+		leased := hasLeft || t.engine.memory.leases[p.Seq] != nil
+		if p.After(l.StopPosition) {
 			if l.NextPosition = p; !leased {
-				l.NextPriority = readahead.HeadOf(r).Priority
+				l.NextPriority = readahead.LaneHeadOfJobRow(r).Priority
 			}
 			return more(), nil
 		}
-		l.NextPosition = readahead.Following(p)
+		l.NextPosition = readahead.PositionAfter(p)
 		if leased {
 			return true, nil
 		}
-		j := records.ReadRulesJob(r, records.ColumnsOf(l.Scope))
-		if j.Damaged || !j.State.Runnable() {
+		j := records.ReadRulesJob(r, records.JobColumnsFor(l.JobReadScope))
+		if j.IsDamaged || !j.State.IsRunnable() {
 			l.DamagedJobs = append(l.DamagedJobs, j)
 			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
 		}
@@ -41,12 +41,12 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 		}
 		l.Jobs = append(l.Jobs, j)
 		taken := estimateJobBytes(&j.Job)
-		l.BytesRead += taken
+		l.ClaimBytesRead += taken
 		t.engine.typicalJobBytes += (taken - t.engine.typicalJobBytes) / 8
-		full = len(l.Jobs) >= l.WantedJobs || l.BytesRead >= rules.MaxClaimBytes
+		full = len(l.Jobs) >= l.WantedJobs || l.ClaimBytesRead >= rules.MaxBytesReadPerClaim
 		return !full || more(), nil
 	}
-	if l.Scope == rules.ReadFull {
+	if l.JobReadScope == rules.ReadFull {
 		t.engine.lastClaimQueue = l.Lane.Queue
 	}
 	for all := false; !all && !enough; {
@@ -55,7 +55,7 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 			return err
 		}
 	}
-	if !full || !l.PeekPriority {
+	if !full || !l.MustReadNextPriority {
 		return nil
 	}
 	return t.peekNextPriority(l)
@@ -65,25 +65,25 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 // reads only the columns that determine the lane's rank, because the job may have a large input. The claim
 // that takes the job reads all columns.
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
-	l.Exhausted = true
-	found := func(h *readahead.Head) (more bool) {
-		if t.readAhead.HasLeft(h.Position.Seq) || t.engine.mem.leases[h.Position.Seq] != nil {
-			l.NextPosition = readahead.Following(h.Position)
+	l.ReachedLaneEnd = true
+	found := func(h *readahead.LaneHead) (more bool) {
+		if t.readAhead.HasLeftLane(h.Position.Seq) || t.engine.memory.leases[h.Position.Seq] != nil {
+			l.NextPosition = readahead.PositionAfter(h.Position)
 			return true
 		}
-		l.NextPosition, l.NextPriority, l.Exhausted = h.Position, h.Priority, false
+		l.NextPosition, l.NextPriority, l.ReachedLaneEnd = h.Position, h.Priority, false
 		return false
 	}
-	if h, known := t.readAhead.Head(l.Lane.ID, l.NextPosition); known && (h == nil || !found(h)) {
+	if h, known := t.readAhead.FirstJobFrom(l.Lane.ID, l.NextPosition); known && (h == nil || !found(h)) {
 		return nil
 	}
-	for all := false; !all && l.Exhausted; {
-		rows, piece := 0, t.ReadLimit(0, 0)
+	for all := false; !all && l.ReachedLaneEnd; {
+		rows, piece := 0, t.RowLimit(0, 0)
 		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
-			h := readahead.ReadHead(r)
+			h := readahead.ReadLaneHead(r)
 			return found(&h), nil
-		}, scanLaneSQL(readahead.HeadColumns), scanLaneArgs(l.Lane.ID, l.NextPosition, piece)...)
+		}, scanLaneSQL(readahead.LaneHeadColumns), scanLaneArgs(l.Lane.ID, l.NextPosition, piece)...)
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func scanLaneArgs(lane int64, start rules.Position, limit int) []any {
 // and its job is no longer in the lane, hasLeft is true. reachedEnd is true if the lane has no further jobs.
 func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasLeft bool) (more bool, err error)) (
 	reachedEnd bool, err error) {
-	rows, piece := 0, t.ReadLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
+	rows, piece := 0, t.RowLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
 	counted := func(r database.Row, hasLeft bool) (bool, error) {
 		rows++
 		return handleRow(r, hasLeft)
@@ -116,16 +116,20 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 	args := scanLaneArgs(l.Lane.ID, l.NextPosition, piece)
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
-	if e != nil && l.Scope == rules.ReadFull && slices.Equal(e.queryArgs, args) {
-		answered, err := e.rows.Each(func(r database.Row) (bool, error) { return counted(r, e.endedLeases[r.Num(0)]) })
+	if e != nil && l.JobReadScope == rules.ReadFull && slices.Equal(e.queryArgs, args) {
+		answered, err := e.rows.ForEachRow(func(r database.Row) (bool,
+			error) {
+			return counted(r, e.endedLeaseSeqs[r.Int64(0)])
+		})
 		if answered || err != nil {
 			return rows < piece, err
 		}
 	}
-	if t.isRemote() && l.UpcomingLanes != nil {
-		return t.readAhead.Find(l, t.ReadLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLanes, handleRow)
+	if t.usesServer() && l.UpcomingLanes != nil {
+		return t.readAhead.VisitLaneJobs(l, t.RowLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLanes, handleRow)
 	}
-	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) }, scanLaneSQL(records.ColumnsOf(l.Scope)),
+	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) },
+		scanLaneSQL(records.JobColumnsFor(l.JobReadScope)),
 		args...)
 	return rows < piece, err
 }
@@ -136,5 +140,5 @@ func (t *Tx) readLanes(starts []readahead.LaneStart, jobsPerLane int) ([]readahe
 	if err := t.EnsureBegun(); err != nil {
 		return nil, err
 	}
-	return t.engine.shared.ReadLanes(t, starts, jobsPerLane)
+	return t.engine.sharedDatabase.ReadLanes(t, starts, jobsPerLane)
 }

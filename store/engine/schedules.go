@@ -13,40 +13,40 @@ import (
 )
 
 // PutSchedule implements store.Schedules. It stores a new schedule, or replaces one.
-func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (newSchedule store.Schedule, err error) {
+func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePutRequest) (newSchedule store.Schedule, err error) {
 	put := p.Schedule
-	draft, input, err := records.EncodeScheduleDraft(put.Draft)
+	draft, input, err := records.EncodeScheduleDraft(put.JobDraft)
 	if err != nil {
 		return put, err
 	}
-	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
+	bytes := int64(len(draft)+len(input)+len(put.SpecJSON)) + store.QuotaBytesPerJob
 	err = e.Do(ctx, Prompt, func(t *Tx) error {
-		if err := t.engine.space.CheckSpace(); err != nil {
+		if err := t.engine.diskSpace.CheckDiskSpace(); err != nil {
 			return err
 		}
 		old := t.readStoredSchedule(put.Name)
 		own := t.queryInt(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
-			int64(put.UID), put.Name)
+			int64(put.OwnerUID), put.Name)
 		switch {
 		case old.generation != p.ReplacedGeneration:
 			return store.ErrScheduleChanged
-		case own >= store.MaxSchedules:
+		case own >= store.MaxSchedulesPerUser:
 			return store.ErrTooManySchedules
 		}
 		more := bytes
-		if old.uid == put.UID {
+		if old.uid == put.OwnerUID {
 			more -= old.storedBytes
 		}
-		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesPerUser); err != nil {
+		if err := rules.CheckUserByteLimit(t, put.OwnerUID, more, p.MaxBytesPerUser); err != nil {
 			return err
 		}
-		first := put.Draft
+		first := put.JobDraft
 		first.DependsOn = slices.Clone(first.DependsOn)
-		if err := t.rules.CheckDrafts([]queue.Job{first}, put.UID); err != nil {
+		if err := t.rules.CheckDraftDependencies([]queue.Job{first}, put.OwnerUID); err != nil {
 			return err
 		}
 		newSchedule = put
-		newSchedule.Generation = t.engine.mem.nextEvent
+		newSchedule.Generation = t.engine.memory.nextEventNumber
 		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at,
 				next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -55,17 +55,19 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (newSched
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at,
 			next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
-			put.Name, newSchedule.Generation, int64(put.UID), put.Cron, put.TimeZone, put.Jitter.Milliseconds(),
-			string(put.CatchUp), string(put.Overlap), records.BoolToInt(put.AtBoot), put.BootID,
-			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec,
+			put.Name, newSchedule.Generation, int64(put.OwnerUID), put.CronLine, put.TimeZone, put.MaxJitter.Milliseconds(),
+			string(put.CatchUp), string(put.Overlap), records.BoolToInt(put.RunsAtBoot), put.LastBootID,
+			int64(put.CreatedAt), int64(put.LastOccurrenceAt), int64(put.NextOccurrenceAt), int64(put.NextDueAt), draft, input,
+			put.SpecJSON,
 			bytes)
 		t.AddUserBytes(old.uid, -old.storedBytes, 0)
-		t.AddUserBytes(put.UID, bytes, 0)
+		t.AddUserBytes(put.OwnerUID, bytes, 0)
 		if put.PausedAt != 0 {
 			t.SetScheduleState(&put)
 		}
-		t.WakeAt(put.DueAt)
-		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
+		t.WakeServiceAt(put.NextDueAt)
+		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{CausedByUID: &p.RequestedByUID,
+			ScheduleName: put.Name})
 	})
 	return newSchedule, err
 }
@@ -79,17 +81,17 @@ type storedSchedule struct {
 
 // readStoredSchedule reads the columns in storedSchedule for the schedule with a name.
 func (t *Tx) readStoredSchedule(name string) (s storedSchedule) {
-	database.FirstRow(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
+	database.ReadFirstRow(t, func(r database.Row) { s = storedSchedule{r.Int64(0), int(r.Int64(1)), r.Int64(2)} },
 		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
 	return s
 }
 
 // Schedule implements rules.Schedules. It reads a schedule.
 func (t *Tx) Schedule(name string) (s store.Schedule, err error) {
-	found, err := database.FirstRow(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
-		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
+	found, err := database.ReadFirstRow(t, func(r database.Row) { s = records.ReadSchedule(r, true) },
+		`SELECT `+records.AllScheduleColumns+` FROM schedules WHERE name = ?`, name)
 	if err == nil && !found {
-		err = reads.NoScheduleError(name)
+		err = reads.ScheduleNotFoundError(name)
 	}
 	return s, err
 }
@@ -99,7 +101,8 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 	return t.Exec(
 		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ?
 			WHERE name = ?`,
-		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.BootID, int64(s.PausedAt), uidOrNull(s.PausedBy), s.Note, s.Name)
+		int64(s.LastOccurrenceAt), int64(s.NextOccurrenceAt), int64(s.NextDueAt), s.LastBootID, int64(s.PausedAt),
+		uidOrNull(s.PausedByUID), s.Note, s.Name)
 }
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a user's schedule, newest first.
@@ -113,17 +116,18 @@ func (t *Tx) UnfinishedJobs(schedule string, uid, limit int) ([]rules.Job, error
 func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID, uidOrNull(r.RequestedBy),
-		r.Note)
+		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID,
+		uidOrNull(r.RequestedByUID),
+		r.OutcomeNote)
 	return t.Exec(
 		`DELETE FROM schedule_runs WHERE name = ?
 			AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`,
-		schedule, schedule, int64(store.MaxOccurrenceRecords))
+		schedule, schedule, int64(store.MaxRecordsPerSchedule))
 }
 
-// IDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
+// IsIDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
 // count too.
-func (t *Tx) IDTaken(id string) (bool, error) {
+func (t *Tx) IsIDTaken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
@@ -134,21 +138,21 @@ func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int
 		old := t.readStoredSchedule(name)
 		switch {
 		case old.generation == 0:
-			return reads.NoScheduleError(name)
+			return reads.ScheduleNotFoundError(name)
 		case old.generation != generation:
 			return store.ErrScheduleChanged
 		}
 		t.AddUserBytes(old.uid, -old.storedBytes, 0)
 		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
 		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
-		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &byUID, Schedule: name})
+		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{CausedByUID: &byUID, ScheduleName: name})
 	})
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
-func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
+func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		current, err := t.Schedule(p.Name)
+		current, err := t.Schedule(p.ScheduleName)
 		switch {
 		case err != nil:
 			return err
@@ -157,34 +161,36 @@ func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error
 		case p.Pause == (current.PausedAt != 0):
 			return nil
 		case p.Pause:
-			current.PausedAt, current.PausedBy, current.Note = t.startTime, p.RequestedBy, p.Note
-			current.NextAt, current.DueAt = 0, 0
+			current.PausedAt, current.PausedByUID, current.Note = t.startTime, p.RequestedByUID, p.PauseNote
+			current.NextOccurrenceAt, current.NextDueAt = 0, 0
 		default:
-			current.PausedAt, current.PausedBy, current.Note = 0, nil, ""
-			current.LastAt, current.NextAt, current.DueAt, current.BootID =
-				max(current.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
-			t.WakeAt(p.DueAt)
+			current.PausedAt, current.PausedByUID, current.Note = 0, nil, ""
+			current.LastOccurrenceAt, current.NextOccurrenceAt, current.NextDueAt, current.LastBootID =
+				max(current.LastOccurrenceAt, p.LastOccurrenceAt), p.NextOccurrenceAt, p.NextDueAt, p.LastBootID
+			t.WakeServiceAt(p.NextDueAt)
 		}
 		t.SetScheduleState(&current)
 		kind := queue.EventScheduleResumed
 		if p.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.recordEvent(kind, nil, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
+		return t.recordEvent(kind, nil, queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName,
+			ActionTarget: p.PauseNote})
 	})
 }
 
 // RunOccurrences enqueues the jobs of planned starts (occurrences) of a schedule, and records the outcomes.
 func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (result store.OccurrenceResult, err error) {
-		if err := t.engine.space.CheckSpace(); err != nil && len(request.Occurrences) > 0 {
-			return result, err
-		}
-		return t.rules.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
-			return t.enqueueScheduledJob(&request, draft)
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt},
+		func(t *Tx) (result store.OccurrenceResult, err error) {
+			if err := t.engine.diskSpace.CheckDiskSpace(); err != nil && len(request.Occurrences) > 0 {
+				return result, err
+			}
+			return t.rules.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
+				return t.enqueueScheduledJob(&request, draft)
+			})
 		})
-	})
 }
 
 // enqueueScheduledJob enqueues a job of a schedule. If another job has the job's unique key, it returns an error and
@@ -195,8 +201,9 @@ func (t *Tx) enqueueScheduledJob(request *store.OccurrenceRequest, draft queue.J
 	if err != nil {
 		return 0, "", err
 	}
-	receipt, err := t.enqueueAll(store.Request{Drafts: drafts, UID: draft.UID, MaxPending: request.MaxPending,
-		MaxPendingPerUser: request.MaxPendingPerUser, MaxBytesPerUser: request.MaxBytesPerUser}, list)
+	receipt, err := t.enqueueDrafts(store.EnqueueRequest{Drafts: drafts, UID: draft.UID,
+		MaxPendingJobs:        request.MaxPendingJobs,
+		MaxPendingJobsPerUser: request.MaxPendingJobsPerUser, MaxBytesPerUser: request.MaxBytesPerUser}, list)
 	if err != nil {
 		return 0, "", err
 	}
@@ -205,5 +212,5 @@ func (t *Tx) enqueueScheduledJob(request *store.OccurrenceRequest, draft queue.J
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}
 	// Record the owner only now, because a job that is rejected must not record one.
-	return receipt.Seqs[0], receipt.IDs[0], t.recordOwner(draft.UID, request.Owner)
+	return receipt.Seqs[0], receipt.IDs[0], t.recordOwnerName(draft.UID, request.OwnerName)
 }

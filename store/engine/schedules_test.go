@@ -11,13 +11,14 @@ import (
 
 // A schedule whose stored job is damaged creates no jobs and reports the damage. It can be paused and
 // replaced, and other schedules are not affected.
-func TestADamagedSchedule(t *testing.T) {
+func TestDamagedScheduleCreatesNoJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
 	var gens []int64
 	for i := range 3 {
-		kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(),
-			NextAt: 1, DueAt: 1, CreatedAt: 1}})
+		kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: fmt.Sprint("s", i),
+			JobDraft:         draft(),
+			NextOccurrenceAt: 1, NextDueAt: 1, CreatedAt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,50 +30,53 @@ func TestADamagedSchedule(t *testing.T) {
 		t.Fatalf("due: %v, %v", due, err)
 	}
 	for _, one := range due {
-		if one.Damaged != (one.Name == "s1") || one.Damaged != (one.Note != "") {
-			t.Errorf("%s: damaged %t, %q", one.Name, one.Damaged, one.Note)
+		if one.IsDamaged != (one.Name == "s1") || one.IsDamaged != (one.Note != "") {
+			t.Errorf("%s: damaged %t, %q", one.Name, one.IsDamaged, one.Note)
 		}
-		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{Name: one.Name, Generation: one.Generation,
-			Occurrences: []queue.Millis{1},
-			CandidateID: func(queue.Millis, int) string { return "run-" + one.Name }})
-		if err != nil || fired.CarriedOut == one.Damaged {
-			t.Errorf("%s: fired %t, %v", one.Name, fired.CarriedOut, err)
+		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: one.Name, Generation: one.Generation,
+			Occurrences:    []queue.UnixMillis{1},
+			CandidateJobID: func(queue.UnixMillis, int) string { return "run-" + one.Name }})
+		if err != nil || fired.WasCarriedOut == one.IsDamaged {
+			t.Errorf("%s: fired %t, %v", one.Name, fired.WasCarriedOut, err)
 		}
 	}
-	if list, err := s.Schedules(ctx, "", 9); err != nil || len(list) != 3 {
+	if list, err := s.ListSchedules(ctx, "", 9); err != nil || len(list) != 3 {
 		t.Errorf("listed: %v, %v", list, err)
 	}
-	if err := s.PauseSchedule(ctx, store.SchedulePause{Name: "s1", Generation: gens[1], Pause: true}); err != nil {
+	if err := s.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: "s1", Generation: gens[1],
+		Pause: true}); err != nil {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
 		t.Errorf("a paused schedule is due: %v, %v", due, err)
 	}
-	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1},
+	if _, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "s1", JobDraft: draft(),
+		CreatedAt: 1},
 		ReplacedGeneration: gens[1]}); err != nil {
 		t.Error(err)
 	}
-	if one, _, err := s.Schedule(ctx, "s1"); err != nil || one.Damaged || one.PausedAt != 0 {
+	if one, _, err := s.GetSchedule(ctx, "s1"); err != nil || one.IsDamaged || one.PausedAt != 0 {
 		t.Errorf("replaced: %+v, %v", one, err)
 	}
 }
 
 // Schedules, the records of their planned starts, and the links from jobs to their schedules are kept when
 // the store is closed and opened again.
-func TestSchedulesAreKept(t *testing.T) {
+func TestSchedulesSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	kept, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: store.Schedule{Name: "n",
-		Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
+	kept, err := s.PutSchedule(t.Context(), store.SchedulePutRequest{Schedule: store.Schedule{Name: "n",
+		Overlap: store.OverlapSkip, JobDraft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
 		CreatedAt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fire := func(s *Store, last queue.Millis) store.OccurrenceResult {
+	fire := func(s *Store, last queue.UnixMillis) store.OccurrenceResult {
 		t.Helper()
-		f := store.OccurrenceRequest{Name: "n", Generation: kept.Generation, ExpectedLastAt: last, LastAt: last + 1,
-			Occurrences: []queue.Millis{last + 1},
-			CandidateID: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+		f := store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation, ExpectedLastOccurrenceAt: last,
+			LastOccurrenceAt: last + 1,
+			Occurrences:      []queue.UnixMillis{last + 1},
+			CandidateJobID:   func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.RunOccurrences(context.WithoutCancel(t.Context()), f)
 		if err != nil {
 			t.Fatal(err)
@@ -84,15 +88,16 @@ func TestSchedulesAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if again := fire(s, 0); again.CarriedOut {
+	if again := fire(s, 0); again.WasCarriedOut {
 		t.Errorf("firing the same occurrence again: %+v", again)
 	}
 	if next := fire(s, 1); len(next.Records) != 1 || next.Records[0].Outcome != store.OutcomeSkipped ||
-		next.Records[0].Note != "n@1" {
+		next.Records[0].OutcomeNote != "n@1" {
 		t.Errorf("while the previous job has not ended: %+v", next)
 	}
-	one, runs, err := s.Schedule(t.Context(), "n")
-	if err != nil || len(runs) != 2 || one.LastAt != 2 || one.Draft.Stdin != "in" || len(one.Draft.Env) != 1 {
+	one, runs, err := s.GetSchedule(t.Context(), "n")
+	if err != nil || len(runs) != 2 || one.LastOccurrenceAt != 2 || one.JobDraft.Stdin != "in" ||
+		len(one.JobDraft.Env) != 1 {
 		t.Errorf("got %+v, %+v, %v", one, runs, err)
 	}
 }
@@ -103,22 +108,24 @@ func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
 	keyed := draft(ofUser(1), func(j *queue.Job) { j.Unique = "k" })
-	if _, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{keyed}, UID: 1}); err != nil {
+	if _, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{keyed}, UID: 1}); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", UID: 1, Draft: keyed,
+	kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "n", OwnerUID: 1,
+		JobDraft:  keyed,
 		CreatedAt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		last    queue.Millis
-		outcome store.Outcome
+		last    queue.UnixMillis
+		outcome store.OccurrenceOutcome
 		owners  int
 	}{{0, store.OutcomeRefused, 0}, {1, store.OutcomeEnqueued, 1}} {
-		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{Name: "n", Generation: kept.Generation, Owner: "alice",
-			ExpectedLastAt: c.last, LastAt: c.last + 1, Occurrences: []queue.Millis{c.last + 1},
-			CandidateID: func(at queue.Millis, _ int) string { return fmt.Sprint("n@", int64(at)) }})
+		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation,
+			OwnerName:                "alice",
+			ExpectedLastOccurrenceAt: c.last, LastOccurrenceAt: c.last + 1, Occurrences: []queue.UnixMillis{c.last + 1},
+			CandidateJobID: func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }})
 		if err != nil || len(fired.Records) != 1 || fired.Records[0].Outcome != c.outcome {
 			t.Fatalf("got %+v, %v, want one record with the outcome %s", fired, err, c.outcome)
 		}
@@ -126,7 +133,7 @@ func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 			t.Errorf("after an occurrence with the outcome %s, the recorded owners are %v (%v), want %d", c.outcome, names,
 				err, c.owners)
 		}
-		if err := s.Change(ctx, 1, store.Change{Verb: queue.VerbCancel}); c.last == 0 && err != nil { // frees the key
+		if err := s.ChangeJob(ctx, 1, store.Change{Verb: queue.VerbCancel}); c.last == 0 && err != nil { // frees the key
 			t.Fatal(err)
 		}
 	}

@@ -13,10 +13,10 @@ import (
 
 // openWithForeignCommits opens a node that behaves as if other nodes committed too; see
 // SimulateForeignCommits.
-func openWithForeignCommits(t *testing.T, url string, order queue.Order) *postgres.Store {
+func openWithForeignCommits(t *testing.T, url string, order queue.RankOrder) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
-		Node: postgres.NodeConfig{Name: "one", DirID: "one"}})
+		Node: postgres.NodeConfig{NodeName: "one", StateDirID: "one"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,9 +26,9 @@ func openWithForeignCommits(t *testing.T, url string, order queue.Order) *postgr
 
 // The engine on a PostgreSQL server does everything that store.Store promises, even while other nodes change
 // the database.
-func TestConformanceOfAServer(t *testing.T) {
-	skipUnlessServer(t)
-	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+func TestPostgresEngineMeetsStoreContract(t *testing.T) {
+	skipWithoutSharedServer(t)
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
 		s := openWithForeignCommits(t, emptyDatabase(t), order)
 		return engine.Fixture(t, s, s.Engine)
 	})
@@ -36,11 +36,11 @@ func TestConformanceOfAServer(t *testing.T) {
 
 // After any sequence of random operations (a walk), the engine on a PostgreSQL server has the same state as
 // the simple store in memory, the model.
-func TestWalksOfAServer(t *testing.T) {
-	p := skipUnlessServer(t)
-	engine.RunWalks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
-		url := p.Create(t)
-		return func(order queue.Order) (store.Store, *engine.Engine) {
+func TestRandomWalksOnPostgresMatchModel(t *testing.T) {
+	p := skipWithoutSharedServer(t)
+	engine.RunRandomWalks(t, 1, func(t *testing.T) func(queue.RankOrder) (store.Store, *engine.Engine) {
+		url := p.CreateDatabase(t)
+		return func(order queue.RankOrder) (store.Store, *engine.Engine) {
 			s := openWithForeignCommits(t, url, order)
 			return s, s.Engine
 		}
@@ -50,15 +50,16 @@ func TestWalksOfAServer(t *testing.T) {
 // A node that applies the cache deltas of another node (its changes to cached data) has the same caches as
 // that node, after any operation and across restarts. Its lanes are correct after every step.
 func TestCacheDeltasKeepNodesEqual(t *testing.T) {
-	p := skipUnlessServer(t)
-	engine.RunMirroredWalks(t, 1, func(t *testing.T) func(queue.Order) (s store.Store, first, second *engine.Engine) {
-		url := p.Create(t)
-		return func(order queue.Order) (s store.Store, first, second *engine.Engine) {
+	p := skipWithoutSharedServer(t)
+	engine.RunMirroredRandomWalks(t, 1, func(t *testing.T) func(queue.RankOrder) (s store.Store, first,
+		second *engine.Engine) {
+		url := p.CreateDatabase(t)
+		return func(order queue.RankOrder) (s store.Store, first, second *engine.Engine) {
 			open := func(name string) *postgres.Store {
 				// Use a long node lease, because no cache deltas are stored for a node whose lease has
 				// expired.
 				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
-					Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
+					Node: postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 				if err != nil {
 					t.Fatal(err)
 				}

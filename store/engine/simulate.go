@@ -10,37 +10,37 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Simulate returns the jobs that the next claims would take. It really claims them, and then undoes the
+// SimulateClaims returns the jobs that the next claims would take. It really claims them, and then undoes the
 // claims.
-func (e *Engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
-	return readWriterMemory(ctx, e, func(t *Tx) (simulation store.Simulation, err error) {
+func (e *Engine) SimulateClaims(ctx context.Context, n int) (store.ClaimSimulation, error) {
+	return readWriterMemory(ctx, e, func(t *Tx) (simulation store.ClaimSimulation, err error) {
 		err = t.WithSavepoint(func() (err error) {
-			if simulation, err = t.rules.Simulate(n); err == nil {
-				err = errSimulated
+			if simulation, err = t.rules.SimulateClaims(n); err == nil {
+				err = errUndoSimulation
 			}
 			return err
 		})
-		if err == errSimulated {
+		if err == errUndoSimulation {
 			err = nil
 		}
 		return simulation, err
 	})
 }
 
-// errSimulated makes WithSavepoint undo the simulated claims.
-var errSimulated = errors.New("simulation only")
+// errUndoSimulation makes WithSavepoint undo the simulated claims.
+var errUndoSimulation = errors.New("simulation only")
 
 // WithSavepoint implements rules.Savepoints. It calls part and, if that returns an error, undoes the changes
 // of part but not those of the rest of the transaction.
 func (t *Tx) WithSavepoint(part func() error) error {
-	t.WriteNamingCounts()
+	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)
-	m, s := t.engine.mem, t.engine
+	m, s := t.engine.memory, t.engine
 	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCounts{}
 	for _, q := range m.lanes.Queues {
 		counts[q] = q.StoredCounts()
 	}
-	was, undo := *t, len(t.undo)
+	was, undo := *t, len(t.undoFuncs)
 	back := s.gateRechecks.SaveDirtyGates()
 	err := part()
 	if err == nil {
@@ -50,23 +50,23 @@ func (t *Tx) WithSavepoint(part func() error) error {
 	if failed := t.Exec(`RELEASE part`); failed != nil {
 		return failed
 	}
-	for i := len(t.undo) - 1; i >= undo; i-- {
-		t.undo[i]()
+	for i := len(t.undoFuncs) - 1; i >= undo; i-- {
+		t.undoFuncs[i]()
 	}
 	begun := t.hasBegun
 	*t = was
 	t.hasBegun = begun
 	t.discardPrefetchedRows()
 	t.laneCache = laneCache{}
-	t.gateTables.Forget()
-	t.rules.ClearRates()
-	s.mem = m
-	maps.Copy(s.mem.users, users)
-	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
+	t.gateTables.ResetCache()
+	t.rules.ClearRateCache()
+	s.memory = m
+	maps.Copy(s.memory.users, users)
+	maps.DeleteFunc(s.memory.users, func(uid int, _ userCounts) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
 		q.SetStoredCounts(c)
 	}
-	s.mem.recountLeased()
+	s.memory.recountLeasedJobs()
 	back()
 	return err
 }

@@ -25,27 +25,28 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 				drafts[i] = draft(ofUser(1), func(j *queue.Job) {
 					j.Priority = 15
 					j.Demands = []queue.Demand{
-						{Kind: queue.GateLock, Key: "common", Amount: 1}, {Kind: queue.GateLock, Key: fmt.Sprint("l", from+i), Amount: 1},
+						{Kind: queue.GateLock, GateKey: "common", Amount: 1}, {Kind: queue.GateLock, GateKey: fmt.Sprint("l", from+i),
+							Amount: 1},
 					}
 				})
 			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		other := enqueueFor(t, s, 2, 1)
+		other := enqueueForUser(t, s, 2, 1)
 		want := []int64{1}
 		if !c.incomplete {
 			want = append(want, other...)
 		}
-		got, err := s.Simulate(t.Context(), 20)
-		if err != nil || got.Incomplete != c.incomplete || len(got.Jobs) != len(want) {
+		got, err := s.SimulateClaims(t.Context(), 20)
+		if err != nil || got.IsIncomplete != c.incomplete || len(got.StartingJobs) != len(want) {
 			t.Fatalf("%d lanes: got %d jobs, incomplete %t, %v; want %d, %t",
-				c.many, len(got.Jobs), got.Incomplete, err, len(want), c.incomplete)
+				c.many, len(got.StartingJobs), got.IsIncomplete, err, len(want), c.incomplete)
 		}
 		for i := range want {
-			if got.Jobs[i].Seq != want[i] {
-				t.Errorf("%d lanes: got job %d at index %d, want %d", c.many, got.Jobs[i].Seq, i, want[i])
+			if got.StartingJobs[i].Seq != want[i] {
+				t.Errorf("%d lanes: got job %d at index %d, want %d", c.many, got.StartingJobs[i].Seq, i, want[i])
 			}
 		}
 	}
@@ -53,10 +54,10 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 
 // The store counts the jobs that name a lock. If a part of a transaction is undone, the jobs in this part no
 // longer count, but jobs that were enqueued earlier in the transaction do.
-func TestUndoneJobsNameNoGate(t *testing.T) {
+func TestUndoneJobsDoNotCountAtGates(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	withLock := draft(ofUser(1), func(j *queue.Job) {
-		j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "l",
+		j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: "l",
 			Amount: 1}}
 	})
 	undone := errors.New("undone")
@@ -73,7 +74,7 @@ func TestUndoneJobsNameNoGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := s.Gates(t.Context(), 1, store.GateState{})
-	if err != nil || len(list) != 1 || list[0].Jobs != 1 {
+	if err != nil || len(list) != 1 || list[0].UnfinishedJobs != 1 {
 		t.Errorf("got %+v, %v; want one gate that one job names", list, err)
 	}
 }

@@ -7,10 +7,10 @@ import (
 
 // statistics returns a Writer that changes the stored statistics in this transaction.
 func (t *Tx) statistics() *statistics.Writer {
-	return &statistics.Writer{Statements: t, Now: t.startTime, Progress: &t.engine.mem.statistics,
+	return &statistics.Writer{Statements: t, TxTime: t.startTime, Progress: &t.engine.memory.statistics,
 		Cache: &t.engine.minuteStats,
-		HasRule: func(name string) bool {
-			q := t.engine.mem.lanes.Queues[name]
+		QueueHasRule: func(name string) bool {
+			q := t.engine.memory.lanes.Queues[name]
 			return q != nil && q.Rule != store.DefaultQueueRule
 		}}
 }
@@ -18,9 +18,9 @@ func (t *Tx) statistics() *statistics.Writer {
 // writeStatistics adds the starts and ends of attempts that the transaction has recorded to the stored
 // statistics.
 func (t *Tx) writeStatistics() error {
-	changed, err := t.statistics().Add(t.measurements)
+	changed, err := t.statistics().AddMeasurements(t.attemptMeasurements)
 	if t.delta != nil {
-		t.delta.minuteQueues = append(t.delta.minuteQueues, changed...)
+		t.delta.queuesWithNewStats = append(t.delta.queuesWithNewStats, changed...)
 	}
 	return err
 }

@@ -24,8 +24,8 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 	}
 	var changesBefore, maxRows int64
 	var transactionCount int
-	clock := s.now
-	hook := func() queue.Millis { // each transaction begins by reading the clock
+	clock := s.clock
+	hook := func() queue.UnixMillis { // each transaction begins by reading the clock
 		n, err := s.conn.QueryNumber(`SELECT total_changes()`)
 		if err != nil {
 			t.Error(err)
@@ -36,7 +36,7 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 		}
 		return clock()
 	}
-	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = hook; return nil })
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.clock = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := maxRows, transactionCount
@@ -45,19 +45,19 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 	}
 }
 
-// stageJobs adds n jobs to a batch in requests of 1,000 jobs, and does not commit it. If withIDs is set, the
+// stageJobs adds n jobs to a batch in requests of 1,000 jobs, and does not commit it. If withChosenIDs is set, the
 // jobs have ids that a user chose.
-func stageJobs(t *testing.T, s *Store, batch string, n int, withIDs bool) {
+func stageJobs(t *testing.T, s *Store, batch string, n int, withChosenIDs bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))
 		for i := range drafts {
 			drafts[i] = draft()
-			if withIDs {
+			if withChosenIDs {
 				drafts[i].ID = fmt.Sprintf("%s-%d", batch, from+i)
 			}
 		}
-		if _, err := s.StageBatch(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
+		if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: batch, Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,10 +68,10 @@ func stageJobs(t *testing.T, s *Store, batch string, n int, withIDs bool) {
 func dropDamagedBatch(t *testing.T, s *Store) {
 	t.Helper()
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
-	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
+	_, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "e", Drafts: jobs})
 	if err == nil {
 		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
-			b, _ := t.engine.mem.findOpenBatch(0, "e")
+			b, _ := t.engine.memory.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
@@ -80,10 +80,10 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
 	if err == nil { // the ids in batches are checked only while there is a batch
-		_, err = s.StageBatch(t.Context(), store.Request{Batch: "f", Drafts: []queue.Job{draft()}})
+		_, err = s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "f", Drafts: []queue.Job{draft()}})
 	}
 	if err == nil {
-		_, err = s.Enqueue(t.Context(), store.Request{Drafts: jobs})
+		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: jobs})
 	}
 	if err == nil {
 		err = s.AbortBatch(t.Context(), 0, "f")
@@ -101,14 +101,14 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 		for i := range drafts {
 			drafts[i] = draft(set)
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// untilDone repeats a step while it reports that there is more to do.
-func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
+// repeatUntilDone repeats a step while it reports that there is more to do.
+func repeatUntilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
 	t.Helper()
 	for more := true; more; {
 		var err error
@@ -121,21 +121,21 @@ func untilDone(t *testing.T, step func(context.Context) (more bool, err error)) 
 // applyBatch moves all jobs of a committed batch into the queue.
 func applyBatch(t *testing.T, s *Store, receipt store.Receipt) {
 	t.Helper()
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
+	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
 }
 
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
 // So other callers need not wait long for their own transactions.
-func TestNoTransactionIsLarge(t *testing.T) {
+func TestTransactionsChangeBoundedRows(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
-	const many = 5 * promoteStep
+	const many = 5 * maxDeletedRowsPerStep
 	s := openStore(t, t.TempDir())
-	now := s.now() // advanced only by the cases below
-	s.now = func() queue.Millis { return now }
+	now := s.clock() // advanced only by the cases below
+	s.clock = func() queue.UnixMillis { return now }
 	most := countChangedRows(t, s)
 	promote := func() {
-		untilDone(t, func(ctx context.Context) (bool, error) {
-			next, err := s.Promote(ctx)
+		repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+			next, err := s.ApplyDueChanges(ctx)
 			return next == 0, err
 		})
 	}
@@ -151,23 +151,25 @@ func TestNoTransactionIsLarge(t *testing.T) {
 		{"jobs due in the same millisecond", func() {
 			enqueueMany(t, s, many, func(j *queue.Job) { j.RunAt, j.ExpiresAt = due, expiry })
 			now = due
-		}, promote, moveStep, many / moveStep},
-		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * moveStep, many / moveStep},
+		}, promote, maxChangedJobsPerStep, many / maxChangedJobsPerStep},
+		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * maxChangedJobsPerStep,
+			many / maxChangedJobsPerStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
-			untilDone(t, func(ctx context.Context) (bool, error) {
-				n, err := s.Purge(ctx, store.EndedFilter{States: []queue.State{queue.Cancelled}, Cutoff: now}, 200, nil)
+			repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+				n, err := s.PurgeEndedJobs(ctx, store.EndedJobFilter{States: []queue.State{queue.Cancelled}, EndedBefore: now}, 200,
+					nil)
 				return n == 200, err
 			})
-			if left := s.Counts().States[queue.Cancelled]; left != 0 {
+			if left := s.Counts().JobsByState[queue.Cancelled]; left != 0 {
 				t.Errorf("%d cancelled jobs remain", left)
 			}
 		}, 4 * 200, many / 200},
 		{"events that are too old", func() {}, func() {
-			untilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
-		}, promoteStep, 3 * many / promoteStep},
+			repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
+		}, maxDeletedRowsPerStep, 3 * many / maxDeletedRowsPerStep},
 		{"keys that are too old", func() {
 			for n := range many {
-				r := store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
+				r := store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
 					IdempotencyKey: fmt.Sprint("key", n)}
 				if _, err := s.Enqueue(t.Context(), r); err != nil {
 					t.Fatal(err)
@@ -179,11 +181,11 @@ func TestNoTransactionIsLarge(t *testing.T) {
 			if n := queryNumber(t, s, `SELECT count(*) FROM keys`); n != 0 {
 				t.Errorf("%d keys remain", n)
 			}
-		}, promoteStep, many / promoteStep},
+		}, maxDeletedRowsPerStep, many / maxDeletedRowsPerStep},
 		{"a batch, staged", func() {}, func() { stageJobs(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
 			var err error
-			if committed, err = s.Enqueue(t.Context(), store.Request{Batch: "a"}); err != nil {
+			if committed, err = s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"}); err != nil {
 				t.Fatal(err)
 			}
 		}, func() { applyBatch(t, s, committed) }, 3 * 1000, many / 1000},
@@ -192,7 +194,8 @@ func TestNoTransactionIsLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
-		{"a batch, forgotten", func() { stageJobs(t, s, "c", many, true); now = now.Add(2 * store.StagingTimeout) }, promote,
+		{"a batch, forgotten", func() { stageJobs(t, s, "c", many, true); now = now.Add(2 * store.BatchStagingTimeout) },
+			promote,
 			1000,
 			many / 1000},
 	} {
@@ -205,16 +208,17 @@ func TestNoTransactionIsLarge(t *testing.T) {
 				c.atLeast)
 		}
 	}
-	if left := s.mem.batches; len(left) != 0 {
+	if left := s.memory.batches; len(left) != 0 {
 		t.Errorf("remaining batches: %+v", left)
 	}
 	// The ids of removed batches can be used again; those of jobs cannot.
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
+	if _,
+		err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
 		draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Enqueue(
-		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
+		t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
 		t.Error("the id of a job was taken again")
 	}
 }
@@ -226,9 +230,9 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stageJobs(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
-		b, _ := t.engine.mem.findOpenBatch(0, "a")
+		b, _ := t.engine.memory.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
-		t.removeNextFrame(b.number)
+		t.removeNextBatchFrame(b.number)
 		return nil
 	})
 	if err != nil {
@@ -242,11 +246,11 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})
-	if err != nil || left != 0 || len(s.mem.batches) != 0 {
-		t.Errorf("%d rows and %d batches remain, %v", left, len(s.mem.batches), err)
+	if err != nil || left != 0 || len(s.memory.batches) != 0 {
+		t.Errorf("%d rows and %d batches remain, %v", left, len(s.memory.batches), err)
 	}
 	if _, err := s.Enqueue(
-		t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
+		t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -257,7 +261,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	const many = 2600
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	seq := enqueueFor(t, s, 1, 1)[0]
+	seq := enqueueForUser(t, s, 1, 1)[0]
 	damageRow(t, s, `UPDATE jobs SET runs = ?`, int64(many))
 	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted,
@@ -269,17 +273,17 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	s = openStore(t, dir)
 	most := countChangedRows(t, s)
 	most()
-	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
 		t.Fatal(err)
 	}
 	if rows, _ := most(); rows > 10 {
 		t.Errorf("the removal changed %d rows", rows)
 	}
 	expectNoFaults(t, s, "right after it")
-	if _, err := s.Promote(t.Context()); err != nil {
+	if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rows, n := most(); rows > removedPerStep+10 || n != 1 {
+	if rows, n := most(); rows > maxRemovedPerStep+10 || n != 1 {
 		t.Errorf("a step changed %d rows in %d transactions", rows, n)
 	}
 	s.Close()
@@ -287,7 +291,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
-	if rows, n := most(); rows > removedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
+	if rows, n := most(); rows > maxRemovedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := queryNumber(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
@@ -299,14 +303,14 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 
 // A transaction that removes several jobs removes a limited number of attempts, however many attempts the
 // jobs have.
-func TestRemovalsAreBoundedTogether(t *testing.T) {
+func TestRemovalTransactionRemovesBoundedAttempts(t *testing.T) {
 	const jobs, each = 50, 150
 	s := openStore(t, t.TempDir())
-	now := s.now()
-	s.now = func() queue.Millis { return now }
-	seqs := enqueueFor(t, s, 1, jobs)
+	now := s.clock()
+	s.clock = func() queue.UnixMillis { return now }
+	seqs := enqueueForUser(t, s, 1, jobs)
 	for _, seq := range seqs {
-		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -317,7 +321,8 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		SELECT 1 + i / 150, 1 + i % 150, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, int64(jobs*each-1))
 	most := countChangedRows(t, s)
 	most()
-	if n, err := s.Purge(t.Context(), store.EndedFilter{States: []queue.State{queue.Cancelled}, Cutoff: now + 1}, jobs,
+	if n, err := s.PurgeEndedJobs(t.Context(), store.EndedJobFilter{States: []queue.State{queue.Cancelled},
+		EndedBefore: now + 1}, jobs,
 		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
@@ -335,22 +340,28 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 // until it finds a job that can start.
 func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	now := s.now()
-	s.now = func() queue.Millis { return now }
+	now := s.clock()
+	s.clock = func() queue.UnixMillis { return now }
 	const many = 2000 // more than one transaction can handle; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
-	s.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.now = func() queue.Millis { return now + 2 }; return nil })
+	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		tx.engine.clock = func() queue.UnixMillis {
+			return now +
+				2
+		}
+		return nil
+	})
 	most := countChangedRows(t, s)
 	most()
-	jobs, err := s.Await(t.Context(), 1)
+	jobs, err := s.AwaitJobs(t.Context(), 1)
 	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
 		t.Fatalf("awaited %v, %v", jobs, err)
 	}
-	if rows, n := most(); rows > 2*(rules.MaxSteps+1)+10 || n < many/rules.MaxSteps {
+	if rows, n := most(); rows > 2*(rules.MaxLaneStepsPerTx+1)+10 || n < many/rules.MaxLaneStepsPerTx {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
-	if n := s.Counts().States[queue.Cancelled]; n != many {
+	if n := s.Counts().JobsByState[queue.Cancelled]; n != many {
 		t.Errorf("%d were cancelled", n)
 	}
 }

@@ -16,44 +16,45 @@ import (
 var _ rules.Tx = (*Tx)(nil)
 
 // Now implements rules.Clock. It returns the time at the start of the transaction.
-func (t *Tx) Now() queue.Millis { return t.startTime }
+func (t *Tx) Now() queue.UnixMillis { return t.startTime }
 
 // Order implements rules.Settings. It returns the settings from which the ranks of jobs are computed. While
 // reranking is true, some stored ranks still follow the previous settings.
-func (t *Tx) Order() (o queue.Order, reranking bool) {
-	return t.engine.mem.order, t.engine.mem.ranking.state != 0
+func (t *Tx) Order() (o queue.RankOrder, reranking bool) {
+	return t.engine.memory.order, t.engine.memory.rerankProgress.currentState != 0
 }
 
-// fenceStep is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
+// maxFenceStep is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
 // output and processes contain its fence, so the step is random: no user can predict these names. An int64
 // suffices for a hundred million claims of one job.
-const fenceStep = 1 << 36
+const maxFenceStep = 1 << 36
 
 // FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
-func (t *Tx) FenceStep() int64 { return 1 + t.engine.rng.Int64N(fenceStep) }
+func (t *Tx) FenceStep() int64 { return 1 + t.engine.rng.Int64N(maxFenceStep) }
 
 // Counts implements rules.Counters. It returns the counts of all jobs.
-func (t *Tx) Counts() rules.Counts {
-	m := &t.engine.mem
-	return rules.Counts{Waiting: store.Counts{States: m.jobCounts}.Waiting() + m.committedJobs,
+func (t *Tx) Counts() rules.JobCounts {
+	m := &t.engine.memory
+	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: m.jobCounts}.WaitingJobs() + m.committedBatchJobs,
 		EnqueuedTotal: m.enqueuedTotal}
 }
 
 // UserCounts implements rules.Counters. It returns the counts of one user.
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
-	u := t.engine.mem.users[uid]
-	return rules.UserCounts{Waiting: u.waitingJobs, StagedJobs: u.stagedJobs, Hooks: u.waitingHooks, Leased: u.leasedJobs,
-		Bytes:       u.totalBytes(),
+	u := t.engine.memory.users[uid]
+	return rules.UserCounts{WaitingJobs: u.waitingJobs, StagedJobs: u.stagedJobs, WaitingHooks: u.waitingHooks,
+		LeasedJobs:  u.leasedJobs,
+		UsedBytes:   u.totalBytes(),
 		OutputBytes: u.outputBytes}
 }
 
 // Hooks implements rules.Settings. It returns the settings that decide after which jobs a hook is created.
-func (t *Tx) Hooks() *store.Hooks { return &t.engine.mem.hooks }
+func (t *Tx) Hooks() *store.HookSettings { return &t.engine.memory.hookSettings }
 
 // FormerOwnerUID implements rules.Jobs. It returns 0 if the job keeps its uid. Otherwise it returns the
 // negative uid that the job gets when its lease ends.
 func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
-	if d := t.engine.mem.disownmentOf(uid, seq); d != nil {
+	if d := t.engine.memory.disownmentOf(uid, seq); d != nil {
 		return d.formerUID
 	}
 	return 0
@@ -61,10 +62,10 @@ func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 
 // Job implements rules.Jobs. It reads the part of a job that scope selects.
 func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
-	columns := records.ColumnsOf(scope)
-	found, err := database.FirstRow(t, func(r database.Row) {
+	columns := records.JobColumnsFor(scope)
+	found, err := database.ReadFirstRow(t, func(r database.Row) {
 		// Count the whole row, because SQLite moves the whole row when the row changes.
-		t.readBytes += int(r.Num(records.ColumnCount(columns)))
+		t.readJobBytes += int(r.Int64(records.ColumnCount(columns)))
 		j = records.ReadRulesJob(r, columns)
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
@@ -76,60 +77,60 @@ func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
 // readJobs reads up to limit jobs, without their settings. fromClause is the part of the query that follows FROM:
 // the table, the condition and the order.
 func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, error) {
-	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
-		`SELECT `+records.HeadColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
+	return database.ReadRows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.ShortJobColumns) },
+		`SELECT `+records.ShortJobColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
-// Insert implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.drafts, which holds
+// InsertJob implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.drafts, which holds
 // the job's encoded texts.
-func (t *Tx) Insert(j *rules.Job, draftNumber int) error {
-	text := &t.drafts[draftNumber]
+func (t *Tx) InsertJob(j *rules.Job, draftNumber int) error {
+	text := &t.draftTexts[draftNumber]
 	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
 		return err
 	}
 	t.discardPrefetchedRows()
-	j.StoredBytes = text.Size(j.ParentCount)
+	j.StoredBytes = text.StoredSize(j.ParentCount)
 	t.WriteRow(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for,
 		stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.Lane, j.Rank,
+		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.LaneID, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
 		int64(j.AgingSince), j.ArrivalNumber, int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID),
 		int64(j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
-		j.Unique, demands, j.Schedule, text.Labels, text.Terms, text.InlineInput())
-	if text.InlineInput() == nil {
+		j.Unique, demands, j.Schedule, text.Labels, text.Settings, text.InlineInputValue())
+	if text.InlineInputValue() == nil {
 		t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
 	}
-	return t.err
+	return t.statementErr
 }
 
-// Put implements rules.Jobs. It writes the parts of a stored job that j.WriteScope names. PutProgress writes the
+// PutJob implements rules.Jobs. It writes the parts of a stored job that j.WriteScope names. PutProgress writes the
 // progress.
-func (t *Tx) Put(j *rules.Job) error {
+func (t *Tx) PutJob(j *rules.Job) error {
 	const updateSQL = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?,
 		attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?,
 		exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
-	if j.LastAttempt != "" && j.State != queue.Completed {
-		t.insertLastAttempt(j)
+	if j.EncodedLastAttempt != "" && j.State != queue.Completed {
+		t.insertLastAttemptRow(j)
 	}
 	if t.prewrite.confirmJob(j) {
 		return nil
 	}
 	t.noteWrite(j)
-	args := records.RowArgs(j)
-	if j.WriteScope == rules.WriteRow {
+	args := records.JobRowArgs(j)
+	if j.WriteScope == rules.WriteRowOnly {
 		return t.WriteRow(updateSQL+` WHERE seq = ?`, append(args, j.Seq)...)
 	}
 	text, err := records.EncodeTexts(j.Execution)
 	if err != nil {
 		return err
 	}
-	if j.WriteScope == rules.WriteTerms {
-		return t.Exec(updateSQL+`, terms = ? WHERE seq = ?`, append(args, text.Terms, j.Seq)...)
+	if j.WriteScope == rules.WriteSettings {
+		return t.Exec(updateSQL+`, terms = ? WHERE seq = ?`, append(args, text.Settings, j.Seq)...)
 	}
 	demands, err := records.EncodeDemands(j.Demands)
 	if err != nil {
@@ -137,12 +138,12 @@ func (t *Tx) Put(j *rules.Job) error {
 	}
 	all := updateSQL + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?,
 		hooks = ?, parents = ? WHERE seq = ?`
-	t.Exec(all, append(args, text.Terms, text.Labels, text.InlineInput(), j.Queue, demands, j.Unique,
+	t.Exec(all, append(args, text.Settings, text.Labels, text.InlineInputValue(), j.Queue, demands, j.Unique,
 		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...)
 	return t.writeInput(j.Seq, &text)
 }
 
-// PutProgress implements rules.Jobs. It writes the progress of a job. Put does not, because few jobs report
+// PutProgress implements rules.Jobs. It writes the progress of a job. PutJob does not, because few jobs report
 // progress.
 func (t *Tx) PutProgress(j *rules.Job) error {
 	text := ""
@@ -156,35 +157,35 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 	return t.Exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
 }
 
-// PutHookUID implements rules.Jobs. It writes the HookUID of a hook, which Put does not write, because it changes
+// PutHookUID implements rules.Jobs. It writes the HookUID of a hook, which PutJob does not write, because it changes
 // only when the uid gets another owner.
 func (t *Tx) PutHookUID(j *rules.Job) error {
 	return t.Exec(`UPDATE jobs SET hook_uid = ? WHERE seq = ?`, int64(j.HookUID), j.Seq)
 }
 
-// subtractOutput subtracts the size of a removed output from a job, and from its queue if the queue's own
+// subtractOutputSize subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention applies to the job.
-func (t *Tx) subtractOutput(seq, bytes int64) {
+func (t *Tx) subtractOutputSize(seq, bytes int64) {
 	if l := t.Lease(seq); l != nil {
 		changed := *l
 		changed.Job.OutputBytes -= bytes
 		t.PutLease(&changed)
 	}
 	name, kept := "", false
-	database.FirstRow(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
-		name, kept = r.Text(0), r.Num(1) != 0
-		t.AddUserBytes(int(r.Num(2)), 0, -bytes)
+	database.ReadFirstRow(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
+		name, kept = r.Text(0), r.Int64(1) != 0
+		t.AddUserBytes(int(r.Int64(2)), 0, -bytes)
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if kept {
-		t.adjustRetainedCounts(name, records.QueueCounts{RetainedBytes: -bytes})
+		t.adjustRetainedCounts(name, records.QueueCounts{RetainedOutputBytes: -bytes})
 	}
 	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
 
 // writeInput stores a job's env and stdin in the table inputs. If they are small enough for the row of the
 // job, it deletes them from inputs instead.
-func (t *Tx) writeInput(seq int64, texts *records.Texts) error {
-	if texts.InlineInput() != nil {
+func (t *Tx) writeInput(seq int64, texts *records.EncodedTexts) error {
+	if texts.InlineInputValue() != nil {
 		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
 	}
 	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
@@ -200,7 +201,7 @@ func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
 // AddAttempt implements rules.History. It records an ended attempt of a job.
 func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	d, a := &settlement.Decision, &settlement.Attempt
-	if j.LastAttempt = records.EncodePlainAttempt(settlement); j.LastAttempt != "" {
+	if j.EncodedLastAttempt = records.EncodeAttemptForJobRow(settlement); j.EncodedLastAttempt != "" {
 		return nil
 	}
 	kept := store.OutputSize(a)
@@ -211,15 +212,15 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	if t.prewrite.inProgress() {
 		t.prewrite.attempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
 	} else {
-		t.engine.mem.outputBytes += kept
+		t.engine.memory.outputBytes += kept
 		if there, err := t.prewrite.confirmAttempt(j, settlement); there || err != nil {
 			return err
 		}
 	}
 	row := settlement.Attempt
 	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, settlement.Fence, size
-	row.Reason, row.Error, row.Counted = d.Reason, d.Error, d.UsesAttempt
-	return t.insertAttempt(settlement.Seq, &row)
+	row.Reason, row.Error, row.CountsTowardMaxAttempts = d.Reason, d.Error, d.CountsAttempt
+	return t.insertAttemptRow(settlement.Seq, &row)
 }
 
 // AddDeletableOutput implements rules.History. It adds an output file to the table garbage, which lists the
@@ -230,10 +231,10 @@ func (t *Tx) AddDeletableOutput(ref, node string) error {
 
 // AddEvent implements rules.History. It adds an event about a job.
 func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
-	n := t.engine.mem.nextEvent
-	t.engine.mem.nextEvent++
+	n := t.engine.memory.nextEventNumber
+	t.engine.memory.nextEventNumber++
 	if j == nil {
-		j = &noJob
+		j = &noJobForEvent
 	}
 	return t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -243,39 +244,41 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 // recordEvent adds an event about the job j. If j is nil, the event concerns no job.
 func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
-	t.err = cmp.Or(t.err, err)
+	t.statementErr = cmp.Or(t.statementErr, err)
 	return t.AddEvent(kind, j, 0, raw)
 }
 
-// noJob is the job of events that concern no job.
-var noJob queue.Job
+// noJobForEvent is the job of events that concern no job.
+var noJobForEvent queue.Job
 
-// CountEnqueued implements rules.Counters. It counts an enqueued job.
-func (t *Tx) CountEnqueued() { t.engine.mem.enqueuedTotal++ }
+// CountEnqueuedJob implements rules.Counters. It counts an enqueued job.
+func (t *Tx) CountEnqueuedJob() { t.engine.memory.enqueuedTotal++ }
 
-// CountTransition implements rules.Counters. It counts the change of a job from one state to another.
-func (t *Tx) CountTransition(j *rules.Job, oldState, newState queue.State) {
-	m := &t.engine.mem
+// CountStateTransition implements rules.Counters. It counts the change of a job from one state to another.
+func (t *Tx) CountStateTransition(j *rules.Job, oldState, newState queue.State) {
+	m := &t.engine.memory
 	// A damaged row may have another state than the one that was counted. So the count may already be 0.
 	m.jobCounts[oldState] = max(0, m.jobCounts[oldState]-1)
 	m.jobCounts[newState]++
 	m.jobCounts[0] = 0
-	if oldState.Waiting() != newState.Waiting() {
-		n := records.BoolToInt(newState.Waiting()) - records.BoolToInt(oldState.Waiting())
-		t.changeUser(j.UID, func(u *user) { u.waitingJobs += n })
+	if oldState.IsWaiting() != newState.IsWaiting() {
+		n := records.BoolToInt(newState.IsWaiting()) - records.BoolToInt(oldState.IsWaiting())
+		t.changeUserCounts(j.UID, func(u *userCounts) { u.waitingJobs += n })
 		if j.HookEvents&queue.IsHook != 0 {
-			t.changeUser(j.HookUID, func(u *user) { u.waitingHooks += n })
+			t.changeUserCounts(j.HookUID, func(u *userCounts) { u.waitingHooks += n })
 		}
-		t.countWaitingIn(j.Queue, j.UID, n)
+		t.addToWaitingCount(j.Queue, j.UID, n)
 	}
 	t.NotifyWatches(j.Seq)
 }
 
 // AddMeasurement implements rules.History. It adds the start or end of an attempt to the statistics.
-func (t *Tx) AddMeasurement(m rules.Measurement) { t.measurements = append(t.measurements, m) }
+func (t *Tx) AddMeasurement(m rules.AttemptMeasurement) {
+	t.attemptMeasurements = append(t.attemptMeasurements, m)
+}
 
 // NotifyWatches implements rules.Jobs. It notifies the watches of a job after the commit.
-func (t *Tx) NotifyWatches(seq int64) { t.touchedJobs = append(t.touchedJobs, seq) }
+func (t *Tx) NotifyWatches(seq int64) { t.changedJobSeqs = append(t.changedJobSeqs, seq) }
 
 // StoredSize implements rules.Jobs. It returns how many bytes a job's row, input and dependencies take.
 func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
@@ -284,13 +287,13 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
-	return text.Size(dependencies), err
+	return text.StoredSize(dependencies), err
 }
 
 // AddUserBytes implements rules.Counters. It changes the counted bytes of a user.
 func (t *Tx) AddUserBytes(uid int, storedBytes, outputBytes int64) {
 	if storedBytes != 0 || outputBytes != 0 {
-		t.changeUser(uid, func(u *user) {
+		t.changeUserCounts(uid, func(u *userCounts) {
 			u.storedBytes, u.outputBytes = u.storedBytes+storedBytes+outputBytes, u.outputBytes+outputBytes
 		})
 	}
@@ -298,28 +301,28 @@ func (t *Tx) AddUserBytes(uid int, storedBytes, outputBytes int64) {
 
 // Lease implements rules.Leases. It returns the lease of a job, or nil.
 func (t *Tx) Lease(seq int64) *rules.Lease {
-	l, err := t.loadFullLease(t.engine.mem.leases[seq])
-	t.err = cmp.Or(t.err, err)
+	l, err := t.loadFullLease(t.engine.memory.leases[seq])
+	t.statementErr = cmp.Or(t.statementErr, err)
 	return l
 }
 
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
 	t.reservationsChanged = true
-	leases, seq := t.engine.mem.leases, l.Job.Seq
+	leases, seq := t.engine.memory.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
-	t.leaseSeqs = append(t.leaseSeqs, seq)
-	t.noteReservedChange(l)
+	t.changedLeaseSeqs = append(t.changedLeaseSeqs, seq)
+	t.recordReservedLeaseChange(l)
 	if old != nil {
-		t.noteReservedChange(old)
+		t.recordReservedLeaseChange(old)
 	}
 	t.adjustUsedUnits(old, -1)
 	t.adjustUsedUnits(l, 1)
 	if old == nil {
-		t.countLease(&l.Job, 1)
+		t.addToLeaseCount(&l.Job, 1)
 	}
-	t.undo = append(t.undo, func() {
+	t.undoFuncs = append(t.undoFuncs, func() {
 		if old != nil {
 			leases[seq] = old
 		} else {
@@ -330,20 +333,20 @@ func (t *Tx) PutLease(l *rules.Lease) {
 
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
-	t.reservationsChanged = t.reservationsChanged || !l.Running
-	leases := t.engine.mem.leases
+	t.reservationsChanged = t.reservationsChanged || !l.AttemptStarted
+	leases := t.engine.memory.leases
 	delete(leases, l.Job.Seq)
-	t.leaseSeqs = append(t.leaseSeqs, l.Job.Seq)
-	t.noteReservedChange(l)
+	t.changedLeaseSeqs = append(t.changedLeaseSeqs, l.Job.Seq)
+	t.recordReservedLeaseChange(l)
 	t.adjustUsedUnits(l, -1)
-	t.countLease(&l.Job, -1)
-	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
+	t.addToLeaseCount(&l.Job, -1)
+	t.undoFuncs = append(t.undoFuncs, func() { leases[l.Job.Seq] = l })
 }
 
-// noteReservedChange records the node of a changed lease, if the attempt is not known to have started.
-func (t *Tx) noteReservedChange(l *rules.Lease) {
-	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.changedNodes, node) {
-		t.changedNodes = append(t.changedNodes, node)
+// recordReservedLeaseChange records the node of a changed lease, if the attempt is not known to have started.
+func (t *Tx) recordReservedLeaseChange(l *rules.Lease) {
+	if node := l.Job.LastNode; node != 0 && !l.AttemptStarted && !slices.Contains(t.nodesWithChangedReservations, node) {
+		t.nodesWithChangedReservations = append(t.nodesWithChangedReservations, node)
 	}
 }
 
@@ -355,9 +358,9 @@ func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.engine.mem.gates.UsedUnits
-	for _, n := range l.Needs {
-		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.engine.node {
+	used := t.engine.memory.gates.UsedUnitsByGate
+	for _, n := range l.HeldGateUnits {
+		if n.Kind == queue.GateRate && l.AttemptStarted || n.Kind == queue.GateResource && l.Job.LastNode != t.engine.nodeID {
 			continue
 		}
 		old := used[n.Gate]
@@ -367,7 +370,7 @@ func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 			}
 		}
 		put(old + sign*n.Units)
-		t.undo = append(t.undo, func() { put(old) })
+		t.undoFuncs = append(t.undoFuncs, func() { put(old) })
 	}
 }
 
@@ -393,8 +396,8 @@ func uidOrNull(uid *int) any {
 	return int64(*uid)
 }
 
-// orNull returns a text or blob as an argument of a statement, or NULL if it is empty.
-func orNull[T string | []byte](v T) any {
+// textOrNull returns a text or blob as an argument of a statement, or NULL if it is empty.
+func textOrNull[T string | []byte](v T) any {
 	if len(v) == 0 {
 		return nil
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Audit records a user's action that no other event records.
-func (e *Engine) Audit(ctx context.Context, a store.Audit) error {
+// RecordAudit records a user's action that no other event records.
+func (e *Engine) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		return t.recordEvent(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
-			queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb, Target: a.Target})
+			queue.EventDetail{CausedByUID: &a.UID, ClientPID: a.PID, Verb: a.Verb, ActionTarget: a.Target})
 	})
 }
 
@@ -26,8 +26,8 @@ func (e *Engine) Settings(ctx context.Context) ([]store.Setting, error) {
 }
 
 func readSettings(c database.Conn) ([]store.Setting, error) {
-	return database.Rows(c, func(r database.Row) store.Setting {
-		return store.Setting{Key: r.Text(0), Value: r.Text(1), UID: int(r.Num(2)), SetAt: queue.Millis(r.Num(3))}
+	return database.ReadRows(c, func(r database.Row) store.Setting {
+		return store.Setting{Key: r.Text(0), Value: r.Text(1), SetByUID: int(r.Int64(2)), SetAt: queue.UnixMillis(r.Int64(3))}
 	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
 }
 
@@ -37,32 +37,36 @@ func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 		if setting.Value != "" {
 			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
-				setting.Key, setting.Value, int64(setting.UID), int64(t.startTime))
+				setting.Key, setting.Value, int64(setting.SetByUID), int64(t.startTime))
 		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, setting.Key); n == 0 {
 			return err
 		}
-		return t.recordEvent(cmp.Or(setting.Kind, queue.EventSettingChanged), nil,
-			queue.EventDetail{UID: &setting.UID, Setting: setting.Key, Value: setting.EventValue()})
+		return t.recordEvent(cmp.Or(setting.EventKind, queue.EventSettingChanged), nil,
+			queue.EventDetail{CausedByUID: &setting.SetByUID, SettingName: setting.Key, Value: setting.EventValue()})
 	})
 }
 
-// promoteStep and moveStep limit the work of one call of Promote, so that its transaction is short and other
-// callers hardly wait. promoteStep limits the rows that one duty deletes, moveStep the jobs that it changes.
+// maxDeletedRowsPerStep and maxChangedJobsPerStep limit the work of one call of Promote, so that its transaction is
+// short and other callers hardly wait. maxDeletedRowsPerStep limits the rows that one duty deletes,
+// maxChangedJobsPerStep the jobs that it changes.
 const (
-	promoteStep = 1000
-	moveStep    = 250
+	maxDeletedRowsPerStep = 1000
+	maxChangedJobsPerStep = 250
 )
 
-// Promote makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
+// ApplyDueChanges makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
-func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt, mayUseWholeReserve: true},
+func (e *Engine) ApplyDueChanges(ctx context.Context) (next time.Duration, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt, mayUseWholeReserve: true},
 		func(t *Tx) (next time.Duration, err error) {
-			e.space.MaintainReserve()
+			e.diskSpace.MaintainDiskReserve()
 			unfinished := false
-			for _, duty := range []func() (more bool, err error){t.makeDueReady, t.cancelExpired, t.deleteOldKeys, t.tidyRemoved,
-				t.tidyBatches, t.tidyOwners, t.recheckDueGates, t.continueRecheck, t.tidyLanes, t.tidyGates, t.tidyQueues,
-				t.statistics().Tidy, t.writeEstimatesEachMinute, t.resumeQueues, t.rules.DecideDependants} {
+			for _, duty := range []func() (more bool, err error){t.makeDueJobsReady, t.cancelExpiredJobs,
+				t.deleteOldIdempotencyKeys, t.continueJobRemovals,
+				t.cleanUpBatches, t.continueDisownments, t.recheckDueGates, t.continueGateRecheck, t.removeEmptyLanes,
+				t.removeUnneededGates, t.removeUnneededQueues,
+				t.statistics().RollUpAndDeleteOld, t.writeEstimatesEachMinute, t.resumeDueQueues,
+				t.rules.ResolveChangedDependencies} {
 				more, err := duty()
 				if err != nil {
 					return 0, err
@@ -72,74 +76,76 @@ func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 			if err := t.rules.OpenLanes(); err != nil || unfinished || e.gateRechecks.DirtyGateCount() > 0 {
 				return 0, err
 			}
-			return t.timeUntilDue()
+			return t.timeUntilNextWork()
 		})
 }
 
-// makeDueReady makes due jobs ready, up to moveStep of them.
-func (t *Tx) makeDueReady() (more bool, err error) {
-	due, _ := t.readJobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+// makeDueJobsReady makes due jobs ready, up to maxChangedJobsPerStep of them.
+func (t *Tx) makeDueJobsReady() (more bool, err error) {
+	due,
+		_ := t.readJobs(maxChangedJobsPerStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
 		int64(t.startTime))
 	for i := range due {
-		if err := t.rules.MarkDue(&due[i]); err != nil {
+		if err := t.rules.AddDueJobToLane(&due[i]); err != nil {
 			return false, err
 		}
 	}
-	return len(due) == moveStep, t.err
+	return len(due) == maxChangedJobsPerStep, t.statementErr
 }
 
-// deleteOldKeys deletes up to promoteStep idempotency keys that are older than IdempotencyKeyRetention. Keys
-// are stored in the order of their age, so the age of the first one shows whether any must be deleted. It deletes
-// none while a disownment moves keys, because new keys may get the row numbers of deleted ones.
-func (t *Tx) deleteOldKeys() (more bool, err error) {
-	if t.engine.mem.movesKeys() {
+// deleteOldIdempotencyKeys deletes up to maxDeletedRowsPerStep idempotency keys that are older than
+// IdempotencyKeyRetention. Keys are stored in the order of their age, so the age of the first one shows whether any
+// must be deleted. It deletes none while a disownment moves keys, because new keys may get the row numbers of deleted
+// ones.
+func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
+	if t.engine.memory.isMovingKeys() {
 		return false, nil
 	}
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
 	oldest := t.queryInt(`SELECT at FROM keys ORDER BY n LIMIT 1`)
 	if oldest == 0 || oldest >= before {
-		return false, t.err
+		return false, t.statementErr
 	}
 	n, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
-		int64(promoteStep), before)
-	return n == promoteStep, err
+		int64(maxDeletedRowsPerStep), before)
+	return n == maxDeletedRowsPerStep, err
 }
 
-// cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
-func (t *Tx) cancelExpired() (more bool, err error) {
-	list, err := t.readJobs(moveStep+len(t.engine.mem.leases), `jobs INDEXED BY jobs_expiry
+// cancelExpiredJobs cancels jobs that have not started before their expiry time, up to maxChangedJobsPerStep of them.
+func (t *Tx) cancelExpiredJobs() (more bool, err error) {
+	list, err := t.readJobs(maxChangedJobsPerStep+len(t.engine.memory.leases), `jobs INDEXED BY jobs_expiry
 		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
-	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.engine.mem.leases[j.Seq] != nil })
-	list = list[:min(len(list), moveStep)]
+	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.engine.memory.leases[j.Seq] != nil })
+	list = list[:min(len(list), maxChangedJobsPerStep)]
 	for i := range list {
-		if t.rules.HookBytes >= rules.MaxHookBytes {
+		if t.rules.HookBytesUsed >= rules.MaxHookBytesPerStep {
 			return true, nil // more jobs may have expired
 		}
-		if err := t.rules.Expire(&list[i]); err != nil {
+		if err := t.rules.CancelExpiredJob(&list[i]); err != nil {
 			return false, err
 		}
 	}
-	return len(list) == moveStep, err
+	return len(list) == maxChangedJobsPerStep, err
 }
 
-// timeUntilDue returns how long to wait until the next periodic work is due, at most an hour.
-func (t *Tx) timeUntilDue() (time.Duration, error) {
+// timeUntilNextWork returns how long to wait until the next periodic work is due, at most an hour.
+func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 	timer := t.queryInt(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
-	due := earlierTime(t.nextResume(), queue.Millis(timer))
+	due := earlierTime(t.nextQueueResumeAt(), queue.UnixMillis(timer))
 	t.Query(func(r database.Row) (bool, error) {
-		_, leased := t.engine.mem.leases[r.Num(1)]
+		_, leased := t.engine.memory.leases[r.Int64(1)]
 		if !leased {
-			due = earlierTime(due, queue.Millis(r.Num(0)))
+			due = earlierTime(due, queue.UnixMillis(r.Int64(0)))
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
-		ORDER BY expires_at LIMIT ?`, int64(1+len(t.engine.mem.leases)))
-	opens, err := t.NextDue()
+		ORDER BY expires_at LIMIT ?`, int64(1+len(t.engine.memory.leases)))
+	opens, err := t.NextRecheckTime()
 	if err != nil {
 		return 0, err
 	}
-	due = earlierTime(due, queue.Millis(opens))
-	t.engine.mem.nextTimerAt = due
+	due = earlierTime(due, queue.UnixMillis(opens))
+	t.engine.memory.nextTimerAt = due
 	if due == 0 {
 		return time.Hour, nil
 	}
@@ -149,26 +155,26 @@ func (t *Tx) timeUntilDue() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt}, func(t *Tx) (refs []string, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt}, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so it cannot begin during this one.
 		if e.copyInProgress.Load() {
 			return nil, nil
 		}
-		if e.shared != nil && e.node != 0 {
-			return e.shared.OwnDeletableOutputs(t, limit)
+		if e.sharedDatabase != nil && e.nodeID != 0 {
+			return e.sharedDatabase.OwnDeletableOutputs(t, limit)
 		}
-		return database.Rows(t, database.TextOf, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
+		return database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
 }
 
 // ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
 func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	o := newRemoval(Prompt)
+	o := newRemovalOperation(Prompt)
 	o.run = func(t *Tx) error {
 		for _, ref := range refs {
 			t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref)
 		}
-		return t.err
+		return t.statementErr
 	}
 	return e.doOp(ctx, o)
 }

@@ -12,28 +12,28 @@ import (
 // HasSeveralUsers implements rules.UserTurns. It reports whether jobs of more than one user may be ready to
 // start in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
-	return t.engine.mem.lanes.Queue(q.Name).HasSeveralUsers()
+	return t.engine.memory.lanes.FindOrAddQueue(q.Name).HasSeveralUsers()
 }
 
 // EachContender implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose
 // next job is the best. A lane is the list of a user's waiting jobs with the same demands, and open if its
 // next job may start.
 func (t *Tx) EachContender(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
-	ls := t.engine.mem.lanes
-	ls.Contenders(ls.Queue(q.Name), visit)
+	ls := t.engine.memory.lanes
+	ls.EachContender(ls.FindOrAddQueue(q.Name), visit)
 }
 
 // RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user from a queue, and
 // returns what UndoUserTurn needs.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
-	q, m := t.engine.mem.lanes.Queue(rulesQueue.Name), &t.engine.mem
-	m.claimCount++
-	turn := rules.UserTurn{Number: m.claimCount, Previous: q.LastTurns[uid]}
-	t.setLastTurn(q, uid, turn.Number)
-	if int64(len(q.LastTurns)) > 2*maxRememberedTurns { // forget older turns: a user without a turn goes first anyway
-		old := m.claimCount - maxRememberedTurns
+	q, m := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name), &t.engine.memory
+	m.claimedJobs++
+	turn := rules.UserTurn{TurnNumber: m.claimedJobs, PreviousNumber: q.LastTurnByUID[uid]}
+	t.setLastUserTurn(q, uid, turn.TurnNumber)
+	if int64(len(q.LastTurnByUID)) > 2*maxRememberedTurns { // forget older turns: a user without a turn goes first anyway
+		old := m.claimedJobs - maxRememberedTurns
 		t.afterCommit = append(t.afterCommit, func() {
-			maps.DeleteFunc(q.LastTurns, func(_ int, turnNumber int64) bool { return turnNumber < old })
+			maps.DeleteFunc(q.LastTurnByUID, func(_ int, turnNumber int64) bool { return turnNumber < old })
 		})
 	}
 	return turn
@@ -45,74 +45,76 @@ const maxRememberedTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
-	if q := t.engine.mem.lanes.Queue(rulesQueue.Name); turn.Number > q.FixedTurns {
-		t.setLastTurn(q, uid, min(q.LastTurns[uid], turn.Previous))
+	if q := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastFinalTurn {
+		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousNumber))
 	}
 }
 
-// setLastTurn sets the number of a user's last turn in a queue.
-func (t *Tx) setLastTurn(q *lanes.Queue, uid int, turnNumber int64) {
-	old := q.LastTurns[uid]
-	if q.LastTurns == nil {
-		q.LastTurns = map[int]int64{}
+// setLastUserTurn sets the number of a user's last turn in a queue.
+func (t *Tx) setLastUserTurn(q *lanes.Queue, uid int, turnNumber int64) {
+	old := q.LastTurnByUID[uid]
+	if q.LastTurnByUID == nil {
+		q.LastTurnByUID = map[int]int64{}
 	}
-	q.LastTurns[uid] = turnNumber
-	t.undo = append(t.undo, func() { q.LastTurns[uid] = old })
-	t.publishTurns(q)
+	q.LastTurnByUID[uid] = turnNumber
+	t.undoFuncs = append(t.undoFuncs, func() { q.LastTurnByUID[uid] = old })
+	t.publishUserTurns(q)
 }
 
-// publishTurns notes that users have taken turns in a queue, so that readers see the turns after the commit.
-func (t *Tx) publishTurns(q *lanes.Queue) {
-	if !slices.Contains(t.changedTurns, q) {
-		t.changedTurns = append(t.changedTurns, q)
+// publishUserTurns notes that users have taken turns in a queue, so that readers see the turns after the commit.
+func (t *Tx) publishUserTurns(q *lanes.Queue) {
+	if !slices.Contains(t.queuesWithChangedTurns, q) {
+		t.queuesWithChangedTurns = append(t.queuesWithChangedTurns, q)
 	}
 }
 
 // refreshStaleQueues updates the queues whose lanes in memory are out of date. It reads from the database the
 // lanes in which a job may start.
-func (t *Tx) refreshStaleQueues() error { return t.engine.mem.lanes.Refresh(t.readStaleLanes) }
+func (t *Tx) refreshStaleQueues() error {
+	return t.engine.memory.lanes.RefreshBestLanes(t.readStaleLanes)
+}
 
 // readStaleLanes reads again from the database the lanes of a queue that are out of date in memory. It makes
 // one query for each user. On a server, where each query takes a round trip, it makes a single query for all
 // users.
 func (t *Tx) readStaleLanes(q *lanes.Queue) error {
-	if t.isRemote() {
+	if t.usesServer() {
 		return t.readStaleLanesInOneQuery(q)
 	}
-	if !q.Stale {
-		for uid := range q.StaleUsers {
+	if !q.AllUsersStale {
+		for uid := range q.StaleUIDs {
 			t.readNextOpenLanes(q, `uid = ?`, uid)
 		}
-		return t.err
+		return t.statementErr
 	}
 	for last := new(math.MinInt); last != nil; {
 		last = t.readNextOpenLanes(q, `uid > ?`, *last)
 	}
-	return t.err
+	return t.statementErr
 }
 
 // readStaleLanesInOneQuery reads again, in a single query for all users, the lanes of a queue that are out of
 // date in memory. The query leaves out lanes whose jobs may not start on this node.
 func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	var uids []int
-	if !q.Stale {
-		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUsers))
+	if !q.AllUsersStale {
+		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUIDs))
 	}
-	here := slices.Collect(maps.Keys(t.engine.mem.lanes.ClosedHere))
-	return t.engine.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
+	here := slices.Collect(maps.Keys(t.engine.memory.lanes.LocallyClosedBy))
+	return t.engine.sharedDatabase.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenLanesPerUser+1, here, q.AddOpenLane)
 }
 
 // readNextOpenLanes finds the lowest uid that meets an SQL condition, reads the first lanes of this user in
 // which a job may start, and returns the uid. It returns nil if no user meets the condition.
 func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
-	t.eachLane(func(l rules.Lane) bool {
+	t.forEachStoredLane(func(l rules.Lane) bool {
 		if uid != nil && l.UID != *uid {
 			return false
 		}
 		uid = &l.UID
-		q.AddOpen(l)
+		q.AddOpenLane(l)
 		return true
 	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+
-		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenPerUser+1))
+		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenLanesPerUser+1))
 	return uid
 }

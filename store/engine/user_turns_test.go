@@ -9,16 +9,16 @@ import (
 
 // If another node has changed jobs of some users, a node reads only the lanes of these users again. One query
 // is enough for several users, and also for all.
-func TestChangedLanesTakeOneQuery(t *testing.T) {
+func TestForeignLaneChangesNeedOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {
-		url := pgserver.Shared(t).Create(t)
+		url := pgserver.SharedServer(t).CreateDatabase(t)
 		a, b := openPriorityNode(t, url, "a"), openPriorityNode(t, url, "b")
 		enqueueForUsers(t, a, users, 3, lockDemands("l", 10000))
-		claimOn(t, a, users)
+		claimOnNode(t, a, users)
 		enqueueForUsers(t, b, 1, 1, lockDemands("l", 10000))
-		claimOn(t, a, 0)
-		one, every := a.CountRefreshTrips(t, users)
+		claimOnNode(t, a, 0)
+		one, every := a.CountRefreshRoundTrips(t, users)
 		changed, all = append(changed, one), append(all, every)
 	}
 	t.Logf("round trips after a change: %v, of all: %v", changed, all)
@@ -31,16 +31,16 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 
 // A claim reads the complete rows only of the jobs that it takes. Of the job that follows them in the user's
 // list, it reads only the columns that decide the rank.
-func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
-	s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+func TestClaimReadsOnlyRankOfNextJob(t *testing.T) {
+	s := openPriorityNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
-	claimOn(t, s, 2) // this claim finds the first waiting jobs of the users
+	claimOnNode(t, s, 2) // this claim finds the first waiting jobs of the users
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		jobs, _, err := tx.Rules().Claim(2)
 		for id, l := range tx.LanesReadAhead() {
-			if len(l.Rows) != 1 || l.Next == nil {
+			if len(l.JobRows) != 1 || l.NextHead == nil {
 				t.Errorf("lane %d: %d jobs were read, and the position %v of the next one; want 1 and a position",
-					id, len(l.Rows), l.Next)
+					id, len(l.JobRows), l.NextHead)
 			}
 		}
 		if len(jobs) != 2 || len(tx.LanesReadAhead()) != 2 {

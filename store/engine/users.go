@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// user holds the counts of one user. The engine keeps them in memory.
-type user struct {
+// userCounts holds the counts of one user. The engine keeps them in memory.
+type userCounts struct {
 	waitingJobs   int64 // number of waiting jobs; stored in the table users
 	waitingHooks  int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
 	leasedJobs    int
@@ -25,73 +25,73 @@ type user struct {
 }
 
 // totalBytes returns how many bytes the user's jobs take, both those in the queue and those still in a batch.
-func (u user) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
+func (u userCounts) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
-func (t *Tx) changeUser(uid int, change func(u *user)) {
-	t.saveUser(uid)
-	t.engine.mem.changeUser(uid, change)
+func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {
+	t.saveUserCounts(uid)
+	t.engine.memory.changeUserCounts(uid, change)
 }
 
-// saveUser saves a user's counts, so that they can be restored if the transaction is undone.
-func (t *Tx) saveUser(uid int) {
+// saveUserCounts saves a user's counts, so that they can be restored if the transaction is undone.
+func (t *Tx) saveUserCounts(uid int) {
 	if _, known := t.usersBefore[uid]; !known {
 		if t.usersBefore == nil {
-			t.usersBefore = map[int]user{}
+			t.usersBefore = map[int]userCounts{}
 		}
-		t.usersBefore[uid] = t.engine.mem.users[uid]
+		t.usersBefore[uid] = t.engine.memory.users[uid]
 	}
 }
 
-func (m *memory) changeUser(uid int, change func(u *user)) {
+func (m *memory) changeUserCounts(uid int, change func(u *userCounts)) {
 	u := m.users[uid]
 	change(&u)
-	m.putUser(uid, u)
+	m.putUserCounts(uid, u)
 }
 
-// putUser stores a user's counts, or removes the user if all are 0.
-func (m *memory) putUser(uid int, u user) {
-	if u == (user{}) {
+// putUserCounts stores a user's counts, or removes the user if all are 0.
+func (m *memory) putUserCounts(uid int, u userCounts) {
+	if u == (userCounts{}) {
 		delete(m.users, uid)
 		return
 	}
 	m.users[uid] = u
 }
 
-// countLease adds n to the number of leased jobs of the user and the queue that a job belongs to.
-func (t *Tx) countLease(j *rules.Job, n int) {
-	t.saveUser(j.UID)
-	t.engine.mem.countLease(j.UID, j.Queue, n)
+// addToLeaseCount adds n to the number of leased jobs of the user and the queue that a job belongs to.
+func (t *Tx) addToLeaseCount(j *rules.Job, n int) {
+	t.saveUserCounts(j.UID)
+	t.engine.memory.addToLeaseCount(j.UID, j.Queue, n)
 }
 
-// countLease adds n to the number of leased jobs of a user, and to that of a queue.
-func (m *memory) countLease(uid int, queue string, n int) {
-	m.changeUser(uid, func(u *user) { u.leasedJobs += n })
-	q := m.lanes.Queue(queue)
-	if q.Leased += n; q.Rule.Concurrency > 0 {
-		m.lanes.UpdateQueue(q)
+// addToLeaseCount adds n to the number of leased jobs of a user, and to that of a queue.
+func (m *memory) addToLeaseCount(uid int, queue string, n int) {
+	m.changeUserCounts(uid, func(u *userCounts) { u.leasedJobs += n })
+	q := m.lanes.FindOrAddQueue(queue)
+	if q.LeasedJobs += n; q.Rule.Concurrency > 0 {
+		m.lanes.UpdateQueueReadiness(q)
 	}
 }
 
-// recountLeased computes the number of leased jobs of each queue from the leases.
-func (m *memory) recountLeased() {
+// recountLeasedJobs computes the number of leased jobs of each queue from the leases.
+func (m *memory) recountLeasedJobs() {
 	for _, q := range m.lanes.Queues {
-		q.Leased = 0
+		q.LeasedJobs = 0
 	}
 	for _, l := range m.leases {
-		m.lanes.Queue(l.Job.Queue).Leased++
+		m.lanes.FindOrAddQueue(l.Job.Queue).LeasedJobs++
 	}
 	for _, q := range m.lanes.Queues {
-		m.lanes.UpdateQueue(q)
+		m.lanes.UpdateQueueReadiness(q)
 	}
 }
 
-// maxListedEntries is the maximum number of users in the column meta.users, and of queues in meta.queues.
-const maxListedEntries = 32
+// maxMetaListEntries is the maximum number of users in the column meta.users, and of queues in meta.queues.
+const maxMetaListEntries = 32
 
-// updateList adds changedKeys to *listedKeys, the users or queues whose own rows are out of date. It encodes
+// updateMetaList adds changedKeys to *listedKeys, the users or queues whose own rows are out of date. It encodes
 // the counts of all these users or queues in *listText, a column of the table meta. If the list gets longer
-// than maxListedEntries, updateList writes all the rows and empties the list.
-func updateList[K comparable](
+// than maxMetaListEntries, updateMetaList writes all the rows and empties the list.
+func updateMetaList[K comparable](
 	listedKeys *[]K, listText *string, changedKeys []K, writeRow func(K), formatEntry func(K) string,
 ) {
 	if len(changedKeys) == 0 {
@@ -103,7 +103,7 @@ func updateList[K comparable](
 			keys = append(keys, k)
 		}
 	}
-	if len(keys) > maxListedEntries {
+	if len(keys) > maxMetaListEntries {
 		for _, k := range keys {
 			writeRow(k)
 		}
@@ -116,10 +116,10 @@ func updateList[K comparable](
 	*listedKeys, *listText = keys, builder.String()
 }
 
-// updateUserList records the changed counts of users in the column meta.users. This is cheap, because every
+// updateMetaUserList records the changed counts of users in the column meta.users. This is cheap, because every
 // commit writes the row of the table meta anyway. See docs/decisions/0019.
-func (t *Tx) updateUserList() {
-	m := &t.engine.mem
+func (t *Tx) updateMetaUserList() {
+	m := &t.engine.memory
 	var changedUIDs []int
 	for uid, before := range t.usersBefore {
 		if now := m.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
@@ -127,15 +127,16 @@ func (t *Tx) updateUserList() {
 			changedUIDs = append(changedUIDs, uid)
 		}
 	}
-	updateList(&m.listedUsers, &m.userList, changedUIDs, func(uid int) { t.writeUser(int64(uid), m.users[uid]) },
+	updateMetaList(&m.metaUserUIDs, &m.metaUsersText, changedUIDs,
+		func(uid int) { t.writeUserRow(int64(uid), m.users[uid]) },
 		func(uid int) string {
 			u := m.users[uid]
 			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waitingJobs, u.storedBytes, u.outputBytes)
 		})
 }
 
-// writeUser writes a user's row in the table users, or deletes it if its counts are 0.
-func (t *Tx) writeUser(uid int64, u user) {
+// writeUserRow writes a user's row in the table users, or deletes it if its counts are 0.
+func (t *Tx) writeUserRow(uid int64, u userCounts) {
 	if u.waitingJobs == 0 && u.storedBytes == 0 {
 		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return
@@ -145,31 +146,33 @@ func (t *Tx) writeUser(uid int64, u user) {
 		u.waitingJobs, u.storedBytes, u.outputBytes)
 }
 
-// readUsers reads the users' counts.
-func (e *Engine) readUsers(queries *database.QueryBatch) {
-	m := &e.mem
+// addUserQueries reads the users' counts.
+func (e *Engine) addUserQueries(queries *database.QueryBatch) {
+	m := &e.memory
 	queries.AddEach(func(r database.Row) {
-		m.users[int(r.Num(0))] = user{waitingJobs: r.Num(1), storedBytes: r.Num(2), outputBytes: r.Num(3)}
+		m.users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1), storedBytes: r.Int64(2), outputBytes: r.Int64(3)}
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
 	queries.AddEach(func(r database.Row) {
-		m.changeUser(int(r.Num(0)), func(u *user) { u.waitingHooks = r.Num(1) })
+		m.changeUserCounts(int(r.Int64(0)), func(u *userCounts) { u.waitingHooks = r.Int64(1) })
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }
 
 // loadUserCounts applies the counts in meta.users, which are newer than those in the table users, and counts
 // the leased jobs of each user.
 func (e *Engine) loadUserCounts() error {
-	m := &e.mem
-	counts, err := database.ParseUserCounts(m.userList)
+	m := &e.memory
+	counts, err := database.ParseUserCounts(m.metaUsersText)
 	if err != nil {
 		return err
 	}
 	for uid, c := range counts {
-		m.listedUsers = append(m.listedUsers, uid)
-		m.changeUser(uid, func(u *user) { u.waitingJobs, u.storedBytes, u.outputBytes = c.Waiting, c.Bytes, c.Outputs })
+		m.metaUserUIDs = append(m.metaUserUIDs, uid)
+		m.changeUserCounts(uid, func(u *userCounts) {
+			u.waitingJobs, u.storedBytes, u.outputBytes = c.WaitingJobs, c.StoredBytes, c.OutputBytes
+		})
 	}
 	for _, l := range m.leases {
-		m.changeUser(l.Job.UID, func(u *user) { u.leasedJobs++ })
+		m.changeUserCounts(l.Job.UID, func(u *userCounts) { u.leasedJobs++ })
 	}
 	return nil
 }

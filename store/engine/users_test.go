@@ -13,13 +13,13 @@ import (
 // of other jobs instead.
 func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	const all = 2*maxOutputsPerStep + 20
+	const all = 2*maxRemovedOutputsPerStep + 20
 	for range all {
-		got, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
 			j.Stdin = strings.Repeat("x", 2*store.MaxKeptInputBytes)
 		})}})
 		if err == nil {
-			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
+			err = s.ChangeJob(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +33,7 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.UserBytes(0)
-	removable, err := s.RemovableBytes(t.Context(), 0, math.MaxInt64)
+	removable, err := s.RemovableUserBytes(t.Context(), 0, math.MaxInt64)
 	if err != nil || removable < 20*2*store.MaxKeptInputBytes || removable > 21*2*store.MaxKeptInputBytes {
 		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
 	}
@@ -42,30 +42,30 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// replaceOldestAttempt lets a job fail until it has store.KeptAttemptRecords attempt records, and removes
+// replaceOldestAttempt lets a job fail until it has store.MinKeptAttemptRecords attempt records, and removes
 // their outputs. Then the job fails once more while its user exceeds the quota, so the new record replaces
 // the oldest one.
 func replaceOldestAttempt(t *testing.T, s *Store) {
 	t.Helper()
-	seq := enqueueFor(t, s, 0, 1)[0]
+	seq := enqueueForUser(t, s, 0, 1)[0]
 	fail := func(quota int64) {
 		t.Helper()
-		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1000})
-		var r store.Report
-		for _, j := range g.Jobs {
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1000})
+		var r store.LeaseReport
+		for _, j := range g.ClaimedJobs {
 			if j.Seq != seq {
-				r.Releases = append(r.Releases, j.Lease())
+				r.ReleasedLeases = append(r.ReleasedLeases, j.Lease())
 				continue
 			}
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
-				Decision: queue.Decision{State: queue.Failed, UsesAttempt: true, RecordsAttempt: true}})
+				Decision: queue.AttemptDecision{NextState: queue.Failed, CountsAttempt: true, RecordsAttempt: true}})
 		}
 		r.MaxBytesPerUser = quota
-		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Settlements) != 1 {
-			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Settlements), len(g.Jobs), err, err2)
+		if _, err2 := s.ReportAndClaim(t.Context(), r); err != nil || err2 != nil || len(r.Settlements) != 1 {
+			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Settlements), len(g.ClaimedJobs), err, err2)
 		}
 	}
-	for range store.KeptAttemptRecords {
+	for range store.MinKeptAttemptRecords {
 		fail(0)
 	}
 	if _, err := s.TrimOutputs(t.Context(), -1); err != nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// checkMemory returns an error if the lanes, queues and counts in memory differ from those in the tables.
-func (e *Engine) checkMemory() error {
+// checkMemoryMatchesTables returns an error if the lanes, queues and counts in memory differ from those in the tables.
+func (e *Engine) checkMemoryMatchesTables() error {
 	for e.gateRechecks.DirtyGateCount() > 0 {
 		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
 			return err
@@ -39,8 +39,8 @@ func (e *Engine) checkMemory() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.checkJobLanes(lanes, demands), t.checkUsedUnits(), t.checkCounts(lanes),
-			t.checkClosedLanes(lanes), t.checkQueues(lanes))
+		return errors.Join(t.checkJobLanes(lanes, demands), t.checkUsedUnits(), t.checkCountsMatchTables(lanes),
+			t.checkClosedLanes(lanes), t.checkQueuesMatchLanes(lanes))
 	})
 }
 
@@ -50,10 +50,11 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.engine.mem.lanes.PlainLanes[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
+		if own := t.engine.memory.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
+			own != nil {
 			l = *own
 		}
-		if gate, here := t.engine.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
+		if gate, here := t.engine.memory.lanes.LocallyClosedBy[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneColumnCount)
@@ -68,12 +69,13 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
-		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
-		made := records.DecodeDemands(r.View(5))
+		p, l := rules.Position{Rank: r.Int64(1), Seq: r.Int64(0)}, lanes[r.Int64(2)]
+		made := records.DecodeDemands(r.BytesView(5))
 		switch {
-		case t.engine.mem.leases[p.Seq] != nil:
-		case l.Queue != r.Text(3) || l.UID != int(r.Num(4)) || demands[l.ID] != queue.GateSignature(made):
-			mismatch = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Num(4), made, l)
+		case t.engine.memory.leases[p.Seq] != nil:
+		case l.Queue != r.Text(3) || l.UID != int(r.Int64(4)) || demands[l.ID] != queue.DemandsSignature(made):
+			mismatch = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Int64(4), made,
+				l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
 			mismatch = fmt.Errorf("the lane %+v does not contain job %d at %v", l, p.Seq, p)
 		}
@@ -87,72 +89,74 @@ func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string)
 func (t *Tx) checkUsedUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
-	for _, l := range t.engine.mem.leases {
+	for _, l := range t.engine.memory.leases {
 		leased[l.Job.Queue]++
 		for _, d := range l.Job.Demands {
 			gate, err := t.EnsureGate(l.Job.UID, d)
 			if err != nil {
 				return err
 			}
-			if d.Kind != queue.GateRate || !l.Running {
+			if d.Kind != queue.GateRate || !l.AttemptStarted {
 				used[gate] += d.Units()
 			}
 		}
 	}
-	if !maps.Equal(used, t.engine.mem.gates.UsedUnits) {
-		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used, t.engine.mem.gates.UsedUnits)
+	if !maps.Equal(used, t.engine.memory.gates.UsedUnitsByGate) {
+		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used,
+			t.engine.memory.gates.UsedUnitsByGate)
 	}
-	for name, q := range t.engine.mem.lanes.Queues {
-		if q.Leased != leased[name] {
-			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.Leased)
+	for name, q := range t.engine.memory.lanes.Queues {
+		if q.LeasedJobs != leased[name] {
+			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.LeasedJobs)
 		}
 	}
 	return nil
 }
 
-// checkCounts returns an error if the counts in memory of lanes, dependencies, users and gates (locks and
+// checkCountsMatchTables returns an error if the counts in memory of lanes, dependencies, users and gates (locks and
 // other limits) differ from the tables, or if rows contradict each other.
-func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
-	m := &t.engine.mem
+func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
+	m := &t.engine.memory
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.dependencies.HasEdges || ended != m.dependencies.UndecidedJobs {
+	if edges > 0 && !m.dependencies.HasAnyEdges || ended != m.dependencies.PendingParentChanges {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			m.dependencies.HasEdges, m.dependencies.UndecidedJobs))
+			m.dependencies.HasAnyEdges, m.dependencies.PendingParentChanges))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
-		waiting[r.Text(0)] = r.Num(1)
+		waiting[r.Text(0)] = r.Int64(1)
 		return true, nil
 	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
 	for name, q := range m.lanes.Queues {
-		if q.Waiting != waiting[name] {
-			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name, q.Waiting))
+		if q.WaitingJobs != waiting[name] {
+			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name,
+				q.WaitingJobs))
 		}
 		delete(waiting, name)
 	}
 	if len(waiting) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the queues %v", waiting))
 	}
-	for _, fault := range integrity.QueueFaults(t.Conn) {
+	for _, fault := range integrity.FindWrongQueueCounts(t.Conn) {
 		wrong = errors.Join(wrong, errors.New(fault))
 	}
 	empties, over := int64(0), map[int64]int{}
 	for id, l := range lanes {
 		if l.ClosedBy == rules.Empty {
 			empties++
-		} else if _, here := m.lanes.ClosedHere[id]; l.ClosedBy < 0 && len(l.Needs) > 0 && !here {
+		} else if _, here := m.lanes.LocallyClosedBy[id]; l.ClosedBy < 0 && len(l.GateNeeds) > 0 && !here {
 			over[l.ClosedBy]++ // lanes that are closed only on this node are not counted
 		}
 	}
-	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuota) {
+	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuotaLaneCounts) {
 		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
-			over, m.emptyLanes, m.lanes.OverQuota))
+			over, m.emptyLanes, m.lanes.OverQuotaLaneCounts))
 	}
-	users := map[int]user{}
+	users := map[int]userCounts{}
 	err = t.Query(func(r database.Row) (bool, error) {
-		users[int(r.Num(0))] = user{waitingJobs: r.Num(1)}
+		users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1)}
 		return true, nil
 	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
 	for _, l := range m.leases {
@@ -169,21 +173,21 @@ func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
-	rows, err2 := integrity.RowFaults(verifyConn{t.Conn})
-	dates, err5 := integrity.FutureDateFaults(verifyConn{t.Conn}, t.startTime)
-	gates, err3 := integrity.GateFaults(t.Conn)
+	rows, err2 := integrity.FindContradictingRows(verifyConn{t.Conn})
+	dates, err5 := integrity.FindFutureDates(verifyConn{t.Conn}, t.startTime)
+	gates, err3 := integrity.FindWrongGateCounts(t.Conn)
 	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
 	}
 	resources := map[int64]bool{}
-	for _, id := range m.gates.ResourceList {
+	for _, id := range m.gates.ResourceGateIDs {
 		resources[id] = true
 	}
 	err4 := t.Query(func(r database.Row) (bool, error) {
-		if !resources[r.Num(0)] {
-			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.Num(0)))
+		if !resources[r.Int64(0)] {
+			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.Int64(0)))
 		}
-		delete(resources, r.Num(0))
+		delete(resources, r.Int64(0))
 		return true, nil
 	}, `SELECT id FROM gates WHERE kind = ?`, int64(queue.GateResource))
 	if len(resources) > 0 {
@@ -208,27 +212,27 @@ func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql stri
 // it has room for the lane's first job. It checks the best lane in each list of closed lanes. A lane may stay
 // closed behind an open lane of the same queue and user that also needs the gate.
 func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
-	needs := func(l rules.Lane) []rules.Need {
-		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
+	needs := func(l rules.Lane) []rules.GateNeed {
+		return append([]rules.GateNeed{{Gate: rules.UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.GateNeeds...)
 	}
 	type list struct {
 		gate int64
-		key  rules.ClosedListKey
+		key  rules.ClosedLaneListKey
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
 		if l.ClosedBy == rules.Open || l.ClosedBy == rules.Empty {
 			continue
 		}
-		at := list{l.ClosedBy, l.ClosedListKey()}
-		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool {
+		at := list{l.ClosedBy, l.ClosedLaneListKey()}
+		if slices.ContainsFunc(l.GateNeeds, func(n rules.GateNeed) bool {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
 		}) {
 			at.key.UID = 0 // a resource has one list for the lanes of all users
 		}
 		units := func(l rules.Lane) int {
-			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
+			i := slices.IndexFunc(needs(l), func(n rules.GateNeed) bool { return n.Gate == at.gate })
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
@@ -241,8 +245,8 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	for at, l := range best {
 		covered := false
 		for _, other := range lanes {
-			if other.ClosedBy == rules.Open && other.ClosedListKey() == l.ClosedListKey() && !other.Head.After(l.Head) {
-				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
+			if other.ClosedBy == rules.Open && other.ClosedLaneListKey() == l.ClosedLaneListKey() && !other.Head.After(l.Head) {
+				covered = covered || slices.ContainsFunc(needs(other), func(n rules.GateNeed) bool { return n.Gate == at.gate })
 			}
 		}
 		for _, n := range needs(l) {
@@ -253,16 +257,16 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 			if err != nil {
 				return err
 			}
-			if g.Free >= n.Units {
-				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.Free)
+			if g.FreeUnits >= n.Units {
+				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.FreeUnits)
 			}
 		}
 	}
 	return nil
 }
 
-// checkQueues returns an error if the queues in memory contradict the lanes.
-func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
+// checkQueuesMatchLanes returns an error if the queues in memory contradict the lanes.
+func (t *Tx) checkQueuesMatchLanes(lanes map[int64]rules.Lane) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
@@ -272,14 +276,15 @@ func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 			heads[l.Queue] = l.Head
 		}
 	}
-	ls := t.engine.mem.lanes
+	ls := t.engine.memory.lanes
 	for name, q := range ls.Queues {
 		head, open := heads[name]
-		if open != (len(q.OpenLanes) > 0 || q.BestDemandLane != nil) || open && head != q.Head {
+		if open != (len(q.OpenLanes) > 0 || q.BestLaneWithDemands != nil) || open && head != q.BestHead {
 			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
 		}
-		if ready := open && q.Room > 0; ready != (q.ReadyIndex >= 0) || ready && ls.Ready[q.ReadyIndex] != q {
-			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.ReadyIndex, q)
+		if ready := open && q.LeasableJobs > 0; ready != (q.ReadyHeapIndex >= 0) || ready &&
+			ls.ReadyQueues[q.ReadyHeapIndex] != q {
+			return fmt.Errorf("queue %s has index %d among the ready queues: %+v", name, q.ReadyHeapIndex, q)
 		}
 		for i, l := range q.OpenLanes {
 			if l.HeapIndex != i || l.ClosedBy != rules.Open || i > 0 && q.OpenLanes[(i-1)/2].Head.After(l.Head) {
@@ -287,8 +292,8 @@ func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 			}
 		}
 	}
-	for i, q := range ls.Ready {
-		if i > 0 && ls.Ready[(i-1)/2].Head.After(q.Head) {
+	for i, q := range ls.ReadyQueues {
+		if i > 0 && ls.ReadyQueues[(i-1)/2].BestHead.After(q.BestHead) {
 			return fmt.Errorf("queue %s is behind a queue with a worse head", q.Name)
 		}
 	}
@@ -301,63 +306,65 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 	case 0, 1:
 		_, _, err = t.rules.Claim(1 + rng.IntN(9))
 	case 2:
-		if _, err = t.cancelExpired(); err == nil {
-			_, err = t.rules.DecideDependants()
+		if _, err = t.cancelExpiredJobs(); err == nil {
+			_, err = t.rules.ResolveChangedDependencies()
 		}
 	case 3:
 		kept := t.engine.maxEmptyLanes
 		t.engine.maxEmptyLanes = 0
-		_, err = t.tidyLanes()
-		t.tidyQueues()
+		_, err = t.removeEmptyLanes()
+		t.removeUnneededQueues()
 		t.engine.maxEmptyLanes = kept
 		if err == nil {
-			_, err = t.tidyGates()
+			_, err = t.removeUnneededGates()
 		}
 	case 4:
 		if _, err = t.recheckDueGates(); err == nil {
 			err = t.rules.OpenLanes()
 		}
 	case 5:
-		for _, l := range t.engine.mem.leases {
-			_, err = t.rules.Exchange(&store.Report{Settlements: []store.Settlement{completionOf(&l.Job.Job)}})
+		for _, l := range t.engine.memory.leases {
+			_, err = t.rules.Exchange(&store.LeaseReport{Settlements: []store.Settlement{completionOf(&l.Job.Job)}})
 			break
 		}
 	case 6:
 		var list []rules.Job
 		list, err = t.readJobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
-			if err == nil && t.engine.mem.leases[list[i].Seq] == nil {
+			if err == nil && t.engine.memory.leases[list[i].Seq] == nil {
 				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
 					queue.VerbRemove}[rng.IntN(2)]})
 			}
 		}
 	case 7:
 		t.RecheckClosedLanes()
-		_, err = t.continueRecheck()
+		_, err = t.continueGateRecheck()
 	}
 	return err
 }
 
-// runWalks compares engines with the model of the package storetest in n random walks. A walk is a sequence
+// runRandomWalks compares engines with the model of the package storetest in n random walks. A walk is a sequence
 // of random operations. open returns a function that opens an engine, each time on the same database.
-func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
+func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(queue.RankOrder) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
-	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
+	storetest.RunComparisonWalks(t, walkCount, 3000, func(t *testing.T, o queue.RankOrder) (storetest.EngineUnderTest,
+		store.Store, func(time.Duration)) {
 		at := open(t)
 		var now atomic.Int64
 		now.Store(time.Now().UnixMilli())
-		clock := func() queue.Millis { return queue.Millis(now.Load()) }
+		clock := func() queue.UnixMillis { return queue.UnixMillis(now.Load()) }
 		order := o
 		var s *Engine
 		reopen := func() (made store.Store) {
 			if s != nil {
-				order = s.Order()
+				order = s.RankOrder()
 				s.Close()
 			}
 			made, s = at(order)
-			s.now = clock
-			s.gateRechecks.MaxSteps = 40 * rules.MaxSteps // a high limit, because the model has none
-			s.maxEmptyLanes = 20                          // low, so that lanes, gates and queues are often removed
+			s.clock = clock
+			s.gateRechecks.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
+			// low, so that lanes, gates and queues are often removed
+			s.maxEmptyLanes = 20
 			return made
 		}
 		first := reopen()
@@ -372,13 +379,13 @@ func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (st
 				return errors.New("undone")
 			})
 		}
-		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error {
-				wrong := s.checkMemory()
+		return storetest.EngineUnderTest{Store: first, Reopen: reopen, RunAndRollBack: undo, CheckCaches: func() error {
+				wrong := s.checkMemoryMatchesTables()
 				for _, check := range checks {
 					wrong = errors.Join(wrong, check(s))
 				}
 				return wrong
-			}}, memstore.NewAt(o, clock),
+			}}, memstore.NewWithClock(o, clock),
 			func(d time.Duration) { now.Add(d.Milliseconds()) }
 	})
 }

@@ -12,14 +12,14 @@ import (
 // In sequences of random operations and restarts, the engine returns the same results as the model, and its
 // lanes are correct after every operation.
 func TestWalks(t *testing.T) {
-	engine.RunWalks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
+	engine.RunRandomWalks(t, 8, func(t *testing.T) func(queue.RankOrder) (store.Store, *engine.Engine) {
 		dir := t.TempDir()
-		return func(order queue.Order) (store.Store, *engine.Engine) {
+		return func(order queue.RankOrder) (store.Store, *engine.Engine) {
 			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: order})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := engine.Wrap(s.Engine).Conn()
+			c := engine.NewStoreForEngine(s.Engine).Conn()
 			if err := c.Exec(`PRAGMA synchronous = OFF`); err != nil { // no test simulates a power failure
 				t.Fatal(err)
 			}

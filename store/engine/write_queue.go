@@ -11,23 +11,23 @@ import (
 )
 
 // Class is the priority class of an operation.
-type Class = writequeue.Class
+type Class = writequeue.PriorityClass
 
 const (
-	Urgent = writequeue.Urgent
-	Prompt = writequeue.Prompt
-	Normal = writequeue.Normal
+	Urgent = writequeue.UrgentClass
+	Prompt = writequeue.PromptClass
+	Normal = writequeue.NormalClass
 )
 
-// op is an operation that waits for its commit or is in one. If run returns a *queue.Error, the transaction
-// is still committed with the other operations. So run must make all its checks before it writes. run may be
-// called several times.
-type op struct {
+// queuedOperation is an operation that waits for its commit or is in one. If run returns a *queue.Error, the
+// transaction is still committed with the other operations. So run must make all its checks before it writes. run may
+// be called several times.
+type queuedOperation struct {
 	run           func(*Tx) error
 	priorityClass Class
 	uid           int // the caller, or queue.NoUser for the service itself
-	result        chan error
-	err           error
+	resultChan    chan error
+	runError      error
 	forecast
 	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is
 	// set for removals, cancel and Promote, because they write little and free disk space or end jobs that use
@@ -38,18 +38,20 @@ type op struct {
 }
 
 // Owner implements writequeue.Op. It returns the operation's user and priority class.
-func (o *op) Owner() writequeue.Owner { return writequeue.Owner{UID: o.uid, Class: o.priorityClass} }
+func (o *queuedOperation) Owner() writequeue.Owner {
+	return writequeue.Owner{UID: o.uid, Class: o.priorityClass}
+}
 
 // Do carries out an operation and waits for its commit. The end of ctx has an effect only before the
 // operation is in the write queue: Do then returns an error. For operations that only read, use
 // readWriterMemory.
 func (e *Engine) Do(ctx context.Context, class Class, run func(*Tx) error) error {
-	return e.doOp(ctx, &op{run: run, priorityClass: class})
+	return e.doOp(ctx, &queuedOperation{run: run, priorityClass: class})
 }
 
 // doWithResult carries out an operation that calls run, and returns the result of this call. After an error, it
 // returns the zero value.
-func doWithResult[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
+func doWithResult[T any](ctx context.Context, e *Engine, o *queuedOperation, run func(*Tx) (T, error)) (T, error) {
 	var result, zero T // a running transaction may still write to result after doWithResult has returned an error
 	o.run = func(t *Tx) (err error) {
 		result, err = run(t)
@@ -61,33 +63,33 @@ func doWithResult[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T
 	return result, nil
 }
 
-// newRemoval returns an operation that removes rows or outputs, and so frees space.
-func newRemoval(class Class) *op {
-	return &op{priorityClass: class, mayUseWholeReserve: true, freesSpace: true}
+// newRemovalOperation returns an operation that removes rows or outputs, and so frees space.
+func newRemovalOperation(class Class) *queuedOperation {
+	return &queuedOperation{priorityClass: class, mayUseWholeReserve: true, freesSpace: true}
 }
 
 // readWriterMemory runs a function that only reads, but uses state in memory that only a transaction may use.
 // It returns early if ctx ends, because a disk, a server or another program may block the transactions for
 // long.
 func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
-	return doWithResult(ctx, e, &op{priorityClass: Prompt, readOnly: true}, run)
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt, readOnly: true}, run)
 }
 
 // doOp adds an operation to the write queue and waits until it is committed, together with others. While no
 // other goroutine commits, the caller commits the waiting operations itself. See docs/decisions/0005.
-func (e *Engine) doOp(ctx context.Context, o *op) error {
-	o.uid, o.result = queue.UserOf(ctx), make(chan error, 1)
+func (e *Engine) doOp(ctx context.Context, o *queuedOperation) error {
+	o.uid, o.resultChan = queue.UserIDFromContext(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	err := e.err
-	if err == nil && e.closing {
+	err := e.failure
+	if err == nil && e.isClosing {
 		err = ErrClosed
 	}
 	e.mu.Unlock()
 	if err == nil {
-		err = e.ops.Add(o) // if the engine is closed now, commitNextGroup refuses the operation
+		err = e.waitingOps.Add(o) // if the engine is closed now, commitNextGroup refuses the operation
 	}
 	if err != nil {
 		return err
@@ -98,13 +100,13 @@ func (e *Engine) doOp(ctx context.Context, o *op) error {
 	}
 	for {
 		select {
-		case err := <-o.result:
+		case err := <-o.resultChan:
 			if err == nil && o.freesSpace {
-				e.space.OnSpaceFreed()
+				e.diskSpace.OnSpaceFreed()
 			}
 			return err
 		case <-ctxEnded:
-			e.ops.Withdraw(o)
+			e.waitingOps.Withdraw(o)
 			return ctx.Err()
 		// No other goroutine is writing, so this one commits the waiting operations.
 		case <-e.writerToken:
@@ -124,9 +126,9 @@ func (e *Engine) commitOneGroup() {
 	e.writerToken <- struct{}{}
 }
 
-// BetweenTx takes the right to write and calls f once, outside of any transaction. Unlike Do, it never fails
-// because too many operations wait. An error of f has no effect on the engine.
-func (e *Engine) BetweenTx(ctx context.Context, f func() error) error {
+// RunBetweenTransactions takes the right to write and calls f once, outside of any transaction. Unlike Do, it never
+// fails because too many operations wait. An error of f has no effect on the engine.
+func (e *Engine) RunBetweenTransactions(ctx context.Context, f func() error) error {
 	select {
 	case <-e.writerToken:
 	case <-ctx.Done():
@@ -144,8 +146,8 @@ func (e *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// AsWriter takes the right to write and calls f, even if the engine has failed or is closed.
-func (e *Engine) AsWriter(f func()) {
+// RunAsWriter takes the right to write and calls f, even if the engine has failed or is closed.
+func (e *Engine) RunAsWriter(f func()) {
 	<-e.writerToken
 	defer func() { e.writerToken <- struct{}{} }()
 	defer e.exitOnPanic()

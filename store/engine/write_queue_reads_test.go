@@ -15,7 +15,7 @@ import (
 // in memory that only a transaction may use.
 var readOperations = map[string]func(context.Context, *Store) error{
 	"WaitReasons": func(ctx context.Context, s *Store) error { _, err := s.WaitReasons(ctx, []int64{1}); return err },
-	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
+	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.SimulateClaims(ctx, 1); return err },
 	"Queues":      func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
 	"Gates":       func(ctx context.Context, s *Store) error { _, err := s.Gates(ctx, 1, store.GateState{}); return err },
 	"Settings":    func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
@@ -57,7 +57,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft()}}); err != nil {
 			t.Errorf("a write after that: %v", err)
 		}
 	})

@@ -20,8 +20,8 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	order := make(chan int, many+2)
 	ask := func(uid int, c Class) {
 		all.Go(func() {
-			s.Do(queue.WithUser(t.Context(), uid), c, func(tx *Tx) error {
-				tx.readBytes = maxGroupBytes
+			s.Do(queue.WithUserID(t.Context(), uid), c, func(tx *Tx) error {
+				tx.readJobBytes = maxGroupBytes
 				order <- uid
 				return nil
 			})
@@ -51,17 +51,18 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
-	s.ops.RecordServed(&op{uid: 1, priorityClass: Prompt}, writequeue.SlowOp)
+	s.waitingOps.RecordServed(&queuedOperation{uid: 1, priorityClass: Prompt}, writequeue.SlowOpTime)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	commits := map[*Tx][]int{}
 	for i, uid := range []int{1, 2, 1, 3, 2} {
 		all.Go(func() {
-			s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
+			s.Do(queue.WithUserID(t.Context(), uid), Prompt, func(tx *Tx) error {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
-				s.ops.RecordServed(&op{uid: 1, priorityClass: Prompt}, writequeue.SlowOp) // mark user 1's last operation as slow
+				// mark user 1's last operation as slow
+				s.waitingOps.RecordServed(&queuedOperation{uid: 1, priorityClass: Prompt}, writequeue.SlowOpTime)
 				return nil
 			})
 		})
@@ -81,7 +82,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit takes no more operations after GroupTime. So no user has
+// While operations of several users wait, a commit takes no more operations after MaxGroupTime. So no user has
 // to wait for all operations of another user.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,8 +92,8 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		commits := map[*Tx]int{}
 		ask := func(uid int) {
 			all.Go(func() {
-				s.Do(queue.WithUser(t.Context(), uid), Prompt, func(tx *Tx) error {
-					time.Sleep(writequeue.GroupTime / 4)
+				s.Do(queue.WithUserID(t.Context(), uid), Prompt, func(tx *Tx) error {
+					time.Sleep(writequeue.MaxGroupTime / 4)
 					commits[tx]++
 					return nil
 				})

@@ -23,8 +23,8 @@ import (
 
 // Limits of the writer.
 const (
-	maxGroupBytes = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
-	maxRetries    = 3       // retries of a group while another program has the database locked
+	maxGroupBytes   = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
+	maxGroupRetries = 3       // retries of a group while another program has the database locked
 )
 
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
@@ -37,24 +37,24 @@ const (
 type Tx struct {
 	database.Conn
 	hasBegun          bool
-	engine            *Engine         // the engine that runs the transaction
-	startTime         queue.Millis    // time at the start of the transaction
-	rules             rules.Rules     // rules that carry out the operations
-	memoryAtStart     memory          // copy of the engine's cache at the start; shares its leases
-	undo              []func()        // functions that restore the engine's cache
-	afterCommit       []func()        // functions to call after the commit
-	drafts            []records.Texts // texts of the jobs that are being enqueued, by draft number
-	earliestTimer     queue.Millis    // earliest time passed to WakeAt; 0 if none
-	err               error           // first error of a statement; the transaction is rolled back if there is one
-	interruptedWaiter *waiter         // waiter that must claim again, because its claim was cut short
-	submission        int64           // number of the submission that is being enqueued
+	engine            *Engine                // the engine that runs the transaction
+	startTime         queue.UnixMillis       // time at the start of the transaction
+	rules             rules.Rules            // rules that carry out the operations
+	memoryAtStart     memory                 // copy of the engine's cache at the start; shares its leases
+	undoFuncs         []func()               // functions that restore the engine's cache
+	afterCommit       []func()               // functions to call after the commit
+	draftTexts        []records.EncodedTexts // texts of the jobs that are being enqueued, by draft number
+	earliestTimer     queue.UnixMillis       // earliest time passed to WakeServiceAt; 0 if none
+	statementErr      error                  // first error of a statement; the transaction is rolled back if there is one
+	interruptedWaiter *claimWaiter           // waiter that must claim again, because its claim was cut short
+	submissionNumber  int64                  // number of the submission that is being enqueued
 
-	touchedJobs []int64 // jobs that changed
+	changedJobSeqs []int64 // jobs that changed
 	// measurements lists the starts and ends of attempts, for the statistics.
-	measurements      []rules.Measurement
-	usersBefore       map[int]user                         // users that changed, as they were before the transaction
-	queueCountsBefore map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
-	changedTurns      []*lanes.Queue                       // queues in which the turns of users have changed
+	attemptMeasurements    []rules.AttemptMeasurement
+	usersBefore            map[int]userCounts                   // users that changed, as they were before the transaction
+	queueCountsBefore      map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
+	queuesWithChangedTurns []*lanes.Queue                       // queues in which the turns of users have changed
 
 	gateTables
 	edgeTables
@@ -68,33 +68,33 @@ type Tx struct {
 // gateTables and edgeTables are the names under which a Tx embeds the tables of the packages gates and
 // dependencies.
 type (
-	gateTables = gates.Tables
+	gateTables = gates.GateTables
 	edgeTables = dependencies.Tables
 )
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
-	reservationsChanged bool    // true if the list of reserved leases may have changed
-	leaseSeqs           []int64 // jobs whose leases changed
-	changedNodes        []int64 // nodes whose reserved leases changed
+	reservationsChanged          bool    // true if the list of reserved leases may have changed
+	changedLeaseSeqs             []int64 // jobs whose leases changed
+	nodesWithChangedReservations []int64 // nodes whose reserved leases changed
 }
 
 // forecast holds what is known of an operation before it runs. Its transaction uses this to send statements
 // early.
 type forecast struct {
-	endedAttempts []store.Settlement // ends of attempts that the operation will record
-	// maxUserBytes limits the bytes that the jobs of each user may hold when ended attempts are recorded. 0
+	expectedSettlements []store.Settlement // ends of attempts that the operation will record
+	// maxBytesPerUser limits the bytes that the jobs of each user may hold when ended attempts are recorded. 0
 	// means unlimited.
-	maxUserBytes int64
-	wantedJobs   int // number of jobs that the operation wants, if known
+	maxBytesPerUser   int64
+	expectedClaimJobs int // number of jobs that the operation wants, if known
 }
 
 // txWork measures how much work a transaction has done.
 type txWork struct {
 	removedRows          int   // number of attempts and dependency rows removed
-	examinedCount        int   // number of outputs and inputs that TrimUserData has read to free space
-	readBytes            int   // bytes of the rows of jobs that were read
-	argumentBytesAtStart int64 // value of Conn.ArgumentBytes at the start of the transaction
+	examinedTrimParts    int   // number of outputs and inputs that TrimUserData has read to free space
+	readJobBytes         int   // bytes of the rows of jobs that were read
+	argumentBytesAtStart int64 // value of Conn.TotalArgumentBytes at the start of the transaction
 }
 
 // serverTx is the part of a transaction that only an engine on a server uses.
@@ -103,7 +103,7 @@ type serverTx struct {
 	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
 	// readAhead holds rows of waiting jobs that were read before they were needed. It is nil if the database
 	// is not on a server.
-	readAhead *readahead.Jobs
+	readAhead *readahead.ReadAheadJobs
 	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
 }
 
@@ -111,7 +111,7 @@ type serverTx struct {
 // The caller holds the right to write.
 func (e *Engine) commitNextGroup() {
 	defer e.exitOnPanic()
-	group := e.ops.Take()
+	group := e.waitingOps.TakeGroup()
 	switch {
 	case len(group) == 0:
 	case e.writesStopped:
@@ -119,42 +119,42 @@ func (e *Engine) commitNextGroup() {
 	default:
 		remaining, err := e.commitGroup(group)
 		if err != nil {
-			e.fail(err, remaining)
+			e.failEngine(err, remaining)
 			remaining = nil
 		}
-		e.ops.PutBack(remaining)
+		e.waitingOps.PutBack(remaining)
 	}
 }
 
-// fail stops the engine for good. Each operation of group gets an error, which says that it is unknown
+// failEngine stops the engine for good. Each operation of group gets an error, which says that it is unknown
 // whether its changes are stored. The caller holds the right to write.
-func (e *Engine) fail(err error, group []*op) {
-	e.backend.OnFailure()
+func (e *Engine) failEngine(err error, group []*queuedOperation) {
+	e.backend.OnEngineFailure()
 	unknown := queue.Errorf(queue.CodeOutcomeUnknown,
 		"the service ends, because it cannot use its database: %v; it is unknown whether the last changes were stored; "+
 			"see the service's log and queuectl doctor, and check with queuectl list before you repeat a request", err)
 	e.mu.Lock()
-	e.err = unknown
+	e.failure = unknown
 	e.mu.Unlock()
-	close(e.broken)
+	close(e.failed)
 	e.writesStopped = true
 	e.refuseGroup(group, unknown)
 	e.endWaiter(unknown)
 }
 
-// FailFromRead stops the engine for good because of an error in a read, such as damage.
-func (e *Engine) FailFromRead(err error) {
-	e.AsWriter(func() {
+// FailAfterReadError stops the engine for good because of an error in a read, such as damage.
+func (e *Engine) FailAfterReadError(err error) {
+	e.RunAsWriter(func() {
 		if !e.writesStopped {
-			e.fail(err, nil)
+			e.failEngine(err, nil)
 		}
 	})
 }
 
 // commitGroup carries out a group in one transaction and replies to each operation. It returns the operations
 // that got no reply. If err is nil, they belong in the next commit; otherwise the database is broken.
-func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
-	if err := e.backend.BeforeCommit(); err != nil {
+func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOperation, err error) {
+	if err := e.backend.BeforeCommitGroup(); err != nil {
 		return group, err
 	}
 	busyTries, fullTries := 0, 0
@@ -164,38 +164,38 @@ func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 			e.replyToGroup(group[:n], grant)
 			return group[n:], nil
 		}
-		e.prewriteFailed = errors.Is(err, errPrewrite)
+		e.prewriteFailed = errors.Is(err, errPrewriteMismatch)
 		switch k := database.ErrorKindOf(err); {
 		case e.prewriteFailed: // the next try writes no rows early, so it cannot fail again for this reason
-		case k == database.DiskFull && fullTries == 0 && e.space.ReleaseReserve(false):
+		case k == database.DiskFull && fullTries == 0 && e.diskSpace.ReleaseDiskReserve(false):
 			fullTries++
 		case k == database.DiskFull:
 			refusal := e.backend.RefusalError(k, err)
-			last := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return !o.mayUseWholeReserve })
-			others := slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o.mayUseWholeReserve })
+			last := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return !o.mayUseWholeReserve })
+			others := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return o.mayUseWholeReserve })
 			e.refuseGroup(others, refusal)
-			if len(others) == 0 && !e.space.ReleaseReserve(true) {
+			if len(others) == 0 && !e.diskSpace.ReleaseDiskReserve(true) {
 				e.refuseGroup(last, refusal)
 				return nil, nil
 			}
 			group = last // only the operations that may use the whole reserve: they write little and free space
-		case k == database.DatabaseBusy && busyTries < maxRetries:
+		case k == database.DatabaseBusy && busyTries < maxGroupRetries:
 			busyTries++
 		case k == database.DatabaseBusy:
 			e.refuseGroup(group, e.backend.RefusalError(k, err))
 			return nil, nil
 		// It is unknown which operation caused the error. Commit the operations one by one to find it.
-		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err) && len(group) > 1:
+		case k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err) && len(group) > 1:
 			for i := range group {
 				if _, err := e.commitGroup(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == database.RequestFailed && e.backend.MayBlameOtherStatement(err):
+		case k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err):
 			e.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
 				"queuectl, please report it", "error", err)
-			group[0].result <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
+			group[0].resultChan <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 				"stored; see the log of the service")
 			return nil, nil
 		case failedOp != nil && (k == database.RequestFailed || k == database.RequestRejected):
@@ -203,8 +203,8 @@ func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 				err = queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
 					"stored (%v); this is a bug in queuectl, please report it", err)
 			}
-			failedOp.result <- err
-			group = slices.DeleteFunc(slices.Clone(group), func(o *op) bool { return o == failedOp })
+			failedOp.resultChan <- err
+			group = slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return o == failedOp })
 		default:
 			return group, err
 		}
@@ -213,16 +213,16 @@ func (e *Engine) commitGroup(group []*op) (remaining []*op, err error) {
 }
 
 // refuseGroup replies to each operation of a group with an error.
-func (e *Engine) refuseGroup(group []*op, err error) {
+func (e *Engine) refuseGroup(group []*queuedOperation, err error) {
 	for _, o := range group {
-		o.result <- err
+		o.resultChan <- err
 	}
 }
 
 // replyToGroup sends the operations of a committed group their results, and the waiting claim its jobs.
-func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
+func (e *Engine) replyToGroup(group []*queuedOperation, grant *claimResult) {
 	for _, o := range group {
-		o.result <- o.err
+		o.resultChan <- o.runError
 	}
 	if grant != nil {
 		grant.waiter.result <- *grant
@@ -240,10 +240,10 @@ func (e *Engine) startCommitClock() (stopClock func()) {
 // are large, it runs only the first ones. grant holds the jobs for the waiting claim, or is nil. After an
 // error nothing is stored, unless the database is broken. failedOp is the operation that caused the error, or
 // nil if that is unknown.
-func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op, err error) {
+func (e *Engine) tryGroup(group []*queuedOperation) (n int, grant *claimResult, failedOp *queuedOperation, err error) {
 	defer e.startCommitClock()()
-	t := &Tx{Conn: e.db, engine: e, startTime: e.now(), memoryAtStart: e.mem}
-	t.gateTables, t.edgeTables = gates.New(t, &e.mem.gates), dependencies.New(t, &e.mem.dependencies)
+	t := &Tx{Conn: e.writerConn, engine: e, startTime: e.clock(), memoryAtStart: e.memory}
+	t.gateTables, t.edgeTables = gates.New(t, &e.memory.gates), dependencies.New(t, &e.memory.dependencies)
 	t.rules.Init(t, &e.gateRechecks)
 	defer func() {
 		if err != nil {
@@ -251,32 +251,32 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op,
 		}
 	}()
 	if t.forecast = group[0].forecast; e.prewriteFailed {
-		t.endedAttempts = nil
+		t.expectedSettlements = nil
 	}
 	e.prewriteFailed = false
 	if err = e.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
 		// taken over that job. The next try writes no such row.
 		if t.prewrite != nil && database.ErrorKindOf(err) == database.RequestFailed {
-			err = errPrewrite
+			err = errPrewriteMismatch
 		}
 		return 0, nil, nil, err
 	}
-	t.argumentBytesAtStart = e.db.ArgumentBytes()
-	t.undo = append(t.undo, e.gateRechecks.SaveDirtyGates())
+	t.argumentBytesAtStart = e.writerConn.TotalArgumentBytes()
+	t.undoFuncs = append(t.undoFuncs, e.gateRechecks.SaveDirtyGates())
 	if n, failedOp, err = t.runOps(group); err != nil {
 		return n, nil, failedOp, err
 	}
 	for _, step := range []func() error{
-		func() error { _, err := t.rules.DecideDependants(); return err },
+		func() error { _, err := t.rules.ResolveChangedDependencies(); return err },
 		t.rules.OpenLanes,
 		func() (err error) { grant, err = t.serveWaiter(); return err },
 		t.rules.OpenLanes,
 		t.prewrite.checkAllConfirmed,
-		t.WriteNamingCounts, t.writeStatistics, t.writeLanes, t.writeMeta,
+		t.WriteGateJobCounts, t.writeStatistics, t.writeCachedLanes, t.writeMetaRow,
 	} {
 		err = step()
-		if err = cmp.Or(t.err, err); err != nil {
+		if err = cmp.Or(t.statementErr, err); err != nil {
 			return n, nil, nil, err
 		}
 	}
@@ -288,7 +288,7 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op,
 			return n, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		e.backend.OnCommit(e.mem.commits != t.memoryAtStart.commits)
+		e.backend.AfterCommit(e.memory.commitCount != t.memoryAtStart.commitCount)
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
@@ -297,89 +297,90 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, failedOp *op,
 // runOps runs the operations of a group. It stops early if the transaction gets too large, or if it takes too
 // long while other users wait. n is the number of operations that it ran. failedOp is the operation whose
 // error ended the transaction.
-func (t *Tx) runOps(group []*op) (n int, failedOp *op, err error) {
+func (t *Tx) runOps(group []*queuedOperation) (n int, failedOp *queuedOperation, err error) {
 	s, now := t.engine, time.Now()
 	usersSince := now // start of the group, or end of its last urgent operation
-	shared := s.ops.HasSeveralUsers(now)
+	shared := s.waitingOps.HasSeveralUsers(now)
 	for n < len(group) && t.transferredBytes() < maxGroupBytes &&
-		!(shared && now.Sub(usersSince) >= writequeue.GroupTime) {
+		!(shared && now.Sub(usersSince) >= writequeue.MaxGroupTime) {
 		o := group[n]
-		if n > 0 && o.uid != group[n-1].uid && s.ops.IsSlow(o) {
-			s.ops.CommitAlone(o)
+		if n > 0 && o.uid != group[n-1].uid && s.waitingOps.IsOfSlowUser(o) {
+			s.waitingOps.CommitAlone(o)
 			break
 		}
 		n++
-		o.err = o.run(t)
-		failed := cmp.Or(t.err, t.rules.Err()) // such an error ends the transaction, even if o.run only rejects the request
-		o.err = cmp.Or(failed, o.err)
+		o.runError = o.run(t)
+		// such an error ends the transaction, even if o.run only rejects the request
+		failed := cmp.Or(t.statementErr, t.rules.Err())
+		o.runError = cmp.Or(failed, o.runError)
 		ended := time.Now()
 		if o.priorityClass == Urgent {
 			usersSince = ended
 		} else {
-			s.ops.RecordServed(o, ended.Sub(now))
+			s.waitingOps.RecordServed(o, ended.Sub(now))
 		}
-		if now = ended; failed != nil || o.err != nil && database.ErrorKindOf(o.err) != database.RequestRejected {
-			return n, o, o.err
+		if now = ended; failed != nil || o.runError != nil && database.ErrorKindOf(o.runError) != database.RequestRejected {
+			return n, o, o.runError
 		}
 	}
 	return n, nil, nil
 }
 
-// isRemote reports whether the database is on a server, so that each query takes a round trip.
-func (t *Tx) isRemote() bool { return t.readAhead != nil }
+// usesServer reports whether the database is on a server, so that each query takes a round trip.
+func (t *Tx) usesServer() bool { return t.readAhead != nil }
 
 // transferredBytes returns how many bytes the transaction has read and written.
 func (t *Tx) transferredBytes() int {
-	return int(t.Conn.ArgumentBytes()-t.argumentBytesAtStart) + t.readBytes + t.rules.ClaimedBytes
+	return int(t.Conn.TotalArgumentBytes()-t.argumentBytesAtStart) + t.readJobBytes + t.rules.ClaimReadBytes
 }
 
 // EnsureBegun begins the database transaction if it has not begun yet. After an error of an earlier statement,
 // it returns that error.
 func (t *Tx) EnsureBegun() error {
-	if t.err = cmp.Or(t.err, t.rules.Err()); t.err == nil && !t.hasBegun {
-		t.err = t.Conn.Begin()
-		t.hasBegun = t.err == nil
+	if t.statementErr = cmp.Or(t.statementErr, t.rules.Err()); t.statementErr == nil && !t.hasBegun {
+		t.statementErr = t.Conn.Begin()
+		t.hasBegun = t.statementErr == nil
 	}
-	return t.err
+	return t.statementErr
 }
 
 // Exec implements database.Statements. Like the other methods of this interface, it begins the transaction if
 // necessary and keeps the first error.
 func (t *Tx) Exec(sql string, args ...any) error {
-	if t.writeLanes() == nil {
+	if t.writeCachedLanes() == nil {
 		t.discardPrefetchedRows() // the statement may change any row
-		t.err = t.Conn.Exec(sql, args...)
+		t.statementErr = t.Conn.Exec(sql, args...)
 	}
-	return t.err
+	return t.statementErr
 }
 
 func (t *Tx) WriteRow(sql string, args ...any) error {
 	if t.EnsureBegun() == nil {
-		t.err = t.Conn.WriteRow(sql, args...)
+		t.statementErr = t.Conn.WriteRow(sql, args...)
 	}
-	return t.err
+	return t.statementErr
 }
 
 func (t *Tx) ExecCount(sql string, args ...any) (n int64, err error) {
-	if t.writeLanes() == nil {
+	if t.writeCachedLanes() == nil {
 		t.discardPrefetchedRows()
-		n, t.err = t.Conn.ExecCount(sql, args...)
+		n, t.statementErr = t.Conn.ExecCount(sql, args...)
 	}
-	return n, t.err
+	return n, t.statementErr
 }
 
 func (t *Tx) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	if t.writeLanes() == nil {
-		t.err = t.Conn.Query(handleRow, sql, args...)
+	if t.writeCachedLanes() == nil {
+		t.statementErr = t.Conn.Query(handleRow, sql, args...)
 	}
-	return t.err
+	return t.statementErr
 }
 
 func (t *Tx) QueryNumber(sql string, args ...any) (n int64, err error) {
-	if t.writeLanes() == nil {
-		n, t.err = t.Conn.QueryNumber(sql, args...)
+	if t.writeCachedLanes() == nil {
+		n, t.statementErr = t.Conn.QueryNumber(sql, args...)
 	}
-	return n, t.err
+	return n, t.statementErr
 }
 
 // queryInt returns the integer in the first row of a query, or 0 if there is no row.
@@ -393,31 +394,31 @@ func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
 	}
-	leases := t.engine.mem.leases
-	for i := len(t.undo) - 1; i >= 0; i-- {
-		t.undo[i]()
+	leases := t.engine.memory.leases
+	for i := len(t.undoFuncs) - 1; i >= 0; i-- {
+		t.undoFuncs[i]()
 	}
-	t.engine.mem = t.memoryAtStart
-	t.engine.mem.leases = leases
+	t.engine.memory = t.memoryAtStart
+	t.engine.memory.leases = leases
 	for uid, u := range t.usersBefore {
-		t.engine.mem.putUser(uid, u)
+		t.engine.memory.putUserCounts(uid, u)
 	}
 	for q, old := range t.queueCountsBefore {
 		q.SetStoredCounts(old)
 	}
-	t.engine.mem.recountLeased()
-	t.engine.minuteStats = statistics.Cache{}
+	t.engine.memory.recountLeasedJobs()
+	t.engine.minuteStats = statistics.MinuteCache{}
 }
 
-// writeMeta writes the totals and the next numbers, if the transaction has changed them, to the row of the
+// writeMetaRow writes the totals and the next numbers, if the transaction has changed them, to the row of the
 // table meta.
-func (t *Tx) writeMeta() error {
-	t.updateUserList()
-	t.updateQueueList()
-	m, b := &t.engine.mem, &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasWritten()) && !t.reservationsChanged && m.jobCounts == b.jobCounts &&
-		m.nextSeq == b.nextSeq && m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent &&
-		m.outputBytes == b.outputBytes && m.userList == b.userList && m.queueList == b.queueList {
+func (t *Tx) writeMetaRow() error {
+	t.updateMetaUserList()
+	t.updateMetaQueueList()
+	m, b := &t.engine.memory, &t.memoryAtStart
+	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && m.jobCounts == b.jobCounts &&
+		m.nextJobSeq == b.nextJobSeq && m.enqueuedTotal == b.enqueuedTotal && m.nextEventNumber == b.nextEventNumber &&
+		m.outputBytes == b.outputBytes && m.metaUsersText == b.metaUsersText && m.metaQueuesText == b.metaQueuesText {
 		return nil
 	}
 	inMeta, changed := "", false
@@ -427,31 +428,31 @@ func (t *Tx) writeMeta() error {
 			return err
 		}
 	}
-	m.commits++
+	m.commitCount++
 	c := &m.jobCounts
 	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
 		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
-		records.BoolToInt(changed), inMeta, m.commits, m.nextSeq, m.enqueuedTotal, m.nextEvent, m.userList,
-		m.queueList, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
+		records.BoolToInt(changed), inMeta, m.commitCount, m.nextJobSeq, m.enqueuedTotal, m.nextEventNumber, m.metaUsersText,
+		m.metaQueuesText, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
 		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputBytes)
 	if t.delta == nil {
-		return t.err
+		return t.statementErr
 	}
 	delta, err := t.buildDelta()
 	if err != nil {
 		return err
 	}
-	return t.engine.shared.StoreDelta(t, m.commits, delta)
+	return t.engine.sharedDatabase.StoreCacheDelta(t, m.commitCount, delta)
 }
 
-// Reservations returns the encoded list of the leases whose attempts are not known to have started. See
+// EncodedReservations returns the encoded list of the leases whose attempts are not known to have started. See
 // docs/decisions/0003.
-func (t *Tx) Reservations() string {
+func (t *Tx) EncodedReservations() string {
 	list := make([]byte, 0, 1024)
-	for seq, l := range t.engine.mem.leases {
-		if !l.Running {
-			list = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
+	for seq, l := range t.engine.memory.leases {
+		if !l.AttemptStarted {
+			list = database.AppendReservation(list, seq, l.Job.Fence, l.Job.LastNode)
 		}
 	}
 	return string(list)

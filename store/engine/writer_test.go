@@ -41,7 +41,7 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 func awaitWaitingOps(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		got := s.ops.Len()
+		got := s.waitingOps.Len()
 		if got == n {
 			return
 		}
@@ -57,8 +57,8 @@ func awaitWaitingOps(t *testing.T, s *Store, n int) {
 func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
-	clock := s.now
-	s.Do(t.Context(), Urgent, func(*Tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
+	clock := s.clock
+	s.Do(t.Context(), Urgent, func(*Tx) error { s.clock = func() queue.UnixMillis { n++; return clock() }; return nil })
 	return func() int {
 		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
 		got := n - 1 // do not count this transaction
@@ -67,8 +67,8 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	}
 }
 
-// A function passed to BetweenTx runs once, even while the engine tries a group of operations again. It does
-// not wait behind the operations in the write queue.
+// A function passed to RunBetweenTransactions runs once, even while the engine tries a group of operations again. It
+// does not wait behind the operations in the write queue.
 func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
@@ -83,7 +83,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	n := 0
 	for range 5 {
 		all.Go(func() {
-			if err := s.BetweenTx(t.Context(), func() error { n++; return nil }); err != nil {
+			if err := s.RunBetweenTransactions(t.Context(), func() error { n++; return nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -95,14 +95,15 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.BetweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
+	if err := s.RunBetweenTransactions(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) ||
+		n != 5 {
 		t.Errorf("a function whose caller gave up was called; %v", err)
 	}
 }
 
 // A commit takes a limited number of operations and bytes. The operation that reaches a limit is the last one
 // in its commit. Urgent operations come before all others.
-func TestGroupsAreBounded(t *testing.T) {
+func TestCommitGroupsAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for name, c := range map[string]struct {
 		ops   int // number of operations, in addition to four small ones
@@ -110,8 +111,8 @@ func TestGroupsAreBounded(t *testing.T) {
 		want  int // expected number of transactions
 	}{
 		"few and small":    {10, 100, 1},
-		"a group":          {writequeue.MaxGroup - 4, 1, 1},
-		"one too many":     {writequeue.MaxGroup - 3, 1, 2},
+		"a group":          {writequeue.MaxGroupOps - 4, 1, 1},
+		"one too many":     {writequeue.MaxGroupOps - 3, 1, 2},
 		"large ones":       {10, 300_000, 3}, // three commits, of four, four and two operations
 		"a very large one": {3, maxGroupBytes, 3},
 	} {
@@ -160,7 +161,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var seqs []int64
 	for range many {
-		seqs = append(seqs, enqueueFor(t, s, 1, 1, withLargeArgs)...)
+		seqs = append(seqs, enqueueForUser(t, s, 1, 1, withLargeArgs)...)
 	}
 	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry,
 		queue.VerbRemove} {
@@ -169,7 +170,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 		var all sync.WaitGroup
 		for _, seq := range seqs {
 			all.Go(func() {
-				if err := s.Change(context.Background(), seq, store.Change{Verb: verb}); err != nil {
+				if err := s.ChangeJob(context.Background(), seq, store.Change{Verb: verb}); err != nil {
 					t.Errorf("%s: %v", verb, err)
 				}
 			})
@@ -184,22 +185,22 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 }
 
 // A claim that has read the maximum number of bytes takes no more jobs. The next claim takes the others.
-func TestAClaimOfLargeJobsIsShort(t *testing.T) {
+func TestClaimOfLargeJobsIsBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 5 {
-		enqueueFor(t, s, 1, 1, withLargeInput)
+		enqueueForUser(t, s, 1, 1, withLargeInput)
 	}
-	enqueueFor(t, s, 1, 3)
+	enqueueForUser(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimJobs(t, s, store.Report{WantedJobs: 20})
+		seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {
 		t.Errorf("claimed %v, want two large ones twice, and then the rest", got)
 	}
-	enqueueFor(t, s, 1, 3, withLargeInput)
-	jobs, err := s.Await(t.Context(), 3)
+	enqueueForUser(t, s, 1, 3, withLargeInput)
+	jobs, err := s.AwaitJobs(t.Context(), 3)
 	if err != nil || len(jobs) != 2 {
 		t.Errorf("awaited %d jobs, %v", len(jobs), err)
 	}
@@ -207,14 +208,14 @@ func TestAClaimOfLargeJobsIsShort(t *testing.T) {
 
 // The counts include an event before readers can see it. Otherwise a client could read the event and then an
 // old count, and wait for an event that has already happened.
-func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
+func TestCountsIncludeEventsBeforeReaders(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
 	looked := false
 	look := func() {
 		looked = true
 		list, err := s.Events(ctx, 0, 10)
-		last, _ := s.LastEvent()
+		last, _ := s.LastEventSeq()
 		if err != nil || int64(len(list)) != last {
 			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
 		}
@@ -227,28 +228,29 @@ func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
 		t.Fatalf("%v, %v", looked, err)
 	}
 	look()
-	if last, _ := s.LastEvent(); last != 1 {
+	if last, _ := s.LastEventSeq(); last != 1 {
 		t.Errorf("the last event is %d", last)
 	}
 }
 
 // Concurrent requests share commits.
-func TestManyShareCommits(t *testing.T) {
+func TestConcurrentRequestsShareCommits(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var commits atomic.Int64
-	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // the clock is read once per transaction
+	// the clock is read once per transaction
+	s.clock = func() queue.UnixMillis { commits.Add(1); return 1_800_000_000_000 }
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {
 			for range 8 {
-				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+				if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft()}}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	all.Wait()
-	if got := s.Counts().EnqueuedTotal; got != 64*8 {
+	if got := s.Counts().JobsEverEnqueued; got != 64*8 {
 		t.Errorf("got %d jobs, want %d", got, 64*8)
 	}
 	if n := commits.Load(); n > 64*8/4 {
@@ -268,16 +270,16 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 	}
 	claimed, other := make(chan claim, 1), make(chan error, 1)
 	go func() { // ends when the claim below gets its reply
-		jobs, err := s.Await(t.Context(), 2)
+		jobs, err := s.AwaitJobs(t.Context(), 2)
 		claimed <- claim{jobs, err}
 	}()
-	for s.ops.Len() == 0 {
+	for s.waitingOps.Len() == 0 {
 		runtime.Gosched() // wait until the operation is in the queue
 	}
 	go func() { // ends when the operation below gets its reply
 		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
-	for s.ops.Len() < 2 {
+	for s.waitingOps.Len() < 2 {
 		runtime.Gosched()
 	}
 	s.writerToken <- struct{}{}

@@ -17,34 +17,34 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Estimates holds the typical run times of commands. They are updated after each commit and written to the
-// database at most once a minute; see WriteDue. The zero value holds no estimates.
-type Estimates struct {
+// RuntimeEstimates holds the typical run times of commands. They are updated after each commit and written to the
+// database at most once a minute; see IsWriteDue. The zero value holds no estimates.
+type RuntimeEstimates struct {
 	mu                  sync.Mutex
 	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
 	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
 	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
-	lastWriteMinute     queue.Millis             // minute of the last write; only the goroutine that may write uses it
+	lastWriteMinute     queue.UnixMillis         // minute of the last write; only the goroutine that may write uses it
 }
 
-// estimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
+// runtimeEstimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
 // command.
-type estimate struct {
+type runtimeEstimate struct {
 	fingerprint uint64
 	store.Estimate
 }
 
-// EncodedSize is the size in bytes of an estimate in the table "usual": its fingerprint, the logarithm of its
+// EncodedEstimateBytes is the size in bytes of an estimate in the table "usual": its fingerprint, the logarithm of its
 // mean run time, and its number of runs.
-const EncodedSize = 8 + 8 + 1
+const EncodedEstimateBytes = 8 + 8 + 1
 
 // AddMeasurements adds the run times of completed attempts to the estimates.
-func (e *Estimates) AddMeasurements(measurements []rules.Measurement) {
+func (e *RuntimeEstimates) AddMeasurements(measurements []rules.AttemptMeasurement) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range measurements {
-		if m := &measurements[i]; m.Fingerprint != 0 {
-			e.findOrAdd(m.Fingerprint).AddRuntime(m.Duration)
+		if m := &measurements[i]; m.CommandFingerprint != 0 {
+			e.findOrAdd(m.CommandFingerprint).AddRuntime(m.WaitOrRunTime)
 			e.hasUnwrittenChanges = true
 		}
 	}
@@ -52,45 +52,45 @@ func (e *Estimates) AddMeasurements(measurements []rules.Measurement) {
 
 // findOrAdd returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
 // holds mu.
-func (e *Estimates) findOrAdd(fingerprint uint64) *estimate {
+func (e *RuntimeEstimates) findOrAdd(fingerprint uint64) *runtimeEstimate {
 	if known := e.byFingerprint[fingerprint]; known != nil {
 		e.byRecency.MoveToFront(known)
-		return known.Value.(*estimate)
+		return known.Value.(*runtimeEstimate)
 	}
 	if e.byFingerprint == nil {
 		e.byFingerprint = map[uint64]*list.Element{}
 	}
-	if len(e.byFingerprint) >= store.MaxEstimates {
+	if len(e.byFingerprint) >= store.MaxRuntimeEstimates {
 		last := e.byRecency.Back()
-		delete(e.byFingerprint, last.Value.(*estimate).fingerprint)
+		delete(e.byFingerprint, last.Value.(*runtimeEstimate).fingerprint)
 		e.byRecency.Remove(last)
 	}
-	one := &estimate{fingerprint: fingerprint}
+	one := &runtimeEstimate{fingerprint: fingerprint}
 	e.byFingerprint[fingerprint] = e.byRecency.PushFront(one)
 	return one
 }
 
 // TypicalRuntime returns the typical run time of jobs with the fingerprint, or 0 if it is unknown.
-func (e *Estimates) TypicalRuntime(fingerprint uint64) time.Duration {
+func (e *RuntimeEstimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if known := e.byFingerprint[fingerprint]; known != nil {
-		return known.Value.(*estimate).TypicalRuntime()
+		return known.Value.(*runtimeEstimate).TypicalRuntime()
 	}
 	return 0
 }
 
-// WriteDue reports whether the estimates have not been written in this minute yet. The caller must then write
-// them, because WriteDue returns false for the rest of the minute. The caller holds the right to write to the
+// IsWriteDue reports whether the estimates have not been written in this minute yet. The caller must then write
+// them, because IsWriteDue returns false for the rest of the minute. The caller holds the right to write to the
 // store.
-func (e *Estimates) WriteDue(minute queue.Millis) bool {
+func (e *RuntimeEstimates) IsWriteDue(minute queue.UnixMillis) bool {
 	due := e.lastWriteMinute != minute
 	e.lastWriteMinute = minute
 	return due
 }
 
 // Encode returns the encoded estimates for writing, or nil if nothing has changed since the last call.
-func (e *Estimates) Encode() (b []byte) {
+func (e *RuntimeEstimates) Encode() (encodedEstimates []byte) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.hasUnwrittenChanges {
@@ -98,36 +98,36 @@ func (e *Estimates) Encode() (b []byte) {
 	}
 	e.hasUnwrittenChanges = false
 	for at := e.byRecency.Back(); at != nil; at = at.Prev() {
-		one := at.Value.(*estimate)
-		b = binary.LittleEndian.AppendUint64(b, one.fingerprint)
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(one.LogMean))
-		b = append(b, one.Runs)
+		one := at.Value.(*runtimeEstimate)
+		encodedEstimates = binary.LittleEndian.AppendUint64(encodedEstimates, one.fingerprint)
+		encodedEstimates = binary.LittleEndian.AppendUint64(encodedEstimates, math.Float64bits(one.LogMeanMillis))
+		encodedEstimates = append(encodedEstimates, one.WeightedRuns)
 	}
-	return b
+	return encodedEstimates
 }
 
-// PutEstimatesSQL replaces the stored estimates.
-const PutEstimatesSQL = `INSERT INTO usual (one, list) VALUES (1, ?)
+// ReplaceEstimatesSQL replaces the stored estimates.
+const ReplaceEstimatesSQL = `INSERT INTO usual (one, list) VALUES (1, ?)
 	ON CONFLICT (one) DO UPDATE SET list = excluded.list`
 
 // MarkUnwritten marks the estimates as not written, because the transaction that wrote them was rolled back.
-func (e *Estimates) MarkUnwritten() {
+func (e *RuntimeEstimates) MarkUnwritten() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.hasUnwrittenChanges, e.lastWriteMinute = true, 0
 }
 
-// Load reads the estimates from the database. It skips damaged ones.
-func (e *Estimates) Load(c database.Statements) error {
+// LoadFromDatabase reads the estimates from the database. It skips damaged ones.
+func (e *RuntimeEstimates) LoadFromDatabase(c database.Statements) error {
 	var b []byte
-	_, err := database.FirstRow(c, func(r database.Row) { b = bytes.Clone(r.View(0)) }, `SELECT list FROM usual`)
+	_, err := database.ReadFirstRow(c, func(r database.Row) { b = bytes.Clone(r.BytesView(0)) }, `SELECT list FROM usual`)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for ; len(b) >= EncodedSize; b = b[EncodedSize:] {
+	for ; len(b) >= EncodedEstimateBytes; b = b[EncodedEstimateBytes:] {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
 		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
 			runs > 0 {
-			e.findOrAdd(fingerprint).Estimate = store.Estimate{LogMean: log, Runs: runs}
+			e.findOrAdd(fingerprint).Estimate = store.Estimate{LogMeanMillis: log, WeightedRuns: runs}
 		}
 	}
 	return err

@@ -25,30 +25,30 @@ type Tx interface {
 	rules.Clock
 }
 
-// State is the part of the gates that the engine keeps in memory. If a transaction is rolled back, the engine
+// CachedState is the part of the gates that the engine keeps in memory. If a transaction is rolled back, the engine
 // restores the state.
-type State struct {
-	HasGates     bool    // the database contains gates (locks, rates or resources); if not, no job needs one
-	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
-	// UsedUnits counts the units that leases hold, by gate (a lock, rate or resource). For a rate it counts
+type CachedState struct {
+	HasGates        bool    // the database contains gates (locks, rates or resources); if not, no job needs one
+	ResourceGateIDs []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
+	// UsedUnitsByGate counts the units that leases hold, by gate (a lock, rate or resource). For a rate it counts
 	// only leases whose attempts are not known to have started. The package engine updates it.
-	UsedUnits map[int64]int
+	UsedUnitsByGate map[int64]int
 }
 
-// Read adds to the batch the statements that read the state, except UsedUnits.
-func (s *State) Read(batch *database.QueryBatch) {
-	batch.AddEach(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
+// AddReadQueries adds to the batch the statements that read the state, except UsedUnits.
+func (s *CachedState) AddReadQueries(batch *database.QueryBatch) {
+	batch.AddEach(func(r database.Row) { s.ResourceGateIDs = append(s.ResourceGateIDs, r.Int64(0)) },
 		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
 	batch.AddEach(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
-// Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts". It belongs to one
+// GateTables implements rules.Gates, except LeasedUnitNumbers, on the tables "gates" and "starts". It belongs to one
 // transaction.
-type Tables struct {
-	tx            Tx
-	state         *State
-	gateRules     map[int64]rules.GateRule // rules that the transaction has read, by gate; UsedUnits is not set
-	namingChanges map[gateName]int64       // unwritten changes of the number of jobs that name a lock or rate
+type GateTables struct {
+	tx              Tx
+	state           *CachedState
+	gateRules       map[int64]rules.GateRule // rules that the transaction has read, by gate; UsedUnits is not set
+	jobCountChanges map[gateName]int64       // unwritten changes of the number of jobs that name a lock or rate
 }
 
 // gateName identifies a lock or rate that jobs name.
@@ -59,53 +59,54 @@ type gateName struct {
 }
 
 // New returns the tables for one transaction.
-func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
+func New(tx Tx, s *CachedState) GateTables { return GateTables{tx: tx, state: s} }
 
-// Forget discards the rules that the transaction has read and the changes that it has not written. It is
+// ResetCache discards the rules that the transaction has read and the changes that it has not written. It is
 // called when a part of the transaction is undone.
-func (t *Tables) Forget() { t.gateRules, t.namingChanges = nil, nil }
+func (t *GateTables) ResetCache() { t.gateRules, t.jobCountChanges = nil, nil }
 
 // EnsureGate returns the id of the gate (the lock, rate or resource) that a user's job demands. It creates
 // the gate, with the demand's rule, if it does not exist.
-func (t *Tables) EnsureGate(uid int, d queue.Demand) (id int64, err error) {
-	owner := int64(d.Owner(uid))
-	id, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
-	if err != nil || id != 0 {
-		return id, err
+func (t *GateTables) EnsureGate(uid int, d queue.Demand) (gateID int64, err error) {
+	owner := int64(d.GateOwner(uid))
+	gateID, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind),
+		d.GateKey)
+	if err != nil || gateID != 0 {
+		return gateID, err
 	}
-	id, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
-		int64(d.Kind), d.Key, int64(d.Amount), d.Period.Milliseconds())
+	gateID, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
+		int64(d.Kind), d.GateKey, int64(d.Amount), d.RatePeriod.Milliseconds())
 	t.state.HasGates = true
 	if d.Kind == queue.GateResource {
-		t.state.ResourceList = append(slices.Clip(t.state.ResourceList), id)
+		t.state.ResourceGateIDs = append(slices.Clip(t.state.ResourceGateIDs), gateID)
 	}
-	return id, err
+	return gateID, err
 }
 
-// ResourceGates implements rules.Gates. It returns the gates that are resources.
-func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
+// ResourceGateIDs implements rules.Gates. It returns the gates that are resources.
+func (t *GateTables) ResourceGateIDs() []int64 { return t.state.ResourceGateIDs }
 
 // AdjustLaneCount adds delta to the stored number of lanes that need a gate. A lane is the list of a user's
 // waiting jobs in a queue with the same demands.
-func (t *Tables) AdjustLaneCount(gate int64, delta int) error {
-	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
+func (t *GateTables) AdjustLaneCount(gateID int64, delta int) error {
+	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gateID)
 }
 
-// RemoveUnneeded removes up to limit gates (locks and other limits) that no job names and no lane needs. It
+// RemoveUnusedGates removes up to limit gates (locks and other limits) that no job names and no lane needs. It
 // keeps a rate while the rate's period contains a recorded start. more reports whether the limit was reached.
-func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
+func (t *GateTables) RemoveUnusedGates(limit int) (more bool, err error) {
 	if !t.state.HasGates {
 		return false, nil
 	}
-	t.WriteNamingCounts()
+	t.WriteGateJobCounts()
 	periods := map[int64]int64{} // for each rate that no lane or job needs: its period in milliseconds
-	err = database.EachRow(t.tx, func(r database.Row) { periods[r.Num(0)] = r.Num(1) },
+	err = database.ForEachRow(t.tx, func(r database.Row) { periods[r.Int64(0)] = r.Int64(1) },
 		`SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
 		int64(limit))
 	for _, id := range slices.Sorted(maps.Keys(periods)) {
 		last, _ := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
 		if opens := last + periods[id] + 1; opens > int64(t.tx.Now()) && last > 0 {
-			err = t.setOpeningTime(id, opens)
+			err = t.setRateRecheckTime(id, opens)
 		} else {
 			err = t.removeGate(id)
 		}
@@ -114,10 +115,10 @@ func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
 }
 
 // removeGate deletes a gate (a lock, rate or resource) and its recorded starts.
-func (t *Tables) removeGate(id int64) error {
+func (t *GateTables) removeGate(id int64) error {
 	delete(t.gateRules, id)
-	if at := slices.Index(t.state.ResourceList, id); at >= 0 {
-		t.state.ResourceList = slices.Delete(slices.Clone(t.state.ResourceList), at, at+1)
+	if at := slices.Index(t.state.ResourceGateIDs, id); at >= 0 {
+		t.state.ResourceGateIDs = slices.Delete(slices.Clone(t.state.ResourceGateIDs), at, at+1)
 	}
 	t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, id)
 	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
@@ -125,14 +126,14 @@ func (t *Tables) removeGate(id int64) error {
 
 // GateRule implements rules.Gates. It returns the rule of a gate (a lock, rate or resource) and the units in
 // use.
-func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
-	rule, found := t.gateRules[gate]
+func (t *GateTables) GateRule(gateID int64) (rules.GateRule, error) {
+	rule, found := t.gateRules[gateID]
 	if !found {
-		found, err := database.FirstRow(t.tx, func(r database.Row) {
-			rule.Amount, rule.Period, rule.Key = int(r.Num(0)), time.Duration(r.Num(1))*time.Millisecond, r.Text(2)
-		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+		found, err := database.ReadFirstRow(t.tx, func(r database.Row) {
+			rule.Amount, rule.RatePeriod, rule.GateKey = int(r.Int64(0)), time.Duration(r.Int64(1))*time.Millisecond, r.Text(2)
+		}, `SELECT n, per, key FROM gates WHERE id = ?`, gateID)
 		if err == nil && !found {
-			err = database.DamageError(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
+			err = database.DamageError(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gateID))
 		}
 		if err != nil {
 			return rule, err
@@ -140,153 +141,155 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 		if t.gateRules == nil {
 			t.gateRules = map[int64]rules.GateRule{}
 		}
-		t.gateRules[gate] = rule
+		t.gateRules[gateID] = rule
 	}
-	rule.UsedUnits = t.state.UsedUnits[gate]
+	rule.UsedUnits = t.state.UsedUnitsByGate[gateID]
 	return rule, nil
 }
 
-// CountStarts implements rules.Gates. It counts the recorded starts of a rate at or after the time since.
-func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
+// CountRateStarts implements rules.Gates. It counts the recorded starts of a rate at or after the time since.
+func (t *GateTables) CountRateStarts(gateID int64, since queue.UnixMillis) (startCount int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())
-	t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now)
-	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gateID, now)
+	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gateID, int64(since))
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates. Of the starts of a rate at or after the time since, it skips the
+// NthNewestRateStart implements rules.Gates. Of the starts of a rate at or after the time since, it skips the
 // newerStarts newest ones and returns the time of the next one. It returns 0 if no start is left.
-func (t *Tables) NthNewestStart(gate int64, since queue.Millis, newerStarts int) (queue.Millis, error) {
-	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
+func (t *GateTables) NthNewestRateStart(gateID int64, since queue.UnixMillis, newerStarts int) (queue.UnixMillis,
+	error) {
+	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`,
+		gateID,
 		int64(since), int64(newerStarts))
-	return queue.Millis(at), err
+	return queue.UnixMillis(at), err
 }
 
-// ScheduleRecheck implements rules.Gates. It makes Promote check at the given time whether waiting jobs may
+// ScheduleGateRecheck implements rules.Gates. It makes Promote check at the given time whether waiting jobs may
 // start.
-func (t *Tables) ScheduleRecheck(gate int64, recheckAt queue.Millis) error {
-	t.tx.WakeAt(recheckAt)
-	return t.setOpeningTime(gate, int64(recheckAt))
+func (t *GateTables) ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis) error {
+	t.tx.WakeServiceAt(recheckAt)
+	return t.setRateRecheckTime(gateID, int64(recheckAt))
 }
 
-// setOpeningTime stores the time when Promote must check again whether a rate allows starts; 0 means never.
-func (t *Tables) setOpeningTime(gate, openingTime int64) error {
-	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, openingTime, gate)
+// setRateRecheckTime stores the time when Promote must check again whether a rate allows starts; 0 means never.
+func (t *GateTables) setRateRecheckTime(gateID, recheckAt int64) error {
+	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, recheckAt, gateID)
 }
 
-// TakeDue returns up to limit gates (rate limits) whose opening time has come, and deletes these opening
-// times. If the clock was set back, TakeDue first lowers opening times that are too far ahead, so that no
+// TakeDueRechecks returns up to limit gates (rate limits) whose opening time has come, and deletes these opening
+// times. If the clock was set back, TakeDueRechecks first lowers opening times that are too far ahead, so that no
 // rate holds jobs back for longer than its period.
-func (t *Tables) TakeDue(limit int, clockWasSetBack bool) (gates []int64, err error) {
+func (t *GateTables) TakeDueRechecks(limit int, clockWasSetBack bool) (gateIDs []int64, err error) {
 	now := int64(t.tx.Now())
 	if clockWasSetBack {
 		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
 			WHERE opens > 0 AND opens > ? + per + 1)`, now, now)
 	}
-	gates, err = database.Rows(t.tx, database.NumOf,
+	gateIDs, err = database.ReadRows(t.tx, database.FirstColumnInt64,
 		`SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
-	for _, id := range gates {
-		err = t.setOpeningTime(id, 0)
+	for _, id := range gateIDs {
+		err = t.setRateRecheckTime(id, 0)
 	}
-	return gates, err
+	return gateIDs, err
 }
 
-// NextDue returns the earliest time when a rate must be checked again, or 0 if no rate has such a time.
-func (t *Tables) NextDue() (openingTime int64, err error) {
+// NextRecheckTime returns the earliest time when a rate must be checked again, or 0 if no rate has such a time.
+func (t *GateTables) NextRecheckTime() (recheckAt int64, err error) {
 	if t.state.HasGates {
-		openingTime, err = t.tx.QueryNumber(
+		recheckAt, err = t.tx.QueryNumber(
 			`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 	}
-	return openingTime, err
+	return recheckAt, err
 }
 
-// RecordStart implements rules.Gates. It stores a start for a rate limit, and deletes starts that are too old
+// RecordRateStart implements rules.Gates. It stores a start for a rate limit, and deletes starts that are too old
 // to count.
-func (t *Tables) RecordStart(gate int64, startedAt queue.Millis) error {
-	t.deleteOldStarts(gate)
-	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(startedAt))
+func (t *GateTables) RecordRateStart(gateID int64, startedAt queue.UnixMillis) error {
+	t.deleteExpiredRateStarts(gateID)
+	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gateID, int64(startedAt))
 }
 
-// SetRuleFromJob implements rules.Gates. It sets the limit and period of a lock or rate to what a job
+// SetGateRuleFromJob implements rules.Gates. It sets the limit and period of a lock or rate to what a job
 // demands. See docs/decisions/0018.
-func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
+func (t *GateTables) SetGateRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, _ := t.EnsureGate(j.UID, d)
-	n, per := int64(d.Amount), d.Period.Milliseconds()
+	n, per := int64(d.Amount), d.RatePeriod.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
-		int64(queue.SharedOwner), t.namingChanges[gateName{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+		int64(queue.SharedOwner), t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
-	return id, t.putRule(id, n, per)
+	return id, t.writeGateRule(id, n, per)
 }
 
-// putRule changes the limit and the period of a lock or rate.
-func (t *Tables) putRule(gate, limit, periodMillis int64) error {
-	delete(t.gateRules, gate)
-	t.deleteOldStarts(gate) // otherwise a longer period would count starts that no longer counted
-	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gate)
+// writeGateRule changes the limit and the period of a lock or rate.
+func (t *GateTables) writeGateRule(gateID, limit, periodMillis int64) error {
+	delete(t.gateRules, gateID)
+	t.deleteExpiredRateStarts(gateID) // otherwise a longer period would count starts that no longer counted
+	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gateID)
 }
 
-// SetFixedRule implements rules.Gates. It stores the rule of a shared lock or rate. Jobs cannot change this
+// SetFixedGateRule implements rules.Gates. It stores the rule of a shared lock or rate. Jobs cannot change this
 // rule. If d.Amount is 0, it keeps the rule as it is, but jobs can then change it.
-func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
+func (t *GateTables) SetFixedGateRule(d queue.Demand) (id int64, err error) {
 	if d.Amount == 0 {
 		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
-			int64(d.Kind), d.Key)
-		t.tx.WakeAt(t.tx.Now()) // run upkeep, which removes the gate if no job needs it any more
+			int64(d.Kind), d.GateKey)
+		t.tx.WakeServiceAt(t.tx.Now()) // run upkeep, which removes the gate if no job needs it any more
 		return 0, err
 	}
 	others, err := t.tx.QueryNumber(
 		`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
-		int64(d.Kind), d.Key)
-	if err == nil && others >= store.MaxGatesPage {
+		int64(d.Kind), d.GateKey)
+	if err == nil && others >= store.MaxGatesPerPage {
 		err = queue.Errorf(queue.CodeQueueFull,
 			"%d shared keys already have limits, which is the maximum; remove a limit that "+
-				"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGatesPage)
+				"queuectl gate list shows: queuectl gate set @KEY --unset lock (or rate)", store.MaxGatesPerPage)
 	}
 	if err != nil {
 		return 0, err
 	}
 	id, _ = t.EnsureGate(queue.SharedOwner, d)
 	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id)
-	return id, t.putRule(id, int64(d.Amount), d.Period.Milliseconds())
+	return id, t.writeGateRule(id, int64(d.Amount), d.RatePeriod.Milliseconds())
 }
 
-// deleteOldStarts deletes the starts of a rate that are older than its period.
-func (t *Tables) deleteOldStarts(gate int64) {
-	t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
-		int64(t.tx.Now()), gate)
+// deleteExpiredRateStarts deletes the starts of a rate that are older than its period.
+func (t *GateTables) deleteExpiredRateStarts(gateID int64) {
+	t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gateID,
+		int64(t.tx.Now()), gateID)
 }
 
-// AdjustNamingCounts implements rules.Gates. For each lock and rate that the job j names, it adds delta to
+// AdjustGateJobCounts implements rules.Gates. For each lock and rate that the job j names, it adds delta to
 // the number of jobs that name it.
-func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
+func (t *GateTables) AdjustGateJobCounts(j *rules.Job, delta int) (err error) {
 	for _, d := range j.Demands {
-		if !d.HasLimit() {
+		if !d.StatesLimit() {
 			continue
 		}
 		if delta > 0 {
 			_, err = t.EnsureGate(j.UID, d)
 		}
-		if t.namingChanges == nil {
-			t.namingChanges = map[gateName]int64{}
+		if t.jobCountChanges == nil {
+			t.jobCountChanges = map[gateName]int64{}
 		}
-		t.namingChanges[gateName{d.Owner(j.UID), d.Kind, d.Key}] += int64(delta)
+		t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}] += int64(delta)
 	}
 	return err
 }
 
-// WriteNamingCounts stores the numbers of jobs that AdjustNamingCounts has changed. It writes the row of each
+// WriteGateJobCounts stores the numbers of jobs that AdjustGateJobCounts has changed. It writes the row of each
 // lock or rate once, however many jobs have changed.
-func (t *Tables) WriteNamingCounts() (err error) {
-	for g, by := range t.namingChanges {
+func (t *GateTables) WriteGateJobCounts() (err error) {
+	for g, by := range t.jobCountChanges {
 		if by != 0 {
 			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.ownerUID),
 				int64(g.kind), g.key)
 		}
 	}
-	clear(t.namingChanges)
+	clear(t.jobCountChanges)
 	return err
 }

@@ -13,12 +13,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Assign returns an id and a seq for each draft; a draft that has an id keeps it. nextSeq is the first free
-// seq, and nextSeqAfter the first free seq after the call. findTaken returns which of the given ids belong to
-// jobs. If the id of a draft is taken, Assign returns an error.
-func Assign(drafts []queue.Job, nextSeq int64, rng *rand.Rand, findTaken func(ids []string) (map[string]bool, error)) (
-	ids []string, seqs []int64, nextSeqAfter int64, err error) {
-	n := idAllocator{numbers: numbers{nextNumber: nextSeq, rng: rng, leapBound: firstLeapBound}, findTaken: findTaken,
+// AssignIDs returns an id and a seq for each draft; a draft that has an id keeps it. nextSeq is the first free
+// seq, and newNextSeq the first free seq after the call. findTakenIDs returns which of the given ids belong to
+// jobs. If the id of a draft is taken, AssignIDs returns an error.
+func AssignIDs(drafts []queue.Job, nextSeq int64, rng *rand.Rand,
+	findTakenIDs func(ids []string) (map[string]bool, error)) (
+	ids []string, seqs []int64, newNextSeq int64, err error) {
+	n := idAllocator{freeNumberSearch: freeNumberSearch{nextNumber: nextSeq, rng: rng,
+		nextLeapMaxDistance: firstLeapMaxDistance}, findTakenIDs: findTakenIDs,
 		takenIDs: map[string]bool{}}
 	var givenIDs []string
 	for i := range drafts {
@@ -27,7 +29,7 @@ func Assign(drafts []queue.Job, nextSeq int64, rng *rand.Rand, findTaken func(id
 		}
 	}
 	missing := len(drafts) - len(givenIDs)
-	if err := n.checkTaken(givenIDs, missing); err != nil {
+	if err := n.lookUpTakenIDs(givenIDs, missing); err != nil {
 		return nil, nil, 0, err
 	}
 	for i := range drafts {
@@ -58,23 +60,23 @@ func Assign(drafts []queue.Job, nextSeq int64, rng *rand.Rand, findTaken func(id
 
 // idAllocator finds ids for the jobs of one request.
 type idAllocator struct {
-	numbers
-	findTaken   func(ids []string) (map[string]bool, error)
-	takenIDs    map[string]bool
-	checkedUpTo int64 // checkTaken has looked up all numbers below checkedUpTo
+	freeNumberSearch
+	findTakenIDs      func(ids []string) (map[string]bool, error)
+	takenIDs          map[string]bool
+	checkedUpToNumber int64 // lookUpTakenIDs has looked up all numbers below checkedUpToNumber
 }
 
-// maxCheckedNumbers limits how many numbers one call of checkTaken looks up.
-const maxCheckedNumbers = 1000
+// maxNumbersPerLookup limits how many numbers one call of lookUpTakenIDs looks up.
+const maxNumbersPerLookup = 1000
 
-// checkTaken looks up which of the given ids belong to jobs. It also looks up the next numberCount numbers,
-// at most maxCheckedNumbers of them.
-func (a *idAllocator) checkTaken(ids []string, numberCount int) (err error) {
-	a.checkedUpTo = a.nextNumber + int64(min(numberCount, maxCheckedNumbers))
-	for number := a.nextNumber; number < a.checkedUpTo; number++ {
+// lookUpTakenIDs looks up which of the given ids belong to jobs. It also looks up the next nextNumberCount numbers,
+// at most maxNumbersPerLookup of them.
+func (a *idAllocator) lookUpTakenIDs(ids []string, nextNumberCount int) (err error) {
+	a.checkedUpToNumber = a.nextNumber + int64(min(nextNumberCount, maxNumbersPerLookup))
+	for number := a.nextNumber; number < a.checkedUpToNumber; number++ {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
-	taken, err := a.findTaken(ids)
+	taken, err := a.findTakenIDs(ids)
 	maps.Copy(a.takenIDs, taken)
 	return err
 }
@@ -83,51 +85,52 @@ func (a *idAllocator) checkTaken(ids []string, numberCount int) (err error) {
 // still needs, including this one.
 func (a *idAllocator) nextFreeID(idsNeeded int) (id string, err error) {
 	for {
-		if a.nextNumber >= a.checkedUpTo {
-			if err := a.checkTaken(nil, idsNeeded+2*a.skippedCount); err != nil {
+		if a.nextNumber >= a.checkedUpToNumber {
+			if err := a.lookUpTakenIDs(nil, idsNeeded+2*a.skippedCount); err != nil {
 				return "", err
 			}
 		}
 		if id = strconv.FormatInt(a.nextNumber, 10); !a.takenIDs[id] {
 			return id, nil
 		}
-		a.skip() // the number is the id of another job, so no job gets it as its seq
+		a.skipTakenNumber() // the number is the id of another job, so no job gets it as its seq
 	}
 }
 
 // A user could choose the next numbers as ids of jobs, so that the following requests must skip them all.
-// After maxSkips skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance
+// After maxSkipsBeforeLeap skipped numbers, a request therefore leaps ahead by a random distance. The maximum distance
 // doubles with each leap, so no user can predict the next free number.
 const (
-	maxSkips       = 1000
-	firstLeapBound = 1024
-	maxLeapBound   = 1 << 40
-	maxSeq         = 1 << 62 // far above any number that leaps can reach
+	maxSkipsBeforeLeap   = 1000
+	firstLeapMaxDistance = 1024
+	maxLeapDistance      = 1 << 40
+	maxSeq               = 1 << 62 // far above any number that leaps can reach
 )
 
-// numbers searches free numbers for the jobs of one request.
-type numbers struct {
-	nextNumber   int64 // the first number that may be free
-	skippedCount int
-	leapBound    int64 // upper bound of the next leap's distance
-	rng          *rand.Rand
+// freeNumberSearch searches free numbers for the jobs of one request.
+type freeNumberSearch struct {
+	nextNumber          int64 // the first number that may be free
+	skippedCount        int
+	nextLeapMaxDistance int64 // upper bound of the next leap's distance
+	rng                 *rand.Rand
 }
 
-// skip moves past a number that is the id of a job. After maxSkips calls, each call also leaps ahead.
-func (n *numbers) skip() {
+// skipTakenNumber moves past a number that is the id of a job. After maxSkipsBeforeLeap calls, each call also leaps
+// ahead.
+func (n *freeNumberSearch) skipTakenNumber() {
 	n.nextNumber++
-	if n.skippedCount++; n.skippedCount <= maxSkips {
+	if n.skippedCount++; n.skippedCount <= maxSkipsBeforeLeap {
 		return
 	}
-	n.nextNumber += n.rng.Int64N(n.leapBound)
-	n.leapBound = min(2*n.leapBound, maxLeapBound)
+	n.nextNumber += n.rng.Int64N(n.nextLeapMaxDistance)
+	n.nextLeapMaxDistance = min(2*n.nextLeapMaxDistance, maxLeapDistance)
 }
 
-func idExistsError(id string, i, count int) error {
+func idExistsError(id string, draftIndex, draftCount int) error {
 	e := &queue.Error{Code: queue.CodeExists, Field: "id",
 		Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
-	if count > 1 {
-		return e.WithIndex(i + 1)
+	if draftCount > 1 {
+		return e.WithBatchIndex(draftIndex + 1)
 	}
 	return e
 }

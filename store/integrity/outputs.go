@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Advice for users about faults of output files. outputFaults replaces the word ID in the text by the job's
+// Advice for users about faults of output files. findOutputFaults replaces the word ID in the text by the job's
 // id.
 const (
 	lostOutputAdvice    = "lost output exists only in backups; to end this report, remove the job: queuectl rm ID"
@@ -38,22 +38,23 @@ func ListOutputFiles(dirs []string) (map[string]bool, error) {
 	return files, nil
 }
 
-// refsPerQuery is how many names of output files are read per query.
-const refsPerQuery = 1000
+// outputRefsPerQuery is how many names of output files are read per query.
+const outputRefsPerQuery = 1000
 
-// EachOutput calls the callback for every output file that the database refers to, with the file's name and
+// EachReferencedOutput calls the callback for every output file that the database refers to, with the file's name and
 // its size in bytes.
-func EachOutput(c *sqlitedb.Conn, visit func(ref string, size int64) error) error {
+func EachReferencedOutput(c *sqlitedb.Conn, visit func(ref string, size int64) error) error {
 	type output struct {
 		seq, n int64
 		ref    string
 		size   int64
 	}
 	for last := (output{}); ; {
-		list, err := database.Rows(c, func(r database.Row) output {
-			return output{r.Num(0), r.Num(1), r.Text(2), r.Num(3)}
+		list, err := database.ReadRows(c, func(r database.Row) output {
+			return output{r.Int64(0), r.Int64(1), r.Text(2), r.Int64(3)}
 		}, `SELECT seq, n, output_ref, output_bytes FROM attempts
-			WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n LIMIT ?`, last.seq, last.n, int64(refsPerQuery))
+			WHERE (seq, n) > (?, ?) AND output_ref IS NOT NULL ORDER BY seq, n LIMIT ?`, last.seq, last.n,
+			int64(outputRefsPerQuery))
 		if err != nil || len(list) == 0 {
 			return err
 		}
@@ -65,21 +66,21 @@ func EachOutput(c *sqlitedb.Conn, visit func(ref string, size int64) error) erro
 	}
 }
 
-// findOutput returns the path of an output in the first directory that contains it. If found is false, no
+// findOutputFile returns the path of an output in the first directory that contains it. If found is false, no
 // directory contains the output, and path is where it would be stored.
-func findOutput(dirs []string, name string) (path string, found bool) {
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
+func findOutputFile(outputDirs []string, fileName string) (path string, found bool) {
+	for _, dir := range outputDirs {
+		path := filepath.Join(dir, fileName)
 		if _, err := os.Lstat(path); err == nil {
 			return path, true
 		}
 	}
-	return filepath.Join(dirs[0], name), false
+	return filepath.Join(outputDirs[0], fileName), false
 }
 
 // outputContentFault checks an output file that had size bytes when it was written, and returns what is
 // wrong. For an intact file, and for a file that has been deleted, it returns the zero fault.
-func outputContentFault(path string, size int64) fault {
+func outputContentFault(path string, expectedBytes int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		return fault{fmt.Sprintf("%s should be a file with output of the job, but is not a regular file", path),
@@ -94,11 +95,11 @@ func outputContentFault(path string, size int64) fault {
 			"give the service's account read access to the file"}
 	}
 	defer f.Close()
-	switch damaged, err := output.CheckFile(f, size); {
+	switch damaged, err := output.CheckFile(f, expectedBytes); {
 	case damaged > 0:
 		return fault{fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged),
 			damagedOutputAdvice}
-	case errors.Is(err, output.ErrDamaged):
+	case errors.Is(err, output.ErrOutputDamaged):
 		return fault{fmt.Sprintf("the output file %s is damaged at its end", path), damagedOutputAdvice}
 	case err != nil:
 		return fault{fmt.Sprintf("a file with output of the job cannot be read: %v", err), damagedOutputAdvice}
@@ -106,35 +107,36 @@ func outputContentFault(path string, size int64) fault {
 	return fault{}
 }
 
-// jobOfOutput returns the id of the job that an output file belongs to, or the job's number if the id cannot be read.
-func jobOfOutput(c *sqlitedb.Conn, name string) string {
-	id, _, _ := strings.Cut(name, "-")
+// jobIDOfOutput returns the id of the job that an output file belongs to, or the job's number if the id cannot be read.
+func jobIDOfOutput(c *sqlitedb.Conn, fileName string) string {
+	id, _, _ := strings.Cut(fileName, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
 	// If the query fails, id is still the number.
-	database.FirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	database.ReadFirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 
-// outputFaults checks that each attempt has its output file, that the contents are intact, and that each file
+// findOutputFaults checks that each attempt has its output file, that the contents are intact, and that each file
 // belongs to an attempt. A file without an attempt is accepted if its job is leased, if the table garbage
 // lists it as a file to delete, or if it may belong to another store.
-func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
-	orphans := maps.Clone(files)
-	err = EachOutput(c, func(ref string, size int64) error {
+func findOutputFaults(c *sqlitedb.Conn, existingFiles map[string]bool, outputs store.OutputDirs) (faults []fault,
+	err error) {
+	orphans := maps.Clone(existingFiles)
+	err = EachReferencedOutput(c, func(ref string, size int64) error {
 		delete(orphans, ref)
 		if size < 0 { // the output was removed to free space
 			return nil
 		}
-		path, there := findOutput(outputs.Dirs, ref)
+		path, there := findOutputFile(outputs.Dirs, ref)
 		found := fault{}
 		switch {
 		case there:
 			found = outputContentFault(path, size)
-		case !files[ref]:
+		case !existingFiles[ref]:
 			found = fault{fmt.Sprintf("the output file %s is missing", path), lostOutputAdvice}
 		}
 		if found != (fault{}) {
-			id := jobOfOutput(c, ref)
+			id := jobIDOfOutput(c, ref)
 			faults = append(faults, fault{"job " + id + ": " + found.message, strings.ReplaceAll(found.advice, "ID", id)})
 		}
 		return nil
@@ -142,7 +144,7 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 	if err != nil {
 		return nil, err
 	}
-	if err := database.EachRow(c, func(r database.Row) { delete(orphans, r.Text(0)) },
+	if err := database.ForEachRow(c, func(r database.Row) { delete(orphans, r.Text(0)) },
 		`SELECT ref FROM garbage UNION ALL SELECT seq || '-' || fence FROM jobs WHERE place = 3`); err != nil {
 		return nil, err
 	}
@@ -154,11 +156,11 @@ func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputD
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(r.Fence, 10))
 	}
 	for name := range orphans {
-		path, there := findOutput(outputs.Dirs, name)
+		path, there := findOutputFile(outputs.Dirs, name)
 		if !there {
 			continue // the file was deleted after the files were listed
 		}
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.OwnedSince) {
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.FilesOwnedSince) {
 			continue
 		}
 		faults = append(faults, fault{fmt.Sprintf("the output file %s belongs to no attempt", path), "delete it"})

@@ -16,8 +16,8 @@ import (
 // The functions of this file compare the counts stored in the database with the rows that they count, and
 // correct the counts of a backup.
 
-// CounterFaults compares all stored counts with the rows that they count.
-func CounterFaults(c database.Conn) (faults []string, err error) {
+// FindWrongStoredCounts compares all stored counts with the rows that they count.
+func FindWrongStoredCounts(c database.Conn) (faults []string, err error) {
 	for _, state := range queue.States() {
 		kept, err := c.QueryNumber(`SELECT ` + state.String() + ` FROM meta`)
 		if err != nil {
@@ -43,34 +43,34 @@ func CounterFaults(c database.Conn) (faults []string, err error) {
 		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but the jobs have %d bytes of output",
 			kept, sum))
 	}
-	gates, err := GateFaults(c)
-	return slices.Concat(faults, userFaults(c), QueueFaults(c), gates), err
+	gates, err := FindWrongGateCounts(c)
+	return slices.Concat(faults, findWrongUserCounts(c), FindWrongQueueCounts(c), gates), err
 }
 
-// GateFaults returns the gates whose stored numbers of lanes and jobs differ from the rows. A gate is a lock,
+// FindWrongGateCounts returns the gates whose stored numbers of lanes and jobs differ from the rows. A gate is a lock,
 // a rate, a resource or another limit for which jobs wait.
-func GateFaults(c database.Conn) (faults []string, err error) {
-	g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
-	if err := g.readGates(); err != nil {
+func FindWrongGateCounts(c database.Conn) (faults []string, err error) {
+	g := gateRecount{conn: c, gates: map[gateName]*gateUse{}}
+	if err := g.readAndCountGates(); err != nil {
 		return nil, err
 	}
 	needed := map[int64]int64{} // number of lanes that need each gate, by id
 	err = c.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		for _, n := range l.Needs {
+		for _, n := range l.GateNeeds {
 			needed[n.Gate]++
 		}
 		return true, err
 	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
 	for gate, u := range g.gates {
 		switch {
-		case u.id == 0 && u.jobs > 0:
+		case u.id == 0 && u.countedJobs > 0:
 			faults = append(faults, fmt.Sprintf("%d jobs need the gate %q (a limit such as a lock), which is missing in the "+
-				"database, so these jobs may never start", u.jobs, gate.key))
-		case u.id != 0 && (u.storedLanes != needed[u.id] || u.storedJobs != u.jobs):
+				"database, so these jobs may never start", u.countedJobs, gate.key))
+		case u.id != 0 && (u.storedLaneCount != needed[u.id] || u.storedJobCount != u.countedJobs):
 			faults = append(faults, fmt.Sprintf("gate %q (a limit such as a lock): the stored counts are %d jobs and "+
-				"%d groups of waiting jobs, but %d jobs and %d groups use the gate", gate.key, u.storedJobs, u.storedLanes,
-				u.jobs, needed[u.id]))
+				"%d groups of waiting jobs, but %d jobs and %d groups use the gate", gate.key, u.storedJobCount, u.storedLaneCount,
+				u.countedJobs, needed[u.id]))
 		}
 	}
 	slices.Sort(faults)
@@ -79,17 +79,17 @@ func GateFaults(c database.Conn) (faults []string, err error) {
 
 // gateName identifies a gate: a lock, a rate, a resource or another limit for which jobs wait.
 type gateName struct {
-	uid, kind int64
-	key       string
+	ownerUID, kind int64
+	key            string
 }
 
-// recountGates creates missing gates (locks and other limits) that jobs or lanes need, and recounts how many
+// recountGateUse creates missing gates (locks and other limits) that jobs or lanes need, and recounts how many
 // lanes and jobs use each gate. It marks all lanes as open, because their gates have changed: the next claims
 // check which of them can start a job.
-func recountGates(c *sqlitedb.Conn) error {
-	return database.InTx(c, func() error {
-		g := gateCounts{conn: c, gates: map[gateName]*gateUse{}}
-		for _, step := range []func() error{g.readGates, g.fixLanes, g.writeCounts} {
+func recountGateUse(c *sqlitedb.Conn) error {
+	return database.InTransaction(c, func() error {
+		g := gateRecount{conn: c, gates: map[gateName]*gateUse{}}
+		for _, step := range []func() error{g.readAndCountGates, g.rewriteLaneRows, g.writeGateCounts} {
 			if err := step(); err != nil {
 				return err
 			}
@@ -98,9 +98,9 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the gates that exist, and those that jobs or lanes need. It counts how many jobs and lanes
+// gateRecount holds the gates that exist, and those that jobs or lanes need. It counts how many jobs and lanes
 // use each.
-type gateCounts struct {
+type gateRecount struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse
 }
@@ -108,69 +108,69 @@ type gateCounts struct {
 // gateUse holds how many lanes and jobs use a gate. A gate is a lock or other limit. A lane is the list of a
 // user's waiting jobs in a queue that need the same gates.
 type gateUse struct {
-	id                      int64        // 0 if the gate does not exist
-	storedLanes, storedJobs int64        // the numbers in the gate's row
-	lanes                   int64        // number of lanes that need the gate, counted by fixLanes
-	jobs                    int64        // number of jobs that name the gate, if it is a lock or rate
-	demand                  queue.Demand // the demand of a job that names the gate
+	id                              int64        // 0 if the gate does not exist
+	storedLaneCount, storedJobCount int64        // the numbers in the gate's row
+	countedLanes                    int64        // number of lanes that need the gate, counted by rewriteLaneRows
+	countedJobs                     int64        // number of jobs that name the gate, if it is a lock or rate
+	demand                          queue.Demand // the demand of a job that names the gate
 }
 
-// entryOf returns the entry of a gate in g.gates, and adds it if necessary.
-func (g *gateCounts) entryOf(gate gateName) *gateUse {
+// gateUseOf returns the entry of a gate in g.gates, and adds it if necessary.
+func (g *gateRecount) gateUseOf(gate gateName) *gateUse {
 	if g.gates[gate] == nil {
 		g.gates[gate] = &gateUse{}
 	}
 	return g.gates[gate]
 }
 
-// readGates reads the stored gates (locks and other limits), and counts for each gate the unfinished jobs
+// readAndCountGates reads the stored gates (locks and other limits), and counts for each gate the unfinished jobs
 // that need it.
-func (g *gateCounts) readGates() error {
-	err := database.EachRow(g.conn, func(r database.Row) {
-		u := g.entryOf(gateName{r.Num(1), r.Num(2), r.Text(3)})
-		u.id, u.storedLanes, u.storedJobs = r.Num(0), r.Num(4), r.Num(5)
+func (g *gateRecount) readAndCountGates() error {
+	err := database.ForEachRow(g.conn, func(r database.Row) {
+		u := g.gateUseOf(gateName{r.Int64(1), r.Int64(2), r.Text(3)})
+		u.id, u.storedLaneCount, u.storedJobCount = r.Int64(0), r.Int64(4), r.Int64(5)
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	if err != nil {
 		return err
 	}
-	return database.EachRow(g.conn, func(r database.Row) {
-		for _, d := range records.DecodeDemands(r.View(1)) {
-			u := g.entryOf(gateNameOf(d, int(r.Num(0))))
+	return database.ForEachRow(g.conn, func(r database.Row) {
+		for _, d := range records.DecodeDemands(r.BytesView(1)) {
+			u := g.gateUseOf(gateNameOf(d, int(r.Int64(0))))
 			u.demand = d
-			u.jobs += records.BoolToInt(d.HasLimit())
+			u.countedJobs += records.BoolToInt(d.StatesLimit())
 		}
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
 
 // ensureGate creates a gate if it does not exist. The gate's rule comes from a job that names the gate. If
 // there is no such job yet, the next job that names the gate sets the rule.
-func (g *gateCounts) ensureGate(gate gateName) (u *gateUse, err error) {
-	if u = g.entryOf(gate); u.id == 0 {
-		u.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
-			gate.uid, gate.kind, gate.key, int64(max(1, u.demand.Amount)), u.demand.Period.Milliseconds())
+func (g *gateRecount) ensureGate(gate gateName) (use *gateUse, err error) {
+	if use = g.gateUseOf(gate); use.id == 0 {
+		use.id, err = g.conn.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`,
+			gate.ownerUID, gate.kind, gate.key, int64(max(1, use.demand.Amount)), use.demand.RatePeriod.Milliseconds())
 	}
-	return u, err
+	return use, err
 }
 
-// fixLanes stores in each lane's row which gates the lane needs. It marks the lanes as open and resets their
+// rewriteLaneRows stores in each lane's row which gates the lane needs. It marks the lanes as open and resets their
 // heads, the positions of their first jobs, which the next claims find again.
-func (g *gateCounts) fixLanes() error {
+func (g *gateRecount) rewriteLaneRows() error {
 	needs := map[int64]string{}
 	err := g.conn.Query(func(r database.Row) (bool, error) {
 		var list strings.Builder
 		for line := range strings.Lines(r.Text(2)) {
 			var d queue.Demand
-			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.Amount, &d.Key); err != nil {
+			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.Amount, &d.GateKey); err != nil {
 				return true, nil // skip a damaged lane, whose needs cannot be read
 			}
-			u, err := g.ensureGate(gateNameOf(d, int(r.Num(1))))
+			u, err := g.ensureGate(gateNameOf(d, int(r.Int64(1))))
 			if err != nil {
 				return false, err
 			}
-			u.lanes++
+			u.countedLanes++
 			fmt.Fprintf(&list, "%d/%d/%d ", u.id, d.Kind, d.Units())
 		}
-		needs[r.Num(0)] = list.String()
+		needs[r.Int64(0)] = list.String()
 		return true, nil
 	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
 	if err != nil {
@@ -186,12 +186,12 @@ func (g *gateCounts) fixLanes() error {
 	return nil
 }
 
-// writeCounts stores the counts of each gate (a lock or other limit). It creates gates that do not exist.
-func (g *gateCounts) writeCounts() error {
+// writeGateCounts stores the counts of each gate (a lock or other limit). It creates gates that do not exist.
+func (g *gateRecount) writeGateCounts() error {
 	for gate := range g.gates {
 		u, err := g.ensureGate(gate)
 		if err == nil {
-			err = g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, u.lanes, u.jobs, u.id)
+			err = g.conn.Exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, u.countedLanes, u.countedJobs, u.id)
 		}
 		if err != nil {
 			return err
@@ -201,68 +201,68 @@ func (g *gateCounts) writeCounts() error {
 }
 
 // gateNameOf returns the identity of the lock, rate or resource that a user's job demands.
-func gateNameOf(d queue.Demand, uid int) gateName {
-	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
+func gateNameOf(d queue.Demand, jobUID int) gateName {
+	return gateName{int64(d.GateOwner(jobUID)), int64(d.Kind), d.GateKey}
 }
 
-// usedBytesSQL selects one row for each job and schedule: its user, 1 for a waiting job or 0, the bytes that
+// userUsageRowsSQL selects one row for each job and schedule: its user, 1 for a waiting job or 0, the bytes that
 // it uses, and how many of them are outputs.
-const usedBytesSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs
-		FROM jobs
+const userUsageRowsSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes,
+		outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
-// userFaults returns the users whose stored counts differ from the rows.
-func userFaults(c database.Conn) (faults []string) {
-	uid := func(r database.Row) int { return int(r.Num(0)) }
-	for _, source := range []countSource[database.UserCounts]{
-		{func(c database.UserCounts) int64 { return c.Waiting }, "uid", "waiting jobs",
+// findWrongUserCounts returns the users whose stored counts differ from the rows.
+func findWrongUserCounts(c database.Conn) (faults []string) {
+	uid := func(r database.Row) int { return int(r.Int64(0)) }
+	for _, source := range []storedCountCheck[database.UserCounts]{
+		{func(c database.UserCounts) int64 { return c.WaitingJobs }, "uid", "waiting jobs",
 			`SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`},
-		{func(c database.UserCounts) int64 { return c.Bytes }, "uid", "bytes used by its jobs and schedules",
-			`SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytesSQL + `) AS used GROUP BY uid`},
-		{func(c database.UserCounts) int64 { return c.Outputs }, "uid", "output bytes",
+		{func(c database.UserCounts) int64 { return c.StoredBytes }, "uid", "bytes used by its jobs and schedules",
+			`SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + userUsageRowsSQL + `) AS used GROUP BY uid`},
+		{func(c database.UserCounts) int64 { return c.OutputBytes }, "uid", "output bytes",
 			`SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`},
 	} {
-		faults = append(faults, countFaults(c, uid, `SELECT users FROM meta`, database.ParseUserCounts, source)...)
+		faults = append(faults, compareStoredCounts(c, uid, `SELECT users FROM meta`, database.ParseUserCounts, source)...)
 	}
 	return faults
 }
 
-// QueueFaults returns the queues whose stored counts differ from the rows.
-func QueueFaults(c database.Conn) (faults []string) {
+// FindWrongQueueCounts returns the queues whose stored counts differ from the rows.
+func FindWrongQueueCounts(c database.Conn) (faults []string) {
 	name := func(r database.Row) string { return r.Text(0) }
-	for _, source := range []countSource[records.QueueCounts]{
-		{func(c records.QueueCounts) int64 { return c.Waiting }, "queue", "waiting jobs",
+	for _, source := range []storedCountCheck[records.QueueCounts]{
+		{func(c records.QueueCounts) int64 { return c.WaitingJobs }, "queue", "waiting jobs",
 			`SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`},
 		{func(c records.QueueCounts) int64 { return c.RetainedJobs }, "queue", "jobs kept after their end",
 			`SELECT name, kept FROM queues`, `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`},
-		{func(c records.QueueCounts) int64 { return c.RetainedBytes },
+		{func(c records.QueueCounts) int64 { return c.RetainedOutputBytes },
 			"queue", "output bytes of jobs kept after their end",
 			`SELECT name, kept_bytes FROM queues`, `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`},
 	} {
-		faults = append(faults, countFaults(c, name, `SELECT queues FROM meta`, records.ParseQueueCounts, source)...)
+		faults = append(faults, compareStoredCounts(c, name, `SELECT queues FROM meta`, records.ParseQueueCounts, source)...)
 	}
 	return faults
 }
 
-// countSource describes one stored count of each user or queue, such as the number of waiting jobs.
-type countSource[C any] struct {
+// storedCountCheck describes one stored count of each user or queue, such as the number of waiting jobs.
+type storedCountCheck[C any] struct {
 	countOf         func(C) int64 // returns the count
-	ownerWord       string        // word for the user or queue in messages
+	ownerNoun       string        // word for the user or queue in messages
 	countName       string        // words for the count in messages
 	storedCountsSQL string
 	rowCountsSQL    string
 }
 
-// countFaults compares stored counts with the rows that they count. source has the statements that read both.
+// compareStoredCounts compares stored counts with the rows that they count. source has the statements that read both.
 // For some users or queues, a list contains newer counts than the stored ones: newerListSQL reads this list,
 // and parseList parses it. readKey reads the user or queue from a row.
-func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
-	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
+func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
+	parseList func(string) (map[K]C, error), source storedCountCheck[C]) (faults []string) {
 	list, err := database.QueryText(c, newerListSQL)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
-			err = database.EachRow(c, func(r database.Row) { counts[readKey(r)] = r.Num(1) }, q)
+			err = database.ForEachRow(c, func(r database.Row) { counts[readKey(r)] = r.Int64(1) }, q)
 		}
 		return counts
 	}
@@ -282,17 +282,17 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, readKey func(database.Ro
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.ownerWord, k,
+			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.ownerNoun, k,
 				source.countName, kept[k], there[k]))
 		}
 	}
 	return faults
 }
 
-// Repair repairs a backup: it corrects the stored counts, creates missing indexes and removes damaged frames.
+// RepairBackup repairs a backup: it corrects the stored counts, creates missing indexes and removes damaged frames.
 // A frame is the part of a batch that one request has added.
-func Repair(c *sqlitedb.Conn) error {
-	wrong, err := SchemaFaults(c)
+func RepairBackup(c *sqlitedb.Conn) error {
+	wrong, err := FindSchemaFaults(c)
 	if err != nil {
 		return err
 	}
@@ -313,14 +313,14 @@ func Repair(c *sqlitedb.Conn) error {
 		(SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
 		return err
 	}
-	if err := recountGates(c); err != nil {
+	if err := recountGateUse(c); err != nil {
 		return err
 	}
-	return sqlitedb.ExecAll(c, []string{
+	return sqlitedb.ExecInOneTx(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
 		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` +
-			usedBytesSQL + `) GROUP BY uid`,
+			userUsageRowsSQL + `) GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue
 			ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,

@@ -15,24 +15,24 @@ import (
 
 // RestoreResult holds the numbers of jobs and output files in a restored backup.
 type RestoreResult struct {
-	Jobs    int64
-	Outputs int64
+	RestoredJobs    int64
+	RestoredOutputs int64
 }
 
-// PreparedFileName is the name of the database file while Restore prepares it.
-const PreparedFileName = "restore.tmp"
+// PreparedDatabaseFileName is the name of the database file while Restore prepares it.
+const PreparedDatabaseFileName = "restore.tmp"
 
-// Restore checks a backup and prepares it in a directory that no service uses. It corrects the counts in the
-// backup, and creates each output file with createOutput. It reports to reportProgress how many bytes of the
-// backup are copied. Restore does not change the existing database. The returned function replaceDatabase
+// PrepareRestore checks a backup and prepares it in a directory that no service uses. It corrects the counts in the
+// backup, and creates each output file with createOutputFile. It reports to reportProgress how many bytes of the
+// backup are copied. PrepareRestore does not change the existing database. The returned function replaceDatabase
 // does: it moves the old files into asideDir, calls beforeInstall, and installs the backup.
 //
 // If the existing database or its high-water mark can be read, the numbers of jobs and events that were
 // assigned after the backup are not assigned a second time.
-func Restore(dir, backupPath string, createOutput func(ref string) (io.WriteCloser, error),
+func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref string) (io.WriteCloser, error),
 	reportProgress func(done, total int64)) (
-	done RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
-	path := filepath.Join(dir, PreparedFileName)
+	restored RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
+	path := filepath.Join(targetDir, PreparedDatabaseFileName)
 	DeleteUnfinishedRestore(path) // otherwise SQLite would apply an old journal to the new file
 	defer func() {
 		if err != nil {
@@ -40,50 +40,51 @@ func Restore(dir, backupPath string, createOutput func(ref string) (io.WriteClos
 		}
 	}()
 	if err := CopyFile(path, backupPath, reportProgress); err != nil {
-		return done, nil, err
+		return restored, nil, err
 	}
 	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
 	if err == nil {
-		err = checkBackup(c)
+		err = checkAndRepairBackup(c)
 	}
 	if err = notBackupError(backupPath, err); err == nil {
-		done, err = unpackOutputs(c, createOutput)
+		restored, err = extractOutputFiles(c, createOutputFile)
 	}
 	if err == nil {
-		err = raiseNumbers(c, filepath.Join(dir, sqlitedb.DatabaseName))
+		err = raiseNextNumbers(c, filepath.Join(targetDir, sqlitedb.DatabaseFileName))
 	}
 	if c != nil {
 		err = errors.Join(err, c.Close())
 	}
 	if err != nil {
-		return done, nil, err
+		return restored, nil, err
 	}
 	if err := syncFile(path); err != nil {
-		return done, nil, err
+		return restored, nil, err
 	}
-	return done, func(asideDir string, beforeInstall func() error) error {
-		return installPrepared(dir, path, asideDir, beforeInstall)
+	return restored, func(asideDir string, beforeInstall func() error) error {
+		return installPreparedDatabase(targetDir, path, asideDir, beforeInstall)
 	}, nil
 }
 
 // DeleteUnfinishedRestore deletes the files that a killed Restore has left behind.
-func DeleteUnfinishedRestore(path string) {
+func DeleteUnfinishedRestore(preparedPath string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
-		os.Remove(path + end)
+		os.Remove(preparedPath + end)
 	}
 }
 
 // notBackupError returns the error for a file that is not a valid backup. It returns nil and errors that are
 // already written for the user unchanged.
-func notBackupError(file string, err error) error {
+func notBackupError(backupFile string, err error) error {
 	if err == nil || errors.As(err, new(*queue.Error)) {
 		return err
 	}
-	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
+	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", backupFile,
+		err)
 }
 
-// copyPieceBytes is how many bytes are copied between two reports of progress.
-const copyPieceBytes = 1 << 20
+// bytesPerProgressReport is how many bytes are copied between two reports of progress.
+const bytesPerProgressReport = 1 << 20
 
 // CopyFile copies a file to a new one. It reports its progress to the callback.
 func CopyFile(targetPath, sourcePath string, reportProgress func(doneBytes, totalBytes int64)) error {
@@ -99,7 +100,7 @@ func CopyFile(targetPath, sourcePath string, reportProgress func(doneBytes, tota
 	info, err := in.Stat()
 	for done := int64(0); err == nil; {
 		var n int64
-		n, err = io.CopyN(out, in, copyPieceBytes)
+		n, err = io.CopyN(out, in, bytesPerProgressReport)
 		done += n
 		if err == nil || err == io.EOF {
 			reportProgress(done, info.Size())
@@ -119,10 +120,10 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// checkBackup checks the copy of a backup, updates its schema and repairs it. If it returns an error, the
+// checkAndRepairBackup checks the copy of a backup, updates its schema and repairs it. If it returns an error, the
 // backup cannot be used.
-func checkBackup(c *sqlitedb.Conn) error {
-	if err := CheckPages(c); err != nil {
+func checkAndRepairBackup(c *sqlitedb.Conn) error {
+	if err := CheckDatabasePages(c); err != nil {
 		return err
 	}
 	next, err := c.QueryNumber(`SELECT next_seq FROM meta`)
@@ -130,25 +131,25 @@ func checkBackup(c *sqlitedb.Conn) error {
 		err = errors.New(`the counters in its table "meta" are missing`)
 	}
 	if err == nil {
-		err = sqlitedb.Migrate(c, database.Migrations)
+		err = sqlitedb.Migrate(c, database.SchemaMigrations)
 	}
 	if err == nil {
-		err = Repair(c)
+		err = RepairBackup(c)
 	}
 	if err != nil {
 		return err
 	}
-	wrong, err := SchemaFaults(c)
+	wrong, err := FindSchemaFaults(c)
 	if err == nil && len(wrong) > 0 {
 		err = errors.New(wrong[0].message)
 	}
 	return err
 }
 
-// unpackOutputs writes the outputs that a backup contains to files, and removes them from the database.
-func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteCloser, error)) (
+// extractOutputFiles writes the outputs that a backup contains to files, and removes them from the database.
+func extractOutputFiles(c *sqlitedb.Conn, createOutputFile func(ref string) (io.WriteCloser, error)) (
 	result RestoreResult, err error) {
-	if result.Jobs, err = c.QueryNumber(
+	if result.RestoredJobs, err = c.QueryNumber(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
 		return result, err
 	}
@@ -172,8 +173,8 @@ func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteClos
 				return false, err
 			}
 			open = ref
-			result.Outputs++
-			if outputFile, err = createOutput(ref); err != nil {
+			result.RestoredOutputs++
+			if outputFile, err = createOutputFile(ref); err != nil {
 				return false, err
 			}
 		}
@@ -186,32 +187,35 @@ func unpackOutputs(c *sqlitedb.Conn, createOutput func(ref string) (io.WriteClos
 	if err := c.Exec(`DROP TABLE outputs`); err != nil {
 		return result, err
 	}
-	if result.Outputs == 0 {
+	if result.RestoredOutputs == 0 {
 		return result, nil
 	}
 	err = c.Exec(`VACUUM`) // shrink the file, which still has the size that it had with the outputs
 	return result, err
 }
 
-// raiseNumbers raises the next numbers of jobs and events in the backup, at least to those of the existing
+// raiseNextNumbers raises the next numbers of jobs and events in the backup, at least to those of the existing
 // database, if it can be read, and to those of the high-water mark, a file that records them.
-func raiseNumbers(c *sqlitedb.Conn, path string) error {
-	p := sqlitedb.ReadHighWater(filepath.Dir(path))
+func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
+	p := sqlitedb.ReadHighWaterMark(filepath.Dir(oldDatabasePath))
 	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
-		next_event = max(next_event, ?)`, p.Commits, p.NextSeq, p.NextEvent)
+		next_event = max(next_event, ?)`, p.CommitCount, p.NextJobSeq, p.NextEventNumber)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Lstat(path); err != nil {
+	if _, err := os.Lstat(oldDatabasePath); err != nil {
 		return nil
 	}
-	old, err := sqlitedb.Open(path, `query_only = 1`, `trusted_schema = 0`)
+	old, err := sqlitedb.Open(oldDatabasePath, `query_only = 1`, `trusted_schema = 0`)
 	if err != nil {
 		return nil
 	}
 	defer old.Close()
 	var epoch, nextSeq, nextEvent int64
-	if _, err = database.FirstRow(old, func(r database.Row) { epoch, nextSeq, nextEvent = r.Num(0), r.Num(1), r.Num(2) },
+	if _, err = database.ReadFirstRow(old, func(r database.Row) {
+		epoch, nextSeq, nextEvent = r.Int64(0), r.Int64(1),
+			r.Int64(2)
+	},
 		`SELECT epoch, next_seq, next_event FROM meta`); err != nil {
 		return nil
 	}
@@ -219,10 +223,10 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		epoch, nextSeq, nextEvent)
 }
 
-// installPrepared moves the existing files to asideDir, calls beforeInstall, and renames the prepared
+// installPreparedDatabase moves the existing files to asideDir, calls beforeInstall, and renames the prepared
 // database. Between these steps a service refuses to start, because the high-water mark shows that a database
 // is missing. If the process is killed then, the user can run restore again.
-func installPrepared(dir, preparedPath, asideDir string, beforeInstall func() error) error {
+func installPreparedDatabase(dir, preparedPath, oldFilesDir string, beforeInstall func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {
 		err = m.File.Close()
@@ -230,22 +234,22 @@ func installPrepared(dir, preparedPath, asideDir string, beforeInstall func() er
 	if err != nil {
 		return err
 	}
-	for _, name := range append(sqlitedb.DatabaseFiles(), sqlitedb.CheckMarkerName) {
-		if err := os.Rename(filepath.Join(dir, name), filepath.Join(asideDir, name)); err != nil &&
+	for _, name := range append(sqlitedb.DatabaseFileNames(), sqlitedb.StartupCheckFileName) {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(oldFilesDir, name)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot move the old database aside, so nothing was restored: %w; solve this, then repeat "+
 				"the restore", err)
 		}
 	}
-	if err := errors.Join(atomicfile.SyncDir(asideDir), atomicfile.SyncDir(dir)); err != nil {
+	if err := errors.Join(atomicfile.SyncDir(oldFilesDir), atomicfile.SyncDir(dir)); err != nil {
 		return err
 	}
 	if err := beforeInstall(); err != nil {
 		return err
 	}
-	if err := os.Rename(preparedPath, filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+	if err := os.Rename(preparedPath, filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil {
 		return fmt.Errorf("cannot move the backup into place: %w; run queuectl restore again (the old database is in %s)",
-			err, asideDir)
+			err, oldFilesDir)
 	}
 	return atomicfile.SyncDir(dir)
 }

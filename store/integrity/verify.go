@@ -1,7 +1,7 @@
 // Package integrity checks the SQLite file of a queue and its output files, corrects the stored counts, and
 // restores backups.
 //
-// Start with Verify, ExamineStopped and Restore.
+// Start with Verify, ExamineStoppedDatabase and Restore.
 package integrity
 
 import (
@@ -22,34 +22,35 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// rebuildAdvice is the advice to the user if the rows of the database contradict each other.
-const rebuildAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the restore " +
-	"corrects counts, and creates what is missing in the database"
+// rebuildDatabaseAdvice is the advice to the user if the rows of the database contradict each other.
+const rebuildDatabaseAdvice = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; the " +
+	"restore corrects counts, and creates what is missing in the database"
 
-// replaceAdvice is the advice for a database that is too damaged to be backed up.
-const replaceAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
+// restoreBackupAdvice is the advice for a database that is too damaged to be backed up.
+const restoreBackupAdvice = "stop the service, copy the database's directory, then restore a backup with: " +
 	"queuectl restore FILE"
 
 // checkDirAdvice is the advice if a file or directory cannot be examined.
 const checkDirAdvice = "check the directory's permissions and its disk"
 
-// maxClockAhead is how far in the future a stored time may be before it is reported.
-const maxClockAhead = time.Minute
+// futureDateTolerance is how far in the future a stored time may be before it is reported.
+const futureDateTolerance = time.Minute
 
-// ExamineStopped checks the database in a directory that no service uses. If thorough is set, it also checks
+// ExamineStoppedDatabase checks the database in a directory that no service uses. If thorough is set, it also checks
 // all rows and output files.
-func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
-	list := ExamineDir(dir)
-	path := filepath.Join(dir, sqlitedb.DatabaseName)
+func ExamineStoppedDatabase(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
+	list := ExamineStateDir(dir)
+	path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 	wrong := func(err error, advice string) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: advice})
+		return append(list, store.Finding{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
+			Advice: advice})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return append(list, store.Finding{Check: "database", Level: store.LevelFailure,
+		return append(list, store.Finding{CheckName: "database", Level: store.LevelFailure,
 			Message: fmt.Sprintf("%s is missing", path),
 			Advice: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
-				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterName))})
+				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterFileName))})
 	case err != nil:
 		return wrong(err, checkDirAdvice)
 	case info.Mode().IsRegular() && info.Size() == 0:
@@ -60,7 +61,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 		return wrong(sqlitedb.ExplainOpenError(path, err), "") // no advice, because the error says what to do
 	}
 	defer c.Close()
-	if err := sqlitedb.CheckHighWater(c, dir); err != nil {
+	if err := sqlitedb.CheckNoCommitsLost(c, dir); err != nil {
 		return wrong(err, "")
 	}
 	if n, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
@@ -74,12 +75,12 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	if err != nil {
 		return wrong(err, checkDirAdvice)
 	}
-	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+	return append(list, VerifyDatabase(c, files, outputs, queue.UnixMillisOf(time.Now()))...)
 }
 
-// UnexaminedFinding returns what "queuectl doctor" reports if a service could not examine its database.
-func UnexaminedFinding(err error) store.Finding {
-	f := store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
+// ExaminationFailedFinding returns what "queuectl doctor" reports if a service could not examine its database.
+func ExaminationFailedFinding(err error) store.Finding {
+	f := store.Finding{CheckName: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
 		"examined: %v", err), Advice: "see the service's log"}
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Message = "the database was not examined, because the service was too busy to do so in time"
@@ -91,54 +92,55 @@ func UnexaminedFinding(err error) store.Finding {
 // emptyDatabaseFinding returns what "queuectl doctor" reports about a database without tables. It is a failure if
 // the database has held jobs.
 func emptyDatabaseFinding(dir, path string) store.Finding {
-	mark := filepath.Join(dir, sqlitedb.HighWaterName)
+	mark := filepath.Join(dir, sqlitedb.HighWaterFileName)
 	if _, err := os.Stat(mark); err == nil {
-		return store.Finding{Check: "database", Level: store.LevelFailure,
+		return store.Finding{CheckName: "database", Level: store.LevelFailure,
 			Message: path + " is empty, but contained jobs before",
 			Advice: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
 				"empty queue, remove %s", mark)}
 	}
-	return store.Finding{Check: "database", Level: store.LevelWarning, Message: path + " is empty: it has no tables yet",
+	return store.Finding{CheckName: "database", Level: store.LevelWarning, Message: path +
+		" is empty: it has no tables yet",
 		Advice: "start the service, which creates the tables"}
 }
 
-// ExamineDir checks a service's state directory: the file system, the disk and the permissions of the
+// ExamineStateDir checks a service's state directory: the file system, the disk and the permissions of the
 // files. A service has a state directory even if its database is on a server.
-func ExamineDir(dir string) (findings []store.Finding) {
-	add := func(check string, level store.Level, advice, format string, args ...any) {
-		findings = append(findings, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...),
+func ExamineStateDir(dir string) (findings []store.Finding) {
+	add := func(check string, level store.FindingLevel, advice, format string, args ...any) {
+		findings = append(findings, store.Finding{CheckName: check, Level: level, Message: fmt.Sprintf(format, args...),
 			Advice: advice})
 	}
 	system, err := sqlitedb.FileSystemOf(dir)
 	switch {
 	case err != nil:
 		add("file system", store.LevelFailure, "check that the directory exists and can be read", "%v", err)
-	case system.Refused:
+	case system.IsUnsupported:
 		add("file system", store.LevelFailure, "move the queue to a local disk: queuectl backup FILE, then queuectl "+
 			"restore FILE with another --dir", "%s is on %s, where locks and fsync are not reliable", dir, system.Name)
-	case system.Note != "":
+	case system.Warning != "":
 		add("file system", store.LevelWarning, "choose a directory on another disk or volume with --dir", "%s is on %s: %s",
-			dir, system.Name, system.Note)
-	case sqlitedb.RefusedFileSystems() == "":
+			dir, system.Name, system.Warning)
+	case sqlitedb.UnsupportedFileSystemNames() == "":
 		add("file system", store.LevelOK, "", "the file system of %s is not checked on this operating system", dir)
 	default:
 		add("file system", store.LevelOK, "", "%s is on %s, which is supported (unsupported file systems: %s)", dir,
-			system.Name, sqlitedb.RefusedFileSystems())
+			system.Name, sqlitedb.UnsupportedFileSystemNames())
 	}
-	if disk, err := sqlitedb.DiskOf(dir); err != nil {
+	if disk, err := sqlitedb.DiskSpaceOf(dir); err != nil {
 		add("disk", store.LevelFailure, "check the disk", "cannot read the free space of the disk of %s: %v", dir, err)
-	} else if disk.NoInodes {
+	} else if disk.IsOutOfInodes {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
-	} else if disk.Free < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
+	} else if disk.FreeBytes < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
 		add("disk", store.LevelFailure, "free some space",
-			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", disk.Free>>10, dir,
+			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", disk.FreeBytes>>10, dir,
 			queue.FormatSize(sqlitedb.MinFreeBytes))
 	} else {
-		add("disk", store.LevelOK, "", "%d MiB are free", disk.Free>>20)
+		add("disk", store.LevelOK, "", "%d MiB are free", disk.FreeBytes>>20)
 	}
 	before := len(findings)
-	for _, name := range append(append([]string{"."}, sqlitedb.DatabaseFiles()...), sqlitedb.HighWaterName,
-		sqlitedb.ReserveName) {
+	for _, name := range append(append([]string{"."}, sqlitedb.DatabaseFileNames()...), sqlitedb.HighWaterFileName,
+		sqlitedb.ReserveFileName) {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
 		// The state directory may be a symbolic link, whose mode has no meaning, so check its target. Other
 		// accounts may have access to the directory, for example to reach a socket in it, but no write
@@ -166,16 +168,17 @@ func ExamineDir(dir string) (findings []store.Finding) {
 
 // ExamineDatabase makes the quick checks of a database.
 func ExamineDatabase(c *sqlitedb.Conn) []store.Finding {
-	return slices.Concat(examineSchema(c), ExamineFrames(c), examineSize(c))
+	return slices.Concat(examineSchema(c), ExamineBatchFrames(c), examineDatabaseSize(c))
 }
 
-// examineSize reports the size of the database and how much of it is free.
-func examineSize(c *sqlitedb.Conn) []store.Finding {
+// examineDatabaseSize reports the size of the database and how much of it is free.
+func examineDatabaseSize(c *sqlitedb.Conn) []store.Finding {
 	pages, err := sqlitedb.CountPages(c)
 	if err != nil {
-		return []store.Finding{{Check: "size", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
+		return []store.Finding{{CheckName: "size", Level: store.LevelFailure, Message: err.Error(),
+			Advice: restoreBackupAdvice}}
 	}
-	return []store.Finding{{Check: "size", Level: store.LevelOK,
+	return []store.Finding{{CheckName: "size", Level: store.LevelOK,
 		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
 			pages.Total*sqlitedb.PageSize>>20, pages.Free*sqlitedb.PageSize>>20)}}
 }
@@ -183,62 +186,65 @@ func examineSize(c *sqlitedb.Conn) []store.Finding {
 // examineSchema reports tables and indexes that differ from those that the migrations create. It also reports
 // if the newest rows are dated in the future.
 func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
-	wrong, err := SchemaFaults(c)
+	wrong, err := FindSchemaFaults(c)
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
+		return []store.Finding{{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
+			Advice: restoreBackupAdvice}}
 	}
 	for _, f := range wrong {
-		findings = append(findings, store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message,
-			Advice: cmp.Or(f.advice, rebuildAdvice)})
+		findings = append(findings, store.Finding{CheckName: "database", Level: store.LevelFailure, Message: f.message,
+			Advice: cmp.Or(f.advice, rebuildDatabaseAdvice)})
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err == nil && len(findings) == 0 {
-		findings = append(findings, store.Finding{Check: "database", Level: store.LevelOK,
+		findings = append(findings, store.Finding{CheckName: "database", Level: store.LevelOK,
 			Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`,
 		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
-		if at, err := c.QueryNumber(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(maxClockAhead) {
-			findings = append(findings, store.Finding{Check: "clock", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)),
+		if at, err := c.QueryNumber(q); err == nil &&
+			queue.UnixMillis(at) > queue.UnixMillisOf(time.Now()).Add(futureDateTolerance) {
+			findings = append(findings, store.Finding{CheckName: "clock", Level: store.LevelFailure,
+				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.UnixMillis(at)),
 				Advice:  clockAdvice})
 		}
 	}
 	return findings
 }
 
-// ExamineFrames reports how many jobs of batches were lost because the database is damaged. A frame holds the
+// ExamineBatchFrames reports how many jobs of batches were lost because the database is damaged. A frame holds the
 // jobs that one request has added to a batch.
-func ExamineFrames(c *sqlitedb.Conn) (findings []store.Finding) {
+func ExamineBatchFrames(c *sqlitedb.Conn) (findings []store.Finding) {
 	n, first, last := int64(0), int64(0), int64(0)
-	_, err := database.FirstRow(c, func(r database.Row) { n, first, last = r.Num(0), r.Num(1), r.Num(2) },
+	_, err := database.ReadFirstRow(c, func(r database.Row) { n, first, last = r.Int64(0), r.Int64(1), r.Int64(2) },
 		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
-		return []store.Finding{{Check: "batches", Level: store.LevelFailure, Message: err.Error(), Advice: replaceAdvice}}
+		return []store.Finding{{CheckName: "batches", Level: store.LevelFailure, Message: err.Error(),
+			Advice: restoreBackupAdvice}}
 	case n == 0:
 		return nil
 	}
-	return []store.Finding{{Check: "batches", Level: store.LevelFailure,
+	return []store.Finding{{CheckName: "batches", Level: store.LevelFailure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
 			"are between %d and %d", n, first, last),
-		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildAdvice}}
+		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildDatabaseAdvice}}
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create.
-// createSQL creates a missing object. If advice is "", the advice is rebuildAdvice.
+// createSQL creates a missing object. If advice is "", the advice is rebuildDatabaseAdvice.
 type schemaFault struct{ message, createSQL, advice string }
 
-// SchemaFaults returns the differences between the schema of a database and that of a new one.
-func SchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
-	fresh, err := sqlitedb.OpenFresh()
+// FindSchemaFaults returns the differences between the schema of a database and that of a new one.
+func FindSchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
+	fresh, err := sqlitedb.OpenEmptyMemoryDatabase()
 	if err != nil {
 		return nil, err
 	}
 	defer fresh.Close()
 	read := func(c *sqlitedb.Conn) (map[string]string, error) {
 		byName := map[string]string{}
-		err := database.EachRow(c, func(r database.Row) {
+		err := database.ForEachRow(c, func(r database.Row) {
 			byName[r.Text(0)] = strings.Join(strings.Fields(r.Text(1)), " ")
 		}, `SELECT type || ' ' || name, sql FROM sqlite_schema
 			WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`)
@@ -253,7 +259,7 @@ func SchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
 		return nil, err
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
-	newer := version > int64(len(database.Migrations)) // true if a newer version may have added objects
+	newer := version > int64(len(database.SchemaMigrations)) // true if a newer version may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
@@ -272,9 +278,9 @@ func SchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
 	return faults, err
 }
 
-// CheckPages returns an error if SQLite finds the database damaged.
-func CheckPages(c *sqlitedb.Conn) error {
-	verdict, err := database.Rows(c, database.TextOf, `PRAGMA integrity_check(5)`)
+// CheckDatabasePages returns an error if SQLite finds the database damaged.
+func CheckDatabasePages(c *sqlitedb.Conn) error {
+	verdict, err := database.ReadRows(c, database.FirstColumnText, `PRAGMA integrity_check(5)`)
 	if err != nil {
 		return err
 	}
@@ -284,25 +290,25 @@ func CheckPages(c *sqlitedb.Conn) error {
 	return nil
 }
 
-// Verify checks a copy of the database: whether its rows contradict each other, and whether the output files
+// VerifyDatabase checks a copy of the database: whether its rows contradict each other, and whether the output files
 // match.
-func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
-	now queue.Millis) (findings []store.Finding) {
+func VerifyDatabase(c *sqlitedb.Conn, outputFiles map[string]bool, outputs store.OutputDirs,
+	now queue.UnixMillis) (findings []store.Finding) {
 	report := func(name, okMessage string, foundFaults []fault, err error) {
 		if err != nil { // the database is so damaged that its rows cannot be read
-			foundFaults = append(foundFaults, fault{err.Error(), replaceAdvice})
+			foundFaults = append(foundFaults, fault{err.Error(), restoreBackupAdvice})
 		}
 		for i, f := range foundFaults {
-			if i == maxFaults {
-				findings = append(findings, store.Finding{Check: name, Level: store.LevelFailure,
+			if i == maxFaultsPerKind {
+				findings = append(findings, store.Finding{CheckName: name, Level: store.LevelFailure,
 					Message: fmt.Sprintf("%d more problems of this kind", len(foundFaults)-i), Advice: f.advice})
 				break
 			}
-			findings = append(findings, store.Finding{Check: name, Level: store.LevelFailure, Message: f.message,
+			findings = append(findings, store.Finding{CheckName: name, Level: store.LevelFailure, Message: f.message,
 				Advice: f.advice})
 		}
 		if len(foundFaults) == 0 {
-			findings = append(findings, store.Finding{Check: name, Level: store.LevelOK, Message: okMessage})
+			findings = append(findings, store.Finding{CheckName: name, Level: store.LevelOK, Message: okMessage})
 		}
 	}
 	check := func(name, okMessage, advice string, findFaults func() ([]string, error)) {
@@ -313,19 +319,20 @@ func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 		}
 		report(name, okMessage, foundFaults, err)
 	}
-	check("integrity", "SQLite finds no damage", replaceAdvice, func() ([]string, error) { return nil, CheckPages(c) })
-	check("counters", "the stored counts match the stored jobs", rebuildAdvice,
-		func() ([]string, error) { return CounterFaults(c) })
-	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FutureDateFaults(c, now) })
+	check("integrity", "SQLite finds no damage", restoreBackupAdvice,
+		func() ([]string, error) { return nil, CheckDatabasePages(c) })
+	check("counters", "the stored counts match the stored jobs", rebuildDatabaseAdvice,
+		func() ([]string, error) { return FindWrongStoredCounts(c) })
+	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FindFutureDates(c, now) })
 	check("rows", "all rows are consistent",
 		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
-		func() ([]string, error) { return RowFaults(c) })
-	findings = append(findings, ExamineFrames(c)...)
-	check("indexes", "all checked queries use an index", rebuildAdvice,
-		func() ([]string, error) { return planFaults(c), nil })
-	found, err := outputFaults(c, files, outputs)
+		func() ([]string, error) { return FindContradictingRows(c) })
+	findings = append(findings, ExamineBatchFrames(c)...)
+	check("indexes", "all checked queries use an index", rebuildDatabaseAdvice,
+		func() ([]string, error) { return findQueriesWithoutIndex(c), nil })
+	found, err := findOutputFaults(c, outputFiles, outputs)
 	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
-		len(files)), found, err)
+		len(outputFiles)), found, err)
 	return findings
 }
 
@@ -336,28 +343,28 @@ type fault struct{ message, advice string }
 const clockAdvice = "if the clock of the machine is wrong, set it; stored dates do not change, so this is reported " +
 	"until they have passed"
 
-// maxFaults is the maximum number of faults of one kind that are listed.
-const maxFaults = 10
+// maxFaultsPerKind is the maximum number of faults of one kind that are listed.
+const maxFaultsPerKind = 10
 
-// countQuery is a query for rows that are wrong. It selects their number and the name of one of them.
+// wrongRowsQuery is a query for rows that are wrong. It selects their number and the name of one of them.
 // messageFormat contains verbs for these two values.
-type countQuery struct{ messageFormat, sql string }
+type wrongRowsQuery struct{ messageFormat, sql string }
 
-// FutureDateFaults describes rows with dates more than maxClockAhead after the time now.
-func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
-	return findWrongRows(c, []countQuery{
+// FindFutureDates describes rows with dates more than futureDateTolerance after the time now.
+func FindFutureDates(c database.Conn, now queue.UnixMillis) ([]string, error) {
+	return findWrongRows(c, []wrongRowsQuery{
 		{"%d jobs have dates in the future, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`},
 		{"%d attempts have dates in the future, for example one of job number %s (column seq)",
 			`SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`},
 		{"%d events have dates in the future, for example event %s",
 			`SELECT count(*), min(seq) || '' FROM events WHERE at > ?`},
-	}, int64(now.Add(maxClockAhead)))
+	}, int64(now.Add(futureDateTolerance)))
 }
 
-// RowFaults describes rows that contradict each other.
-func RowFaults(c database.Conn) ([]string, error) {
-	return findWrongRows(c, []countQuery{
+// FindContradictingRows describes rows that contradict each other.
+func FindContradictingRows(c database.Conn) ([]string, error) {
+	return findWrongRows(c, []wrongRowsQuery{
 		{"%d jobs have a place in the queue that contradicts their state, for example job %s",
 			`SELECT count(*), min(id) FROM jobs WHERE CASE state
 				WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`},
@@ -404,10 +411,10 @@ func RowFaults(c database.Conn) ([]string, error) {
 }
 
 // findWrongRows runs queries with the same arguments, and describes the rows that they find.
-func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults []string, err error) {
+func findWrongRows(c database.Conn, queries []wrongRowsQuery, args ...any) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
-		_, err := database.FirstRow(c, func(r database.Row) { n, example = r.Num(0), r.Text(1) }, q.sql, args...)
+		_, err := database.ReadFirstRow(c, func(r database.Row) { n, example = r.Int64(0), r.Text(1) }, q.sql, args...)
 		if err != nil {
 			return nil, err
 		}
@@ -418,8 +425,8 @@ func findWrongRows(c database.Conn, queries []countQuery, args ...any) (faults [
 	return faults, nil
 }
 
-// planFaults returns the frequent queries that SQLite would execute without an index.
-func planFaults(c *sqlitedb.Conn) (faults []string) {
+// findQueriesWithoutIndex returns the frequent queries that SQLite would execute without an index.
+func findQueriesWithoutIndex(c *sqlitedb.Conn) (faults []string) {
 	for _, q := range []string{
 		`SELECT seq FROM jobs INDEXED BY jobs_ready
 			WHERE place = 1 AND lane = 0 AND (rank, seq) >= (0, 0) ORDER BY rank, seq`,
@@ -439,7 +446,7 @@ func planFaults(c *sqlitedb.Conn) (faults []string) {
 		`SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = 'x' AND id <> CAST(seq AS TEXT)`,
 		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
 	} {
-		err := database.EachRow(c, func(r database.Row) {
+		err := database.ForEachRow(c, func(r database.Row) {
 			if plan := r.Text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
 				faults = append(faults, plan+": "+strings.Join(strings.Fields(q), " "))
 			}

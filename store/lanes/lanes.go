@@ -13,38 +13,39 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Lanes is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands, called
+// LaneCache is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands, called
 // plain lanes. A user can have very many lanes with demands, so it holds only the best of these for each
 // queue and user.
-type Lanes struct {
-	PlainLanes  map[Name]*rules.Lane
-	ByUID       map[int][]*rules.Lane // plain lanes by uid
-	Queues      map[string]*Queue
-	Ready       headHeap[*Queue, queueOrdering] // queues that have room and an open lane
-	staleQueues []*Queue                        // queues whose best lane must be found before the next claim
-	// OverQuota counts the lanes with demands (locks or other limits) that wait for a user's quota, by the gate of
-	// the quota; see rules.UserGate.
-	OverQuota map[int64]int
-	Weights   int // number of queues whose weight is not 1
-	// ClosedHere lists lanes that are open in the database, but whose jobs cannot start on this node. It maps
+type LaneCache struct {
+	DemandFreeLanes      map[LaneName]*rules.Lane
+	DemandFreeLanesByUID map[int][]*rules.Lane // plain lanes by uid
+	Queues               map[string]*Queue
+	ReadyQueues          headHeap[*Queue, queueOrdering] // queues that have room and an open lane
+	staleQueues          []*Queue                        // queues whose best lane must be found before the next claim
+	// OverQuotaLaneCounts counts the lanes with demands (locks or other limits) that wait for a user's quota, by the gate
+	// of the quota; see rules.UserQuotaGate.
+	OverQuotaLaneCounts map[int64]int
+	WeightedQueueCount  int // number of queues whose weight is not 1
+	// LocallyClosedBy lists lanes that are open in the database, but whose jobs cannot start on this node. It maps
 	// the id of the lane to the gate (a resource or other limit) that prevents the start.
-	ClosedHere map[int64]int64
+	LocallyClosedBy map[int64]int64
 }
 
 // New returns an empty cache.
-func New() *Lanes {
-	return &Lanes{PlainLanes: map[Name]*rules.Lane{}, ByUID: map[int][]*rules.Lane{}, Queues: map[string]*Queue{},
-		OverQuota: map[int64]int{}, ClosedHere: map[int64]int64{}}
+func New() *LaneCache {
+	return &LaneCache{DemandFreeLanes: map[LaneName]*rules.Lane{}, DemandFreeLanesByUID: map[int][]*rules.Lane{},
+		Queues:              map[string]*Queue{},
+		OverQuotaLaneCounts: map[int64]int{}, LocallyClosedBy: map[int64]int64{}}
 }
 
-// Name identifies a lane without demands: each queue and user have one such lane.
-type Name struct {
+// LaneName identifies a lane without demands: each queue and user have one such lane.
+type LaneName struct {
 	Queue string
 	UID   int
 }
 
-// NameOf returns the name of a lane without demands.
-func NameOf(l *rules.Lane) Name { return Name{l.Queue, l.UID} }
+// LaneNameOf returns the name of a lane without demands.
+func LaneNameOf(l *rules.Lane) LaneName { return LaneName{l.Queue, l.UID} }
 
 // headHeap is a heap of queues or lanes. The first element is the one whose head, the position of its first
 // job, is best.
@@ -64,8 +65,8 @@ func (laneOrdering) index(l *rules.Lane) *int          { return &l.HeapIndex }
 
 type queueOrdering struct{} // the ordering of queues
 
-func (queueOrdering) head(q *Queue) rules.Position { return q.Head }
-func (queueOrdering) index(q *Queue) *int          { return &q.ReadyIndex }
+func (queueOrdering) head(q *Queue) rules.Position { return q.BestHead }
+func (queueOrdering) index(q *Queue) *int          { return &q.ReadyHeapIndex }
 
 // Len implements heap.Interface.
 func (h headHeap[T, O]) Len() int { return len(h) }
@@ -127,8 +128,8 @@ func (h headHeap[T, O]) secondBestIndex() int {
 	return 1
 }
 
-// Queue returns the queue with this name, and adds it to the cache if necessary.
-func (ls *Lanes) Queue(name string) *Queue {
+// FindOrAddQueue returns the queue with this name, and adds it to the cache if necessary.
+func (ls *LaneCache) FindOrAddQueue(name string) *Queue {
 	q := ls.Queues[name]
 	if q == nil {
 		q = newQueue(name)
@@ -137,94 +138,96 @@ func (ls *Lanes) Queue(name string) *Queue {
 	return q
 }
 
-// Add adds a plain lane, whose jobs need no lock or other limit, to the cache.
-func (ls *Lanes) Add(l *rules.Lane) {
-	ls.PlainLanes[NameOf(l)] = l
-	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
-	ls.Update(l)
+// AddDemandFreeLane adds a plain lane, whose jobs need no lock or other limit, to the cache.
+func (ls *LaneCache) AddDemandFreeLane(l *rules.Lane) {
+	ls.DemandFreeLanes[LaneNameOf(l)] = l
+	ls.DemandFreeLanesByUID[l.UID] = append(ls.DemandFreeLanesByUID[l.UID], l)
+	ls.UpdateDemandFreeLane(l)
 }
 
-// Update brings the queue's heap of open lanes up to date after a plain lane (one without demands) has
+// UpdateDemandFreeLane brings the queue's heap of open lanes up to date after a plain lane (one without demands) has
 // changed. The heap contains the lane only if its first job may start.
-func (ls *Lanes) Update(l *rules.Lane) {
-	q := ls.Queue(l.Queue)
+func (ls *LaneCache) UpdateDemandFreeLane(l *rules.Lane) {
+	q := ls.FindOrAddQueue(l.Queue)
 	q.OpenLanes.update(l, l.ClosedBy == rules.Open)
-	ls.UpdateQueue(q)
+	ls.UpdateQueueReadiness(q)
 }
 
-// Remove removes a plain lane, whose jobs need no lock or other limit, from the cache.
-func (ls *Lanes) Remove(l *rules.Lane) {
-	delete(ls.PlainLanes, NameOf(l))
-	others := slices.DeleteFunc(slices.Clone(ls.ByUID[l.UID]), func(other *rules.Lane) bool { return other == l })
-	if ls.ByUID[l.UID] = others; len(others) == 0 {
-		delete(ls.ByUID, l.UID)
+// RemoveDemandFreeLane removes a plain lane, whose jobs need no lock or other limit, from the cache.
+func (ls *LaneCache) RemoveDemandFreeLane(l *rules.Lane) {
+	delete(ls.DemandFreeLanes, LaneNameOf(l))
+	others := slices.DeleteFunc(slices.Clone(ls.DemandFreeLanesByUID[l.UID]),
+		func(other *rules.Lane) bool { return other == l })
+	if ls.DemandFreeLanesByUID[l.UID] = others; len(others) == 0 {
+		delete(ls.DemandFreeLanesByUID, l.UID)
 	}
-	q := ls.Queue(l.Queue)
+	q := ls.FindOrAddQueue(l.Queue)
 	q.OpenLanes.update(l, false)
-	ls.UpdateQueue(q)
+	ls.UpdateQueueReadiness(q)
 }
 
-// AddOverQuota adds delta to the number of lanes with demands (locks or other limits) that wait for a user's
+// AdjustOverQuotaCount adds delta to the number of lanes with demands (locks or other limits) that wait for a user's
 // quota. It does nothing if gate is not the gate of a user's quota.
-func (ls *Lanes) AddOverQuota(gate int64, delta int) {
-	if gate >= 0 || gate == rules.Empty {
+func (ls *LaneCache) AdjustOverQuotaCount(gateID int64, delta int) {
+	if gateID >= 0 || gateID == rules.Empty {
 		return
 	}
-	if ls.OverQuota[gate] += delta; ls.OverQuota[gate] == 0 {
-		delete(ls.OverQuota, gate)
+	if ls.OverQuotaLaneCounts[gateID] += delta; ls.OverQuotaLaneCounts[gateID] == 0 {
+		delete(ls.OverQuotaLaneCounts, gateID)
 	}
 }
 
-// ClosedHereBy returns the ids of the lanes that a gate closes on this node but not in the database. The ids
+// LocallyClosedLaneIDs returns the ids of the lanes that a gate closes on this node but not in the database. The ids
 // are joined by database.JoinNumbers; "" means no lanes.
-func (ls *Lanes) ClosedHereBy(gate int64) string {
+func (ls *LaneCache) LocallyClosedLaneIDs(gateID int64) string {
 	var laneIDs []int64
-	for lane, closedBy := range ls.ClosedHere {
-		if closedBy == gate {
+	for lane, closedBy := range ls.LocallyClosedBy {
+		if closedBy == gateID {
 			laneIDs = append(laneIDs, lane)
 		}
 	}
 	return database.JoinNumbers(slices.Values(laneIDs))
 }
 
-// EachReady calls visit for the queues in which a job may start, until visit returns false. The queue whose
+// EachReadyQueue calls visit for the queues in which a job may start, until visit returns false. The queue whose
 // first job ranks best comes first, then the second best, then the others in any order.
-func (ls *Lanes) EachReady(visit func(*rules.Queue) bool) {
-	second := ls.Ready.secondBestIndex()
-	if len(ls.Ready) == 0 || !visit(&ls.Ready[0].Queue) || second == 0 || !visit(&ls.Ready[second].Queue) {
+func (ls *LaneCache) EachReadyQueue(visit func(*rules.Queue) bool) {
+	second := ls.ReadyQueues.secondBestIndex()
+	if len(ls.ReadyQueues) == 0 || !visit(&ls.ReadyQueues[0].Queue) || second == 0 ||
+		!visit(&ls.ReadyQueues[second].Queue) {
 		return
 	}
-	for i, q := range ls.Ready {
+	for i, q := range ls.ReadyQueues {
 		if i != 0 && i != second && !visit(&q.Queue) {
 			return
 		}
 	}
 }
 
-// Refresh finds the best open lane of each queue whose lanes have changed. readOpenLanes reads the open lanes
-// of the users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
-func (ls *Lanes) Refresh(readOpenLanes func(q *Queue) error) error {
+// RefreshBestLanes finds the best open lane of each queue whose lanes have changed. readOpenLanes reads the open lanes
+// of the users in q.StaleUIDs, or of all users if q.AllUsersStale is set, and passes each lane to q.AddOpenLane.
+func (ls *LaneCache) RefreshBestLanes(readOpenLanes func(q *Queue) error) error {
 	for len(ls.staleQueues) > 0 {
 		q := ls.staleQueues[len(ls.staleQueues)-1]
-		if q.Stale || len(q.StaleUsers) > 0 {
-			if err := q.readStaleLanes(readOpenLanes); err != nil {
+		if q.AllUsersStale || len(q.StaleUIDs) > 0 {
+			if err := q.rereadStaleLanes(readOpenLanes); err != nil {
 				return err
 			}
 		}
-		q.BestDemandLane, q.secondHead = nil, rules.EndPosition
-		for _, lanes := range q.lanesByUID {
+		q.BestLaneWithDemands, q.secondBestHead = nil, rules.MaxPosition
+		for _, lanes := range q.demandLanesByUID {
 			switch best := lanes.openLanes[0]; {
-			case q.BestDemandLane == nil:
-				q.BestDemandLane, q.secondHead = best, lanes.secondHead()
-			case q.BestDemandLane.Head.After(best.Head):
-				q.BestDemandLane, q.secondHead = best, earlierPosition(q.BestDemandLane.Head, lanes.secondHead())
+			case q.BestLaneWithDemands == nil:
+				q.BestLaneWithDemands, q.secondBestHead = best, lanes.secondBestHead()
+			case q.BestLaneWithDemands.Head.After(best.Head):
+				q.BestLaneWithDemands, q.secondBestHead = best, earlierPosition(q.BestLaneWithDemands.Head, lanes.secondBestHead())
 			default:
-				q.secondHead = earlierPosition(q.secondHead, best.Head)
+				q.secondBestHead = earlierPosition(q.secondBestHead, best.Head)
 			}
 		}
-		q.mustRefresh = false
+		q.mustFindBestLane = false
 		ls.staleQueues = ls.staleQueues[:len(ls.staleQueues)-1]
-		ls.UpdateQueue(q)
+		ls.UpdateQueueReadiness(q)
 	}
 	return nil
 }
@@ -237,18 +240,18 @@ func earlierPosition(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls visit once for every user with an open lane in a queue, and passes the best of these lanes.
+// EachContender calls visit once for every user with an open lane in a queue, and passes the best of these lanes.
 // lastTurn is the number of the user's last turn, or 0 if unknown.
-func (ls *Lanes) Contenders(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
+func (ls *LaneCache) EachContender(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	for _, l := range q.OpenLanes {
-		if demandLanes, found := q.lanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
+		if demandLanes, found := q.demandLanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
 			l = demandLanes.openLanes[0]
 		}
-		visit(l, q.LastTurns[l.UID])
+		visit(l, q.LastTurnByUID[l.UID])
 	}
-	for uid, demandLanes := range q.lanesByUID {
-		if plain := ls.PlainLanes[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			visit(demandLanes.openLanes[0], q.LastTurns[uid])
+	for uid, demandLanes := range q.demandLanesByUID {
+		if plain := ls.DemandFreeLanes[LaneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
+			visit(demandLanes.openLanes[0], q.LastTurnByUID[uid])
 		}
 	}
 }

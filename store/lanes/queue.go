@@ -13,161 +13,165 @@ import (
 // from which a job may start.
 type Queue struct {
 	rules.Queue
-	Rule   store.QueueRule
-	UID    int // user who created the queue, with its first job
-	Leased int
-	// RetainedJobs is the number of kept jobs that ended while the queue had its own retention. RetainedBytes is the
+	Rule       store.QueueRule
+	CreatorUID int // user who created the queue, with its first job
+	LeasedJobs int
+	// RetainedJobs is the number of kept jobs that ended while the queue had its own retention. RetainedOutputBytes is the
 	// total size of their outputs.
-	RetainedJobs, RetainedBytes int64
-	LaneCount                   int // number of lanes, including those without jobs
-	// LastTurns holds, for each user, the number of the claim that last took a job of the user. If a job is
-	// returned before it starts, its turn is undone, except turns up to FixedTurns, which were taken under an
+	RetainedJobs, RetainedOutputBytes int64
+	LaneCount                         int // number of lanes, including those without jobs
+	// LastTurnByUID holds, for each user, the number of the claim that last took a job of the user. If a job is
+	// returned before it starts, its turn is undone, except turns up to LastFinalTurn, which were taken under an
 	// earlier rule of the queue.
-	LastTurns  map[int]int64
-	FixedTurns int64
+	LastTurnByUID map[int]int64
+	LastFinalTurn int64
 
-	OpenLanes      headHeap[*rules.Lane, laneOrdering] // the queue's open lanes without demands
-	BestDemandLane *rules.Lane                         // best open lane with demands; nil if none is open
-	ReadyIndex     int                                 // index in Lanes.Ready, -1 if the queue is not in it
-	Stale          bool                                // the open lanes with demands of all users must be read again
-	StaleUsers     map[int]bool                        // users whose open lanes with demands must be read again
+	OpenLanes           headHeap[*rules.Lane, laneOrdering] // the queue's open lanes without demands
+	BestLaneWithDemands *rules.Lane                         // best open lane with demands; nil if none is open
+	ReadyHeapIndex      int                                 // index in Lanes.ReadyQueues, -1 if the queue is not in it
+	AllUsersStale       bool                                // the open lanes with demands of all users must be read again
+	StaleUIDs           map[int]bool                        // users whose open lanes with demands must be read again
 
-	lanesByUID map[int]userLanes
-	secondHead rules.Position // position at or before the first job of the second-best open lane with demands
-	// mustRefresh is true while the queue is in Lanes.staleQueues. BestDemandLane and secondHead are then unknown.
-	mustRefresh bool
+	demandLanesByUID map[int]userLanes
+	secondBestHead   rules.Position // position at or before the first job of the second-best open lane with demands
+	// mustFindBestLane is true while the queue is in Lanes.staleQueues. BestLaneWithDemands and secondBestHead are then
+	// unknown.
+	mustFindBestLane bool
 }
 
 func newQueue(name string) *Queue {
-	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyIndex: -1}
+	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyHeapIndex: -1}
 }
 
 // Exists reports whether users see the queue: whether it has a rule or unfinished jobs.
 func (q *Queue) Exists() bool {
-	return q.Rule != store.DefaultQueueRule || q.Waiting > 0 || q.Leased > 0
+	return q.Rule != store.DefaultQueueRule || q.WaitingJobs > 0 || q.LeasedJobs > 0
 }
 
-// HasRow reports whether the queue needs a row in the database: it exists, or ended jobs still follow its own
+// NeedsDatabaseRow reports whether the queue needs a row in the database: it exists, or ended jobs still follow its own
 // retention.
-func (q *Queue) HasRow() bool { return q.Exists() || q.RetainedJobs > 0 || q.RetainedBytes > 0 }
+func (q *Queue) NeedsDatabaseRow() bool {
+	return q.Exists() || q.RetainedJobs > 0 || q.RetainedOutputBytes > 0
+}
 
-// IsIdle reports whether the queue can be removed from memory: it has no lanes, needs no row in the database,
+// CanEvict reports whether the queue can be removed from memory: it has no lanes, needs no row in the database,
 // and is in neither list of Lanes.
-func (q *Queue) IsIdle() bool {
-	return q.LaneCount == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
+func (q *Queue) CanEvict() bool {
+	return q.LaneCount == 0 && !q.NeedsDatabaseRow() && !q.mustFindBestLane && q.ReadyHeapIndex < 0
 }
 
 // StoredCounts returns the counts that the queue's row in the database holds.
 func (q *Queue) StoredCounts() records.QueueCounts {
-	return records.QueueCounts{Waiting: q.Waiting, UID: q.UID, RetainedJobs: q.RetainedJobs,
-		RetainedBytes: q.RetainedBytes}
+	return records.QueueCounts{WaitingJobs: q.WaitingJobs, CreatorUID: q.CreatorUID, RetainedJobs: q.RetainedJobs,
+		RetainedOutputBytes: q.RetainedOutputBytes}
 }
 
 // SetStoredCounts sets the counts that were read from the queue's row in the database.
 func (q *Queue) SetStoredCounts(c records.QueueCounts) {
-	q.Waiting, q.UID, q.RetainedJobs, q.RetainedBytes = c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes
+	q.WaitingJobs, q.CreatorUID, q.RetainedJobs, q.RetainedOutputBytes = c.WaitingJobs, c.CreatorUID, c.RetainedJobs,
+		c.RetainedOutputBytes
 }
 
-// SetRule sets the rule of the queue. The caller must then call UpdateQueue.
+// SetRule sets the rule of the queue. The caller must then call UpdateQueueReadiness.
 func (q *Queue) SetRule(rule store.QueueRule) {
-	q.Rule, q.Weight, q.MaxWaiting, q.HasOwnRetention = rule, rule.Weight, rule.MaxPending,
+	q.Rule, q.Weight, q.MaxWaitingJobs, q.HasOwnRetention = rule, rule.Weight, rule.MaxPendingJobs,
 		rule.Retention != store.Retention{}
 }
 
 // HasSeveralUsers reports whether more than one user may have jobs that can start in the queue.
-func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.lanesByUID) > 1 }
+func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.demandLanesByUID) > 1 }
 
-// PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
+// PredictedNextLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
 // unknown. byArrival reports whether jobs are claimed in the order of their arrival.
-func (q *Queue) PredictedLane(byArrival bool) *rules.Lane {
-	if q.mustRefresh || q.BestDemandLane != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
+func (q *Queue) PredictedNextLane(byArrival bool) *rules.Lane {
+	if q.mustFindBestLane || q.BestLaneWithDemands != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
 		return nil
 	}
 	return q.OpenLanes[0]
 }
 
 // BestLane returns the open lane whose first job ranks best, and the position of the first job of the
-// second-best lane. The queue must be in Lanes.Ready.
+// second-best lane. The queue must be in Lanes.ReadyQueues.
 func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	if len(q.OpenLanes) == 0 {
-		return *q.BestDemandLane, q.secondHead
+		return *q.BestLaneWithDemands, q.secondBestHead
 	}
-	l, next := q.OpenLanes[0], rules.EndPosition
+	l, next := q.OpenLanes[0], rules.MaxPosition
 	if second := q.OpenLanes.secondBestIndex(); second > 0 {
 		next = q.OpenLanes[second].Head
 	}
 	switch {
-	case q.BestDemandLane == nil:
-	case l.Head.After(q.BestDemandLane.Head):
-		return *q.BestDemandLane, earlierPosition(l.Head, q.secondHead)
+	case q.BestLaneWithDemands == nil:
+	case l.Head.After(q.BestLaneWithDemands.Head):
+		return *q.BestLaneWithDemands, earlierPosition(l.Head, q.secondBestHead)
 	default:
-		next = earlierPosition(next, q.BestDemandLane.Head)
+		next = earlierPosition(next, q.BestLaneWithDemands.Head)
 	}
 	return *l, next
 }
 
-// UpdateQueue computes how many more jobs of a queue may start, and the queue's position among the ready
+// UpdateQueueReadiness computes how many more jobs of a queue may start, and the queue's position among the ready
 // queues.
-func (ls *Lanes) UpdateQueue(q *Queue) {
-	q.Room = math.MaxInt
+func (ls *LaneCache) UpdateQueueReadiness(q *Queue) {
+	q.LeasableJobs = math.MaxInt
 	switch {
 	case q.Rule.Paused:
-		q.Room = 0
+		q.LeasableJobs = 0
 	case q.Rule.Concurrency > 0:
-		q.Room = max(0, q.Rule.Concurrency-q.Leased)
+		q.LeasableJobs = max(0, q.Rule.Concurrency-q.LeasedJobs)
 	}
-	q.Head = rules.EndPosition
+	q.BestHead = rules.MaxPosition
 	if len(q.OpenLanes) > 0 {
-		q.Head = q.OpenLanes[0].Head
+		q.BestHead = q.OpenLanes[0].Head
 	}
-	if q.BestDemandLane != nil {
-		q.Head = earlierPosition(q.Head, q.BestDemandLane.Head)
+	if q.BestLaneWithDemands != nil {
+		q.BestHead = earlierPosition(q.BestHead, q.BestLaneWithDemands.Head)
 	}
-	ls.Ready.update(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
+	ls.ReadyQueues.update(q, q.LeasableJobs > 0 && (len(q.OpenLanes) > 0 || q.BestLaneWithDemands != nil))
 }
 
-// MarkStale marks the open lanes with demands (locks or other limits) of all users in a queue, so that the
+// MarkQueueLanesStale marks the open lanes with demands (locks or other limits) of all users in a queue, so that the
 // next claim reads these lanes again.
-func (ls *Lanes) MarkStale(q *Queue) {
-	q.lanesByUID, q.Stale = nil, true
+func (ls *LaneCache) MarkQueueLanesStale(q *Queue) {
+	q.demandLanesByUID, q.AllUsersStale = nil, true
 	ls.clearBestLane(q)
 }
 
-// MarkStaleUser marks the open lanes with demands (locks or other limits) of one user, so that the next claim
+// MarkUserLanesStale marks the open lanes with demands (locks or other limits) of one user, so that the next claim
 // reads these lanes again.
-func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
-	if q.StaleUsers == nil {
-		q.StaleUsers = map[int]bool{}
+func (ls *LaneCache) MarkUserLanesStale(q *Queue, uid int) {
+	if q.StaleUIDs == nil {
+		q.StaleUIDs = map[int]bool{}
 	}
-	q.StaleUsers[uid] = true
+	q.StaleUIDs[uid] = true
 	ls.clearBestLane(q)
 }
 
 // clearBestLane makes the next Refresh find the queue's best open lane with demands (locks or other limits)
 // again.
-func (ls *Lanes) clearBestLane(q *Queue) {
-	q.BestDemandLane, q.secondHead = nil, rules.EndPosition
-	if !q.mustRefresh {
-		q.mustRefresh = true
+func (ls *LaneCache) clearBestLane(q *Queue) {
+	q.BestLaneWithDemands, q.secondBestHead = nil, rules.MaxPosition
+	if !q.mustFindBestLane {
+		q.mustFindBestLane = true
 		ls.staleQueues = append(ls.staleQueues, q)
 	}
-	ls.UpdateQueue(q)
+	ls.UpdateQueueReadiness(q)
 }
 
-// readStaleLanes removes the stale open lanes from memory and calls readOpenLanes, which adds the current
-// ones with AddOpen.
-func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
-	if q.Stale || q.lanesByUID == nil {
-		q.lanesByUID = map[int]userLanes{}
+// rereadStaleLanes removes the stale open lanes from memory and calls readOpenLanes, which adds the current
+// ones with AddOpenLane.
+func (q *Queue) rereadStaleLanes(readOpenLanes func(q *Queue) error) error {
+	if q.AllUsersStale || q.demandLanesByUID == nil {
+		q.demandLanesByUID = map[int]userLanes{}
 	}
-	for uid := range q.StaleUsers {
-		delete(q.lanesByUID, uid)
+	for uid := range q.StaleUIDs {
+		delete(q.demandLanesByUID, uid)
 	}
 	if err := readOpenLanes(q); err != nil {
 		return err
 	}
-	q.Stale = false
-	clear(q.StaleUsers)
+	q.AllUsersStale = false
+	clear(q.StaleUIDs)
 	return nil
 }
 
@@ -175,66 +179,66 @@ func (q *Queue) readStaleLanes(readOpenLanes func(q *Queue) error) error {
 // or other limits, and the first job of each may start.
 type userLanes struct {
 	openLanes []*rules.Lane // in the order of their heads; has at least one
-	// omittedLanesFrom is a position at or before the heads of all open lanes of the user that are not in
+	// firstOmittedPosition is a position at or before the heads of all open lanes of the user that are not in
 	// openLanes.
-	omittedLanesFrom rules.Position
+	firstOmittedPosition rules.Position
 }
 
-// MaxOpenPerUser is the largest number of open lanes with demands that a queue keeps for each user. With
+// MaxOpenLanesPerUser is the largest number of open lanes with demands that a queue keeps for each user. With
 // several of them in memory, a claim usually finds the user's next best lane without a query.
-const MaxOpenPerUser = 4
+const MaxOpenLanesPerUser = 4
 
-// secondHead returns the position of the first job of the user's second-best lane. If that lane is not in
+// secondBestHead returns the position of the first job of the user's second-best lane. If that lane is not in
 // memory, it returns a position that is not after that job.
-func (u *userLanes) secondHead() rules.Position {
+func (u *userLanes) secondBestHead() rules.Position {
 	if len(u.openLanes) > 1 {
 		return u.openLanes[1].Head
 	}
-	return u.omittedLanesFrom
+	return u.firstOmittedPosition
 }
 
-// addOpenLane adds an open lane. If there are then more than MaxOpenPerUser, it removes the last one.
+// addOpenLane adds an open lane. If there are then more than MaxOpenLanesPerUser, it removes the last one.
 func (u *userLanes) addOpenLane(l rules.Lane) {
-	if l.Head.After(u.omittedLanesFrom) {
+	if l.Head.After(u.firstOmittedPosition) {
 		return
 	}
 	index := slices.IndexFunc(u.openLanes, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
 	if index < 0 {
 		index = len(u.openLanes)
 	}
-	if u.openLanes = slices.Insert(u.openLanes, index, &l); len(u.openLanes) > MaxOpenPerUser {
-		u.omittedLanesFrom, u.openLanes = u.openLanes[MaxOpenPerUser].Head, u.openLanes[:MaxOpenPerUser]
+	if u.openLanes = slices.Insert(u.openLanes, index, &l); len(u.openLanes) > MaxOpenLanesPerUser {
+		u.firstOmittedPosition, u.openLanes = u.openLanes[MaxOpenLanesPerUser].Head, u.openLanes[:MaxOpenLanesPerUser]
 	}
 }
 
 // userOpenLanes returns the lanes with demands (locks or other limits) of one user from which a job may
 // start.
 func (q *Queue) userOpenLanes(uid int) userLanes {
-	if lanesOfUser, known := q.lanesByUID[uid]; known {
+	if lanesOfUser, known := q.demandLanesByUID[uid]; known {
 		return lanesOfUser
 	}
-	return userLanes{omittedLanesFrom: rules.EndPosition}
+	return userLanes{firstOmittedPosition: rules.MaxPosition}
 }
 
-// AddOpen adds a lane with demands (locks or other limits). The lane was read from the database and is open
+// AddOpenLane adds a lane with demands (locks or other limits). The lane was read from the database and is open
 // there.
-func (q *Queue) AddOpen(l rules.Lane) {
+func (q *Queue) AddOpenLane(l rules.Lane) {
 	lanesOfUser := q.userOpenLanes(l.UID)
 	lanesOfUser.addOpenLane(l)
-	q.lanesByUID[l.UID] = lanesOfUser
+	q.demandLanesByUID[l.UID] = lanesOfUser
 }
 
 // HasOpenLane reports whether memory holds this lane, one with demands, as open.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
-	return !q.Stale && !q.StaleUsers[l.UID] &&
-		slices.ContainsFunc(q.lanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
+	return !q.AllUsersStale && !q.StaleUIDs[l.UID] &&
+		slices.ContainsFunc(q.demandLanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records the new head of a lane with demands, and whether the lane is open. It marks the user's
+// UpdateLaneWithDemands records the new head of a lane with demands, and whether the lane is open. It marks the user's
 // lanes as stale only if memory then holds no open lane of the user, but the database has one.
-func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
-	if q.Stale || q.StaleUsers[l.UID] {
-		ls.MarkStaleUser(q, l.UID)
+func (ls *LaneCache) UpdateLaneWithDemands(q *Queue, l rules.Lane) {
+	if q.AllUsersStale || q.StaleUIDs[l.UID] {
+		ls.MarkUserLanesStale(q, l.UID)
 		return
 	}
 	lanesOfUser := q.userOpenLanes(l.UID)
@@ -245,15 +249,15 @@ func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	}
 	switch {
 	case len(lanesOfUser.openLanes) > 0:
-		if q.lanesByUID == nil {
-			q.lanesByUID = map[int]userLanes{}
+		if q.demandLanesByUID == nil {
+			q.demandLanesByUID = map[int]userLanes{}
 		}
-		q.lanesByUID[l.UID] = lanesOfUser
-	case lanesOfUser.omittedLanesFrom != rules.EndPosition: // the database has other open lanes of the user
-		ls.MarkStaleUser(q, l.UID)
+		q.demandLanesByUID[l.UID] = lanesOfUser
+	case lanesOfUser.firstOmittedPosition != rules.MaxPosition: // the database has other open lanes of the user
+		ls.MarkUserLanesStale(q, l.UID)
 		return
 	default:
-		delete(q.lanesByUID, l.UID)
+		delete(q.demandLanesByUID, l.UID)
 	}
 	ls.clearBestLane(q)
 }

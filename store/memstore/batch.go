@@ -12,18 +12,18 @@ import (
 // list of jobs, and the last request commits the batch. A committed batch is kept until all its jobs are in the
 // queue.
 type batch struct {
-	number       int64 // the value of Receipt.Batch
-	uid          int
-	name         string
-	lastFrameAt  queue.Millis // time when the last frame was added
-	frames       [][]queue.Job
-	idCount      int            // number of the batch's jobs whose id the client chose
-	chosenIDSeqs map[int64]bool // seqs of the jobs whose id the client chose
-	isCommitted  bool
+	batchNumber   int64 // the value of Receipt.Batch
+	uid           int
+	name          string
+	lastFrameAt   queue.UnixMillis // time when the last frame was added
+	frames        [][]queue.Job
+	chosenIDCount int            // number of the batch's jobs whose id the client chose
+	chosenIDSeqs  map[int64]bool // seqs of the jobs whose id the client chose
+	isCommitted   bool
 }
 
-// openBatch returns the user's uncommitted batch with this name, or nil if none exists.
-func (s *Store) openBatch(uid int, name string) *batch {
+// findOpenBatch returns the user's uncommitted batch with this name, or nil if none exists.
+func (s *Store) findOpenBatch(uid int, name string) *batch {
 	for _, b := range s.batches {
 		if !b.isCommitted && b.uid == uid && b.name == name {
 			return b
@@ -32,8 +32,8 @@ func (s *Store) openBatch(uid int, name string) *batch {
 	return nil
 }
 
-func (s *Store) wasDiscarded(r store.Request) bool {
-	_, found := s.discardTimes[requestKey{r.UID, r.Batch}]
+func (s *Store) isBatchDiscarded(r store.EnqueueRequest) bool {
+	_, found := s.discardTimes[requestKey{r.UID, r.BatchName}]
 	return found
 }
 
@@ -44,47 +44,48 @@ func (b *batch) jobCount() (n int64) {
 	return n
 }
 
-// admitJobs returns an error if there would be more than limit waiting jobs after newJobs are added. Jobs of
-// committed batches count as waiting.
-func (s *Store) admitJobs(newJobs, limit int64) error {
+// checkTotalWaitingLimit returns an error if there would be more than limit waiting jobs after newJobs are added. Jobs
+// of committed batches count as waiting.
+func (s *Store) checkTotalWaitingLimit(newJobCount, maxWaitingJobs int64) error {
 	for _, j := range s.jobs {
-		if j.State.Waiting() {
-			newJobs++
+		if j.State.IsWaiting() {
+			newJobCount++
 		}
 	}
 	for _, b := range s.batches {
 		if b.isCommitted {
-			newJobs += b.jobCount()
+			newJobCount += b.jobCount()
 		}
 	}
-	if limit > 0 && newJobs > limit {
-		return queue.Errorf(queue.CodeQueueFull, "the queue is full: max_pending is %d", limit)
+	if maxWaitingJobs > 0 && newJobCount > maxWaitingJobs {
+		return queue.Errorf(queue.CodeQueueFull, "the queue is full: max_pending is %d", maxWaitingJobs)
 	}
 	return nil
 }
 
-// admitUser returns an error if a user would have more than limit waiting jobs after newJobs are added. All
+// checkUserWaitingLimit returns an error if a user would have more than limit waiting jobs after newJobs are added. All
 // jobs in batches count as waiting, including those of uncommitted ones.
-func (s *Store) admitUser(uid int, newJobs, limit int64) error {
+func (s *Store) checkUserWaitingLimit(uid int, newJobCount, maxWaitingJobs int64) error {
 	for _, j := range s.jobs {
-		if j.State.Waiting() && j.UID == uid {
-			newJobs++
+		if j.State.IsWaiting() && j.UID == uid {
+			newJobCount++
 		}
 	}
 	for _, b := range s.batches {
 		if b.uid == uid {
-			newJobs += b.jobCount()
+			newJobCount += b.jobCount()
 		}
 	}
-	if limit > 0 && newJobs > limit {
-		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: max_pending_per_user is %d", limit)
+	if maxWaitingJobs > 0 && newJobCount > maxWaitingJobs {
+		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: max_pending_per_user is %d",
+			maxWaitingJobs)
 	}
 	return nil
 }
 
 // StageBatch adds the jobs of one request to a batch, and does not commit the batch.
-func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
+func (s *Store) StageBatch(ctx context.Context, r store.EnqueueRequest) (receipt store.Receipt, err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		receipt, err = s.stageFrame(r, now)
 		return err
 	})
@@ -97,18 +98,19 @@ func (s *Store) countOpenBatches(uid int) (batchCount, chosenIDCount int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.isCommitted {
 			batchCount++
-			chosenIDCount += b.idCount
+			chosenIDCount += b.chosenIDCount
 		}
 	}
 	return batchCount, chosenIDCount
 }
 
 // stageFrame adds the drafts of a request to its batch as a frame, inside a transaction.
-func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, error) {
-	b, known := s.openBatch(r.UID, r.Batch), true
+func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.Receipt, error) {
+	b, known := s.findOpenBatch(r.UID, r.BatchName), true
 	if b == nil {
-		s.batchCount++
-		b, known = &batch{number: s.batchCount, uid: r.UID, name: r.Batch, chosenIDSeqs: map[int64]bool{}}, false
+		s.begunBatchCount++
+		b, known = &batch{batchNumber: s.begunBatchCount, uid: r.UID, name: r.BatchName, chosenIDSeqs: map[int64]bool{}},
+			false
 	}
 	open, openIDs := s.countOpenBatches(r.UID)
 	givenIDs := 0
@@ -118,32 +120,33 @@ func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, er
 		}
 	}
 	switch n := len(r.Drafts); {
-	case !known && open >= store.MaxStagedBatches:
+	case !known && open >= store.MaxStagedBatchesPerUser:
 		return store.Receipt{}, store.ErrTooManyBatches
-	case !known && s.wasDiscarded(r):
+	case !known && s.isBatchDiscarded(r):
 		return store.Receipt{}, store.ErrBatchDiscarded
 	case n == 0 || n > queue.MaxJobsPerRequest:
 		return store.Receipt{}, draftCountError(n)
-	case b.jobCount()+int64(n) > store.MaxStagedJobs:
-		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
-	case openIDs+givenIDs > store.MaxStagedIDs:
-		return store.Receipt{}, store.ErrTooManyIDs
+	case b.jobCount()+int64(n) > store.MaxStagedJobsPerBatch:
+		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs",
+			store.MaxStagedJobsPerBatch)
+	case openIDs+givenIDs > store.MaxStagedChosenIDs:
+		return store.Receipt{}, store.ErrTooManyChosenIDs
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
+	if err := s.checkUserWaitingLimit(r.UID, int64(len(r.Drafts)), r.MaxPendingJobsPerUser); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesPerUser); err != nil {
+	if err := s.checkUserByteLimit(r.UID, sumJobBytes(r.Drafts), r.MaxBytesPerUser); err != nil {
 		return store.Receipt{}, err
 	}
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
-		return store.Receipt{}, queue.Invalid("unique",
+		return store.Receipt{}, queue.InvalidField("unique",
 			"a batch that is sent in several requests cannot contain unique keys")
 	}
-	if err := s.admitQueues(countByQueue(all)); err != nil {
+	if err := s.checkQueueWaitingLimits(countJobsByQueue(all)); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.admitNewQueues(r.UID, countByQueue(all)); err != nil {
+	if err := s.checkNewQueueLimit(r.UID, countJobsByQueue(all)); err != nil {
 		return store.Receipt{}, err
 	}
 	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
@@ -153,7 +156,7 @@ func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, er
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
+	receipt.CreatedQueues = s.missingQueueNames(countJobsByQueue(r.Drafts))
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(withParentSeqs(draft, receipt))
@@ -163,25 +166,25 @@ func (s *Store) stageFrame(r store.Request, now queue.Millis) (store.Receipt, er
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.lastSeq = receipt.Seqs[i]
 	}
-	b.frames, b.idCount, b.lastFrameAt = append(b.frames, frame), b.idCount+givenIDs, now
+	b.frames, b.chosenIDCount, b.lastFrameAt = append(b.frames, frame), b.chosenIDCount+givenIDs, now
 	if !known {
 		s.batches = append(s.batches, b)
-		s.auditBatch(b, "begun", now)
+		s.addBatchAuditEvent(b, "begun", now)
 	}
-	s.noteOwner(r)
+	s.saveOwnerName(r)
 	return receipt, nil
 }
 
 // commitBatch adds the jobs of the last request to a batch and commits the batch. Later calls of ApplyBatch
 // move its jobs into the queue.
-func (s *Store) commitBatch(b *batch, r store.Request, now queue.Millis) (receipt store.Receipt, err error) {
-	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
+func (s *Store) commitBatch(b *batch, r store.EnqueueRequest, now queue.UnixMillis) (receipt store.Receipt, err error) {
+	if err := s.checkQueueWaitingLimits(countJobsByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
 	}
-	if err := s.admitJobs(b.jobCount()+int64(len(r.Drafts)), r.MaxPending); err != nil {
+	if err := s.checkTotalWaitingLimit(b.jobCount()+int64(len(r.Drafts)), r.MaxPendingJobs); err != nil {
 		return receipt, err
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
+	if err := s.checkUserWaitingLimit(r.UID, int64(len(r.Drafts)), r.MaxPendingJobsPerUser); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
@@ -189,12 +192,12 @@ func (s *Store) commitBatch(b *batch, r store.Request, now queue.Millis) (receip
 			return receipt, err
 		}
 	}
-	b.isCommitted, receipt.Staged, receipt.Batch = true, true, b.number
+	b.isCommitted, receipt.Staged, receipt.Batch = true, true, b.batchNumber
 	return receipt, nil
 }
 
-// inCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch.
-func (s *Store) inCommittedFrame(seq int64) bool {
+// isInCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch.
+func (s *Store) isInCommittedFrame(seq int64) bool {
 	return slices.ContainsFunc(s.batches, func(b *batch) bool {
 		return b.isCommitted && slices.ContainsFunc(b.frames, func(frame []queue.Job) bool {
 			return slices.ContainsFunc(frame, func(j queue.Job) bool { return j.Seq == seq })
@@ -202,33 +205,33 @@ func (s *Store) inCommittedFrame(seq int64) bool {
 	})
 }
 
-// auditBatch adds an audit event about an action on an uncommitted batch.
-func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
+// addBatchAuditEvent adds an audit event about an action on an uncommitted batch.
+func (s *Store) addBatchAuditEvent(b *batch, action string, now queue.UnixMillis) {
 	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{
-		UID: &b.uid, Verb: store.BatchAuditVerb, Target: store.BatchAuditTarget(b.name, action, b.jobCount()),
+		CausedByUID: &b.uid, Verb: store.BatchAuditVerb, ActionTarget: store.BatchAuditTarget(b.name, action, b.jobCount()),
 	}, now)
 }
 
 // AbortBatch discards the user's uncommitted batch with this name.
 func (s *Store) AbortBatch(ctx context.Context, uid int, name string) error {
-	return s.update(ctx, func(now queue.Millis) error {
-		if b := s.openBatch(uid, name); b != nil {
-			s.auditBatch(b, "aborted", now)
-			s.dropBatch(b)
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		if b := s.findOpenBatch(uid, name); b != nil {
+			s.addBatchAuditEvent(b, "aborted", now)
+			s.removeBatch(b)
 		}
 		return nil
 	})
 }
 
-func (s *Store) dropBatch(dropped *batch) {
-	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == dropped })
+func (s *Store) removeBatch(removed *batch) {
+	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == removed })
 }
 
 // ApplyBatch moves the next frame (the jobs of one request) of the committed batch with this number into the
 // queue. It reports whether it moved one.
 func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		more = s.applyNextFrame(func(b *batch) bool { return b.number == batchNumber }, now)
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		more = s.applyNextFrame(func(b *batch) bool { return b.batchNumber == batchNumber }, now)
 		return nil
 	})
 	return more, err
@@ -236,21 +239,21 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, e
 
 // applyNextFrame moves the next frame of a batch into the queue. The batch is the first committed one for
 // which matches returns true. more reports whether it moved a frame.
-func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
-	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matches(b) })
+func (s *Store) applyNextFrame(matchesBatch func(*batch) bool, now queue.UnixMillis) (applied bool) {
+	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matchesBatch(b) })
 	if index < 0 {
 		return false
 	}
 	b := s.batches[index]
 	if len(b.frames) == 0 {
-		s.dropBatch(b)
+		s.removeBatch(b)
 		return false
 	}
 	for _, j := range b.frames[0] {
 		if b.uid < 0 {
 			j.UID = b.uid
 		}
-		s.insert(j, b.uid, now)
+		s.insertJob(j, b.uid, now)
 	}
 	b.frames = b.frames[1:]
 	return true

@@ -11,40 +11,40 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storedBytes returns roughly how many bytes a store with a database needs for a job. The exact number
+// estimateJobBytes returns roughly how many bytes a store with a database needs for a job. The exact number
 // depends on how the store encodes texts.
-func storedBytes(j *queue.Job) int64 {
+func estimateJobBytes(j *queue.Job) int64 {
 	raw, err := json.Marshal(&j.Execution)
 	if err != nil {
-		return store.JobBytes
+		return store.QuotaBytesPerJob
 	}
 	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
-	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
+	return int64(len(raw)) + store.QuotaBytesPerJob + int64(dependencies)*store.QuotaBytesPerDependency
 }
 
-// scheduleBytes returns roughly how many bytes a store with a database needs for a schedule.
-func scheduleBytes(s *store.Schedule) int64 {
-	raw, err := json.Marshal(&s.Draft)
+// estimateScheduleBytes returns roughly how many bytes a store with a database needs for a schedule.
+func estimateScheduleBytes(s *store.Schedule) int64 {
+	raw, err := json.Marshal(&s.JobDraft)
 	if err != nil {
-		return store.JobBytes
+		return store.QuotaBytesPerJob
 	}
-	return int64(len(raw)+len(s.Spec)) + store.JobBytes
+	return int64(len(raw)+len(s.SpecJSON)) + store.QuotaBytesPerJob
 }
 
-// bytesUsed returns how many bytes a user's jobs and schedules use. stagedBytes is the size of the jobs in
+// countUserBytes returns how many bytes a user's jobs and schedules use. stagedBytes is the size of the jobs in
 // the user's batches, which is not part of usedBytes.
-func (s *Store) bytesUsed(uid int) (usedBytes, stagedBytes int64) {
+func (s *Store) countUserBytes(uid int) (usedBytes, stagedBytes int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			usedBytes += storedBytes(&j.Job) + j.recordBytes + j.OutputBytes
+			usedBytes += estimateJobBytes(&j.Job) + j.attemptRecordBytes + j.OutputBytes
 		}
 	}
 	for _, schedule := range s.schedules {
-		if schedule.UID == uid {
-			usedBytes += scheduleBytes(&schedule.Schedule)
+		if schedule.OwnerUID == uid {
+			usedBytes += estimateScheduleBytes(&schedule.Schedule)
 		}
 	}
 	for _, b := range s.batches {
@@ -53,67 +53,67 @@ func (s *Store) bytesUsed(uid int) (usedBytes, stagedBytes int64) {
 		}
 		for _, frame := range b.frames {
 			for i := range frame {
-				stagedBytes += storedBytes(&frame[i])
+				stagedBytes += estimateJobBytes(&frame[i])
 			}
 		}
 	}
 	return usedBytes, stagedBytes
 }
 
-// admitBytes returns an error if a user would hold more than limit bytes after addedBytes are added. 0 means
+// checkUserByteLimit returns an error if a user would hold more than limit bytes after addedBytes are added. 0 means
 // unlimited.
-func (s *Store) admitBytes(uid int, addedBytes, limit int64) error {
-	if limit <= 0 || addedBytes <= 0 {
+func (s *Store) checkUserByteLimit(uid int, addedBytes, maxUserBytes int64) error {
+	if maxUserBytes <= 0 || addedBytes <= 0 {
 		return nil
 	}
-	if n, staged := s.bytesUsed(uid); n+staged+addedBytes > limit {
-		return store.NewQuotaError(n+staged, limit, addedBytes)
+	if n, staged := s.countUserBytes(uid); n+staged+addedBytes > maxUserBytes {
+		return store.NewQuotaError(n+staged, maxUserBytes, addedBytes)
 	}
 	return nil
 }
 
-// storedBytesOf returns the sum of storedBytes of the given jobs.
-func storedBytesOf(jobs []queue.Job) (n int64) {
+// sumJobBytes returns the sum of estimateJobBytes of the given jobs.
+func sumJobBytes(jobs []queue.Job) (n int64) {
 	for i := range jobs {
-		n += storedBytes(&jobs[i])
+		n += estimateJobBytes(&jobs[i])
 	}
 	return n
 }
 
 // makeRoomForAttempt makes room for the output and the record of an ended attempt. limit is the byte limit of
 // the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement,
-// the report about the end. If the record does not fit either and the job has store.KeptAttemptRecords
+// the report about the end. If the record does not fit either and the job has store.MinKeptAttemptRecords
 // records, it deletes the oldest one.
-func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, limit int64) {
+func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, maxUserBytes int64) {
 	size, recordBytes := store.OutputSize(&settlement.Attempt), store.AttemptRecordSize(settlement, j.StartedAttempts)
-	if !settlement.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
+	if !settlement.Decision.RecordsAttempt || s.makeRoomForBytes(j.UID, size+recordBytes, maxUserBytes) {
 		return
 	}
 	a := &settlement.Attempt
-	if a.OutputRef != "" {
-		s.garbage = append(s.garbage, a.OutputRef)
+	if a.OutputFileRef != "" {
+		s.deletableOutputs = append(s.deletableOutputs, a.OutputFileRef)
 		queue.TrySend(s.promoteHints, struct{}{})
 	}
 	if size > 0 {
-		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+		a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputRemovedByQuota
 	}
-	if s.makeRoom(j.UID, recordBytes, limit) || j.StartedAttempts < store.KeptAttemptRecords {
+	if s.makeRoomForBytes(j.UID, recordBytes, maxUserBytes) || j.StartedAttempts < store.MinKeptAttemptRecords {
 		return
 	}
-	s.removeOutput(j, 0, queue.OutputOverQuota)
+	s.removeOutput(j, 0, queue.OutputRemovedByQuota)
 	oldest := &j.attempts[0]
-	j.recordBytes -= int64(len(oldest.Error)+len(oldest.ResultError)) + store.AttemptBytes
+	j.attemptRecordBytes -= int64(len(oldest.Error)+len(oldest.ResultError)) + store.QuotaBytesPerAttempt
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold addedBytes more than now without exceeding limit; 0 means
+// makeRoomForBytes reports whether a user may hold addedBytes more than now without exceeding limit; 0 means
 // unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if that would
-// not be enough, or if store.RemovalLimit does not allow it.
-func (s *Store) makeRoom(uid int, addedBytes, limit int64) bool {
-	if limit <= 0 || addedBytes <= 0 {
+// not be enough, or if store.QuotaRemovalLimit does not allow it.
+func (s *Store) makeRoomForBytes(uid int, addedBytes, maxUserBytes int64) bool {
+	if maxUserBytes <= 0 || addedBytes <= 0 {
 		return true
 	}
-	needed := s.excessBytes(uid, limit-addedBytes)
+	needed := s.userExcessBytes(uid, maxUserBytes-addedBytes)
 	if needed <= 0 {
 		return true
 	}
@@ -126,8 +126,8 @@ func (s *Store) makeRoom(uid int, addedBytes, limit int64) bool {
 	if needed > outputs {
 		return false
 	}
-	list, enough := s.removableParts(uid, needed, store.RemovalLimit(s.examinedCount))
-	s.examinedCount += len(list)
+	list, enough := s.removableParts(uid, needed, store.QuotaRemovalLimit(s.examinedPartCount))
+	s.examinedPartCount += len(list)
 	if !enough {
 		return false
 	}
@@ -140,12 +140,12 @@ func (s *Store) makeRoom(uid int, addedBytes, limit int64) bool {
 func (s *Store) UserBytes(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, staged := s.bytesUsed(uid)
+	n, staged := s.countUserBytes(uid)
 	return n + staged
 }
 
 // UsersOverBytes lists the users whose bytes exceed a limit, most bytes first.
-func (s *Store) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
+func (s *Store) UsersOverBytes(maxBytes int64) (usersOverLimit []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	users := map[int]int64{}
@@ -156,54 +156,54 @@ func (s *Store) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
 		users[b.uid] = 0
 	}
 	for _, schedule := range s.schedules {
-		users[schedule.UID] = 0
+		users[schedule.OwnerUID] = 0
 	}
 	for uid := range users {
-		if n, staged := s.bytesUsed(uid); n+staged > maxBytes {
-			list = append(list, store.UserBytes{UID: uid, Bytes: n + staged})
+		if n, staged := s.countUserBytes(uid); n+staged > maxBytes {
+			usersOverLimit = append(usersOverLimit, store.UserBytes{UID: uid, Bytes: n + staged})
 		}
 	}
-	store.SortUserBytes(list)
-	return list
+	store.SortUserBytes(usersOverLimit)
+	return usersOverLimit
 }
 
-// RemovableBytes implements store.Store.
-func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int64, err error) {
-	err = s.read(ctx, func() error {
+// RemovableUserBytes implements store.Store.
+func (s *Store) RemovableUserBytes(ctx context.Context, uid int, _ int64) (removableBytes int64, err error) {
+	err = s.runReadTx(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.UID != uid {
 				continue
 			}
-			bytes += j.OutputBytes
-			bytes += j.removableInputBytes()
+			removableBytes += j.OutputBytes
+			removableBytes += j.removableInputBytes()
 		}
 		return nil
 	})
-	return bytes, err
+	return removableBytes, err
 }
 
 // TrimUserData implements store.Store.
-func (s *Store) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
-	return false, s.update(ctx, func(queue.Millis) error {
-		list, _ := s.removableParts(uid, s.excessBytes(uid, maxBytes), math.MaxInt)
+func (s *Store) TrimUserData(ctx context.Context, uid int, maxUserBytes int64) (more bool, err error) {
+	return false, s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		list, _ := s.removableParts(uid, s.userExcessBytes(uid, maxUserBytes), math.MaxInt)
 		s.removeParts(list)
 		return nil
 	})
 }
 
-// removablePart is a part of a job that can be removed: the output of an attempt, or the job's input if attemptIndex
+// removableJobPart is a part of a job that can be removed: the output of an attempt, or the job's input if attemptIndex
 // is -1.
-type removablePart struct {
+type removableJobPart struct {
 	job          *job
 	attemptIndex int
 }
 
 // removableParts lists removable parts of a user's jobs. It stops when their sizes add up to neededBytes, or
 // when the list contains limit parts. isEnough reports whether the sizes add up to neededBytes.
-func (s *Store) removableParts(uid int, neededBytes int64, limit int) (parts []removablePart, isEnough bool) {
+func (s *Store) removableParts(uid int, neededBytes int64, maxParts int) (parts []removableJobPart, isEnough bool) {
 	add := func(j *job, attempt int, bytes int64) {
-		if bytes > 0 && neededBytes > 0 && len(parts) < limit {
-			parts = append(parts, removablePart{j, attempt})
+		if bytes > 0 && neededBytes > 0 && len(parts) < maxParts {
+			parts = append(parts, removableJobPart{j, attempt})
 			neededBytes -= bytes
 		}
 	}
@@ -220,24 +220,24 @@ func (s *Store) removableParts(uid int, neededBytes int64, limit int) (parts []r
 }
 
 // removeParts removes the given parts of jobs, to free space for other data of the user.
-func (s *Store) removeParts(parts []removablePart) {
+func (s *Store) removeParts(parts []removableJobPart) {
 	for _, part := range parts {
 		if part.attemptIndex < 0 {
-			part.job.removeInput()
+			part.job.removeLargeInput()
 		} else {
-			s.removeOutput(part.job, part.attemptIndex, queue.OutputOverQuota)
+			s.removeOutput(part.job, part.attemptIndex, queue.OutputRemovedByQuota)
 		}
 	}
 }
 
 // removableInputBytes returns how many bytes the removal of the job's input would free.
 func (j *job) removableInputBytes() int64 {
-	if !store.LosesInput(j.State) {
+	if !store.StateLosesLongInput(j.State) {
 		return 0
 	}
 	stripped := job{Job: copyJob(j.Job)}
-	stripped.removeInput()
-	return storedBytes(&j.Job) - storedBytes(&stripped.Job)
+	stripped.removeLargeInput()
+	return estimateJobBytes(&j.Job) - estimateJobBytes(&stripped.Job)
 }
 
 // jobsByEndTime lists all jobs: first the jobs that have not ended, then the ended jobs in the order in which they
@@ -249,22 +249,22 @@ func (s *Store) jobsByEndTime() []*job {
 }
 
 // endedAt returns the time when the job ended; 0 if it has not ended.
-func (j *job) endedAt() queue.Millis {
-	if !j.State.Ended() {
+func (j *job) endedAt() queue.UnixMillis {
+	if !j.State.HasEnded() {
 		return 0
 	}
 	return j.EndedAt
 }
 
-// excessBytes returns by how many bytes a user's data exceeds maxBytes.
-func (s *Store) excessBytes(uid int, maxBytes int64) int64 {
-	n, staged := s.bytesUsed(uid)
-	return n + staged - maxBytes
+// userExcessBytes returns by how many bytes a user's data exceeds maxBytes.
+func (s *Store) userExcessBytes(uid int, maxUserBytes int64) int64 {
+	n, staged := s.countUserBytes(uid)
+	return n + staged - maxUserBytes
 }
 
-// removeInput removes the environment and the standard input of a job if they are longer than
+// removeLargeInput removes the environment and the standard input of a job if they are longer than
 // MaxKeptInputBytes.
-func (j *job) removeInput() {
+func (j *job) removeLargeInput() {
 	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
 	none, err2 := json.Marshal(queue.Execution{})
 	if err != nil || err2 != nil || len(raw)-len(none) <= store.MaxKeptInputBytes {

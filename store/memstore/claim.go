@@ -16,33 +16,33 @@ type gate struct {
 	key      string
 }
 
-func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
+func gateOf(j *job, d queue.Demand) gate { return gate{d.GateOwner(j.UID), d.Kind, d.GateKey} }
 
 // applyDeclaredLimits sets the limits of the locks and rates that a job declares. A limit that users share
 // changes only if no unfinished job except ignoredJob, which may be nil, names the key. It first deletes
 // starts that are older than the period of a rate, so that a longer period does not count them again.
-func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.Millis) {
+func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.fixedGates[g] || g.ownerUID == queue.SharedOwner && d.HasLimit() && s.isGateNamed(g, ignoredJob) {
+		if s.fixedGates[g] || g.ownerUID == queue.SharedOwner && d.StatesLimit() && s.anyJobNamesGate(g, ignoredJob) {
 			continue
 		}
-		s.forgetStarts(g, now)
+		s.deleteExpiredRateStarts(g, now)
 		s.gateRules[g] = d
 	}
 }
 
-// forgetStarts deletes the recorded starts that are older than the period of a rate.
-func (s *Store) forgetStarts(g gate, now queue.Millis) {
+// deleteExpiredRateStarts deletes the recorded starts that are older than the period of a rate.
+func (s *Store) deleteExpiredRateStarts(g gate, now queue.UnixMillis) {
 	s.rateStarts[g] = slices.DeleteFunc(s.rateStarts[g],
-		func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
+		func(at queue.UnixMillis) bool { return at.Add(s.gateRules[g].RatePeriod) < now })
 }
 
 // recordRateStarts records the start of a job, at the given time, for each rate that the job names.
-func (s *Store) recordRateStarts(j *job, startedAt, now queue.Millis) {
+func (s *Store) recordRateStarts(j *job, startedAt, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
-			s.forgetStarts(g, now)
+			s.deleteExpiredRateStarts(g, now)
 			s.rateStarts[g] = append(s.rateStarts[g], min(startedAt, now))
 		}
 	}
@@ -51,20 +51,20 @@ func (s *Store) recordRateStarts(j *job, startedAt, now queue.Millis) {
 // usedUnits returns how many units of a gate are in use. For a rate, these are the starts within its period,
 // and the units of leased jobs that are not known to have started. For other gates, they are the units of all
 // leased jobs.
-func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
-	for _, j := range leased {
+func (s *Store) usedUnits(g gate, now queue.UnixMillis, leasedJobs []*job) (unitCount int) {
+	for _, j := range leasedJobs {
 		for _, d := range j.Demands {
 			if gateOf(j, d) == g && (g.kind != queue.GateRate || j.State != queue.Processing) {
-				n += d.Units()
+				unitCount += d.Units()
 			}
 		}
 	}
 	for _, at := range s.rateStarts[g] {
-		if at.Add(s.gateRules[g].Period) >= now { // a start counts one millisecond longer, because times are rounded
-			n++
+		if at.Add(s.gateRules[g].RatePeriod) >= now { // a start counts one millisecond longer, because times are rounded
+			unitCount++
 		}
 	}
-	return n
+	return unitCount
 }
 
 // totalUnits returns the number of units of a gate (a lock or other limit) that all jobs together may hold.
@@ -76,14 +76,14 @@ func (s *Store) totalUnits(g gate) int {
 		}
 		return 0
 	case queue.GateResource:
-		return s.node.Resources[g.key]
+		return s.node.ResourceUnits[g.key]
 	}
 	return s.gateRules[g].Amount
 }
 
-// nextRateOpening returns the next time at which a rate that has reached its limit allows another start,
+// nextRateOpeningTime returns the next time at which a rate that has reached its limit allows another start,
 // because an old start leaves its period. It returns 0 if there is no such time.
-func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
+func (s *Store) nextRateOpeningTime(now queue.UnixMillis) (opensAt queue.UnixMillis) {
 	var leased []*job
 	for _, j := range s.jobs {
 		if j.isLeased {
@@ -95,17 +95,17 @@ func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 			continue
 		}
 		for _, at := range starts {
-			if at = at.Add(s.gateRules[g].Period) + 1; at > now && (next == 0 || at < next) {
-				next = at
+			if at = at.Add(s.gateRules[g].RatePeriod) + 1; at > now && (opensAt == 0 || at < opensAt) {
+				opensAt = at
 			}
 		}
 	}
-	return next
+	return opensAt
 }
 
 // queueRule returns the rule of a queue: its limits, weight and pause.
-func (s *Store) queueRule(name string) store.QueueRule {
-	if r, found := s.queueRules[name]; found {
+func (s *Store) queueRule(queueName string) store.QueueRule {
+	if r, found := s.queueRules[queueName]; found {
 		return r
 	}
 	return store.QueueRule{Weight: 1}
@@ -117,27 +117,27 @@ type queueUser struct {
 	uid   int
 }
 
-// resetTurns forgets when jobs of each user were last claimed from a queue.
-func (s *Store) resetTurns(name string) {
-	maps.DeleteFunc(s.lastUserClaims, func(u queueUser, _ int64) bool { return u.queue == name })
-	s.turnsResetAt[name] = s.claimCount
+// resetUserTurns forgets when jobs of each user were last claimed from a queue.
+func (s *Store) resetUserTurns(queueName string) {
+	maps.DeleteFunc(s.lastUserClaims, func(u queueUser, _ int64) bool { return u.queue == queueName })
+	s.claimCountAtTurnReset[queueName] = s.claimCount
 }
 
-// takeBackTurn is called when a job is returned before it started. It undoes what the claim of the job has
+// undoUserTurn is called when a job is returned before it started. It undoes what the claim of the job has
 // changed in the turns of the users.
-func (s *Store) takeBackTurn(j *job) {
-	if u := (queueUser{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
+func (s *Store) undoUserTurn(j *job) {
+	if u := (queueUser{j.Queue, j.UID}); j.lastClaimNumber > s.claimCountAtTurnReset[j.Queue] {
 		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)
 	}
 }
 
 // claim leases up to maxJobs jobs that may start, one after another. It cancels the expired jobs that it finds.
-func (s *Store) claim(now queue.Millis, maxJobs int) (claimedJobs []queue.Job) {
+func (s *Store) claim(now queue.UnixMillis, maxJobs int) (claimedJobs []queue.Job) {
 	var ready, leased []*job
 	for _, j := range s.jobs {
 		if j.isLeased {
 			leased = append(leased, j)
-		} else if j.State.Runnable() && j.DueAt <= now {
+		} else if j.State.IsRunnable() && j.DueAt <= now {
 			ready = append(ready, j)
 		}
 	}
@@ -150,19 +150,19 @@ func (s *Store) claim(now queue.Millis, maxJobs int) (claimedJobs []queue.Job) {
 			return claimedJobs
 		}
 		j := first
-		if s.order.Scheduling != queue.ByArrival {
+		if s.order.Scheduling != queue.SchedulingByArrival {
 			j = s.jobOfNextUser(first, now, ready, leased)
 		}
 		u := queueUser{j.Queue, j.UID}
 		s.claimCount++
-		j.lastClaim, j.previousUserClaim, s.lastUserClaims[u] = s.claimCount, s.lastUserClaims[u], s.claimCount
+		j.lastClaimNumber, j.previousUserClaim, s.lastUserClaims[u] = s.claimCount, s.lastUserClaims[u], s.claimCount
 		j.Fence++
 		j.isLeased = true
-		j.HeldUnits = s.unitsFor(j, leased)
+		j.HeldUnits = s.resourceUnitsFor(j, leased)
 		leased = append(leased, j)
-		if s.hasWeights() {
-			s.lastServedTurn = max(s.nextTurns[j.Queue], s.lastServedTurn)
-			s.nextTurns[j.Queue] = s.lastServedTurn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
+		if s.queueWeightsDiffer() {
+			s.lastServedQueueTurn = max(s.nextQueueTurns[j.Queue], s.lastServedQueueTurn)
+			s.nextQueueTurns[j.Queue] = s.lastServedQueueTurn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
 		claimedJobs = append(claimedJobs, j.leasedJob())
 		claimedJobs[len(claimedJobs)-1].StartPosition = queue.StartPosition{Rank: first.rank, Seq: first.Seq}
@@ -177,28 +177,28 @@ func (j *job) leasedJob() queue.Job {
 	return c
 }
 
-// unitsFor returns the numbers of the resource units that a job gets: for each resource, the lowest ones that
+// resourceUnitsFor returns the numbers of the resource units that a job gets: for each resource, the lowest ones that
 // no leased job holds.
-func (s *Store) unitsFor(j *job, leased []*job) (unitNumbers string) {
+func (s *Store) resourceUnitsFor(j *job, leasedJobs []*job) (unitNumbers string) {
 	for _, d := range j.Demands {
 		if d.Kind != queue.GateResource {
 			continue
 		}
 		taken := map[int]bool{}
-		for _, other := range leased {
-			queue.ParseUnits(other.HeldUnits, func(name string, units []int) {
+		for _, other := range leasedJobs {
+			queue.ParseResourceUnits(other.HeldUnits, func(name string, units []int) {
 				for _, u := range units {
-					taken[u] = taken[u] || name == d.Key
+					taken[u] = taken[u] || name == d.GateKey
 				}
 			})
 		}
-		unitNumbers = queue.FormatUnits(unitNumbers, d.Key, queue.PickFreeUnits(d.Amount, taken))
+		unitNumbers = queue.AppendResourceUnits(unitNumbers, d.GateKey, queue.PickFreeUnits(d.Amount, taken))
 	}
 	return unitNumbers
 }
 
-// hasWeights reports whether any queue has a weight other than 1.
-func (s *Store) hasWeights() bool {
+// queueWeightsDiffer reports whether any queue has a weight other than 1.
+func (s *Store) queueWeightsDiffer() bool {
 	for _, r := range s.queueRules {
 		if r.Weight != 1 {
 			return true
@@ -210,10 +210,10 @@ func (s *Store) hasWeights() bool {
 // jobOfNextUser returns the job that starts instead of firstJob, so that users take turns. The candidates
 // are, for each user, the best-ranked job that may start in the same queue and has the same priority as
 // firstJob. The job of the user who was served least recently is chosen.
-func (s *Store) jobOfNextUser(firstJob *job, now queue.Millis, ready, leased []*job) *job {
+func (s *Store) jobOfNextUser(firstJob *job, now queue.UnixMillis, readyJobs, leasedJobs []*job) *job {
 	best := firstJob
 	seen := map[int]bool{}
-	s.eachStartable(now, ready, leased, func(j *job) bool {
+	s.eachStartableJob(now, readyJobs, leasedJobs, func(j *job) bool {
 		if j.Queue != firstJob.Queue || seen[j.UID] {
 			return true
 		}
@@ -229,29 +229,29 @@ func (s *Store) jobOfNextUser(firstJob *job, now queue.Millis, ready, leased []*
 
 // bestJob returns the best-ranked job that may start, or nil if none may. If queues have different weights, it
 // considers only the queue whose turn is next.
-func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
-	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.lastServedTurn) }
-	s.eachStartable(now, ready, leased, func(j *job) bool {
+func (s *Store) bestJob(now queue.UnixMillis, readyJobs, leasedJobs []*job) (best *job) {
+	turn := func(j *job) int64 { return max(s.nextQueueTurns[j.Queue], s.lastServedQueueTurn) }
+	s.eachStartableJob(now, readyJobs, leasedJobs, func(j *job) bool {
 		if best == nil || turn(j) < turn(best) || turn(j) == turn(best) && j.Queue < best.Queue {
 			best = j
 		}
-		return s.hasWeights()
+		return s.queueWeightsDiffer()
 	})
 	return best
 }
 
-// eachStartable calls visit for each job that may start, in order of rank, until visit returns false. It cancels
+// eachStartableJob calls visit for each job that may start, in order of rank, until visit returns false. It cancels
 // the expired jobs that it finds.
-func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func(*job) (more bool)) {
+func (s *Store) eachStartableJob(now queue.UnixMillis, readyJobs, leasedJobs []*job, visit func(*job) (more bool)) {
 	leasedByUser, leasedByQueue := map[int]int{}, map[string]int{} // leased jobs by user and by queue
-	for _, j := range leased {
+	for _, j := range leasedJobs {
 		leasedByUser[j.UID]++
 		leasedByQueue[j.Queue]++
 	}
 	type queueResource struct{ queue, resource string }
 	barred := map[queueResource]bool{} // resources for which a better-ranked job of the same queue waits
-	for _, j := range ready {
-		if j.isLeased || !j.State.Runnable() {
+	for _, j := range readyJobs {
+		if j.isLeased || !j.State.IsRunnable() {
 			continue
 		}
 		r := s.queueRule(j.Queue)
@@ -259,15 +259,15 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func
 			continue
 		}
 		if j.isExpired(now) {
-			s.cancelExpired(j, now)
+			s.cancelExpiredJob(j, now)
 			continue
 		}
-		if s.node.UnknownUIDs[j.UID] || s.maxLeasedPerUser > 0 && leasedByUser[j.UID] >= s.maxLeasedPerUser ||
+		if s.node.UIDsWithoutAccount[j.UID] || s.maxLeasedPerUser > 0 && leasedByUser[j.UID] >= s.maxLeasedPerUser ||
 			slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 				g := gateOf(j, d)
-				fits := s.usedUnits(g, now, leased)+d.Units() <= s.totalUnits(g)
+				fits := s.usedUnits(g, now, leasedJobs)+d.Units() <= s.totalUnits(g)
 				if d.Kind == queue.GateResource {
-					resource := queueResource{j.Queue, d.Key}
+					resource := queueResource{j.Queue, d.GateKey}
 					barred[resource] = barred[resource] || !fits
 					return barred[resource]
 				}
@@ -281,11 +281,11 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, visit func
 	}
 }
 
-// isGateNamed reports whether an unfinished job names the gate (a lock or other limit). It ignores the given
+// anyJobNamesGate reports whether an unfinished job names the gate (a lock or other limit). It ignores the given
 // job.
-func (s *Store) isGateNamed(g gate, ignoredJob *job) bool {
+func (s *Store) anyJobNamesGate(g gate, ignoredJob *job) bool {
 	for _, j := range s.jobs {
-		if j == ignoredJob || j.State.Ended() {
+		if j == ignoredJob || j.State.HasEnded() {
 			continue
 		}
 		for _, d := range j.Demands {

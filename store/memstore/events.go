@@ -9,7 +9,7 @@ import (
 
 // Events lists up to limit events whose number is above afterSeq, oldest first.
 func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events []queue.Event, err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		for _, e := range s.events {
 			if e.Seq > afterSeq && len(events) < limit {
 				events = append(events, e)
@@ -20,15 +20,15 @@ func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events [
 	return events, err
 }
 
-// LastEvent returns the number of the newest event, and a channel that is closed when a newer one is stored.
-func (s *Store) LastEvent() (lastSeq int64, newerStored <-chan struct{}) {
+// LastEventSeq returns the number of the newest event, and a channel that is closed when a newer one is stored.
+func (s *Store) LastEventSeq() (lastSeq int64, newerStored <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newEvent == nil {
 		s.newEvent = make(chan struct{})
 	}
-	return s.trimmedCount + int64(len(s.events)), s.newEvent
+	return s.trimmedEventCount + int64(len(s.events)), s.newEvent
 }
 
-// Watch returns a watch that sends a hint when one of the given jobs changes.
-func (s *Store) Watch(seqs []int64) *store.JobWatch { return s.watchers.Watch(seqs) }
+// WatchJobs returns a watch that sends a hint when one of the given jobs changes.
+func (s *Store) WatchJobs(seqs []int64) *store.JobWatch { return s.jobWatchers.WatchJobs(seqs) }

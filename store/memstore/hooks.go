@@ -2,10 +2,10 @@ package memstore
 
 import "github.com/queuectl/queuectl/queue"
 
-// createHooks creates the hook jobs for some events of a job, such as its completion.
-func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
-	if events &= j.HookEvents | s.hooks.Triggers; events == 0 || j.HookEvents&queue.IsHook != 0 ||
-		s.hooks.MakeHooks == nil {
+// createHookJobs creates the hook jobs for some events of a job, such as its completion.
+func (s *Store) createHookJobs(j *job, events queue.HookEvents, now queue.UnixMillis) {
+	if events &= j.HookEvents | s.hookSettings.TriggerEvents; events == 0 || j.HookEvents&queue.IsHook != 0 ||
+		s.hookSettings.MakeHooks == nil {
 		return
 	}
 	if j.UID < 0 || j.disownToUID != 0 {
@@ -14,7 +14,7 @@ func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
 	}
 	waitingHooks := func() (n int) {
 		for _, other := range s.jobs {
-			if other.HookUID == j.UID && other.HookEvents&queue.IsHook != 0 && other.State.Waiting() {
+			if other.HookUID == j.UID && other.HookEvents&queue.IsHook != 0 && other.State.IsWaiting() {
 				n++
 			}
 		}
@@ -24,9 +24,9 @@ func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
 		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
-	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), events) {
+	for _, draft := range s.hookSettings.MakeHooks(new(copyJob(j.Job)), events) {
 		if waitingHooks() >= queue.MaxWaitingHookJobs ||
-			!s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
+			!s.makeRoomForBytes(draft.UID, estimateJobBytes(&draft), s.hookSettings.MaxBytesPerUser) {
 			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 			continue
 		}
@@ -36,9 +36,10 @@ func (s *Store) createHooks(j *job, events queue.HookEvents, now queue.Millis) {
 		}
 		draft.ID, draft.Seq = receipt.IDs[0], receipt.Seqs[0]
 		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
-		if _, known := s.owners[draft.UID]; !known && s.hooks.Owner != "" && draft.UID == s.hooks.UID {
-			s.owners[draft.UID] = s.hooks.Owner
+		if _, known := s.ownerNames[draft.UID]; !known && s.hookSettings.OwnerName != "" &&
+			draft.UID == s.hookSettings.OwnerUID {
+			s.ownerNames[draft.UID] = s.hookSettings.OwnerName
 		}
-		s.insert(draft, draft.UID, now)
+		s.insertJob(draft, draft.UID, now)
 	}
 }

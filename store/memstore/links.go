@@ -7,18 +7,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft depends on itself through other drafts of the request. It does not
+// draftWaitsForItself reports whether a draft depends on itself through other drafts of the request. It does not
 // follow drafts that are not stored because another job has their unique key. depth limits the search.
-func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
+func draftWaitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, maxDepth int) bool {
 	var dependsOnStart func(draftIndex, depth int) bool
 	dependsOnStart = func(draftIndex, depth int) bool {
 		for _, d := range drafts[draftIndex].DependsOn {
-			if d.DraftNumber == 0 || depth == 0 {
+			if d.ParentDraftNumber == 0 || depth == 0 {
 				continue
 			}
 			// The receipt has the same seq for drafts with the same unique key. Only the first of them is
 			// stored, so follow that one.
-			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
+			next := slices.Index(receipt.Seqs, receipt.Seqs[d.ParentDraftNumber-1])
 			if receipt.IsExisting[next] {
 				continue
 			}
@@ -28,18 +28,19 @@ func waitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, d
 		}
 		return false
 	}
-	return dependsOnStart(startIndex, depth)
+	return dependsOnStart(startIndex, maxDepth)
 }
 
-// linksOf returns dependencies of the job with the given seq, each with its present status.
-func (s *Store) linksOf(dependencies []queue.Dependency, seq int64,
-	onFailure queue.OnDependencyFailure) (links []link) {
+// newDependencyLinks returns dependencies of the job with the given seq, each with its present status.
+func (s *Store) newDependencyLinks(dependencies []queue.Dependency, jobSeq int64,
+	onFailure queue.OnDependencyFailure) (links []dependencyLink) {
 	for _, d := range dependencies {
-		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
-		switch parent := s.jobs[d.JobSeq]; {
+		l := dependencyLink{Dependency: queue.Dependency{ParentSeq: d.ParentSeq, Condition: d.Condition}}
+		switch parent := s.jobs[d.ParentSeq]; {
 		// Status Unresolved: the parent has not ended, or is not stored yet, because it is a later draft of the request
 		// or in a frame of a committed batch.
-		case parent == nil && (d.JobSeq > seq || s.inCommittedFrame(d.JobSeq)), parent != nil && !parent.State.Ended():
+		case parent == nil && (d.ParentSeq > jobSeq || s.isInCommittedFrame(d.ParentSeq)), parent != nil &&
+			!parent.State.HasEnded():
 		case onFailure == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
 		default:
@@ -59,7 +60,8 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	var dependsOn func(fromDraft, toDraft, depth int) bool
 	dependsOn = func(fromDraft, toDraft, depth int) bool {
 		for _, d := range drafts[fromDraft].DependsOn {
-			if d.DraftNumber != 0 && depth > 0 && (d.DraftNumber-1 == toDraft || dependsOn(d.DraftNumber-1, toDraft, depth-1)) {
+			if d.ParentDraftNumber != 0 && depth > 0 && (d.ParentDraftNumber-1 == toDraft ||
+				dependsOn(d.ParentDraftNumber-1, toDraft, depth-1)) {
 				return true
 			}
 		}
@@ -70,21 +72,22 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 			return err
 		}
 		for _, d := range drafts[i].DependsOn {
-			if d.DraftNumber < 0 || d.DraftNumber > len(drafts) || d.DraftNumber == 0 && d.ID == "" && s.jobs[d.JobSeq] == nil {
-				return queue.Invalid("depends_on", "the job does not exist")
+			if d.ParentDraftNumber < 0 || d.ParentDraftNumber > len(drafts) || d.ParentDraftNumber == 0 && d.ParentID == "" &&
+				s.jobs[d.ParentSeq] == nil {
+				return queue.InvalidField("depends_on", "the job does not exist")
 			}
 		}
 	}
 	for i := range drafts {
 		if len(drafts[i].DependsOn) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
-			return queue.Invalid("depends_on", "jobs would wait for each other, or have too many dependencies")
+			return queue.InvalidField("depends_on", "jobs would wait for each other, or have too many dependencies")
 		}
 	}
 	return nil
 }
 
-// replaceLinks replaces the dependencies of the job j by those of edited, its new version.
-func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
+// replaceDependencies replaces the dependencies of the job j by those of edited, its new version.
+func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
 	if err := s.resolveParents(drafts, j.UID); err != nil {
@@ -93,21 +96,23 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	// A job in a frame of a batch counts as depending on j, because its dependencies are not stored yet.
 	var dependsOnJob func(jobSeq int64) bool
 	dependsOnJob = func(jobSeq int64) bool {
-		return jobSeq == j.Seq || s.inCommittedFrame(jobSeq) || slices.ContainsFunc(s.jobs[jobSeq].links, func(l link) bool {
-			return l.status == store.Unresolved && dependsOnJob(l.JobSeq)
-		})
+		return jobSeq == j.Seq || s.isInCommittedFrame(jobSeq) ||
+			slices.ContainsFunc(s.jobs[jobSeq].dependencyLinks, func(l dependencyLink) bool {
+				return l.status == store.Unresolved && dependsOnJob(l.ParentSeq)
+			})
 	}
 	for _, d := range drafts[0].DependsOn {
-		parent := s.jobs[d.JobSeq]
+		parent := s.jobs[d.ParentSeq]
 		switch {
-		case parent == nil, dependsOnJob(d.JobSeq),
-			parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+		case parent == nil, dependsOnJob(d.ParentSeq),
+			parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
 				edited.OnDependencyFailure != queue.DependencyFailureRun:
-			return queue.Invalid("depends_on", "the job cannot wait for this dependency")
+			return queue.InvalidField("depends_on", "the job cannot wait for this dependency")
 		}
 	}
-	links := s.linksOf(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
-	j.links, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links, edited.OnDependencyFailure, nil,
+	links := s.newDependencyLinks(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
+	j.dependencyLinks, j.onDependencyFailure, edited.DependsOn, edited.OnDependencyFailure = links,
+		edited.OnDependencyFailure, nil,
 		0
 	edited.ParentCount = len(links)
 	return nil
@@ -119,22 +124,22 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {
 			d := &drafts[i].DependsOn[k]
-			if d.ID == "" {
+			if d.ParentID == "" {
 				continue
 			}
-			if index := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); index >= 0 {
-				d.DraftNumber = index + 1
-			} else if d.JobSeq = s.findByID(uid, d.ID); d.JobSeq == 0 {
-				return queue.Invalid("depends_on", "there is no job %q", d.ID)
+			if index := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ParentID }); index >= 0 {
+				d.ParentDraftNumber = index + 1
+			} else if d.ParentSeq = s.findSeqByID(uid, d.ParentID); d.ParentSeq == 0 {
+				return queue.InvalidField("depends_on", "there is no job %q", d.ParentID)
 			}
 		}
 	}
 	return nil
 }
 
-// findByID returns the seq of the job with the given id, or 0 if none exists. It also searches the user's
+// findSeqByID returns the seq of the job with the given id, or 0 if none exists. It also searches the user's
 // batches.
-func (s *Store) findByID(uid int, id string) int64 {
+func (s *Store) findSeqByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
 		if j.ID == id && (j.HookEvents&queue.HookFromSettings == 0 || j.UID == uid) {
 			return j.Seq

@@ -15,32 +15,33 @@ import (
 )
 
 // The store in memory passes all tests of the interface store.Store.
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+func TestMemoryStorePassesStoreTests(t *testing.T) {
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
 		var clock atomic.Int64
 		clock.Store(1_800_000_000_000)
 		s := New(order)
-		s.now = func() queue.Millis { return queue.Millis(clock.Load()) }
+		s.now = func() queue.UnixMillis { return queue.UnixMillis(clock.Load()) }
 		t.Cleanup(func() {
 			if err := s.Close(); err != nil {
 				t.Errorf("close: got error %v, want none", err)
 			}
 		})
-		return storetest.Fixture{Store: s, Advance: func(d time.Duration) { clock.Add(d.Milliseconds()) }}
+		return storetest.Fixture{Store: s, AdvanceClock: func(d time.Duration) { clock.Add(d.Milliseconds()) }}
 	})
 }
 
-// Await returns a job when the job is due, even if Promote is not called. A transaction that makes a job
+// AwaitJobs returns a job when the job is due, even if Promote is not called. A transaction that makes a job
 // runnable gives the job to a waiting call of Await.
-func TestAwaitReturnsJobOnceDue(t *testing.T) {
+func TestAwaitReturnsJobWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute})
+		s := New(queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+			AgingInterval: time.Minute})
 		served := make(chan time.Duration)
 		begin := time.Now()
 		go func() {
 			defer close(served)
 			for range 3 {
-				jobs, err := s.Await(t.Context(), 1)
+				jobs, err := s.AwaitJobs(t.Context(), 1)
 				if err != nil || len(jobs) != 1 {
 					t.Errorf("got %d jobs and error %v, want one job", len(jobs), err)
 				}
@@ -49,7 +50,7 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 		}()
 		enqueueAfter := func(delay time.Duration) {
 			t.Helper()
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{Delay: delay}}}); err != nil {
+			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{{Delay: delay}}}); err != nil {
 				t.Fatalf("enqueue: got error %v, want none", err)
 			}
 		}
@@ -73,12 +74,12 @@ func TestAwaitReturnsJobOnceDue(t *testing.T) {
 }
 
 // Close ends an Await that is waiting.
-func TestCloseEndsAwait(t *testing.T) {
+func TestCloseEndsWaitingAwaitCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(queue.Order{})
+		s := New(queue.RankOrder{})
 		ended := make(chan error)
 		go func() {
-			_, err := s.Await(t.Context(), 1)
+			_, err := s.AwaitJobs(t.Context(), 1)
 			ended <- err
 		}()
 		synctest.Wait() // returns when Await waits
@@ -92,22 +93,22 @@ func TestCloseEndsAwait(t *testing.T) {
 }
 
 // A caller that changes a job from the store does not change the stored job.
-func TestCopyJobSharesNothing(t *testing.T) {
+func TestCopyJobSharesNoReferences(t *testing.T) {
 	var j queue.Job
-	fillReferences(reflect.ValueOf(&j).Elem())
+	fillNilReferences(reflect.ValueOf(&j).Elem())
 	c := copyJob(j)
 	if !reflect.DeepEqual(c, j) {
 		t.Errorf("got %+v, want %+v", c, j)
 	}
-	checkNoSharing(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
+	checkNoSharedReferences(t, "job", reflect.ValueOf(c), reflect.ValueOf(j))
 }
 
-// fillReferences sets every pointer, slice and map in v to a new value that is not nil.
-func fillReferences(v reflect.Value) {
+// fillNilReferences sets every pointer, slice and map in v to a new value that is not nil.
+func fillNilReferences(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			fillReferences(v.Field(i))
+			fillNilReferences(v.Field(i))
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -118,13 +119,13 @@ func fillReferences(v reflect.Value) {
 	}
 }
 
-// checkNoSharing checks that two values share no pointer, slice or map.
-func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
+// checkNoSharedReferences checks that two values share no pointer, slice or map.
+func checkNoSharedReferences(t *testing.T, name string, a, b reflect.Value) {
 	t.Helper()
 	switch a.Kind() {
 	case reflect.Struct:
 		for i := range a.NumField() {
-			checkNoSharing(t, name+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
+			checkNoSharedReferences(t, name+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i))
 		}
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		if a.Pointer() == b.Pointer() {
@@ -135,9 +136,9 @@ func checkNoSharing(t *testing.T, name string, a, b reflect.Value) {
 
 // TrimOutputs and TrimQueueOutputs return even if the output size recorded for a job differs from the sizes
 // of its attempts.
-func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
-	s := New(queue.Order{})
-	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, OwnRetention: true}}
+func TestTrimOutputsEndsDespiteWrongRecordedSizes(t *testing.T) {
+	s := New(queue.RankOrder{})
+	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, UsesQueueRetention: true}}
 	s.jobs[2] = &job{Job: queue.Job{Seq: 2, UID: 2}, attempts: []queue.Attempt{{OutputBytes: 3}}}
 	for range 2 {
 		if _, err := s.TrimQueueOutputs(t.Context(), "own", 0); err != nil {

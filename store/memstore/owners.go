@@ -10,43 +10,43 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// noteOwner stores the account name of the user who sends a request, if no name is stored for the uid yet.
-func (s *Store) noteOwner(r store.Request) {
-	if _, known := s.owners[r.UID]; !known && r.Owner != "" {
-		s.owners[r.UID] = r.Owner
+// saveOwnerName stores the account name of the user who sends a request, if no name is stored for the uid yet.
+func (s *Store) saveOwnerName(r store.EnqueueRequest) {
+	if _, known := s.ownerNames[r.UID]; !known && r.OwnerName != "" {
+		s.ownerNames[r.UID] = r.OwnerName
 	}
 }
 
-// Owners returns the account names by uid; negative uids are of former owners. movingUIDs are the uids that
+// Owners returns the account names by uid; negative uids are of former owners. disowningUIDs are the uids that
 // still have leased jobs of a former owner.
-func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, movingUIDs []int, err error) {
-	err = s.read(ctx, func() error {
-		ownerNames = maps.Clone(s.owners)
+func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, disowningUIDs []int, err error) {
+	err = s.runReadTx(ctx, func() error {
+		ownerNames = maps.Clone(s.ownerNames)
 		for _, j := range s.jobs {
-			if j.disownToUID != 0 && !slices.Contains(movingUIDs, j.UID) {
-				movingUIDs = append(movingUIDs, j.UID)
+			if j.disownToUID != 0 && !slices.Contains(disowningUIDs, j.UID) {
+				disowningUIDs = append(disowningUIDs, j.UID)
 			}
 		}
 		return nil
 	})
-	return ownerNames, movingUIDs, err
+	return ownerNames, disowningUIDs, err
 }
 
-// Disown moves the jobs of a uid to a new negative uid with the name of their owner, because the uid now
+// DisownJobs moves the jobs of a uid to a new negative uid with the name of their owner, because the uid now
 // belongs to another account. Leased jobs move when their lease ends. It does nothing unless ownerName is the
 // stored name of the uid. more is always false, because one call moves all jobs.
-func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more bool, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		name, known := s.owners[uid]
+func (s *Store) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		name, known := s.ownerNames[uid]
 		if !known || name != ownerName {
 			return nil
 		}
 		former := -1
-		for s.owners[former] != "" {
+		for s.ownerNames[former] != "" {
 			former--
 		}
-		s.owners[former] = name
-		delete(s.owners, uid)
+		s.ownerNames[former] = name
+		delete(s.ownerNames, uid)
 		for _, j := range s.jobsBySeq() {
 			if j.HookUID == uid && j.HookEvents&queue.IsHook != 0 {
 				j.HookUID = former
@@ -56,7 +56,7 @@ func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more boo
 			case j.isLeased:
 				j.disownToUID = former
 			default:
-				s.disown(j, former, now)
+				s.disownJob(j, former, now)
 			}
 		}
 		for _, b := range slices.Clone(s.batches) {
@@ -65,56 +65,56 @@ func (s *Store) Disown(ctx context.Context, uid int, ownerName string) (more boo
 			case b.isCommitted:
 				b.uid = former
 			default:
-				s.auditBatch(b, "forgotten", now)
-				s.dropBatch(b)
+				s.addBatchAuditEvent(b, "forgotten", now)
+				s.removeBatch(b)
 			}
 		}
 		for _, known := range s.schedules {
-			if known.UID == uid {
-				known.UID, known.NextAt, known.DueAt, known.Note = former, 0, 0, store.DisownedNote
+			if known.OwnerUID == uid {
+				known.OwnerUID, known.NextOccurrenceAt, known.NextDueAt, known.Note = former, 0, 0, store.DisownedScheduleNote
 				if known.PausedAt == 0 {
 					known.PausedAt = now
 				}
 			}
 		}
 		maps.DeleteFunc(s.storedReceipts, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
-		maps.DeleteFunc(s.discardTimes, func(k requestKey, _ queue.Millis) bool { return k.uid == uid })
+		maps.DeleteFunc(s.discardTimes, func(k requestKey, _ queue.UnixMillis) bool { return k.uid == uid })
 		return nil
 	})
 	return false, err
 }
 
-// disown moves a job that is not leased to the negative uid of its former owner. A waiting job gets the state
+// disownJob moves a job that is not leased to the negative uid of its former owner. A waiting job gets the state
 // held.
-func (s *Store) disown(j *job, formerUID int, now queue.Millis) {
-	j.UID, j.disownToUID = formerUID, 0
-	if j.State.Waiting() && j.State != queue.Held {
+func (s *Store) disownJob(j *job, formerOwnerUID int, now queue.UnixMillis) {
+	j.UID, j.disownToUID = formerOwnerUID, 0
+	if j.State.IsWaiting() && j.State != queue.Held {
 		s.setState(j, queue.Held, now)
 		j.Reason = queue.ReasonDisowned
 		s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: queue.ReasonDisowned}, now)
 	}
-	s.watchers.Notify(j.Seq)
+	s.jobWatchers.NotifyOfChangedJobs(j.Seq)
 }
 
 // endLease ends the lease of a job. If the job's uid was disowned during the lease, endLease moves the job.
-func (s *Store) endLease(j *job, now queue.Millis) {
+func (s *Store) endLease(j *job, now queue.UnixMillis) {
 	j.isLeased, j.HeldUnits = false, ""
 	if j.disownToUID != 0 {
-		s.disown(j, j.disownToUID, now)
+		s.disownJob(j, j.disownToUID, now)
 	}
 }
 
 // MarkUnownedOutputs marks for deletion, and returns, those of the given output files that belong to no
 // attempt and no lease and are not yet marked.
 func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
-		owned := slices.Clone(s.garbage)
+	err = s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		owned := slices.Clone(s.deletableOutputs)
 		for _, j := range s.jobs {
 			if j.isLeased {
 				owned = append(owned, fmt.Sprintf("%d-%d", j.Seq, j.Fence))
 			}
 			for _, a := range j.attempts {
-				owned = append(owned, a.OutputRef)
+				owned = append(owned, a.OutputFileRef)
 			}
 		}
 		for _, ref := range refs {
@@ -124,7 +124,7 @@ func (s *Store) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedR
 				unownedRefs, owned = append(unownedRefs, ref), append(owned, ref)
 			}
 		}
-		s.garbage = append(s.garbage, unownedRefs...)
+		s.deletableOutputs = append(s.deletableOutputs, unownedRefs...)
 		return nil
 	})
 	return unownedRefs, err

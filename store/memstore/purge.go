@@ -11,11 +11,12 @@ import (
 )
 
 // endedJobs returns the ended jobs that match a filter, in the order in which they ended.
-func (s *Store) endedJobs(filter store.EndedFilter) (matchingJobs []*job) {
+func (s *Store) endedJobs(filter store.EndedJobFilter) (matchingJobs []*job) {
 	for _, j := range s.jobsBySeq() {
-		matches := filter.RetentionQueue == nil || *filter.RetentionQueue == "" && !j.OwnRetention || j.OwnRetention &&
-			*filter.RetentionQueue == j.Queue
-		if j.State.Ended() && slices.Contains(filter.States, j.State) && j.EndedAt < filter.Cutoff && matches {
+		matches := filter.RetentionQueue == nil || *filter.RetentionQueue == "" && !j.UsesQueueRetention ||
+			j.UsesQueueRetention &&
+				*filter.RetentionQueue == j.Queue
+		if j.State.HasEnded() && slices.Contains(filter.States, j.State) && j.EndedAt < filter.EndedBefore && matches {
 			matchingJobs = append(matchingJobs, j)
 		}
 	}
@@ -23,14 +24,14 @@ func (s *Store) endedJobs(filter store.EndedFilter) (matchingJobs []*job) {
 	return matchingJobs
 }
 
-// Purge removes up to limit ended jobs that match the filter, oldest end first.
-func (s *Store) Purge(
-	ctx context.Context, filter store.EndedFilter, limit int, byUID *int,
+// PurgeEndedJobs removes up to limit ended jobs that match the filter, oldest end first.
+func (s *Store) PurgeEndedJobs(
+	ctx context.Context, filter store.EndedJobFilter, limit int, byUID *int,
 ) (removedJobs int, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		list := s.endedJobs(filter)
 		for _, j := range list[:min(limit, len(list))] {
-			s.removeEnded(j, queue.EventDetail{UID: byUID}, now)
+			s.removeEndedJob(j, queue.EventDetail{CausedByUID: byUID}, now)
 			removedJobs++
 		}
 		return nil
@@ -38,9 +39,9 @@ func (s *Store) Purge(
 	return removedJobs, err
 }
 
-// CountEnded returns the number of ended jobs that match the filter.
-func (s *Store) CountEnded(ctx context.Context, filter store.EndedFilter) (n int64, err error) {
-	err = s.read(ctx, func() error {
+// CountEndedJobs returns the number of ended jobs that match the filter.
+func (s *Store) CountEndedJobs(ctx context.Context, filter store.EndedJobFilter) (n int64, err error) {
+	err = s.runReadTx(ctx, func() error {
 		n = int64(len(s.endedJobs(filter)))
 		return nil
 	})
@@ -49,8 +50,8 @@ func (s *Store) CountEnded(ctx context.Context, filter store.EndedFilter) (n int
 
 // TrimEvents deletes events before beforeTime, and the oldest ones until at most maxEvents remain. more
 // reports whether another call must delete more.
-func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEvents int64) (more bool, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
+func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, maxEvents int64) (more bool, err error) {
+	err = s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		for n := 0; len(s.events) > 0; n++ {
 			if s.events[0].Time >= beforeTime && int64(len(s.events)) <= maxEvents {
 				return nil
@@ -59,25 +60,25 @@ func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.Millis, maxEven
 				return nil
 			}
 			s.events = s.events[1:]
-			s.trimmedCount++
+			s.trimmedEventCount++
 		}
 		return nil
 	})
 	return more, err
 }
 
-// OwnRetentionQueues lists the queues that have jobs to which the queue's own retention applies.
-func (s *Store) OwnRetentionQueues(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
-	err = s.read(ctx, func() error {
+// QueuesWithOwnRetention lists the queues that have jobs to which the queue's own retention applies.
+func (s *Store) QueuesWithOwnRetention(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
+	err = s.runReadTx(ctx, func() error {
 		for _, j := range s.jobs {
-			if !j.OwnRetention {
+			if !j.UsesQueueRetention {
 				continue
 			}
 			index := slices.IndexFunc(queues, func(q store.OwnRetentionQueue) bool { return q.Name == j.Queue })
 			if index < 0 {
 				index, queues = len(queues), append(queues, store.OwnRetentionQueue{Name: j.Queue})
 			}
-			queues[index].Jobs++
+			queues[index].EndedJobs++
 			queues[index].OutputBytes += j.OutputBytes
 		}
 		slices.SortFunc(queues, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
@@ -86,26 +87,28 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (queues []store.OwnReten
 	return queues, err
 }
 
-// TrimJobs removes ended jobs of a queue, oldest end first, until at most maxJobs remain. One call removes at
+// TrimEndedJobs removes ended jobs of a queue, oldest end first, until at most maxJobs remain. One call removes at
 // most limit jobs; more reports whether another call must remove more.
-func (s *Store) TrimJobs(ctx context.Context, name string, maxJobs int64, limit int) (more bool, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
+func (s *Store) TrimEndedJobs(ctx context.Context, queueName string, maxJobs int64, maxRemovals int) (more bool,
+	err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		list := s.endedJobs(store.EndedJobFilter{States: store.StatesWithRetention, EndedBefore: math.MaxInt64,
+			RetentionQueue: &queueName})
 		excess := int64(len(list)) - maxJobs
 		if excess <= 0 {
 			return nil
 		}
-		for _, j := range list[:min(excess, int64(limit))] {
-			s.removeEnded(j, queue.EventDetail{}, now)
+		for _, j := range list[:min(excess, int64(maxRemovals))] {
+			s.removeEndedJob(j, queue.EventDetail{}, now)
 		}
-		more = excess > int64(limit)
+		more = excess > int64(maxRemovals)
 		return nil
 	})
 	return more, err
 }
 
-// removeEnded removes a job that has ended.
-func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) {
+// removeEndedJob removes a job that has ended.
+func (s *Store) removeEndedJob(j *job, detail queue.EventDetail, now queue.UnixMillis) {
 	s.removeJob(j)
 	j.State = 0
 	s.addEvent(j, queue.EventRemoved, detail, now)
@@ -114,8 +117,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 // TrimOutputs removes outputs until all outputs together have at most maxBytes. In each step it removes an
 // output of the user whose outputs use most bytes.
 func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err error) {
-	return false, s.update(ctx, func(queue.Millis) error {
-		for s.outputBytes() > maxBytes {
+	return false, s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		for s.totalOutputBytes() > maxBytes {
 			bytesByUser := map[int]int64{}
 			for _, j := range s.jobs {
 				bytesByUser[j.UID] += j.OutputBytes
@@ -126,7 +129,7 @@ func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err
 					largest = uid
 				}
 			}
-			if !s.removeFirstOutput(func(j *job) bool { return j.UID == largest }) {
+			if !s.removeOldestOutput(func(j *job) bool { return j.UID == largest }) {
 				break
 			}
 		}
@@ -136,9 +139,9 @@ func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, err
 
 // TrimQueueOutputs removes outputs of a queue's jobs to which its own retention applies, until these outputs
 // together have at most maxBytes.
-func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
-	return false, s.update(ctx, func(queue.Millis) error {
-		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
+func (s *Store) TrimQueueOutputs(ctx context.Context, queueName string, maxBytes int64) (more bool, err error) {
+	return false, s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		selected := func(j *job) bool { return j.UsesQueueRetention && j.Queue == queueName }
 		outputBytes := func() (n int64) {
 			for _, j := range s.jobs {
 				if selected(j) {
@@ -148,7 +151,7 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int6
 			return n
 		}
 		for outputBytes() > maxBytes {
-			if !s.removeFirstOutput(selected) {
+			if !s.removeOldestOutput(selected) {
 				break
 			}
 		}
@@ -156,14 +159,14 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, maxBytes int6
 	})
 }
 
-// removeFirstOutput removes the first output of the selected jobs, in the order in which the jobs ended. It
+// removeOldestOutput removes the first output of the selected jobs, in the order in which the jobs ended. It
 // reports whether it found an output.
-func (s *Store) removeFirstOutput(isSelected func(*job) bool) bool {
+func (s *Store) removeOldestOutput(isSelected func(*job) bool) bool {
 	for _, j := range s.jobsByEndTime() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool {
 			return a.OutputBytes > 0
 		}); isSelected(j) && i >= 0 {
-			s.removeOutput(j, i, queue.OutputOverRetention)
+			s.removeOutput(j, i, queue.OutputRemovedByRetention)
 			return true
 		}
 	}
@@ -171,25 +174,25 @@ func (s *Store) removeFirstOutput(isSelected func(*job) bool) bool {
 }
 
 // removeOutput removes the output of attempt i of a job. The attempt's field OutputBytes, the size of the
-// output, gets the value sizeMark, for example OutputOverRetention.
-func (s *Store) removeOutput(j *job, i int, sizeMark int64) {
-	a := &j.attempts[i]
+// output, gets the value removalMark, for example OutputRemovedByRetention.
+func (s *Store) removeOutput(j *job, attemptIndex int, removalMark int64) {
+	a := &j.attempts[attemptIndex]
 	if a.OutputBytes <= 0 {
 		return
 	}
-	if a.OutputRef != "" {
-		s.garbage = append(s.garbage, a.OutputRef)
+	if a.OutputFileRef != "" {
+		s.deletableOutputs = append(s.deletableOutputs, a.OutputFileRef)
 	}
 	j.OutputBytes -= a.OutputBytes
-	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, sizeMark
+	a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, removalMark
 }
 
-// outputBytes returns the number of bytes of all stored outputs.
-func (s *Store) outputBytes() (bytes int64) {
+// totalOutputBytes returns the number of bytes of all stored outputs.
+func (s *Store) totalOutputBytes() (total int64) {
 	for _, j := range s.jobs {
 		for _, a := range j.attempts {
-			bytes += max(0, a.OutputBytes)
+			total += max(0, a.OutputBytes)
 		}
 	}
-	return bytes
+	return total
 }

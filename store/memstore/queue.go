@@ -11,18 +11,18 @@ import (
 )
 
 // Enqueue stores all jobs of a request, or none.
-func (s *Store) Enqueue(ctx context.Context, r store.Request) (receipt store.Receipt, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		receipt, err = s.enqueue(r, now)
+func (s *Store) Enqueue(ctx context.Context, r store.EnqueueRequest) (receipt store.Receipt, err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		receipt, err = s.enqueueOncePerKey(r, now)
 		return err
 	})
 	return receipt, err
 }
 
-func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error) {
+func (s *Store) enqueueOncePerKey(r store.EnqueueRequest, now queue.UnixMillis) (store.Receipt, error) {
 	k := requestKey{r.UID, r.IdempotencyKey}
 	if m, found := s.storedReceipts[k]; found && r.IdempotencyKey != "" {
-		if m.checksum != r.Checksum {
+		if m.requestChecksum != r.RequestChecksum {
 			return store.Receipt{}, &queue.Error{Code: queue.CodeExists, Field: "key",
 				Message: "the key was already used for another request; use a new key"}
 		}
@@ -30,47 +30,47 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 		found.IDs, found.Seqs, found.Duplicate = slices.Clone(found.IDs), slices.Clone(found.Seqs), true
 		return found, nil
 	}
-	receipt, err := s.enqueueAll(r, now)
+	receipt, err := s.enqueueDrafts(r, now)
 	if err == nil {
-		s.noteOwner(r)
+		s.saveOwnerName(r)
 	}
 	if err == nil && r.IdempotencyKey != "" {
 		copied := receipt
 		copied.IDs, copied.Seqs = slices.Clone(copied.IDs), slices.Clone(copied.Seqs)
-		s.storedReceipts[k] = storedReceipt{now, r.Checksum, copied}
+		s.storedReceipts[k] = storedReceipt{now, r.RequestChecksum, copied}
 	}
 	return receipt, err
 }
 
-// enqueueAll stores the drafts of a request as jobs. If the request names an uncommitted batch, enqueueAll
+// enqueueDrafts stores the drafts of a request as jobs. If the request names an uncommitted batch, enqueueDrafts
 // adds the drafts to the batch and commits it.
-func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
-	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
+func (s *Store) enqueueDrafts(r store.EnqueueRequest, now queue.UnixMillis) (store.Receipt, error) {
+	if b := s.findOpenBatch(r.UID, r.BatchName); b != nil && r.BatchName != "" {
 		return s.commitBatch(b, r, now)
 	}
-	if r.Batch != "" && s.wasDiscarded(r) {
+	if r.BatchName != "" && s.isBatchDiscarded(r) {
 		return store.Receipt{}, store.ErrBatchDiscarded
 	}
 	n := len(r.Drafts)
 	if n == 0 || n > queue.MaxJobsPerRequest {
 		return store.Receipt{}, draftCountError(n)
 	}
-	if err := s.admitAll(r); err != nil {
+	if err := s.checkLimitsAndDependencies(r); err != nil {
 		return store.Receipt{}, err
 	}
 	receipt, err := s.assignIDs(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
+	receipt.CreatedQueues = s.missingQueueNames(countJobsByQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // check this before the first change
+	if err := s.findUniqueKeyConflicts(r.Drafts, &receipt, now); err != nil { // check this before the first change
 		return store.Receipt{}, err
 	}
 	if receipt.IsExisting != nil {
 		for i := range r.Drafts {
-			if !receipt.IsExisting[i] && waitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
-				return store.Receipt{}, queue.Invalid("depends_on", "jobs would wait for each other")
+			if !receipt.IsExisting[i] && draftWaitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
+				return store.Receipt{}, queue.InvalidField("depends_on", "jobs would wait for each other")
 			}
 		}
 	}
@@ -79,38 +79,39 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 		if receipt.IsExisting != nil && receipt.IsExisting[i] {
 			continue
 		}
-		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
-			s.cancelReplaced(j, now)
+		if j := s.uniqueKeyHolder(draft.UID, draft.Unique, now); j != nil && j.State.IsWaiting() {
+			s.cancelReplacedJob(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
-		s.insert(withParentSeqs(draft, receipt), r.UID, now)
+		s.insertJob(withParentSeqs(draft, receipt), r.UID, now)
 	}
 	return receipt, nil
 }
 
-// admitAll returns an error if the drafts of a request exceed a limit, or if their dependencies are invalid.
-func (s *Store) admitAll(r store.Request) error {
-	if err := s.admitJobs(int64(len(r.Drafts)), r.MaxPending); err != nil {
+// checkLimitsAndDependencies returns an error if the drafts of a request exceed a limit, or if their dependencies are
+// invalid.
+func (s *Store) checkLimitsAndDependencies(r store.EnqueueRequest) error {
+	if err := s.checkTotalWaitingLimit(int64(len(r.Drafts)), r.MaxPendingJobs); err != nil {
 		return err
 	}
-	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
+	if err := s.checkUserWaitingLimit(r.UID, int64(len(r.Drafts)), r.MaxPendingJobsPerUser); err != nil {
 		return err
 	}
-	if err := s.admitBytes(r.UID, storedBytesOf(r.Drafts), r.MaxBytesPerUser); err != nil {
+	if err := s.checkUserByteLimit(r.UID, sumJobBytes(r.Drafts), r.MaxBytesPerUser); err != nil {
 		return err
 	}
-	if err := s.admitQueues(countByQueue(r.Drafts)); err != nil {
+	if err := s.checkQueueWaitingLimits(countJobsByQueue(r.Drafts)); err != nil {
 		return err
 	}
-	if err := s.admitNewQueues(r.UID, countByQueue(r.Drafts)); err != nil {
+	if err := s.checkNewQueueLimit(r.UID, countJobsByQueue(r.Drafts)); err != nil {
 		return err
 	}
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyConflicts finds the drafts whose unique key another job has. For each, it sets receipt.IsExisting
+// findUniqueKeyConflicts finds the drafts whose unique key another job has. For each, it sets receipt.IsExisting
 // and stores the id and seq of the other job in the receipt.
-func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
+func (s *Store) findUniqueKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.UnixMillis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
 		if receipt.IsExisting == nil {
@@ -132,7 +133,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 			continue
 		}
 		if !duplicate {
-			other, err := s.resolveKeyConflict(d, now)
+			other, err := s.resolveUniqueKeyConflict(d, now)
 			if err != nil {
 				return err
 			}
@@ -151,15 +152,15 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 func withParentSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
-		if d := &draft.DependsOn[k]; d.DraftNumber != 0 {
-			d.JobSeq, d.DraftNumber = r.Seqs[d.DraftNumber-1], 0
+		if d := &draft.DependsOn[k]; d.ParentDraftNumber != 0 {
+			d.ParentSeq, d.ParentDraftNumber = r.Seqs[d.ParentDraftNumber-1], 0
 		}
 	}
 	return draft
 }
 
-func draftCountError(n int) error {
-	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
+func draftCountError(draftCount int) error {
+	return queue.InvalidField("jobs", "%d jobs given; a request may have 1 to %d", draftCount, queue.MaxJobsPerRequest)
 }
 
 // assignIDs chooses a seq and an id for each draft. It does not store the drafts.
@@ -195,24 +196,24 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 	return r, nil
 }
 
-func idTakenError(id string, i, n int) error {
+func idTakenError(id string, draftIndex, draftCount int) error {
 	e := queue.Errorf(queue.CodeExists, "another job has the id %q; choose another id, or leave the id out", id)
 	e.Field = "id"
-	if n > 1 {
-		return e.WithIndex(i + 1)
+	if draftCount > 1 {
+		return e.WithBatchIndex(draftIndex + 1)
 	}
 	return e
 }
 
-// insert stores a draft, whose seq and id are set, as a job.
-func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
+// insertJob stores a draft, whose seq and id are set, as a job.
+func (s *Store) insertJob(draft queue.Job, uid int, now queue.UnixMillis) {
 	j := &job{Job: copyJob(draft)}
 	if !s.queueExists(j.Queue) {
-		s.firstUIDs[j.Queue] = j.UID
+		s.queueCreatorUIDs[j.Queue] = j.UID
 	}
 	defer func() {
 		if j.UID < 0 { // the user was disowned after the batch was committed
-			s.disown(j, j.UID, now)
+			s.disownJob(j, j.UID, now)
 		}
 	}()
 	j.State = 0
@@ -224,64 +225,64 @@ func (s *Store) insert(draft queue.Job, uid int, now queue.Millis) {
 	j.DueAt = j.RunAt
 	j.Delay = 0
 	s.setRank(j, max(now, j.RunAt), s.enqueuedTotal+1)
-	j.notYetDue = j.RunAt > now
+	j.hasNeverBeenDue = j.RunAt > now
 	j.onDependencyFailure, j.DependsOn, j.OnDependencyFailure, j.OnConflict = draft.OnDependencyFailure, nil, 0, 0
-	j.links = s.linksOf(draft.DependsOn, j.Seq, j.onDependencyFailure)
-	j.ParentCount = len(j.links)
-	failed := j.hasLink(store.Broken)
+	j.dependencyLinks = s.newDependencyLinks(draft.DependsOn, j.Seq, j.onDependencyFailure)
+	j.ParentCount = len(j.dependencyLinks)
+	failed := j.hasDependencyWithStatus(store.Broken)
 	first := queue.Pending
-	if j.hasLink(store.Unresolved) || failed {
+	if j.hasDependencyWithStatus(store.Unresolved) || failed {
 		first = queue.Blocked
 	}
 	s.setState(j, first, now)
-	s.addEvent(j, queue.EventEnqueued, queue.EventDetail{UID: &uid}, now)
+	s.addEvent(j, queue.EventEnqueued, queue.EventDetail{CausedByUID: &uid}, now)
 	s.jobs[j.Seq] = j
 	s.lastSeq = max(s.lastSeq, j.Seq)
 	s.enqueuedTotal++
 	if failed {
-		s.applyDependency(j, false, now)
+		s.applyResolvedDependency(j, false, now)
 	}
 }
 
-// Change applies the verb of c, such as cancel, to a job.
-func (s *Store) Change(ctx context.Context, seq int64, c store.Change) error {
-	return s.update(ctx, func(now queue.Millis) error {
+// ChangeJob applies the verb of c, such as cancel, to a job.
+func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.Change) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
 		if j.isLeased {
-			return store.ErrLeased
+			return store.ErrJobLeased
 		}
-		return s.change(j, c, now)
+		return s.applyChange(j, c, now)
 	})
 }
 
-func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
+func (s *Store) applyChange(j *job, c store.Change, now queue.UnixMillis) error {
 	to, event, acts, err := c.EffectOn(&j.Job)
 	if err != nil || !acts {
 		return err
 	}
-	if to.Waiting() && !j.State.Waiting() {
-		if err := s.admitJobs(1, c.MaxPending); err != nil {
+	if to.IsWaiting() && !j.State.IsWaiting() {
+		if err := s.checkTotalWaitingLimit(1, c.MaxPendingJobs); err != nil {
 			return err
 		}
-		if err := s.admitUser(j.UID, 1, c.MaxPendingPerUser); err != nil {
+		if err := s.checkUserWaitingLimit(j.UID, 1, c.MaxPendingJobsPerUser); err != nil {
 			return err
 		}
-		if err := s.admitQueues(map[string]int64{j.Queue: 1}); err != nil {
+		if err := s.checkQueueWaitingLimits(map[string]int64{j.Queue: 1}); err != nil {
 			return err
 		}
-		if other := s.newestJobWithKey(j.UID, j.Unique); other != nil && !other.State.Ended() {
+		if other := s.newestJobWithUniqueKey(j.UID, j.Unique); other != nil && !other.State.HasEnded() {
 			return queue.Errorf(queue.CodeExists, "job %s already has the unique key", other.ID)
 		}
 		if !c.KeepDependants {
-			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq, runsAgain: true})
+			s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq, runsAgain: true})
 		}
 	}
 	switch c.Verb {
 	case queue.VerbEdit:
-		if err := s.edit(j, &c, now); err != nil {
+		if err := s.applyEdit(j, &c, now); err != nil {
 			return err
 		}
 	case queue.VerbRemove:
@@ -290,12 +291,12 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		s.applyDeclaredLimits(j, nil, now)
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes, j.Error, j.ExitCode, j.Signal, j.ExpiresAt = 0, 0, 0, 0, "",
 			-1, 0, 0
-		if c.Timeout != nil {
-			j.Timeout = *c.Timeout
+		if c.NewTimeout != nil {
+			j.Timeout = *c.NewTimeout
 		}
-		s.restartWait(j, now)
+		s.restartWaitingTime(j, now)
 	case queue.VerbRelease:
-		s.restartWait(j, max(now, j.RunAt))
+		s.restartWaitingTime(j, max(now, j.RunAt))
 	}
 	if c.Verb != queue.VerbEdit {
 		j.Reason = "" // the reason explained the previous state
@@ -303,40 +304,42 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	switch {
 	// The job has run, so its dependencies were satisfied. It must not wait for parents that run again.
 	case j.State == queue.Completed, j.State == queue.Dead:
-	case to == queue.Pending && j.hasLink(store.Unresolved), to == queue.Failed && j.hasLink(store.Unresolved):
+	case to == queue.Pending && j.hasDependencyWithStatus(store.Unresolved), to == queue.Failed &&
+		j.hasDependencyWithStatus(store.Unresolved):
 		to = queue.Blocked
-	case to == queue.Blocked && !j.hasLink(store.Unresolved):
-		s.restartWait(j, max(now, j.RunAt))
+	case to == queue.Blocked && !j.hasDependencyWithStatus(store.Unresolved):
+		s.restartWaitingTime(j, max(now, j.RunAt))
 		to = queue.Pending
 	}
 	if to == 0 {
-		if !j.State.Ended() {
-			s.endedParents = append(s.endedParents, parentEnd{seq: j.Seq})
+		if !j.State.HasEnded() {
+			s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq})
 		}
 		j.State = 0
 	} else {
 		s.setState(j, to, now)
 	}
-	s.addEvent(j, event, queue.EventDetail{UID: &c.UID}, now)
+	s.addEvent(j, event, queue.EventDetail{CausedByUID: &c.UID}, now)
 	return nil
 }
 
-// restartWait makes a job wait as if it were enqueued at the time when it is due. If the job has
+// restartWaitingTime makes a job wait as if it were enqueued at the time when it is due. If the job has
 // used all its attempts, it gets one more.
-func (s *Store) restartWait(j *job, dueAt queue.Millis) {
+func (s *Store) restartWaitingTime(j *job, dueAt queue.UnixMillis) {
 	s.setRank(j, dueAt, s.enqueuedTotal)
-	j.DueAt, j.notYetDue = dueAt, dueAt > s.now()
+	j.DueAt, j.hasNeverBeenDue = dueAt, dueAt > s.now()
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// edit changes a waiting job. Unless the start time changes, the time that the job has already waited still
+// applyEdit changes a waiting job. Unless the start time changes, the time that the job has already waited still
 // counts.
-func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
+func (s *Store) applyEdit(j *job, c *store.Change, now queue.UnixMillis) error {
 	edited := copyJob(j.Job)
-	if err := c.Edit(&edited); err != nil {
+	if err := c.EditJob(&edited); err != nil {
 		return err
 	}
-	if err := s.admitBytes(j.UID, storedBytes(&edited)-storedBytes(&j.Job), c.MaxBytesPerUser); err != nil {
+	if err := s.checkUserByteLimit(j.UID, estimateJobBytes(&edited)-estimateJobBytes(&j.Job),
+		c.MaxBytesPerUser); err != nil {
 		return err
 	}
 	if err := queue.CheckDemands(edited.Demands); err != nil {
@@ -346,15 +349,15 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 		edited.RunAt, edited.Delay = now.Add(edited.Delay), 0
 	}
 	if edited.Queue != j.Queue {
-		if err := s.admitQueues(map[string]int64{edited.Queue: 1}); err != nil {
+		if err := s.checkQueueWaitingLimits(map[string]int64{edited.Queue: 1}); err != nil {
 			return err
 		}
 	}
-	if edited.Unique != j.Unique && s.keyHolder(edited.UID, edited.Unique, now) != nil {
+	if edited.Unique != j.Unique && s.uniqueKeyHolder(edited.UID, edited.Unique, now) != nil {
 		return queue.Errorf(queue.CodeExists, "another job already has the unique key")
 	}
 	if edited.DependsOn != nil {
-		if err := s.replaceLinks(j, &edited); err != nil {
+		if err := s.replaceDependencies(j, &edited); err != nil {
 			return err
 		}
 	}
@@ -364,7 +367,7 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 		s.applyDeclaredLimits(j, j, now)
 	}
 	if j.RunAt != runAt {
-		j.DueAt, j.notYetDue = j.RunAt, j.RunAt > now
+		j.DueAt, j.hasNeverBeenDue = j.RunAt, j.RunAt > now
 		s.setRank(j, max(now, j.RunAt), s.enqueuedTotal)
 	} else {
 		s.setRank(j, j.AgingSince, j.ArrivalNumber)
@@ -372,22 +375,22 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	return nil
 }
 
-// cancelReplaced cancels a job because a new job replaces it: one with the same unique key, or of the same
+// cancelReplacedJob cancels a job because a new job replaces it: one with the same unique key, or of the same
 // schedule.
-func (s *Store) cancelReplaced(j *job, now queue.Millis) {
+func (s *Store) cancelReplacedJob(j *job, now queue.UnixMillis) {
 	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonReplaced
 	s.addEvent(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
-// resolveKeyConflict returns the job that has the unique key of a draft and is kept instead, or nil if the
+// resolveUniqueKeyConflict returns the job that has the unique key of a draft and is kept instead, or nil if the
 // draft must be stored.
-func (s *Store) resolveKeyConflict(draft *queue.Job, now queue.Millis) (*job, error) {
-	j := s.keyHolder(draft.UID, draft.Unique, now)
+func (s *Store) resolveUniqueKeyConflict(draft *queue.Job, now queue.UnixMillis) (*job, error) {
+	j := s.uniqueKeyHolder(draft.UID, draft.Unique, now)
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:
 		return j, nil
-	case draft.OnConflict == queue.ConflictReplace && j.State.Waiting() && !j.isLeased:
+	case draft.OnConflict == queue.ConflictReplace && j.State.IsWaiting() && !j.isLeased:
 		return nil, nil // the other job is cancelled later, when the request can no longer fail
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s already has the unique key", j.ID)
@@ -395,15 +398,15 @@ func (s *Store) resolveKeyConflict(draft *queue.Job, now queue.Millis) (*job, er
 	return nil, e
 }
 
-// admitQueues returns an error if the new jobs would exceed the limit on waiting jobs of a queue.
-func (s *Store) admitQueues(newJobs map[string]int64) error {
-	for name, n := range newJobs {
+// checkQueueWaitingLimits returns an error if the new jobs would exceed the limit on waiting jobs of a queue.
+func (s *Store) checkQueueWaitingLimits(newJobsByQueue map[string]int64) error {
+	for name, n := range newJobsByQueue {
 		for _, j := range s.jobs {
-			if j.Queue == name && j.State.Waiting() {
+			if j.Queue == name && j.State.IsWaiting() {
 				n++
 			}
 		}
-		if limit := s.queueRule(name).MaxPending; limit > 0 && n > limit {
+		if limit := s.queueRule(name).MaxPendingJobs; limit > 0 && n > limit {
 			return queue.Errorf(queue.CodeQueueFull, "queue %s is full", name)
 		}
 	}
@@ -416,16 +419,16 @@ func (s *Store) queueExists(name string) bool {
 		return true
 	}
 	for _, j := range s.jobs {
-		if j.Queue == name && (j.State.Waiting() || j.isLeased) {
+		if j.Queue == name && (j.State.IsWaiting() || j.isLeased) {
 			return true
 		}
 	}
 	return false
 }
 
-// missingQueues returns the names of those queues of newJobs that do not exist yet.
-func (s *Store) missingQueues(newJobs map[string]int64) (names []string) {
-	for _, name := range slices.Sorted(maps.Keys(newJobs)) {
+// missingQueueNames returns the names of those queues of newJobs that do not exist yet.
+func (s *Store) missingQueueNames(newJobsByQueue map[string]int64) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(newJobsByQueue)) {
 		if !s.queueExists(name) {
 			names = append(names, name)
 		}
@@ -433,25 +436,25 @@ func (s *Store) missingQueues(newJobs map[string]int64) (names []string) {
 	return names
 }
 
-// admitNewQueues returns an error if a user would create too many queues.
-func (s *Store) admitNewQueues(uid int, newJobs map[string]int64) error {
-	n := len(s.missingQueues(newJobs))
+// checkNewQueueLimit returns an error if a user would create too many queues.
+func (s *Store) checkNewQueueLimit(uid int, newJobsByQueue map[string]int64) error {
+	n := len(s.missingQueueNames(newJobsByQueue))
 	if n == 0 {
 		return nil
 	}
-	for name, creator := range s.firstUIDs {
+	for name, creator := range s.queueCreatorUIDs {
 		if _, ruled := s.queueRules[name]; creator == uid && !ruled && s.queueExists(name) {
 			n++
 		}
 	}
-	if n > store.MaxQueues {
-		return queue.Errorf(queue.CodeQueueFull, "the user has %d queues", store.MaxQueues)
+	if n > store.MaxQueuesPerUser {
+		return queue.Errorf(queue.CodeQueueFull, "the user has %d queues", store.MaxQueuesPerUser)
 	}
 	return nil
 }
 
-// countByQueue counts jobs by queue.
-func countByQueue(jobs []queue.Job) map[string]int64 {
+// countJobsByQueue counts jobs by queue.
+func countJobsByQueue(jobs []queue.Job) map[string]int64 {
 	counts := map[string]int64{}
 	for i := range jobs {
 		counts[jobs[i].Queue]++
@@ -462,12 +465,12 @@ func countByQueue(jobs []queue.Job) map[string]int64 {
 // removeJob deletes a job and its history, and marks its output files for deletion.
 func (s *Store) removeJob(j *job) {
 	for _, a := range j.attempts {
-		if a.OutputRef != "" {
-			s.garbage = append(s.garbage, a.OutputRef)
+		if a.OutputFileRef != "" {
+			s.deletableOutputs = append(s.deletableOutputs, a.OutputFileRef)
 		}
 	}
 	delete(s.jobs, j.Seq)
-	s.watchers.Notify(j.Seq)
+	s.jobWatchers.NotifyOfChangedJobs(j.Seq)
 }
 
 func (s *Store) findJob(seq int64) (*job, error) {

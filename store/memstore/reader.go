@@ -12,16 +12,16 @@ import (
 
 // Get returns the job with an id, without its environment and standard input.
 func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
-	j, err := s.GetFull(ctx, id)
-	return withoutLargeParts(j), err
+	j, err := s.GetWithEnvAndStdin(ctx, id)
+	return withoutEnvAndStdin(j), err
 }
 
-// GetFull returns the complete job with an id.
-func (s *Store) GetFull(ctx context.Context, id string) (fullJob queue.Job, err error) {
-	err = s.read(ctx, func() error {
+// GetWithEnvAndStdin returns the complete job with an id.
+func (s *Store) GetWithEnvAndStdin(ctx context.Context, id string) (fullJob queue.Job, err error) {
+	err = s.runReadTx(ctx, func() error {
 		for _, j := range s.jobs {
 			if j.ID == id {
-				fullJob = s.visibleJob(j)
+				fullJob = s.copyForReader(j)
 				return nil
 			}
 		}
@@ -30,15 +30,15 @@ func (s *Store) GetFull(ctx context.Context, id string) (fullJob queue.Job, err 
 	return fullJob, err
 }
 
-// withoutLargeParts returns a job without its environment and standard input, which may be large.
-func withoutLargeParts(j queue.Job) queue.Job {
+// withoutEnvAndStdin returns a job without its environment and standard input, which may be large.
+func withoutEnvAndStdin(j queue.Job) queue.Job {
 	j.Env, j.Stdin = nil, ""
 	return j
 }
 
 // Queues lists the queues that have unfinished jobs or a rule (limits, weight or pause).
 func (s *Store) Queues(ctx context.Context) (queueStates []store.QueueState, err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		states := map[string]*store.QueueState{}
 		stateOf := func(name string) *store.QueueState {
 			if states[name] == nil {
@@ -50,12 +50,12 @@ func (s *Store) Queues(ctx context.Context) (queueStates []store.QueueState, err
 			stateOf(name)
 		}
 		for _, j := range s.jobs {
-			if j.State.Waiting() {
-				stateOf(j.Queue).Waiting++
+			if j.State.IsWaiting() {
+				stateOf(j.Queue).WaitingJobs++
 			}
 			if j.isLeased {
-				stateOf(j.Queue).Leased++
-			} else if j.State.Runnable() && j.DueAt <= s.now() {
+				stateOf(j.Queue).LeasedJobs++
+			} else if j.State.IsRunnable() && j.DueAt <= s.now() {
 				if q := stateOf(j.Queue); q.OldestReadySince == 0 || j.AgingSince < q.OldestReadySince {
 					q.OldestReadySince = j.AgingSince
 				}
@@ -71,12 +71,12 @@ func (s *Store) Queues(ctx context.Context) (queueStates []store.QueueState, err
 
 // BestWaitingPriority returns the priority, with ageing points, of the user's best-ranked job that is due or
 // waits for a retry.
-func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
-	err = s.read(ctx, func() error {
+func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (waitingPriority store.WaitingPriority, err error) {
+	err = s.runReadTx(ctx, func() error {
 		var best *job
 		now := s.now()
 		for _, j := range s.jobs {
-			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.notYetDue
+			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.hasNeverBeenDue
 			if j.UID != uid || !counts || j.isLeased {
 				continue
 			}
@@ -85,36 +85,37 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (w store.Waiti
 			}
 		}
 		if best != nil {
-			w.Priority, w.Found = best.Priority+s.order.AgingPoints(best.AgingSince, now, best.ArrivalNumber,
-				s.enqueuedTotal), true
-			w.Priority = min(w.Priority, store.MaxWaitingPriority)
+			waitingPriority.Priority, waitingPriority.JobFound = best.Priority+
+				s.order.AgingPoints(best.AgingSince, now, best.ArrivalNumber,
+					s.enqueuedTotal), true
+			waitingPriority.Priority = min(waitingPriority.Priority, store.MaxWaitingPriority)
 		}
 		return nil
 	})
-	return w, err
+	return waitingPriority, err
 }
 
-// Simulate returns the jobs that the next claims would take, at most n. It claims them in a copy of the
+// SimulateClaims returns the jobs that the next claims would take, at most n. It claims them in a copy of the
 // store.
-func (s *Store) Simulate(ctx context.Context, n int) (simulation store.Simulation, err error) {
-	err = s.read(ctx, func() error {
-		other := NewAt(s.order, s.now)
-		other.maxLeasedPerUser, other.lastServedTurn = s.maxLeasedPerUser, s.lastServedTurn
+func (s *Store) SimulateClaims(ctx context.Context, maxJobs int) (simulation store.ClaimSimulation, err error) {
+	err = s.runReadTx(ctx, func() error {
+		other := NewWithClock(s.order, s.now)
+		other.maxLeasedPerUser, other.lastServedQueueTurn = s.maxLeasedPerUser, s.lastServedQueueTurn
 		other.node, other.enqueuedTotal, other.claimCount = s.node, s.enqueuedTotal, s.claimCount
-		other.lastUserClaims, other.turnsResetAt = maps.Clone(s.lastUserClaims), maps.Clone(s.turnsResetAt)
-		other.queueRules, other.nextTurns = maps.Clone(s.queueRules), maps.Clone(s.nextTurns)
+		other.lastUserClaims, other.claimCountAtTurnReset = maps.Clone(s.lastUserClaims), maps.Clone(s.claimCountAtTurnReset)
+		other.queueRules, other.nextQueueTurns = maps.Clone(s.queueRules), maps.Clone(s.nextQueueTurns)
 		other.gateRules = maps.Clone(s.gateRules)
 		for g, starts := range s.rateStarts {
 			other.rateStarts[g] = slices.Clone(starts)
 		}
 		for seq, j := range s.jobs {
 			c := *j
-			c.Job, c.links = copyJob(j.Job), slices.Clone(j.links)
+			c.Job, c.dependencyLinks = copyJob(j.Job), slices.Clone(j.dependencyLinks)
 			other.jobs[seq] = &c
 		}
 		now := s.now()
-		other.rankNewlyDue(now)
-		simulation.Jobs = other.claim(now, n)
+		other.rankNewlyDueJobs(now)
+		simulation.StartingJobs = other.claim(now, maxJobs)
 		return nil
 	})
 	return simulation, err
@@ -123,7 +124,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (simulation store.Simulatio
 // WaitReasons returns, by seq, what keeps jobs from starting.
 func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (reasons map[int64][]store.WaitReason, err error) {
 	reasons = map[int64][]store.WaitReason{}
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		for _, seq := range seqs {
 			j, err := s.findJob(seq)
 			if err != nil {
@@ -140,7 +141,7 @@ func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (reasons map[int6
 
 func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	now := s.now()
-	if j.isLeased || !j.State.Runnable() {
+	if j.isLeased || !j.State.IsRunnable() {
 		return nil
 	}
 	var leased []*job
@@ -158,49 +159,52 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		reasons = append(reasons, store.WaitReason{Key: j.Queue, Usage: running, Limit: r.Concurrency, NeededUnits: 1,
-			Paused: r.Paused})
+		reasons = append(reasons, store.WaitReason{GateKeyOrQueue: j.Queue, UsedUnits: running, MaxUnits: r.Concurrency,
+			NeededUnits: 1,
+			QueuePaused: r.Paused})
 	}
 	if timed {
 		return reasons
 	}
 	switch {
-	case s.node.UnknownUIDs[j.UID]:
+	case s.node.UIDsWithoutAccount[j.UID]:
 		reasons = append(reasons, store.WaitReason{GateKind: queue.GateUser, NeededUnits: 1})
 	case s.maxLeasedPerUser > 0 && ofUser >= s.maxLeasedPerUser:
-		reasons = append(reasons, store.WaitReason{GateKind: queue.GateUser, Usage: ofUser, Limit: s.maxLeasedPerUser,
+		reasons = append(reasons, store.WaitReason{GateKind: queue.GateUser, UsedUnits: ofUser, MaxUnits: s.maxLeasedPerUser,
 			NeededUnits: 1})
 	}
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
 		used := s.usedUnits(g, now, leased)
-		o := store.WaitReason{GateKind: d.Kind, Key: d.Key, Usage: used, Limit: s.totalUnits(g), NeededUnits: d.Units()}
+		o := store.WaitReason{GateKind: d.Kind, GateKeyOrQueue: d.GateKey, UsedUnits: used, MaxUnits: s.totalUnits(g),
+			NeededUnits: d.Units()}
 		if d.Kind == queue.GateNode {
-			o.Usage, o.Limit = 0, min(0, o.Limit)
+			o.UsedUnits, o.MaxUnits = 0, min(0, o.MaxUnits)
 		}
 		switch {
 		case used+d.Units() > s.totalUnits(g):
-			o.OpensAt = s.rateOpensAt(g, leased)
+			o.RateOpensAt = s.rateOpensAt(g, leased)
 			reasons = append(reasons, o)
-		case d.Kind == queue.GateResource && s.waitsBehind(j, d, now, leased):
-			o.KeptForOtherJob = true
+		case d.Kind == queue.GateResource && s.waitsForReservedResource(j, d, now, leased):
+			o.UnitsKeptForOtherJob = true
 			reasons = append(reasons, o)
 		}
 	}
 	return reasons
 }
 
-// waitsBehind reports whether the job j must wait because another job of its queue ranks before it and waits
-// only for the same resource. That job needs more units than are free, and they are kept for it.
-func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, leased []*job) bool {
+// waitsForReservedResource reports whether the job j must wait because another job of its queue ranks before it and
+// waits only for the same resource. That job needs more units than are free, and they are kept for it.
+func (s *Store) waitsForReservedResource(j *job, demand queue.Demand, now queue.UnixMillis, leasedJobs []*job) bool {
 	for _, other := range s.jobs {
-		if other.isLeased || !other.State.Runnable() || other.DueAt > now || other.Queue != j.Queue ||
+		if other.isLeased || !other.State.IsRunnable() || other.DueAt > now || other.Queue != j.Queue ||
 			cmp.Or(cmp.Compare(other.rank, j.rank), cmp.Compare(other.Seq, j.Seq)) >= 0 {
 			continue
 		}
 		for _, d := range other.Demands {
 			g := gateOf(other, d)
-			if d.Kind == queue.GateResource && d.Key == demand.Key && s.usedUnits(g, now, leased)+d.Units() > s.totalUnits(g) {
+			if d.Kind == queue.GateResource && d.GateKey == demand.GateKey && s.usedUnits(g, now, leasedJobs)+
+				d.Units() > s.totalUnits(g) {
 				return true
 			}
 		}
@@ -212,26 +216,26 @@ func (s *Store) waitsBehind(j *job, demand queue.Demand, now queue.Millis, lease
 // waits.
 func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
 	err error) {
-	if err := checkLimit(limit); err != nil {
+	if err := checkPageLimit(limit); err != nil {
 		return nil, nil, err
 	}
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		if _, err := s.findJob(seq); err != nil {
 			return err
 		}
-		linkTo := func(otherSeq int64, l link) store.DependencyLink {
-			result := store.DependencyLink{Seq: otherSeq, Condition: l.Condition, Status: l.status}
+		linkTo := func(otherSeq int64, l dependencyLink) store.DependencyLink {
+			result := store.DependencyLink{OtherJobSeq: otherSeq, Condition: l.Condition, Status: l.status}
 			if j := s.jobs[otherSeq]; j != nil {
-				result.ID, result.State = j.ID, j.State
+				result.OtherJobID, result.OtherJobState = j.ID, j.State
 			}
 			return result
 		}
 		for _, j := range s.jobsBySeq() {
-			for _, l := range j.links {
+			for _, l := range j.dependencyLinks {
 				if j.Seq == seq {
-					parents = append(parents, linkTo(l.JobSeq, l))
+					parents = append(parents, linkTo(l.ParentSeq, l))
 				}
-				if l.JobSeq == seq {
+				if l.ParentSeq == seq {
 					children = append(children, linkTo(j.Seq, l))
 				}
 			}
@@ -244,18 +248,18 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 	return parents[:min(len(parents), limit)], children[:min(len(children), limit)], err
 }
 
-// visibleJob returns a copy of a job for the methods that read jobs. For a blocked job, the copy lists the
+// copyForReader returns a copy of a job for the methods that read jobs. For a blocked job, the copy lists the
 // parents that the job still waits for.
-func (s *Store) visibleJob(j *job) queue.Job {
+func (s *Store) copyForReader(j *job) queue.Job {
 	visible := copyJob(j.Job)
 	if j.State != queue.Blocked {
 		return visible
 	}
-	for _, l := range j.links {
-		if l.status == store.Unresolved && len(visible.DependsOn) < store.MaxDependsOn {
+	for _, l := range j.dependencyLinks {
+		if l.status == store.Unresolved && len(visible.DependsOn) < store.MaxLoadedDependencies {
 			d := l.Dependency
-			if parent := s.jobs[d.JobSeq]; parent != nil {
-				d.ID = parent.ID
+			if parent := s.jobs[d.ParentSeq]; parent != nil {
+				d.ParentID = parent.ID
 			}
 			visible.DependsOn = append(visible.DependsOn, d)
 		}
@@ -263,12 +267,13 @@ func (s *Store) visibleJob(j *job) queue.Job {
 	return visible
 }
 
-// History returns a page of a job's attempts, without their output.
-func (s *Store) History(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt, err error) {
-	if err := checkLimit(limit); err != nil {
+// AttemptHistory returns a page of a job's attempts, without their output.
+func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt,
+	err error) {
+	if err := checkPageLimit(limit); err != nil {
 		return nil, err
 	}
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		j, err := s.findJob(seq)
 		if err != nil {
 			return err
@@ -279,10 +284,10 @@ func (s *Store) History(ctx context.Context, seq int64, beforeNumber, limit int)
 				continue
 			}
 			bytes += store.AttemptTextSize(&a)
-			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryBytes {
+			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryTextBytes {
 				break
 			}
-			a.Output, a.OutputRef, a.Result = nil, "", nil
+			a.Output, a.OutputFileRef, a.Result = nil, "", nil
 			attempts = append(attempts, a)
 		}
 		slices.Reverse(attempts)
@@ -291,23 +296,23 @@ func (s *Store) History(ctx context.Context, seq int64, beforeNumber, limit int)
 	return attempts, err
 }
 
-func checkLimit(limit int) error {
+func checkPageLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPageRows {
-		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
+		return queue.InvalidField("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
 
 // Attempt returns one attempt with its output. If n is 0, it returns the last attempt.
-func (s *Store) Attempt(ctx context.Context, seq int64, n int) (attempt queue.Attempt, err error) {
-	err = s.read(ctx, func() error {
+func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (attempt queue.Attempt, err error) {
+	err = s.runReadTx(ctx, func() error {
 		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
 		index := len(j.attempts) - 1
-		if n != 0 {
-			index = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.Number == n })
+		if attemptNumber != 0 {
+			index = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.Number == attemptNumber })
 		}
 		if index < 0 {
 			return queue.ErrNotFound
@@ -320,27 +325,27 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (attempt queue.At
 }
 
 // List returns a page of the jobs that match a filter, newest first.
-func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
+func (s *Store) List(ctx context.Context, f store.Filter) (page store.JobPage, err error) {
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		bytes := 0
 		for _, j := range list {
 			bytes += store.JobTextSize(&j.Job)
-			if len(page.Jobs) == f.Limit || len(page.Jobs) > 0 && bytes > store.MaxPageBytes {
-				page.Next = page.Jobs[len(page.Jobs)-1].Seq
+			if len(page.Jobs) == f.Limit || len(page.Jobs) > 0 && bytes > store.MaxPageTextBytes {
+				page.NextBeforeSeq = page.Jobs[len(page.Jobs)-1].Seq
 				return
 			}
-			page.Jobs = append(page.Jobs, withoutLargeParts(s.visibleJob(j)))
+			page.Jobs = append(page.Jobs, withoutEnvAndStdin(s.copyForReader(j)))
 		}
 	})
 	return page, err
 }
 
 // ListRefs returns a page of references to the jobs that match a filter.
-func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.RefPage, err error) {
+func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.JobRefPage, err error) {
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		for _, j := range list {
 			if len(page.Refs) == f.Limit {
-				page.Next = page.Refs[f.Limit-1].Seq
+				page.NextBeforeSeq = page.Refs[f.Limit-1].Seq
 				return
 			}
 			page.Refs = append(page.Refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
@@ -351,14 +356,14 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.RefPag
 
 // withMatchingJobs passes the jobs that match a filter, newest first, to one call of handleJobs.
 func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, handleJobs func([]*job)) error {
-	if err := checkLimit(f.Limit); err != nil {
+	if err := checkPageLimit(f.Limit); err != nil {
 		return err
 	}
-	glob, err := queue.Glob(cmp.Or(f.Glob, "*"))
+	glob, err := queue.CompileGlob(cmp.Or(f.IDGlob, "*"))
 	if err != nil {
 		return err
 	}
-	return s.read(ctx, func() error {
+	return s.runReadTx(ctx, func() error {
 		var matchingJobs []*job
 		for _, j := range slices.Backward(s.jobsBySeq()) {
 			if matchesFilter(f, j) && glob(j.ID) {
@@ -378,7 +383,7 @@ func matchesFilter(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.Viewer == nil || j.HookEvents&queue.HookFromSettings == 0 || *f.Viewer == j.UID) &&
+		(f.ViewerUID == nil || j.HookEvents&queue.HookFromSettings == 0 || *f.ViewerUID == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
@@ -387,11 +392,11 @@ func matchesFilter(f store.Filter, j *job) bool {
 
 // OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is
 // waiting to start.
-func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.Millis, err error) {
-	err = s.read(ctx, func() error {
+func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.UnixMillis, err error) {
+	err = s.runReadTx(ctx, func() error {
 		now := s.now()
 		for _, j := range s.jobs {
-			if j.State.Runnable() && j.DueAt <= now && (oldestSince == 0 || j.AgingSince < oldestSince) {
+			if j.State.IsRunnable() && j.DueAt <= now && (oldestSince == 0 || j.AgingSince < oldestSince) {
 				oldestSince = j.AgingSince
 			}
 		}
@@ -400,13 +405,13 @@ func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.Millis,
 	return oldestSince, err
 }
 
-// Screen returns an overview of the queue: the running jobs, the next jobs and the ended jobs.
-func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
-	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
-		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
-			store.MaxScreenRows)
+// ReadScreen returns an overview of the queue: the running jobs, the next jobs and the ended jobs.
+func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+	if f.RowsPerPart < 1 || f.RowsPerPart > store.MaxScreenRowsPerPart {
+		return screen, queue.InvalidField("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.RowsPerPart,
+			store.MaxScreenRowsPerPart)
 	}
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		now := s.now()
 		part := func(isIncluded func(j *job) bool, compare func(a, b *job) int) (list []queue.Job) {
 			var matchingJobs []*job
@@ -417,12 +422,12 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			}
 			slices.SortStableFunc(matchingJobs, compare)
 			bytes := 0
-			for _, j := range matchingJobs[:min(len(matchingJobs), f.Rows)] {
-				shownJob := withoutLargeParts(s.visibleJob(j))
+			for _, j := range matchingJobs[:min(len(matchingJobs), f.RowsPerPart)] {
+				shownJob := withoutEnvAndStdin(s.copyForReader(j))
 				if f.DetailsForUID != nil && shownJob.UID != *f.DetailsForUID {
 					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
 				}
-				if bytes += store.JobTextSize(&shownJob); bytes > store.MaxScreenPartBytes && len(list) > 0 {
+				if bytes += store.JobTextSize(&shownJob); bytes > store.MaxScreenPartTextBytes && len(list) > 0 {
 					break
 				}
 				list = append(list, shownJob)
@@ -436,22 +441,22 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		}
 		screen = store.Screen{
 			Running: part(inState(queue.Processing), age),
-			Ready:   part(func(j *job) bool { return j.State.Runnable() && j.DueAt <= now }, s.startOrder(now)),
-			Timed: part(func(j *job) bool { return j.State.Runnable() && j.DueAt > now }, func(a, b *job) int {
+			Ready:   part(func(j *job) bool { return j.State.IsRunnable() && j.DueAt <= now }, s.startOrderComparison(now)),
+			NotYetDue: part(func(j *job) bool { return j.State.IsRunnable() && j.DueAt > now }, func(a, b *job) int {
 				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
 			}),
-			HeldOrBlocked: part(inState(queue.Held, queue.Blocked), age),
-			Dead:          part(inState(queue.Dead), lastEnded),
-			Done:          part(inState(queue.Completed, queue.Cancelled), lastEnded),
+			HeldOrBlocked:        part(inState(queue.Held, queue.Blocked), age),
+			Dead:                 part(inState(queue.Dead), lastEnded),
+			CompletedOrCancelled: part(inState(queue.Completed, queue.Cancelled), lastEnded),
 		}
 		return nil
 	})
 	return screen, err
 }
 
-// startOrder returns a function that compares ready jobs by the order in which they would start if no limit
+// startOrderComparison returns a function that compares ready jobs by the order in which they would start if no limit
 // held them back: first the leased jobs, then the others, with users taking turns.
-func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
+func (s *Store) startOrderComparison(now queue.UnixMillis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {
 		served := map[queueUser]int64{}
@@ -460,7 +465,7 @@ func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 		}
 		var remainingJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.State.Runnable() && j.DueAt <= now && j.isLeased == leased {
+			if j.State.IsRunnable() && j.DueAt <= now && j.isLeased == leased {
 				remainingJobs = append(remainingJobs, j)
 			}
 		}
@@ -469,7 +474,7 @@ func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
 			best := 0
 			seen := map[int]bool{}
 			for i, j := range remainingJobs {
-				if j.Queue != remainingJobs[0].Queue || seen[j.UID] || s.order.Scheduling == queue.ByArrival {
+				if j.Queue != remainingJobs[0].Queue || seen[j.UID] || s.order.Scheduling == queue.SchedulingByArrival {
 					continue
 				}
 				seen[j.UID] = true

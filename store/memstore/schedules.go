@@ -18,56 +18,57 @@ type schedule struct {
 	occurrenceRecords []store.OccurrenceRecord
 }
 
-func noScheduleError(name string) error {
+func scheduleNotFoundError(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %s", name)
 }
 
-// PutSchedule implements store.Schedules.
-func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePut) (newSchedule store.Schedule, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
+// PutSchedule implements store.ListSchedules.
+func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePutRequest) (newSchedule store.Schedule,
+	err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		known := s.schedules[request.Name]
 		if known == nil && request.ReplacedGeneration != 0 || known != nil && known.Generation != request.ReplacedGeneration {
 			return store.ErrScheduleChanged
 		}
 		ofUser := 0
 		for name, other := range s.schedules {
-			if other.UID == request.UID && name != request.Name {
+			if other.OwnerUID == request.OwnerUID && name != request.Name {
 				ofUser++
 			}
 		}
-		if ofUser >= store.MaxSchedules {
+		if ofUser >= store.MaxSchedulesPerUser {
 			return store.ErrTooManySchedules
 		}
-		more := scheduleBytes(&request.Schedule)
-		if known != nil && known.UID == request.UID {
-			more -= scheduleBytes(&known.Schedule)
+		more := estimateScheduleBytes(&request.Schedule)
+		if known != nil && known.OwnerUID == request.OwnerUID {
+			more -= estimateScheduleBytes(&known.Schedule)
 		}
-		if err := s.admitBytes(request.UID, more, request.MaxBytesPerUser); err != nil {
+		if err := s.checkUserByteLimit(request.OwnerUID, more, request.MaxBytesPerUser); err != nil {
 			return err
 		}
-		first := copyJob(request.Draft)
-		if err := s.checkDependencies([]queue.Job{first}, request.UID); err != nil {
+		first := copyJob(request.JobDraft)
+		if err := s.checkDependencies([]queue.Job{first}, request.OwnerUID); err != nil {
 			return err
 		}
-		s.generationCount++
+		s.scheduleVersionCount++
 		newSchedule = request.Schedule
-		newSchedule.Generation = s.generationCount
+		newSchedule.Generation = s.scheduleVersionCount
 		created := &schedule{Schedule: copySchedule(newSchedule)}
 		if known != nil {
 			created.occurrenceRecords = known.occurrenceRecords
 		}
 		s.schedules[request.Name] = created
-		s.hintIfDueEarlier(request.DueAt)
+		s.hintPromoteIfDueEarlier(request.NextDueAt)
 		s.addEvent(&job{}, queue.EventScheduleAdded,
-			queue.EventDetail{UID: &request.RequestedBy, Schedule: request.Name}, now)
+			queue.EventDetail{CausedByUID: &request.RequestedByUID, ScheduleName: request.Name}, now)
 		return nil
 	})
 	return newSchedule, err
 }
 
-// hintIfDueEarlier sends a hint if a schedule is due before nextDueAt, so that Promote is called in time.
-// dueAt is 0 if the schedule is never due.
-func (s *Store) hintIfDueEarlier(dueAt queue.Millis) {
+// hintPromoteIfDueEarlier sends a hint if a schedule is due before nextDueAt, so that ApplyDueChanges is called
+// in time. dueAt is 0 if the schedule is never due.
+func (s *Store) hintPromoteIfDueEarlier(dueAt queue.UnixMillis) {
 	if dueAt != 0 && dueAt < s.nextDueAt {
 		queue.TrySend(s.promoteHints, struct{}{})
 	}
@@ -75,21 +76,22 @@ func (s *Store) hintIfDueEarlier(dueAt queue.Millis) {
 
 // copySchedule returns a deep copy of a schedule.
 func copySchedule(s store.Schedule) store.Schedule {
-	s.Draft = copyJob(s.Draft)
-	if s.PausedBy != nil {
-		by := *s.PausedBy
-		s.PausedBy = &by
+	s.JobDraft = copyJob(s.JobDraft)
+	if s.PausedByUID != nil {
+		by := *s.PausedByUID
+		s.PausedByUID = &by
 	}
 	return s
 }
 
-// Schedule returns a schedule and its newest occurrence records.
-func (s *Store) Schedule(ctx context.Context, name string) (result store.Schedule, occurrences []store.OccurrenceRecord,
+// GetSchedule returns a schedule and its newest occurrence records.
+func (s *Store) GetSchedule(ctx context.Context, name string) (result store.Schedule,
+	occurrences []store.OccurrenceRecord,
 	err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		known := s.schedules[name]
 		if known == nil {
-			return noScheduleError(name)
+			return scheduleNotFoundError(name)
 		}
 		result, occurrences = copySchedule(known.Schedule), slices.Clone(known.occurrenceRecords)
 		slices.Reverse(occurrences)
@@ -98,13 +100,14 @@ func (s *Store) Schedule(ctx context.Context, name string) (result store.Schedul
 	return result, occurrences, err
 }
 
-// Schedules lists up to limit schedules whose name comes after the given one, ordered by name.
-func (s *Store) Schedules(ctx context.Context, afterName string, limit int) (schedules []store.Schedule, err error) {
-	err = s.read(ctx, func() error {
+// ListSchedules lists up to limit schedules whose name comes after the given one, ordered by name.
+func (s *Store) ListSchedules(ctx context.Context, afterName string, limit int) (schedules []store.Schedule,
+	err error) {
+	err = s.runReadTx(ctx, func() error {
 		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
 			if name > afterName && len(schedules) < limit {
 				one := copySchedule(s.schedules[name].Schedule)
-				one.Draft.Env, one.Draft.Stdin, one.Spec = nil, "", ""
+				one.JobDraft.Env, one.JobDraft.Stdin, one.SpecJSON = nil, "", ""
 				schedules = append(schedules, one)
 			}
 		}
@@ -115,39 +118,41 @@ func (s *Store) Schedules(ctx context.Context, afterName string, limit int) (sch
 
 // RemoveSchedule deletes a schedule and its occurrence records.
 func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
-	return s.update(ctx, func(now queue.Millis) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		known := s.schedules[name]
 		switch {
 		case known == nil:
-			return noScheduleError(name)
+			return scheduleNotFoundError(name)
 		case known.Generation != generation:
 			return store.ErrScheduleChanged
 		}
 		delete(s.schedules, name)
-		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{UID: &byUID, Schedule: name}, now)
+		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{CausedByUID: &byUID, ScheduleName: name}, now)
 		return nil
 	})
 }
 
 // PauseSchedule pauses or resumes a schedule.
-func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
-	return s.update(ctx, func(now queue.Millis) error {
-		known := s.schedules[p.Name]
+func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		known := s.schedules[p.ScheduleName]
 		switch {
 		case known == nil:
-			return noScheduleError(p.Name)
+			return scheduleNotFoundError(p.ScheduleName)
 		case known.Generation != p.Generation:
 			return store.ErrScheduleChanged
 		}
-		detail := queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note}
+		detail := queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName, ActionTarget: p.PauseNote}
 		if p.Pause && known.PausedAt == 0 {
-			known.PausedAt, known.PausedBy, known.Note, known.NextAt, known.DueAt = now, p.RequestedBy, p.Note, 0, 0
+			known.PausedAt, known.PausedByUID, known.Note, known.NextOccurrenceAt, known.NextDueAt = now, p.RequestedByUID,
+				p.PauseNote, 0, 0
 			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
 		if !p.Pause && known.PausedAt != 0 {
-			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
-			known.LastAt, known.NextAt, known.DueAt, known.BootID = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
-			s.hintIfDueEarlier(p.DueAt)
+			known.PausedAt, known.PausedByUID, known.Note = 0, nil, ""
+			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt,
+				known.LastBootID = max(known.LastOccurrenceAt, p.LastOccurrenceAt), p.NextOccurrenceAt, p.NextDueAt, p.LastBootID
+			s.hintPromoteIfDueEarlier(p.NextDueAt)
 			s.addEvent(&job{}, queue.EventScheduleResumed, detail, now)
 		}
 		return nil
@@ -157,21 +162,21 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 // DueSchedules lists up to limit due schedules. untilNext is the time until another schedule is due.
 func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (
 	dueSchedules []store.Schedule, untilNext time.Duration, err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		now := s.now()
 		untilNext = time.Hour
 		for _, name := range slices.Sorted(maps.Keys(s.schedules)) {
 			one := &s.schedules[name].Schedule
 			switch {
 			case one.PausedAt != 0:
-			case one.AtBoot && bootID != "" && one.BootID != bootID, one.DueAt != 0 && one.DueAt <= now:
+			case one.RunsAtBoot && bootID != "" && one.LastBootID != bootID, one.NextDueAt != 0 && one.NextDueAt <= now:
 				dueSchedules = append(dueSchedules, copySchedule(*one))
-			case one.DueAt != 0:
-				untilNext = min(untilNext, time.Duration(one.DueAt-now)*time.Millisecond)
+			case one.NextDueAt != 0:
+				untilNext = min(untilNext, time.Duration(one.NextDueAt-now)*time.Millisecond)
 			}
 		}
-		slices.SortStableFunc(dueSchedules, func(a, b store.Schedule) int { return int(a.DueAt - b.DueAt) })
-		dueSchedules = sortByTurns(dueSchedules)
+		slices.SortStableFunc(dueSchedules, func(a, b store.Schedule) int { return int(a.NextDueAt - b.NextDueAt) })
+		dueSchedules = sortByUserTurns(dueSchedules)
 		if len(dueSchedules) >= limit {
 			dueSchedules, untilNext = dueSchedules[:limit], 0
 		}
@@ -180,13 +185,13 @@ func (s *Store) DueSchedules(ctx context.Context, bootID string, limit int) (
 	return dueSchedules, untilNext, err
 }
 
-// sortByTurns sorts schedules so that their users take turns.
-func sortByTurns(schedules []store.Schedule) (sortedSchedules []store.Schedule) {
+// sortByUserTurns sorts schedules so that their users take turns.
+func sortByUserTurns(schedules []store.Schedule) (sortedSchedules []store.Schedule) {
 	for len(schedules) > 0 {
 		seen := map[int]bool{}
 		schedules = slices.DeleteFunc(schedules, func(s store.Schedule) bool {
-			first := !seen[s.UID]
-			if seen[s.UID] = true; first {
+			first := !seen[s.OwnerUID]
+			if seen[s.OwnerUID] = true; first {
 				sortedSchedules = append(sortedSchedules, s)
 			}
 			return first
@@ -199,18 +204,19 @@ func sortByTurns(schedules []store.Schedule) (sortedSchedules []store.Schedule) 
 // outcomes.
 func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		known := s.schedules[request.Name]
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		known := s.schedules[request.ScheduleName]
 		if known == nil {
-			return noScheduleError(request.Name)
+			return scheduleNotFoundError(request.ScheduleName)
 		}
-		expected := known.PausedAt == 0 && known.LastAt == request.ExpectedLastAt && known.BootID == request.ExpectedBootID
-		if known.Generation != request.Generation || known.UID < 0 || request.RequestedBy == nil && !expected {
+		expected := known.PausedAt == 0 && known.LastOccurrenceAt == request.ExpectedLastOccurrenceAt &&
+			known.LastBootID == request.ExpectedLastBootID
+		if known.Generation != request.Generation || known.OwnerUID < 0 || request.RequestedByUID == nil && !expected {
 			return nil
 		}
 		var unfinishedJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.Schedule == request.Name && j.UID == known.UID && j.disownToUID == 0 && !j.State.Ended() {
+			if j.Schedule == request.ScheduleName && j.UID == known.OwnerUID && j.disownToUID == 0 && !j.State.HasEnded() {
 				unfinishedJobs = append(unfinishedJobs, j)
 			}
 		}
@@ -220,44 +226,44 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 			replacedJobs, unfinishedJobs = unfinishedJobs, nil
 			for _, j := range replacedJobs {
 				if j.isLeased {
-					result.LeasedSeqs = append([]int64{j.Seq}, result.LeasedSeqs...)
+					result.LeasedJobSeqs = append([]int64{j.Seq}, result.LeasedJobSeqs...)
 				}
 			}
-			if len(result.LeasedSeqs) > 0 {
-				if rejection = s.checkCreate(known, &request, now); rejection == nil ||
-					errors.Is(rejection, queue.ErrExists) && known.Draft.UniqueFor == 0 {
+			if len(result.LeasedJobSeqs) > 0 {
+				if rejection = s.checkJobCreation(known, &request, now); rejection == nil ||
+					errors.Is(rejection, queue.ErrExists) && known.JobDraft.UniqueFor == 0 {
 					return nil
 				}
-				result.LeasedSeqs = nil
+				result.LeasedJobSeqs = nil
 			}
 		}
 		checkCreate := func() error {
-			return cmp.Or(rejection, s.withoutJobs(replacedJobs, now,
-				func() error { return s.checkCreate(known, &request, now) }))
+			return cmp.Or(rejection, s.callWithoutJobs(replacedJobs, now,
+				func() error { return s.checkJobCreation(known, &request, now) }))
 		}
-		if request.RequestedBy != nil && len(request.Occurrences) > 0 {
-			if err := s.checkRun(known, unfinishedJobs, checkCreate); err != nil {
+		if request.RequestedByUID != nil && len(request.Occurrences) > 0 {
+			if err := s.checkManualRun(known, unfinishedJobs, checkCreate); err != nil {
 				return err
 			}
 		}
 		var quotaErr *store.QuotaError
 		canStart := len(unfinishedJobs) == 0 ||
-			known.Overlap != store.OverlapSkip && len(unfinishedJobs) < store.MaxUnfinishedJobs
-		if request.FailOverQuota && len(request.Occurrences) > 0 && canStart && errors.As(checkCreate(), &quotaErr) {
+			known.Overlap != store.OverlapSkip && len(unfinishedJobs) < store.MaxUnfinishedJobsPerSchedule
+		if request.FailIfOverQuota && len(request.Occurrences) > 0 && canStart && errors.As(checkCreate(), &quotaErr) {
 			return quotaErr
 		}
 		for i, at := range request.MissedOccurrences {
-			s.recordRun(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}, now)
+			s.addOccurrenceRecord(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}, now)
 			if i == len(request.MissedOccurrences)-1 {
 				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
-					Schedule: request.Name, OccurrenceAt: at, Count: len(request.MissedOccurrences),
+					ScheduleName: request.ScheduleName, OccurrenceAt: at, MissedOccurrences: len(request.MissedOccurrences),
 				}, now)
 			}
 		}
 		s.runOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
-		if result.CarriedOut = true; request.RequestedBy == nil {
-			known.LastAt, known.NextAt, known.DueAt, known.BootID =
-				request.LastAt, request.NextAt, request.DueAt, request.NextBootID
+		if result.WasCarriedOut = true; request.RequestedByUID == nil {
+			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt, known.LastBootID =
+				request.LastOccurrenceAt, request.NextOccurrenceAt, request.NextDueAt, request.NewLastBootID
 		}
 		return nil
 	})
@@ -267,21 +273,21 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 // runOccurrences creates the jobs of the occurrences in request.Occurrences. It cancels replacedJobs before
 // it creates the first job.
 func (s *Store) runOccurrences(storedSchedule *schedule, request *store.OccurrenceRequest,
-	unfinishedJobs, replacedJobs []*job, checkCreate func() error, newRecords *[]store.OccurrenceRecord,
-	now queue.Millis) {
+	unfinishedJobs, replacedJobs []*job, checkJobCreation func() error, newRecords *[]store.OccurrenceRecord,
+	now queue.UnixMillis) {
 	unfinishedBefore := len(unfinishedJobs)
 	for _, at := range request.Occurrences {
-		if len(replacedJobs) > 0 && checkCreate() == nil {
+		if len(replacedJobs) > 0 && checkJobCreation() == nil {
 			for _, j := range replacedJobs {
-				s.cancelReplaced(j, now)
+				s.cancelReplacedJob(j, now)
 			}
 			replacedJobs = nil
 		}
-		run, created := s.runOccurrence(storedSchedule, request, at, unfinishedJobs, unfinishedBefore, checkCreate, now)
+		run, created := s.runOccurrence(storedSchedule, request, at, unfinishedJobs, unfinishedBefore, checkJobCreation, now)
 		if unfinishedJobs = append(unfinishedJobs, created...); created == nil {
 			created = []*job{{}}
 		}
-		s.recordRun(storedSchedule, run, now)
+		s.addOccurrenceRecord(storedSchedule, run, now)
 		run.RecordedAt = 0
 		*newRecords = append(*newRecords, run)
 		kind := queue.EventScheduleEnqueued
@@ -289,42 +295,45 @@ func (s *Store) runOccurrences(storedSchedule *schedule, request *store.Occurren
 			kind = queue.EventScheduleSkipped
 		}
 		s.addEvent(created[0], kind,
-			queue.EventDetail{Schedule: request.Name, OccurrenceAt: at, UID: request.RequestedBy}, now)
+			queue.EventDetail{ScheduleName: request.ScheduleName, OccurrenceAt: at, CausedByUID: request.RequestedByUID}, now)
 	}
 }
 
-// checkRun returns an error if a user starts the schedule now, but its job cannot be created. It changes
+// checkManualRun returns an error if a user starts the schedule now, but its job cannot be created. It changes
 // nothing.
-func (s *Store) checkRun(storedSchedule *schedule, unfinishedJobs []*job, checkCreate func() error) error {
+func (s *Store) checkManualRun(storedSchedule *schedule, unfinishedJobs []*job, checkJobCreation func() error) error {
 	if len(unfinishedJobs) > 0 && storedSchedule.Overlap == store.OverlapSkip {
 		return queue.Errorf(queue.CodeWrongState, "job %s has not ended", unfinishedJobs[len(unfinishedJobs)-1].ID)
 	}
-	if len(unfinishedJobs) >= store.MaxUnfinishedJobs && storedSchedule.Overlap == store.OverlapQueue {
+	if len(unfinishedJobs) >= store.MaxUnfinishedJobsPerSchedule && storedSchedule.Overlap == store.OverlapQueue {
 		return queue.Errorf(queue.CodeQueueFull, "the schedule has too many unfinished jobs")
 	}
-	return checkCreate()
+	return checkJobCreation()
 }
 
-// checkCreate returns an error if the next job of a schedule cannot be created, for example because of a limit.
-func (s *Store) checkCreate(storedSchedule *schedule, request *store.OccurrenceRequest, now queue.Millis) error {
-	draft := copyJob(storedSchedule.Draft)
-	draft.UID = storedSchedule.UID
+// checkJobCreation returns an error if the next job of a schedule cannot be created, for example because of a limit.
+func (s *Store) checkJobCreation(storedSchedule *schedule, request *store.OccurrenceRequest,
+	now queue.UnixMillis) error {
+	draft := copyJob(storedSchedule.JobDraft)
+	draft.UID = storedSchedule.OwnerUID
 	counts := map[string]int64{draft.Queue: 1}
-	if err := cmp.Or(s.admitJobs(1, request.MaxPending), s.admitUser(storedSchedule.UID, 1, request.MaxPendingPerUser),
-		s.admitBytes(storedSchedule.UID, storedBytes(&draft), request.MaxBytesPerUser), s.admitQueues(counts),
-		s.admitNewQueues(storedSchedule.UID, counts),
-		s.checkDependencies([]queue.Job{draft}, storedSchedule.UID)); err != nil {
+	if err := cmp.Or(s.checkTotalWaitingLimit(1, request.MaxPendingJobs),
+		s.checkUserWaitingLimit(storedSchedule.OwnerUID, 1, request.MaxPendingJobsPerUser),
+		s.checkUserByteLimit(storedSchedule.OwnerUID, estimateJobBytes(&draft), request.MaxBytesPerUser),
+		s.checkQueueWaitingLimits(counts),
+		s.checkNewQueueLimit(storedSchedule.OwnerUID, counts),
+		s.checkDependencies([]queue.Job{draft}, storedSchedule.OwnerUID)); err != nil {
 		return err
 	}
-	holder, err := s.resolveKeyConflict(&draft, now)
+	holder, err := s.resolveUniqueKeyConflict(&draft, now)
 	if err == nil && holder != nil {
 		err = queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", holder.ID)
 	}
 	return err
 }
 
-// withoutJobs calls f with the given jobs treated as cancelled, and then restores the jobs.
-func (s *Store) withoutJobs(excludedJobs []*job, now queue.Millis, f func() error) error {
+// callWithoutJobs calls f with the given jobs treated as cancelled, and then restores the jobs.
+func (s *Store) callWithoutJobs(excludedJobs []*job, now queue.UnixMillis, f func() error) error {
 	for _, j := range excludedJobs {
 		saved := j.Job
 		defer func() { j.Job = saved }()
@@ -333,59 +342,59 @@ func (s *Store) withoutJobs(excludedJobs []*job, now queue.Millis, f func() erro
 	return f()
 }
 
-// recordRun adds a record of an occurrence to the schedule.
-func (s *Store) recordRun(storedSchedule *schedule, record store.OccurrenceRecord, now queue.Millis) {
+// addOccurrenceRecord adds a record of an occurrence to the schedule.
+func (s *Store) addOccurrenceRecord(storedSchedule *schedule, record store.OccurrenceRecord, now queue.UnixMillis) {
 	record.RecordedAt = now
 	storedSchedule.occurrenceRecords = append(storedSchedule.occurrenceRecords, record)
 	storedSchedule.occurrenceRecords = storedSchedule.occurrenceRecords[max(0,
-		len(storedSchedule.occurrenceRecords)-store.MaxOccurrenceRecords):]
+		len(storedSchedule.occurrenceRecords)-store.MaxRecordsPerSchedule):]
 }
 
 // runOccurrence creates the job of an occurrence. If it creates no job, record contains the reason.
 // unfinishedBefore is the number of the schedule's unfinished jobs before the current call of RunOccurrences.
-func (s *Store) runOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, occurrenceAt queue.Millis,
-	unfinishedJobs []*job, unfinishedBefore int, checkCreate func() error, now queue.Millis) (
+func (s *Store) runOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, plannedAt queue.UnixMillis,
+	unfinishedJobs []*job, unfinishedCountBefore int, checkJobCreation func() error, now queue.UnixMillis) (
 	record store.OccurrenceRecord, createdJobs []*job) {
-	record = store.OccurrenceRecord{OccurrenceAt: occurrenceAt, Outcome: store.OutcomeEnqueued,
-		RequestedBy: request.RequestedBy}
-	refuse := func(outcome store.Outcome, note string) (store.OccurrenceRecord, []*job) {
-		record.Outcome, record.Note = outcome, note
+	record = store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OutcomeEnqueued,
+		RequestedByUID: request.RequestedByUID}
+	refuse := func(outcome store.OccurrenceOutcome, note string) (store.OccurrenceRecord, []*job) {
+		record.Outcome, record.OutcomeNote = outcome, note
 		return record, nil
 	}
-	draft := copyJob(storedSchedule.Draft)
-	draft.UID, draft.Schedule = storedSchedule.UID, storedSchedule.Name
-	if len(unfinishedJobs) >= store.MaxUnfinishedJobs {
+	draft := copyJob(storedSchedule.JobDraft)
+	draft.UID, draft.Schedule = storedSchedule.OwnerUID, storedSchedule.Name
+	if len(unfinishedJobs) >= store.MaxUnfinishedJobsPerSchedule {
 		return refuse(store.OutcomeRefused, "the schedule has too many unfinished jobs")
 	}
 	if len(unfinishedJobs) > 0 {
 		newest := unfinishedJobs[len(unfinishedJobs)-1]
-		if len(unfinishedJobs) == unfinishedBefore && storedSchedule.Overlap == store.OverlapSkip {
+		if len(unfinishedJobs) == unfinishedCountBefore && storedSchedule.Overlap == store.OverlapSkip {
 			return refuse(store.OutcomeSkipped, newest.ID)
 		}
 		if len(draft.DependsOn) == 0 {
 			draft.OnDependencyFailure = queue.DependencyFailureRun
 		}
-		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: newest.Seq, Condition: queue.ParentEnded})
+		draft.DependsOn = append(draft.DependsOn, queue.Dependency{ParentSeq: newest.Seq, Condition: queue.ParentEnded})
 	}
-	if err := checkCreate(); err != nil {
+	if err := checkJobCreation(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.UID); err != nil {
+	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.OwnerUID); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	for n := 1; n <= store.MaxCandidateIDs; n++ {
-		draft.ID = request.CandidateID(occurrenceAt, n)
+	for n := 1; n <= store.MaxCandidateJobIDs; n++ {
+		draft.ID = request.CandidateJobID(plannedAt, n)
 		receipt, err := s.assignIDs([]queue.Job{draft})
 		if err != nil {
 			continue // the id is taken, so try the next one
 		}
-		s.noteOwner(store.Request{UID: storedSchedule.UID, Owner: request.Owner})
+		s.saveOwnerName(store.EnqueueRequest{UID: storedSchedule.OwnerUID, OwnerName: request.OwnerName})
 		draft.Seq = receipt.Seqs[0]
 		s.lastSeq = max(s.lastSeq, draft.Seq)
-		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
-			s.cancelReplaced(j, now)
+		if j := s.uniqueKeyHolder(draft.UID, draft.Unique, now); j != nil && j.State.IsWaiting() {
+			s.cancelReplacedJob(j, now)
 		}
-		s.insert(draft, storedSchedule.UID, now)
+		s.insertJob(draft, storedSchedule.OwnerUID, now)
 		record.JobSeq, record.JobID = draft.Seq, draft.ID
 		return record, []*job{s.jobs[draft.Seq]}
 	}

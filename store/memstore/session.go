@@ -10,22 +10,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waiter is a call of Await that is waiting. A call gets jobs at most once: the transaction that gives it
-// jobs removes it from Store.waiters. Close closes the channel claimedJobs.
-type waiter struct {
-	maxJobs     int              // maximum number of jobs to claim
-	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake        chan struct{}    // receives a value if a job may be due before the call's timer ends
+// awaitCall is a call of Await that is waiting. A call gets jobs at most once: the transaction that gives it
+// jobs removes it from Store.awaitCalls. Close closes the channel claimedJobs.
+type awaitCall struct {
+	maxJobs        int              // maximum number of jobs to claim
+	claimedJobs    chan []queue.Job // receives the claimed jobs; has a buffer for one value
+	dueEarlierHint chan struct{}    // receives a value if a job may be due before the call's timer ends
 }
 
-// Exchange records what a service reports about its leases, and claims up to report.WantedJobs jobs.
-func (s *Store) Exchange(ctx context.Context, report store.Report) (grant store.Grant, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
+// ReportAndClaim records what a service reports about its leases, and claims up to report.WantedJobs jobs.
+func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (grant store.Grant, err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		for _, e := range report.Starts {
 			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // record a start only once, because the service may report it twice
-				s.recordStart(j, e, now)
+				s.recordAttemptStart(j, e, now)
 			}
 		}
 		for _, p := range report.Progress {
@@ -34,7 +34,8 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (grant store.
 			} else {
 				progress := p.Progress
 				j.Progress = &progress
-				s.addEvent(j, queue.EventProgress, queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &progress.Percent},
+				s.addEvent(j, queue.EventProgress, queue.EventDetail{AttemptNumber: j.StartedAttempts + 1,
+					ProgressPercent: &progress.Percent},
 					now)
 			}
 		}
@@ -46,30 +47,30 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (grant store.
 				s.settle(j, e, now)
 			}
 		}
-		for _, l := range report.Releases {
+		for _, l := range report.ReleasedLeases {
 			if j := s.jobOfLease(l); j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, l)
 			} else {
-				s.takeBackTurn(j)
+				s.undoUserTurn(j)
 				s.endLease(j, now)
 			}
 		}
-		for _, c := range report.Changes {
+		for _, c := range report.LeasedJobChanges {
 			j := s.jobOfLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, c.Lease)
 				continue
 			}
-			s.takeBackTurn(j)
+			s.undoUserTurn(j)
 			s.endLease(j, now)
-			if err := s.change(j, c.Change, now); err != nil {
+			if err := s.applyChange(j, c.Change, now); err != nil {
 				if grant.RejectedChanges == nil {
 					grant.RejectedChanges = map[queue.Lease]error{}
 				}
 				grant.RejectedChanges[c.Lease] = err
 			}
 		}
-		grant.Jobs = s.claim(now, report.WantedJobs)
+		grant.ClaimedJobs = s.claim(now, report.WantedJobs)
 		return nil
 	})
 	return grant, err
@@ -83,63 +84,64 @@ func (s *Store) jobOfLease(l queue.Lease) *job {
 	return nil
 }
 
-func (s *Store) recordStart(j *job, start store.AttemptStart, now queue.Millis) {
+func (s *Store) recordAttemptStart(j *job, start store.AttemptStart, now queue.UnixMillis) {
 	s.recordRateStarts(j, start.StartedAt, now)
-	s.addSample(j, 0, max(j.DueAt, j.AgingSince), start.StartedAt, now)
+	s.addAttemptSample(j, 0, max(j.DueAt, j.AgingSince), start.StartedAt, now)
 	s.setState(j, queue.Processing, now)
-	j.StartedAt, j.WorkerID, j.PID, j.Progress = start.StartedAt, start.Worker, start.PID, nil
-	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: start.StartedAt}, now)
+	j.StartedAt, j.WorkerID, j.PID, j.Progress = start.StartedAt, start.WorkerID, start.PID, nil
+	s.addEvent(j, queue.EventStarted, queue.EventDetail{AttemptNumber: j.StartedAttempts + 1, StartedAt: start.StartedAt},
+		now)
 }
 
-// Pause records that a running job is paused or resumed.
-func (s *Store) Pause(ctx context.Context, p store.Pause) error {
-	return s.update(ctx, func(now queue.Millis) error {
+// RecordPause records that a running job is paused or resumed.
+func (s *Store) RecordPause(ctx context.Context, p store.PauseRequest) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		j := s.jobOfLease(p.Lease)
 		if j == nil {
-			return store.ErrStateChanged
+			return store.ErrJobStateChanged
 		}
 		if j.State != queue.Processing {
-			return store.ErrLeased
+			return store.ErrJobLeased
 		}
 		switch {
 		case p.Paused && j.PausedAt == 0:
-			j.PausedAt, j.PausedBy = now, p.UID
-			s.addEvent(j, queue.EventPaused, queue.EventDetail{UID: &p.UID}, now)
+			j.PausedAt, j.PausedBy = now, p.RequesterUID
+			s.addEvent(j, queue.EventPaused, queue.EventDetail{CausedByUID: &p.RequesterUID}, now)
 		case !p.Paused && j.PausedAt != 0:
 			j.PausedAt, j.PausedBy = 0, 0
-			s.addEvent(j, queue.EventResumed, queue.EventDetail{UID: &p.UID}, now)
+			s.addEvent(j, queue.EventResumed, queue.EventDetail{CausedByUID: &p.RequesterUID}, now)
 		default:
 			return nil
 		}
 		j.UpdatedAt = now
-		s.watchers.Notify(j.Seq)
+		s.jobWatchers.NotifyOfChangedJobs(j.Seq)
 		return nil
 	})
 }
 
 // settle records the end of an attempt, sets the job's new state and ends the lease.
-func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
+func (s *Store) settle(j *job, settlement store.Settlement, now queue.UnixMillis) {
 	defer s.endLease(j, now)
-	if settlement.DeletableOutput != "" && !slices.Contains(s.garbage, settlement.DeletableOutput) {
-		s.garbage = append(s.garbage, settlement.DeletableOutput)
+	if settlement.DeletableOutputFile != "" && !slices.Contains(s.deletableOutputs, settlement.DeletableOutputFile) {
+		s.deletableOutputs = append(s.deletableOutputs, settlement.DeletableOutputFile)
 	}
 	d, a, wasRunning := settlement.Decision, settlement.Attempt, j.State == queue.Processing
-	s.addEndSample(j, &settlement, now)
+	s.addAttemptEndSample(j, &settlement, now)
 	if j.State != queue.Processing {
 		s.setState(j, queue.Processing, now)
 	}
-	s.setState(j, d.State, now)
+	s.setState(j, d.NextState, now)
 	j.WorkerID, j.PID, j.Reason = "", 0, d.Reason
-	if j.State.Runnable() {
-		j.DueAt = now.Add(d.Delay)
+	if j.State.IsRunnable() {
+		j.DueAt = now.Add(d.StartDelay)
 	}
-	if j.State.Ended() && a.EndedAt != 0 {
+	if j.State.HasEnded() && a.EndedAt != 0 {
 		j.EndedAt = a.EndedAt
 	}
-	if d.UsesAttempt {
+	if d.CountsAttempt {
 		j.Attempts++
 	}
-	if d.UsesDeferral {
+	if d.CountsDeferral {
 		j.Deferrals++
 	}
 	if d.CountsShortage {
@@ -152,7 +154,7 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
 		}
 		if moments := j.pendingHookEvents; moments != 0 {
 			j.pendingHookEvents = 0
-			s.createHooks(j, moments, now)
+			s.createHookJobs(j, moments, now)
 		}
 		return
 	}
@@ -160,8 +162,8 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
 		s.recordRateStarts(j, a.StartedAt, now)
 	}
 	s.addAttempt(j, &a, settlement, wasRunning)
-	detail := queue.EventDetail{Attempt: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
-		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: settlement.EndedBy, Verb: settlement.Verb}
+	detail := queue.EventDetail{AttemptNumber: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
+		HasOutput: len(a.Output) > 0 || a.OutputFileRef != "", CausedByUID: settlement.EndedByUID, Verb: settlement.EndVerb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}
@@ -170,47 +172,49 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.Millis) {
 
 // addAttempt adds an ended attempt to its job. wasRunning reports whether the service had reported the start
 // of the attempt.
-func (s *Store) addAttempt(j *job, a *queue.Attempt, settlement store.Settlement, wasRunning bool) {
-	j.recordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
+func (s *Store) addAttempt(j *job, attempt *queue.Attempt, settlement store.Settlement, startWasReported bool) {
+	j.attemptRecordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
 	j.StartedAttempts++
 	j.Shortages = 0
 	j.NeedsIsolation = settlement.Decision.NeedsIsolation
-	if settlement.Decision.CountsAsCrash {
+	if settlement.Decision.CountsRunnerCrash {
 		j.RunnerCrashes++
 	}
-	j.Error, j.ExitCode, j.Signal, j.StartedAt = settlement.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
-	a.Number = j.StartedAttempts
-	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
-	if a.OutputRef == "" && a.OutputBytes >= 0 {
-		a.OutputBytes = int64(len(a.Output) + len(a.Result))
+	j.Error, j.ExitCode, j.Signal, j.StartedAt = settlement.Decision.Error, attempt.ExitCode, attempt.Signal,
+		attempt.StartedAt
+	attempt.Number = j.StartedAttempts
+	attempt.Output, attempt.Result = slices.Clone(attempt.Output), slices.Clone(attempt.Result)
+	if attempt.OutputFileRef == "" && attempt.OutputBytes >= 0 {
+		attempt.OutputBytes = int64(len(attempt.Output) + len(attempt.Result))
 	}
-	if !wasRunning {
+	if !startWasReported {
 		j.Progress = nil
 	}
 	if settlement.Progress != nil {
 		j.Progress = new(*settlement.Progress)
 	}
-	j.attempts = append(j.attempts, *a)
-	j.OutputBytes += max(0, a.OutputBytes)
+	j.attempts = append(j.attempts, *attempt)
+	j.OutputBytes += max(0, attempt.OutputBytes)
 	if j.State == queue.Failed {
 		j.pendingHookEvents = queue.HookFailed
 	}
 }
 
-// Await waits until a job can start, and claims up to maxJobs jobs.
-func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	w := &waiter{maxJobs: max(1, maxJobs), claimedJobs: make(chan []queue.Job, 1), wake: make(chan struct{}, 1)}
-	addWaiter := func(queue.Millis) error {
-		s.waiters = append(s.waiters, w)
+// AwaitJobs waits until a job can start, and claims up to maxJobs jobs.
+func (s *Store) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
+	w := &awaitCall{maxJobs: max(1, maxJobs), claimedJobs: make(chan []queue.Job, 1),
+		dueEarlierHint: make(chan struct{}, 1)}
+	addWaiter := func(queue.UnixMillis) error {
+		s.awaitCalls = append(s.awaitCalls, w)
 		return nil
 	}
-	if err := s.update(ctx, addWaiter); err != nil {
+	if err := s.runUpdateTx(ctx, addWaiter); err != nil {
 		return nil, err
 	}
 	// noChange is enough to get jobs, because each update gives jobs to waiting calls.
-	noChange := func(queue.Millis) error { return nil }
+	noChange := func(queue.UnixMillis) error { return nil }
 	for {
-		timer := time.NewTimer(s.timeUntilRunnable())
+		timer := time.NewTimer(s.timeUntilNextDueJob())
 		select {
 		case jobs, open := <-w.claimedJobs:
 			timer.Stop()
@@ -220,101 +224,101 @@ func (s *Store) Await(ctx context.Context, maxJobs int) ([]queue.Job, error) {
 			return jobs, nil
 		case <-ctx.Done():
 			timer.Stop()
-			return s.stopWaiting(w, ctx.Err())
-		case <-w.wake:
+			return s.endAwaitCall(w, ctx.Err())
+		case <-w.dueEarlierHint:
 			timer.Stop()
 		case <-timer.C:
 			// Ignore the error: it means that ctx has ended or the store is closed, and the next select
 			// detects both.
-			_ = s.update(ctx, noChange)
+			_ = s.runUpdateTx(ctx, noChange)
 		}
 	}
 }
 
-// stopWaiting ends a waiting call of Await. If a transaction has already given jobs to the call, stopWaiting
+// endAwaitCall ends a waiting call of Await. If a transaction has already given jobs to the call, endAwaitCall
 // returns them: they are leased, and no other caller can run them.
-func (s *Store) stopWaiting(w *waiter, reason error) ([]queue.Job, error) {
+func (s *Store) endAwaitCall(call *awaitCall, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i := slices.Index(s.waiters, w); i >= 0 {
-		s.waiters = slices.Delete(s.waiters, i, i+1)
+	if i := slices.Index(s.awaitCalls, call); i >= 0 {
+		s.awaitCalls = slices.Delete(s.awaitCalls, i, i+1)
 		return nil, reason
 	}
-	if jobs, open := <-w.claimedJobs; open {
+	if jobs, open := <-call.claimedJobs; open {
 		return jobs, nil
 	}
 	return nil, queue.ErrUnavailable
 }
 
-// serveWaiters claims runnable jobs for waiting calls of Await. It runs at the end of each transaction.
-func (s *Store) serveWaiters(now queue.Millis) {
-	for len(s.waiters) > 0 {
-		w := s.waiters[0]
+// serveAwaitCalls claims runnable jobs for waiting calls of Await. It runs at the end of each transaction.
+func (s *Store) serveAwaitCalls(now queue.UnixMillis) {
+	for len(s.awaitCalls) > 0 {
+		w := s.awaitCalls[0]
 		jobs := s.claim(now, w.maxJobs)
 		if len(jobs) == 0 {
 			break
 		}
-		s.waiters = s.waiters[1:]
+		s.awaitCalls = s.awaitCalls[1:]
 		w.claimedJobs <- jobs
 	}
-	for _, w := range s.waiters {
-		queue.TrySend(w.wake, struct{}{})
+	for _, w := range s.awaitCalls {
+		queue.TrySend(w.dueEarlierHint, struct{}{})
 	}
 }
 
-// timeUntilRunnable returns the time until another job is due, at most an hour.
-func (s *Store) timeUntilRunnable() time.Duration {
+// timeUntilNextDueJob returns the time until another job is due, at most an hour.
+func (s *Store) timeUntilNextDueJob() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	next := now.Add(maxPromoteInterval)
 	for _, j := range s.jobs {
 		// These jobs only wait for their due time. All others wait until a job ends or a rule changes.
-		if j.State.Runnable() && !j.isLeased && j.DueAt > now {
+		if j.State.IsRunnable() && !j.isLeased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}
 	}
-	if opens := s.nextRateOpening(now); opens != 0 {
+	if opens := s.nextRateOpeningTime(now); opens != 0 {
 		next = min(next, opens)
 	}
 	return time.Duration(next-now) * time.Millisecond
 }
 
-// Parents returns the jobs on which a job depends or has depended.
-func (s *Store) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
-	err = s.read(ctx, func() error {
+// ParentJobs returns the jobs on which a job depends or has depended.
+func (s *Store) ParentJobs(ctx context.Context, seq int64) (parents []store.ParentJob, err error) {
+	err = s.runReadTx(ctx, func() error {
 		j, err := s.findJob(seq)
 		if err != nil {
 			return err
 		}
 		maxResult := queue.MaxDependencyResultBytes
-		for _, l := range j.links {
-			parent := s.jobs[l.JobSeq]
+		for _, l := range j.dependencyLinks {
+			parent := s.jobs[l.ParentSeq]
 			if parent == nil {
 				continue
 			}
-			p := store.Parent{ID: parent.ID, UID: parent.UID, State: parent.State, ExitCode: parent.ExitCode}
+			p := store.ParentJob{ID: parent.ID, UID: parent.UID, State: parent.State, ExitCode: parent.ExitCode}
 			if n := len(parent.attempts); n > 0 && len(parent.attempts[n-1].Result) <= maxResult {
-				p.Result = slices.Clone(parent.attempts[n-1].Result)
-				maxResult -= len(p.Result)
+				p.ResultJSON = slices.Clone(parent.attempts[n-1].Result)
+				maxResult -= len(p.ResultJSON)
 			}
-			list = append(list, p)
+			parents = append(parents, p)
 		}
 		return nil
 	})
-	return list, err
+	return parents, err
 }
 
-// PreviousSession returns the leases and the runners that an earlier service has left. IsCopy is always false,
+// PreviousSession returns the leases and the runners that an earlier service has left. IsDatabaseCopy is always false,
 // because a store in memory is never a copy.
 func (s *Store) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
 			if j.isLeased {
 				session.LeasedJobs = append(session.LeasedJobs, j.leasedJob())
 			}
 		}
-		session.RunnerDirs, session.LastSeq = slices.Clone(s.runnerDirs), s.lastSeq
+		session.RunnerDirs, session.HighestJobSeq = slices.Clone(s.runnerDirs), s.lastSeq
 		return nil
 	})
 	return session, err
@@ -322,7 +326,7 @@ func (s *Store) PreviousSession(ctx context.Context) (session store.PreviousSess
 
 // NextEpoch increments the epoch, the number of the service start, and returns it.
 func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
+	err = s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.epoch++
 		epoch = s.epoch
 		return nil

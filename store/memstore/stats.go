@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// sample is one entry of the statistics: the start or the end of an attempt. minute is when it was recorded.
-type sample struct {
-	minute   queue.Millis
-	queue    string      // the job's queue, or store.OtherQueues in a minute with many queues
-	endState queue.State // state of the job after the attempt; 0 for a start
-	duration time.Duration
+// statisticsSample is one entry of the statistics: the start or the end of an attempt. minute is when it was recorded.
+type statisticsSample struct {
+	recordedMinute queue.UnixMillis
+	queue          string      // the job's queue, or store.OtherQueuesName in a minute with many queues
+	endState       queue.State // state of the job after the attempt; 0 for a start
+	waitOrRunTime  time.Duration
 }
 
 // runtimeEstimate is the typical run time of a command. The fingerprint identifies the command.
@@ -26,58 +26,58 @@ type runtimeEstimate struct {
 	store.Estimate
 }
 
-// addSample adds the start or the end of an attempt to the statistics. The time from startTime to endTime is,
+// addAttemptSample adds the start or the end of an attempt to the statistics. The time from startTime to endTime is,
 // for a start, the time that the job has waited and, for an end, the run time. For a start, endState is 0.
-func (s *Store) addSample(j *job, endState queue.State, startTime, endTime, now queue.Millis) {
-	m := sample{
-		minute:   store.Minute.PeriodStart(now),
-		queue:    j.Queue,
-		endState: endState,
-		duration: max(0, time.Duration(endTime-startTime)*time.Millisecond),
+func (s *Store) addAttemptSample(j *job, endState queue.State, startTime, endTime, now queue.UnixMillis) {
+	m := statisticsSample{
+		recordedMinute: store.PerMinute.PeriodStart(now),
+		queue:          j.Queue,
+		endState:       endState,
+		waitOrRunTime:  max(0, time.Duration(endTime-startTime)*time.Millisecond),
 	}
 	separateQueues := map[string]bool{}
-	for _, other := range s.samples {
-		if other.minute == m.minute && !s.hasOwnStats(other.queue) {
+	for _, other := range s.statisticsSamples {
+		if other.recordedMinute == m.recordedMinute && !s.hasSeparateStats(other.queue) {
 			separateQueues[other.queue] = true
 		}
 	}
-	if !s.hasOwnStats(m.queue) && !separateQueues[m.queue] && len(separateQueues) >= store.MaxNamedQueues {
-		m.queue = store.OtherQueues
+	if !s.hasSeparateStats(m.queue) && !separateQueues[m.queue] && len(separateQueues) >= store.MaxQueuesWithStats {
+		m.queue = store.OtherQueuesName
 	}
-	s.samples = append(s.samples, m)
+	s.statisticsSamples = append(s.statisticsSamples, m)
 }
 
-// addEndSample adds a sample for the end of an attempt. If its start was not reported, it also adds a sample
+// addAttemptEndSample adds a sample for the end of an attempt. If its start was not reported, it also adds a sample
 // for the start. j must still have the state from before the end.
-func (s *Store) addEndSample(j *job, settlement *store.Settlement, now queue.Millis) {
+func (s *Store) addAttemptEndSample(j *job, settlement *store.Settlement, now queue.UnixMillis) {
 	a := &settlement.Attempt
 	if !settlement.Decision.RecordsAttempt {
 		return
 	}
 	if j.State != queue.Processing {
-		s.addSample(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
+		s.addAttemptSample(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
 	}
-	s.addSample(j, settlement.Decision.State, a.StartedAt, a.EndedAt, now)
-	s.noteRuntime(settlement.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
+	s.addAttemptSample(j, settlement.Decision.NextState, a.StartedAt, a.EndedAt, now)
+	s.updateRuntimeEstimate(settlement.CommandFingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
 }
 
-// hasOwnStats reports whether a queue has separate statistics even if many queues exist.
-func (s *Store) hasOwnStats(name string) bool {
-	_, ruled := s.queueRules[name]
-	return ruled || name == queue.DefaultQueue || name == store.OtherQueues
+// hasSeparateStats reports whether a queue has separate statistics even if many queues exist.
+func (s *Store) hasSeparateStats(queueName string) bool {
+	_, ruled := s.queueRules[queueName]
+	return ruled || queueName == queue.DefaultQueue || queueName == store.OtherQueuesName
 }
 
 // Stats returns the sums of the samples in the selected periods.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Stats, err error) {
-	if f.AllTime {
-		f = store.StatsFilter{AllTime: true}
+	if f.AllTimeTotals {
+		f = store.StatsFilter{AllTimeTotals: true}
 	}
-	err = s.read(ctx, func() error {
-		stats.Grain, stats.Since, stats.Until = f.Range(s.now())
-		periods := map[queue.Millis]map[string]*store.AttemptStatistics{}
-		for _, m := range s.samples {
-			start := stats.Grain.PeriodStart(m.minute)
-			if f.AllTime {
+	err = s.runReadTx(ctx, func() error {
+		stats.Granularity, stats.Since, stats.Until = f.PeriodRange(s.now())
+		periods := map[queue.UnixMillis]map[string]*store.AttemptStatistics{}
+		for _, m := range s.statisticsSamples {
+			start := stats.Granularity.PeriodStart(m.recordedMinute)
+			if f.AllTimeTotals {
 				start = 0
 			} else if start < stats.Since || start >= stats.Until {
 				continue
@@ -91,9 +91,9 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Sta
 				periods[start][m.queue] = figures
 			}
 			if m.endState == 0 {
-				figures.CountStart(m.duration)
+				figures.CountStart(m.waitOrRunTime)
 			} else {
-				figures.CountEnd(m.endState, m.duration)
+				figures.CountEnd(m.endState, m.waitOrRunTime)
 			}
 		}
 		queues := map[string]*store.AttemptStatistics{}
@@ -109,29 +109,29 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Sta
 				}
 				queues[name].Add(figures)
 			}
-			if f.WithPeriods && sum.AttemptStatistics != (store.AttemptStatistics{}) {
+			if f.IncludePeriods && sum.AttemptStatistics != (store.AttemptStatistics{}) {
 				stats.Periods = append(stats.Periods, sum)
 			}
 		}
 		for name, figures := range queues {
-			stats.Queues = append(stats.Queues, store.QueueStatistics{Queue: name, AttemptStatistics: *figures})
+			stats.Queues = append(stats.Queues, store.QueueStatistics{QueueName: name, AttemptStatistics: *figures})
 		}
 		last := func(q store.QueueStatistics) int {
-			if q.Queue == store.OtherQueues {
+			if q.QueueName == store.OtherQueuesName {
 				return 1
 			}
 			return 0
 		}
 		slices.SortFunc(stats.Queues, func(a, b store.QueueStatistics) int {
-			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.Queue, b.Queue))
+			return cmp.Or(cmp.Compare(last(a), last(b)), strings.Compare(a.QueueName, b.QueueName))
 		})
 		return nil
 	})
 	return stats, err
 }
 
-// noteRuntime updates the typical run time of a command with the run time of a completed job.
-func (s *Store) noteRuntime(fingerprint uint64, runTime time.Duration) {
+// updateRuntimeEstimate updates the typical run time of a command with the run time of a completed job.
+func (s *Store) updateRuntimeEstimate(fingerprint uint64, runTime time.Duration) {
 	if fingerprint == 0 {
 		return
 	}
@@ -143,7 +143,7 @@ func (s *Store) noteRuntime(fingerprint uint64, runTime time.Duration) {
 	}
 	entry.AddRuntime(max(0, runTime))
 	s.runtimeEstimates = append(s.runtimeEstimates, entry)
-	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxEstimates):]
+	s.runtimeEstimates = s.runtimeEstimates[max(0, len(s.runtimeEstimates)-store.MaxRuntimeEstimates):]
 }
 
 // TypicalRuntime returns the typical run time of a command, 0 if it is unknown.
@@ -166,11 +166,11 @@ func (s *Store) Counts() store.Counts {
 }
 
 func (s *Store) counts() store.Counts {
-	c := store.Counts{EnqueuedTotal: s.enqueuedTotal, OutputBytes: s.outputBytes()}
+	c := store.Counts{JobsEverEnqueued: s.enqueuedTotal, OutputBytes: s.totalOutputBytes()}
 	for _, j := range s.jobs {
-		c.States[j.State]++
-		if j.OwnRetention {
-			c.UnderOwnRetention++
+		c.JobsByState[j.State]++
+		if j.UsesQueueRetention {
+			c.JobsUnderOwnRetention++
 		}
 	}
 	return c

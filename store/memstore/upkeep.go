@@ -12,12 +12,12 @@ import (
 
 const (
 	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one call of Promote
-	maxPromoteInterval   = time.Hour // longest time until the next call that Promote returns
+	maxPromoteInterval   = time.Hour // longest time until the next call that ApplyDueChanges returns
 )
 
 // Settings lists the stored settings, ordered by key.
 func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err error) {
-	err = s.read(ctx, func() error {
+	err = s.runReadTx(ctx, func() error {
 		for _, key := range slices.Sorted(maps.Keys(s.settings)) {
 			settings = append(settings, s.settings[key])
 		}
@@ -28,40 +28,41 @@ func (s *Store) Settings(ctx context.Context) (settings []store.Setting, err err
 
 // SetSetting stores one setting; an empty value removes it.
 func (s *Store) SetSetting(ctx context.Context, setting store.Setting) error {
-	return s.update(ctx, func(now queue.Millis) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		setting.SetAt = now
 		if _, known := s.settings[setting.Key]; !known && setting.Value == "" {
 			return nil
 		}
-		kind := setting.Kind
+		kind := setting.EventKind
 		if kind == "" {
 			kind = queue.EventSettingChanged
 		}
-		setting.Kind = ""
+		setting.EventKind = ""
 		s.settings[setting.Key] = setting
 		if setting.Value == "" {
 			delete(s.settings, setting.Key)
 		}
-		s.addEvent(&job{}, kind, queue.EventDetail{UID: &setting.UID, Setting: setting.Key, Value: setting.EventValue()}, now)
+		s.addEvent(&job{}, kind, queue.EventDetail{CausedByUID: &setting.SetByUID, SettingName: setting.Key,
+			Value: setting.EventValue()}, now)
 		return nil
 	})
 }
 
-// Audit records an action of a user for which no other event exists.
-func (s *Store) Audit(ctx context.Context, a store.Audit) error {
-	return s.update(ctx, func(now queue.Millis) error {
+// RecordAudit records an action of a user for which no other event exists.
+func (s *Store) RecordAudit(ctx context.Context, a store.AuditRecord) error {
+	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		var subject job
 		subject.Seq, subject.ID = a.JobSeq, a.JobID
-		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb,
-			Target: a.Target},
+		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{CausedByUID: &a.UID, ClientPID: a.PID, Verb: a.Verb,
+			ActionTarget: a.Target},
 			now)
 		return nil
 	})
 }
 
-// SetOrder changes the order in which jobs start, and ranks all jobs again immediately.
-func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
-	return s.update(ctx, func(queue.Millis) error {
+// SetRankOrder changes the order in which jobs start, and ranks all jobs again immediately.
+func (s *Store) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.order = o
 		for _, j := range s.jobs {
 			s.setRank(j, j.AgingSince, j.ArrivalNumber)
@@ -70,66 +71,66 @@ func (s *Store) SetOrder(ctx context.Context, o queue.Order) error {
 	})
 }
 
-// Rerank does nothing, because SetOrder has already ranked all jobs.
-func (s *Store) Rerank(context.Context) (more bool, err error) { return false, nil }
+// RerankWaitingJobs does nothing, because SetRankOrder has already ranked all jobs.
+func (s *Store) RerankWaitingJobs(context.Context) (more bool, err error) { return false, nil }
 
 // SetMaxRunningPerUser limits the number of leased jobs of each user to n; 0 means unlimited.
-func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
-	return s.update(ctx, func(queue.Millis) error {
-		s.maxLeasedPerUser = n
+func (s *Store) SetMaxRunningPerUser(ctx context.Context, maxJobs int) error {
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		s.maxLeasedPerUser = maxJobs
 		return nil
 	})
 }
 
 // SetQueue stores the rule of a queue: its limits, weight and pause.
 func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
-	return s.update(ctx, func(queue.Millis) error {
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.queueRules[name] = rule
 		if rule == store.DefaultQueueRule {
 			delete(s.queueRules, name)
 		}
-		s.nextTurns, s.lastServedTurn = map[string]int64{}, 0
-		s.resetTurns(name)
+		s.nextQueueTurns, s.lastServedQueueTurn = map[string]int64{}, 0
+		s.resetUserTurns(name)
 		return nil
 	})
 }
 
-// endDuePauses ends the pauses of queues whose pause time is over.
-func (s *Store) endDuePauses(now queue.Millis) {
+// endDueQueuePauses ends the pauses of queues whose pause time is over.
+func (s *Store) endDueQueuePauses(now queue.UnixMillis) {
 	for _, name := range slices.Sorted(maps.Keys(s.queueRules)) {
 		if r := s.queueRules[name]; r.PausedUntil != 0 && r.PausedUntil <= now {
 			if s.queueRules[name] = r.WithoutPause(); r.WithoutPause() == store.DefaultQueueRule {
 				delete(s.queueRules, name)
 			}
-			s.nextTurns, s.lastServedTurn = map[string]int64{}, 0
-			s.resetTurns(name)
-			s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
+			s.nextQueueTurns, s.lastServedQueueTurn = map[string]int64{}, 0
+			s.resetUserTurns(name)
+			s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", ActionTarget: name}, now)
 		}
 	}
 }
 
 // SetHooks sets for which events the store creates hook jobs, and how it creates them.
-func (s *Store) SetHooks(ctx context.Context, h store.Hooks) error {
-	return s.update(ctx, func(queue.Millis) error {
-		s.hooks = h
+func (s *Store) SetHooks(ctx context.Context, h store.HookSettings) error {
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		s.hookSettings = h
 		return nil
 	})
 }
 
-// SetNode sets the node on which the store runs.
-func (s *Store) SetNode(ctx context.Context, node store.Node) error {
-	return s.update(ctx, func(queue.Millis) error {
+// SetThisNode sets the node on which the store runs.
+func (s *Store) SetThisNode(ctx context.Context, node store.Node) error {
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.node = node.Clone()
 		return nil
 	})
 }
 
-// Promote does the periodic work: it ends pauses, cancels expired jobs, deletes old idempotency keys,
+// ApplyDueChanges does the periodic work: it ends pauses, cancels expired jobs, deletes old idempotency keys,
 // discards batches that were not committed in time, and moves jobs of committed batches into the queue. next
 // is the time until the next call. Due jobs need no work, because claims compare due times with the clock.
-func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.update(ctx, func(now queue.Millis) error {
-		s.endDuePauses(now)
+func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error) {
+	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
+		s.endDueQueuePauses(now)
 		cancelled, forgotten, more := 0, 0, false
 		for _, j := range s.jobsBySeq() {
 			switch {
@@ -137,7 +138,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			case cancelled == maxChangesPerPromote:
 				more = true
 			default:
-				s.cancelExpired(j, now)
+				s.cancelExpiredJob(j, now)
 				cancelled++
 			}
 		}
@@ -152,34 +153,34 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 			}
 		}
 		for _, b := range slices.Clone(s.batches) {
-			if !b.isCommitted && b.lastFrameAt.Add(store.StagingTimeout) < now {
+			if !b.isCommitted && b.lastFrameAt.Add(store.BatchStagingTimeout) < now {
 				s.discardTimes[requestKey{b.uid, b.name}] = now
-				s.auditBatch(b, "forgotten", now)
-				s.dropBatch(b)
+				s.addBatchAuditEvent(b, "forgotten", now)
+				s.removeBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.Millis) bool {
-			return at < now.Add(-store.DiscardedNameRetention)
+		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.UnixMillis) bool {
+			return at < now.Add(-store.DiscardedBatchNameRetention)
 		})
 		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.isCommitted })
-		next = maxPromoteInterval
-		if at, found := s.earliestDue(now); found {
-			next = min(next, time.Duration(at-now)*time.Millisecond)
+		untilNext = maxPromoteInterval
+		if at, found := s.nextPromoteTime(now); found {
+			untilNext = min(untilNext, time.Duration(at-now)*time.Millisecond)
 		}
 		if more {
-			next = 0
+			untilNext = 0
 		}
-		s.nextDueAt = now.Add(next)
+		s.nextDueAt = now.Add(untilNext)
 		return nil
 	})
-	return next, err
+	return untilNext, err
 }
 
-// earliestDue returns the next time at which a job is due or expires, a pause ends, or a rate allows another
+// nextPromoteTime returns the next time at which a job is due or expires, a pause ends, or a rate allows another
 // start.
-func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
-	consider := func(at queue.Millis) {
+func (s *Store) nextPromoteTime(now queue.UnixMillis) (next queue.UnixMillis, found bool) {
+	consider := func(at queue.UnixMillis) {
 		if !found || at < next {
 			next, found = at, true
 		}
@@ -188,10 +189,10 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 		if j.isLeased {
 			continue
 		}
-		if j.State.Runnable() && j.DueAt > now {
+		if j.State.IsRunnable() && j.DueAt > now {
 			consider(j.DueAt)
 		}
-		if j.State.Waiting() && j.ExpiresAt != 0 {
+		if j.State.IsWaiting() && j.ExpiresAt != 0 {
 			consider(max(now, j.ExpiresAt))
 		}
 	}
@@ -200,21 +201,21 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 			consider(max(now, r.PausedUntil))
 		}
 	}
-	if at := s.nextRateOpening(now); at != 0 {
+	if at := s.nextRateOpeningTime(now); at != 0 {
 		consider(at)
 	}
 	return next, found
 }
 
-// PromoteHints returns a channel that receives a hint if Promote must be called earlier than its last call
+// DueChangeHints returns a channel that receives a hint if ApplyDueChanges must be called earlier than its last call
 // returned.
-func (s *Store) PromoteHints() <-chan struct{} { return s.promoteHints }
+func (s *Store) DueChangeHints() <-chan struct{} { return s.promoteHints }
 
 // DeletableOutputs lists up to limit output files that the caller must delete, because their attempts were
 // removed.
 func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	err = s.read(ctx, func() error {
-		refs = slices.Clone(s.garbage[:min(limit, len(s.garbage))])
+	err = s.runReadTx(ctx, func() error {
+		refs = slices.Clone(s.deletableOutputs[:min(limit, len(s.deletableOutputs))])
 		return nil
 	})
 	return refs, err
@@ -222,8 +223,9 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string,
 
 // ForgetDeletedOutputs removes refs, which the caller has deleted, from the list of files marked for deletion.
 func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	return s.update(ctx, func(queue.Millis) error {
-		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })
+	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
+		s.deletableOutputs = slices.DeleteFunc(s.deletableOutputs,
+			func(ref string) bool { return slices.Contains(refs, ref) })
 		return nil
 	})
 }

@@ -20,24 +20,24 @@ type table struct {
 
 // schemaTables returns all tables of the schema except notes, whose rows describe one database and are not
 // moved. It reads them from a new SQLite database in memory.
-func schemaTables() (list []table, err error) {
-	c, err := sqlitedb.OpenFresh()
+func schemaTables() (tables []table, err error) {
+	c, err := sqlitedb.OpenEmptyMemoryDatabase()
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	err = database.EachRow(c, func(r database.Row) {
-		if name := r.Text(0); len(list) == 0 || list[len(list)-1].name != name {
-			list = append(list, table{name: name})
+	err = database.ForEachRow(c, func(r database.Row) {
+		if name := r.Text(0); len(tables) == 0 || tables[len(tables)-1].name != name {
+			tables = append(tables, table{name: name})
 		}
-		t := &list[len(list)-1]
+		t := &tables[len(tables)-1]
 		t.columns = append(t.columns, r.Text(1))
-		if r.Num(2) > 0 {
+		if r.Int64(2) > 0 {
 			t.primaryKey = append(t.primaryKey, r.Text(1))
 		}
 	}, `SELECT t.name, c.name, c.pk FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
 		WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite%' AND t.name <> 'notes' ORDER BY t.name, c.cid`)
-	return list, err
+	return tables, err
 }
 
 // sortColumns returns the columns by which the rows of a table are sorted.
@@ -48,11 +48,11 @@ func (t *table) sortColumns() []string {
 	return t.primaryKey
 }
 
-// copyRowsPerTx is the number of rows that one transaction copies at most.
-const copyRowsPerTx = 5000
+// maxRowsPerCopyTx is the number of rows that one transaction copies at most.
+const maxRowsPerCopyTx = 5000
 
-// copy copies the rows of all tables that the target does not have yet.
-func (m *move) copy() error {
+// copyMissingRows copies the rows of all tables that the target does not have yet.
+func (m *queueMove) copyMissingRows() error {
 	for i := range m.tables {
 		t := &m.tables[i]
 		if err := m.copyTable(t); err != nil {
@@ -62,9 +62,9 @@ func (m *move) copy() error {
 	return nil
 }
 
-func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+func sqlPlaceholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
-func (m *move) copyTable(t *table) error {
+func (m *queueMove) copyTable(t *table) error {
 	columns, by := strings.Join(t.columns, ", "), strings.Join(t.sortColumns(), ", ")
 	where, args := "", []any(nil)
 	// A table without a primary key is copied again from the beginning, because nothing shows which rows are
@@ -76,19 +76,19 @@ func (m *move) copyTable(t *table) error {
 	} else {
 		n, err := m.targetConn.QueryNumber(`SELECT count(*) FROM ` + t.name)
 		if err == nil && n > 0 {
-			_, err = database.FirstRow(m.targetConn, func(r database.Row) {
+			_, err = database.ReadFirstRow(m.targetConn, func(r database.Row) {
 				for i := range t.primaryKey {
 					args = append(args, r.Value(i))
 				}
 			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), " DESC, ")+` DESC LIMIT 1`)
-			where = ` WHERE (` + by + `) > (` + placeholders(len(args)) + `)`
-			m.result.ResumedRows += n
+			where = ` WHERE (` + by + `) > (` + sqlPlaceholders(len(args)) + `)`
+			m.result.PreviouslyCopiedRows += n
 		}
 		if err != nil {
 			return err
 		}
 	}
-	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + placeholders(len(t.columns)) + `)`
+	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + sqlPlaceholders(len(t.columns)) + `)`
 	rows := int64(0)
 	begun := false
 	err := m.sourceConn.Query(func(r database.Row) (_ bool, err error) {
@@ -108,7 +108,7 @@ func (m *move) copyTable(t *table) error {
 		if err := m.targetConn.Exec(insert, values...); err != nil {
 			return false, err
 		}
-		if rows++; rows%copyRowsPerTx == 0 {
+		if rows++; rows%maxRowsPerCopyTx == 0 {
 			m.reportProgress(t.name, rows)
 			begun = false
 			err = m.targetConn.Commit()
@@ -125,7 +125,7 @@ func (m *move) copyTable(t *table) error {
 }
 
 // compareTables reads both databases again, and returns an error if any table has different rows.
-func (m *move) compareTables() error {
+func (m *queueMove) compareTables() error {
 	for i := range m.tables {
 		t := &m.tables[i]
 		was, n, err := m.checksumTable(m.sourceConn, t)
@@ -136,9 +136,9 @@ func (m *move) compareTables() error {
 		if err != nil {
 			return err
 		}
-		m.result.Rows += n
+		m.result.RowCount += n
 		if t.name == "jobs" {
-			m.result.Jobs = n
+			m.result.JobCount = n
 		}
 		if n != copied || was != is {
 			return fmt.Errorf("the copy of table %q differs from the original (%d rows in %s, %d in %s), so the queue was "+
@@ -150,12 +150,12 @@ func (m *move) compareTables() error {
 }
 
 // checksumTable returns a checksum of a table's rows in order, and their number.
-func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
+func (m *queueMove) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
 	h := sha256.New()
 	err = c.Query(func(r database.Row) (bool, error) {
 		rows++
 		for i := range t.columns {
-			hashValue(h, r.Value(i))
+			addValueToHash(h, r.Value(i))
 		}
 		return true, m.ctx.Err()
 	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), ", "))
@@ -163,11 +163,11 @@ func (m *move) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, 
 	return sum, rows, err
 }
 
-// hashValue adds a value to a checksum. It replaces the bytes in texts that a server cannot store, as the
+// addValueToHash adds a value to a checksum. It replaces the bytes in texts that a server cannot store, as the
 // copy does, so that a copy on a server has the same checksum as the original.
-func hashValue(h hash.Hash, v any) {
+func addValueToHash(h hash.Hash, v any) {
 	if text, isText := v.(string); isText {
-		v = pgdb.CleanText(text)
+		v = pgdb.CleanTextForPostgres(text)
 	}
 	fmt.Fprintf(h, "%T %x\n", v, v) // each value is on its own line, since the hexadecimal form has no line break
 }

@@ -21,63 +21,64 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Requests sends requests to other nodes of the queue and receives their requests. It implements
+// NodeMessenger sends requests to other nodes of the queue and receives their requests. It implements
 // store.NodeRequests.
-type Requests struct {
-	Conn        *pgdb.SideConn
-	nodeNumber  func() int64 // returns the number of this node
-	hints       chan struct{}
-	wakeChannel atomic.Pointer[chan struct{}] // the channel that the next Wake closes
-	// TakeRequests marks the requests that it takes with a random value. lostTakeIDs holds, newest last, the
+type NodeMessenger struct {
+	Conn         *pgdb.ReconnectingConn
+	nodeNumber   func() int64 // returns the number of this node
+	requestHints chan struct{}
+	wakeChannel  atomic.Pointer[chan struct{}] // the channel that the next Wake closes
+	// TakeRequests marks the requests that it takes with a random value. lostTakeMarks holds, newest last, the
 	// values of calls whose replies were lost; the next call removes these marks, so that the requests are
 	// taken again. Only the goroutine that calls TakeRequests uses this field.
-	lostTakeIDs []int64
+	lostTakeMarks []int64
 }
 
 // New returns the requests of a node. nodeNumber returns the number of this node.
-func New(config *pgdb.Address, nodeNumber func() int64) *Requests {
-	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: nodeNumber, hints: make(chan struct{}, 1)}
+func New(config *pgdb.ConnConfig, nodeNumber func() int64) *NodeMessenger {
+	r := &NodeMessenger{Conn: &pgdb.ReconnectingConn{Config: config}, nodeNumber: nodeNumber,
+		requestHints: make(chan struct{}, 1)}
 	r.wakeChannel.Store(new(make(chan struct{})))
 	return r
 }
 
-// NotifyChannel is the channel for NOTIFY on which nodes notify each other of requests and answers. The
+// RequestsNotifyChannel is the channel for NOTIFY on which nodes notify each other of requests and answers. The
 // payload is the number of the node to which a request or an answer was sent.
-const NotifyChannel = "queuectl_asks"
+const RequestsNotifyChannel = "queuectl_asks"
 
-// replyInterval is the time between two queries for an answer.
-const replyInterval = 250 * time.Millisecond
+// replyPollInterval is the time between two queries for an answer.
+const replyPollInterval = 250 * time.Millisecond
 
-// Wake makes this node check for new requests, and waiting calls of SendRequest check for their answers.
-func (r *Requests) Wake() {
-	queue.TrySend(r.hints, struct{}{})
+// WakeReceivers makes this node check for new requests, and waiting calls of SendRequest check for their answers.
+func (r *NodeMessenger) WakeReceivers() {
+	queue.TrySend(r.requestHints, struct{}{})
 	close(*r.wakeChannel.Swap(new(make(chan struct{}))))
 }
 
-// Notify notifies the other nodes of an event that concerns the given node. With NOTIFY, it sends the number
+// NotifyNodes notifies the other nodes of an event that concerns the given node. With NOTIFY, it sends the number
 // of the given node on a channel.
-func (r *Requests) Notify(ctx context.Context, channel string, node int64) {
-	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors, because nodes also poll
-		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, node)
+func (r *NodeMessenger) NotifyNodes(ctx context.Context, channel string, nodeNumber int64) {
+	r.Conn.UseConn(ctx, func(c *pgdb.Conn) error { // ignore errors, because nodes also poll
+		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, nodeNumber)
 		return err
 	})
 }
 
 // RequestHints implements store.NodeRequests. The channel receives a hint when this node may have a new request.
-func (r *Requests) RequestHints() <-chan struct{} { return r.hints }
+func (r *NodeMessenger) RequestHints() <-chan struct{} { return r.requestHints }
 
 // SendRequest implements store.NodeRequests. It sends a request to another node and waits for the answer.
-func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
-	isSlow bool) (answer []byte, err error) {
-	if len(request) > store.MaxRequestBytes {
+func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, request []byte,
+	isSlow bool) (reply []byte, err error) {
+	if len(request) > store.MaxNodeRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
 			"name fewer jobs in one command",
-			len(request), store.MaxRequestBytes)
+			len(request), store.MaxNodeRequestBytes)
 	}
 	var requestNumber int64
-	err = r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
+	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) (err error) {
 		requestNumber, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`,
-			node, r.nodeNumber(), records.BoolToInt(isSlow), string(request))
+			nodeNumber, r.nodeNumber(), records.BoolToInt(isSlow), string(request))
 		return err
 	})
 	if err != nil {
@@ -87,16 +88,16 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), pgdb.CloseTimeout)
 		defer cancel()
 		// If this fails, RenewNodeLease deletes the row later, with other old requests.
-		r.Conn.Do(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, requestNumber) })
+		r.Conn.UseConn(within, func(c *pgdb.Conn) error { return c.Exec(`DELETE FROM asks WHERE n = ?`, requestNumber) })
 	}()
-	r.Notify(ctx, NotifyChannel, node)
+	r.NotifyNodes(ctx, RequestsNotifyChannel, nodeNumber)
 	for {
 		woken, found := *r.wakeChannel.Load(), false
-		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-			answer = nil
-			found, err = database.FirstRow(c, func(row database.Row) {
-				if row.Num(1) != 0 {
-					answer = json.RawMessage(row.Text(0))
+		err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
+			reply = nil
+			found, err = database.ReadFirstRow(c, func(row database.Row) {
+				if row.Int64(1) != 0 {
+					reply = json.RawMessage(row.Text(0))
 				}
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, requestNumber)
 			return err
@@ -105,55 +106,56 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte,
 			err = queue.Errorf(queue.CodeUnavailable, "another node must carry out this request, but has not answered "+
 				"in time; check the nodes with: queuectl node list; then try again")
 		}
-		if err != nil || answer != nil {
-			return answer, err
+		if err != nil || reply != nil {
+			return reply, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-woken:
-		case <-time.After(replyInterval):
+		case <-time.After(replyPollInterval):
 		}
 	}
 }
 
-// maxLostTakes is the maximum length of lostTakeIDs. It may be short, because most queries whose replies were
+// maxLostTakeMarks is the maximum length of lostTakeMarks. It may be short, because most queries whose replies were
 // lost have never reached the server.
-const maxLostTakes = 32
+const maxLostTakeMarks = 32
 
 // TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
-func (r *Requests) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest, err error) {
+func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest,
+	err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// Do calls this function again if the connection is lost. Both calls use the same value of take, so the
 	// second call also returns requests that the first one has marked.
-	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
-		for len(r.lostTakeIDs) > 0 {
+	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
+		for len(r.lostTakeMarks) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),
-				r.lostTakeIDs[0]); err != nil {
+				r.lostTakeMarks[0]); err != nil {
 				return err
 			}
-			r.lostTakeIDs = r.lostTakeIDs[1:]
+			r.lostTakeMarks = r.lostTakeMarks[1:]
 		}
-		requests, err = database.Rows(c, func(row database.Row) store.NodeRequest {
-			return store.NodeRequest{Number: row.Num(0), Payload: []byte(row.Text(1))}
+		requests, err = database.ReadRows(c, func(row database.Row) store.NodeRequest {
+			return store.NodeRequest{Number: row.Int64(0), Payload: []byte(row.Text(1))}
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
 			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`,
 			take, r.nodeNumber(), records.BoolToInt(isSlow), take, int64(limit))
 		return err
 	})
 	if err != nil { // the server may have marked requests, but its reply was lost
-		r.lostTakeIDs, requests = append(r.lostTakeIDs[max(0, len(r.lostTakeIDs)-maxLostTakes+1):], take), nil
+		r.lostTakeMarks, requests = append(r.lostTakeMarks[max(0, len(r.lostTakeMarks)-maxLostTakeMarks+1):], take), nil
 	}
 	slices.SortFunc(requests, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
 	return requests, err
 }
 
-// AwaitedRequests implements store.NodeRequests. It returns the numbers of the unanswered requests to this
+// AwaitedRequestNumbers implements store.NodeRequests. It returns the numbers of the unanswered requests to this
 // node whose senders are still waiting.
-func (r *Requests) AwaitedRequests(ctx context.Context) (awaitedNumbers map[int64]bool, err error) {
-	err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
+func (r *NodeMessenger) AwaitedRequestNumbers(ctx context.Context) (awaitedNumbers map[int64]bool, err error) {
+	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
 		awaitedNumbers = map[int64]bool{}
-		return database.EachRow(c, func(row database.Row) { awaitedNumbers[row.Num(0)] = true },
+		return database.ForEachRow(c, func(row database.Row) { awaitedNumbers[row.Int64(0)] = true },
 			`SELECT n FROM asks WHERE node = ? AND answer IS NULL`, r.nodeNumber())
 	})
 	return awaitedNumbers, err
@@ -161,16 +163,16 @@ func (r *Requests) AwaitedRequests(ctx context.Context) (awaitedNumbers map[int6
 
 // SendReply implements store.NodeRequests. It stores the answer to the request with the given number, and
 // notifies the node that sent the request.
-func (r *Requests) SendReply(ctx context.Context, requestNumber int64, answer []byte) error {
+func (r *NodeMessenger) SendReply(ctx context.Context, requestNumber int64, reply []byte) error {
 	asker := int64(0)
-	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {
-		asker, err = c.QueryNumber(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), requestNumber)
+	err := r.Conn.UseConn(ctx, func(c *pgdb.Conn) (err error) {
+		asker, err = c.QueryNumber(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(reply), requestNumber)
 		return err
 	})
 	if err == nil && asker != 0 {
-		r.Notify(ctx, NotifyChannel, asker)
+		r.NotifyNodes(ctx, RequestsNotifyChannel, asker)
 	}
 	return err
 }
 
-var _ store.NodeRequests = (*Requests)(nil)
+var _ store.NodeRequests = (*NodeMessenger)(nil)

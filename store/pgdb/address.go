@@ -14,24 +14,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Address holds the parameters for connecting to a database.
-type Address struct {
+// ConnConfig holds the parameters for connecting to a database.
+type ConnConfig struct {
 	*pgconn.Config
 	sessionSettings map[string]string // PostgreSQL settings that each connection gets, by name
-	// Pooled is true if the URL leads to a connection pooler in transaction mode. The pooler may use another
+	// UsesPooler is true if the URL leads to a connection pooler in transaction mode. The pooler may use another
 	// connection to the server for each transaction, so settings of the session are lost.
-	Pooled bool
+	UsesPooler bool
 }
 
-// poolModeParam is the URL parameter that announces a connection pooler. Its only supported value is
-// poolModeTransaction: the pooler assigns a connection to the server to each transaction.
+// poolModeURLParam is the URL parameter that announces a connection pooler. Its only supported value is
+// transactionPoolMode: the pooler assigns a connection to the server to each transaction.
 const (
-	poolModeParam       = "pool_mode"
-	poolModeTransaction = "transaction"
+	poolModeURLParam    = "pool_mode"
+	transactionPoolMode = "transaction"
 )
 
-// WithSetting returns a copy of the address in which one session setting has the given value.
-func (a *Address) WithSetting(name, value string) *Address {
+// WithSessionSetting returns a copy of the address in which one session setting has the given value.
+func (a *ConnConfig) WithSessionSetting(name, value string) *ConnConfig {
 	other := *a
 	other.sessionSettings = maps.Clone(a.sessionSettings)
 	other.sessionSettings[name] = value
@@ -39,10 +39,10 @@ func (a *Address) WithSetting(name, value string) *Address {
 }
 
 // Connect opens a connection to a server.
-func Connect(ctx context.Context, a *Address) (*Conn, error) {
+func Connect(ctx context.Context, a *ConnConfig) (*Conn, error) {
 	config := a.Config.Copy()
 	session := ""
-	if a.Pooled {
+	if a.UsesPooler {
 		var settings []string
 		for _, name := range slices.Sorted(maps.Keys(a.sessionSettings)) {
 			settings = append(settings, "set_config('"+name+"', '"+a.sessionSettings[name]+"', true)")
@@ -57,33 +57,35 @@ func Connect(ctx context.Context, a *Address) (*Conn, error) {
 			strings.Contains(refused.Message, "unsupported startup parameter") {
 			err = fmt.Errorf(
 				`%w; if the URL leads to a pooler in transaction mode, add ?%s=%s to the URL in the setting "store"`, err,
-				poolModeParam,
-				poolModeTransaction)
+				poolModeURLParam,
+				transactionPoolMode)
 		}
 		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &Conn{pgConn: pg, sessionSQL: session, ctx: context.Background(), statements: map[string]*preparedStatement{},
+	return &Conn{pgConn: pg, sessionSettingsSQL: session, callCtx: context.Background(),
+		statements:    map[string]*preparedStatement{},
 		collectedRows: map[string]*preparedStatement{}}, nil
 }
 
-// ParseAddress parses the URL of a database.
-func ParseAddress(url string) (*Address, error) {
+// ParseDatabaseURL parses the URL of a database.
+func ParseDatabaseURL(url string) (*ConnConfig, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
 		if u, isURL := errors.AsType[*neturl.Error](err); isURL {
 			err = u.Err // report the cause without the URL, which may contain a password
 		}
-		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
+		return nil, queue.InvalidField("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
-	mode, pooled := config.RuntimeParams[poolModeParam]
-	if pooled && mode != poolModeTransaction {
-		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode),
-			poolModeTransaction)
+	mode, pooled := config.RuntimeParams[poolModeURLParam]
+	if pooled && mode != transactionPoolMode {
+		return nil, queue.InvalidField("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out",
+			queue.ClipForMessage(mode),
+			transactionPoolMode)
 	}
-	delete(config.RuntimeParams, poolModeParam)
+	delete(config.RuntimeParams, poolModeURLParam)
 	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
-	a := &Address{Config: config, Pooled: pooled, sessionSettings: map[string]string{
-		"search_path": Schema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
+	a := &ConnConfig{Config: config, UsesPooler: pooled, sessionSettings: map[string]string{
+		"search_path": SchemaName, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off",
 		"jit":                                 "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
 		// These settings override the defaults of the role and the database.
@@ -96,13 +98,13 @@ func ParseAddress(url string) (*Address, error) {
 	return a, nil
 }
 
-// Schema is the name of the PostgreSQL schema that contains the tables.
-const Schema = "queuectl"
+// SchemaName is the name of the PostgreSQL schema that contains the tables.
+const SchemaName = "queuectl"
 
-// ConnectWriter opens a connection for writes. The server ends a transaction in which the writer is idle for
+// ConnectForWriting opens a connection for writes. The server ends a transaction in which the writer is idle for
 // a short time, because its locks block all other nodes.
-func ConnectWriter(ctx context.Context, a *Address) (*Conn, error) {
+func ConnectForWriting(ctx context.Context, a *ConnConfig) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
-	return Connect(ctx, a.WithSetting("idle_in_transaction_session_timeout", writerIdleTimeout))
+	return Connect(ctx, a.WithSessionSetting("idle_in_transaction_session_timeout", writerIdleTimeout))
 }

@@ -22,41 +22,43 @@ import (
 // transaction takes one round trip for each result that the caller needs, and one for the commit.
 type Conn struct {
 	pgConn *pgconn.PgConn
-	// sessionSQL is a statement that applies the session settings to the current transaction. It is empty
+	// sessionSettingsSQL is a statement that applies the session settings to the current transaction. It is empty
 	// unless the connection goes through a pooler.
-	sessionSQL         string
-	ctx                context.Context  // context of the current calls; see InterruptWhenDone
-	cancelTx           func()           // releases the context of the transaction; nil outside of a transaction
-	pipeline           *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
-	statements         map[string]*preparedStatement
-	statementNameCount int           // number of statements that were prepared under a name
-	unreadMessages     []sentMessage // messages whose replies have not been read
-	unreadBytes        int           // bytes of arguments in the messages of unreadMessages
+	sessionSettingsSQL  string
+	callCtx             context.Context  // context of the current calls; see InterruptWhenDone
+	releaseTxContext    func()           // releases the context of the transaction; nil outside of a transaction
+	pipeline            *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
+	statements          map[string]*preparedStatement
+	statementNameCount  int                 // number of statements that were prepared under a name
+	unreadMessages      []unansweredMessage // messages whose replies have not been read
+	unreadArgumentBytes int                 // bytes of arguments in the messages of unreadMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
-	pipelineErr    error
-	sentBytes      int64                         // total size of the arguments sent on this connection, in bytes
-	needsSync      bool                          // a statement was sent after the last Sync
-	hasWritten     bool                          // a writing statement was sent since Begin
-	collectedRows  map[string]*preparedStatement // by table: the statement whose collected rows are not sent yet
-	RoundTrips     int64                         // number of times that the client waited for a reply
-	StatementsSent int64                         // number of statements sent
+	pipelineErr       error
+	sentArgumentBytes int64                         // total size of the arguments sent on this connection, in bytes
+	needsSync         bool                          // a statement was sent after the last Sync
+	hasWritten        bool                          // a writing statement was sent since Begin
+	collectedRows     map[string]*preparedStatement // by table: the statement whose collected rows are not sent yet
+	RoundTrips        int64                         // number of times that the client waited for a reply
+	StatementsSent    int64                         // number of statements sent
 }
 
-// maxTxTime is the maximum duration of one transaction of the writer.
-const maxTxTime = 10 * time.Second
+// maxTransactionTime is the maximum duration of one transaction of the writer.
+const maxTransactionTime = 10 * time.Second
 
 // Exec implements database.Statements. It sends the statement and does not wait for the reply, which a later
 // call reads.
-func (c *Conn) Exec(sql string, args ...any) error { return c.sendThen(c.readRepliesIfMany, sql, args) }
+func (c *Conn) Exec(sql string, args ...any) error {
+	return c.sendStatementThenCall(c.readHalfOfManyReplies, sql, args)
+}
 
 // ExecCount implements database.Statements. It waits for the reply and returns the number of changed rows.
-func (c *Conn) ExecCount(sql string, args ...any) (n int64, err error) {
-	err = c.sendThen(func() (err error) {
-		n, err = c.flushAndReadReplies(0)
+func (c *Conn) ExecCount(sql string, args ...any) (changedRows int64, err error) {
+	err = c.sendStatementThenCall(func() (err error) {
+		changedRows, err = c.flushAndReadReplies(0)
 		return err
 	}, sql, args)
-	return n, err
+	return changedRows, err
 }
 
 // Query implements database.Querier. It takes one round trip.
@@ -67,18 +69,18 @@ func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql 
 // StartQuery sends a query, which the server starts immediately. FinishQuery reads its rows. If another
 // method reads the reply to a later statement first, the rows are lost.
 func (c *Conn) StartQuery(sql string, args ...any) error {
-	return c.sendThen(func() error {
+	return c.sendStatementThenCall(func() error {
 		c.unreadMessages[len(c.unreadMessages)-1].isStartedQuery = true
 		return c.sendSync()
 	}, sql, args)
 }
 
 // FinishQuery reads the rows of the query that StartQuery has sent. ok is false if the rows are lost.
-func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (ok bool, err error) {
+func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (rowsAvailable bool, err error) {
 	var callbackErr error // error that the callback has returned
-	err = c.inPipeline(func() error {
-		index := slices.IndexFunc(c.unreadMessages, func(s sentMessage) bool { return s.isStartedQuery })
-		if ok = index >= 0; !ok {
+	err = c.runInPipeline(func() error {
+		index := slices.IndexFunc(c.unreadMessages, func(s unansweredMessage) bool { return s.isStartedQuery })
+		if rowsAvailable = index >= 0; !rowsAvailable {
 			return nil
 		}
 		c.RoundTrips++
@@ -87,23 +89,23 @@ func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)
 		}
 		return c.readRows(handleRow, &callbackErr)
 	})
-	return ok, cmp.Or(err, callbackErr)
+	return rowsAvailable, cmp.Or(err, callbackErr)
 }
 
 // QueryAll implements database.Conn. All statements together take one round trip.
 func (c *Conn) QueryAll(queries []database.Query) error {
 	var callbackErr error // error that a callback has returned
-	err := c.inPipeline(func() error {
+	err := c.runInPipeline(func() error {
 		if err := c.sendCollectedRows(); err != nil {
 			return err
 		}
 		before := len(c.unreadMessages)
 		for _, a := range queries {
-			if err := c.send(a.SQL, a.Args); err != nil {
+			if err := c.sendStatement(a.SQL, a.Args); err != nil {
 				return err
 			}
 		}
-		if err := c.flush(); err != nil {
+		if err := c.syncAndCountRoundTrip(); err != nil {
 			return err
 		}
 		if _, err := c.readReplies(len(c.unreadMessages) - before); err != nil {
@@ -128,7 +130,7 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 // readRows reads the rows of the next reply and calls handleRow for each. If handleRow returns an error,
 // readRows stores this error in *callbackErr and discards the remaining rows.
 func (c *Conn) readRows(handleRow func(r database.Row) (more bool, err error), callbackErr *error) error {
-	statement := c.unreadMessages[0].text
+	statement := c.unreadMessages[0].sql
 	c.unreadMessages = c.unreadMessages[1:]
 	result, err := c.pipeline.GetResults()
 	if err != nil {
@@ -158,16 +160,16 @@ func (c *Conn) QueryNumber(sql string, args ...any) (int64, error) {
 // may have another default.
 const beginWritingSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// Begin implements database.Conn. If the transaction lasts longer than maxTxTime, the connection counts as
+// Begin implements database.Conn. If the transaction lasts longer than maxTransactionTime, the connection counts as
 // lost.
 func (c *Conn) Begin() error {
 	c.hasWritten = false
-	ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
-	c.pipeline, c.pipelineErr, c.cancelTx = c.pgConn.StartPipeline(ctx), nil, cancel
-	if err := c.send(beginWritingSQL, nil); err != nil {
+	ctx, cancel := context.WithTimeout(c.callCtx, maxTransactionTime)
+	c.pipeline, c.pipelineErr, c.releaseTxContext = c.pgConn.StartPipeline(ctx), nil, cancel
+	if err := c.sendStatement(beginWritingSQL, nil); err != nil {
 		return err
 	}
-	return c.applySession()
+	return c.sendSessionSettings()
 }
 
 // Commit implements database.Conn. It waits until the server has confirmed the commit.
@@ -175,7 +177,7 @@ func (c *Conn) Commit() error {
 	if c.pipelineErr != nil {
 		return c.pipelineErr
 	}
-	if err := c.sendNext(`COMMIT`, nil); err != nil {
+	if err := c.sendAfterCollectedRows(`COMMIT`, nil); err != nil {
 		return err
 	}
 	return c.endPipeline()
@@ -187,30 +189,30 @@ func (c *Conn) Rollback() {
 		c.endPipeline()
 	}
 	if !c.pgConn.IsClosed() && c.pgConn.TxStatus() != 'I' {
-		ctx, cancel := context.WithTimeout(c.ctx, maxTxTime)
+		ctx, cancel := context.WithTimeout(c.callCtx, maxTransactionTime)
 		defer cancel()
 		c.pgConn.Exec(ctx, `ROLLBACK`).Close()
 	}
 }
 
-// BeginReading implements database.ReadConn. It begins a transaction whose reads all see the same state of
+// BeginSnapshot implements database.ReadConn. It begins a transaction whose reads all see the same state of
 // the database.
-func (c *Conn) BeginReading() error {
+func (c *Conn) BeginSnapshot() error {
 	c.hasWritten = false
-	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.ctx), nil
-	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
+	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.callCtx), nil
+	if err := c.sendStatement(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
 		return err
 	}
-	if err := c.applySession(); err != nil {
+	if err := c.sendSessionSettings(); err != nil {
 		return err
 	}
 	_, err := c.flushAndReadReplies(0) // wait for the reply, to detect a lost connection now
 	return err
 }
 
-// EndReading implements database.ReadConn. It ends the transaction that BeginReading has begun.
-func (c *Conn) EndReading() error {
-	if c.pipeline != nil && c.send(`ROLLBACK`, nil) == nil {
+// EndSnapshot implements database.ReadConn. It ends the transaction that BeginSnapshot has begun.
+func (c *Conn) EndSnapshot() error {
+	if c.pipeline != nil && c.sendStatement(`ROLLBACK`, nil) == nil {
 		c.endPipeline()
 	}
 	c.Rollback() // necessary if the ROLLBACK above was not executed
@@ -220,9 +222,9 @@ func (c *Conn) EndReading() error {
 	return nil
 }
 
-// ArgumentBytes implements database.Conn. It returns the total size in bytes of the arguments sent on this
+// TotalArgumentBytes implements database.Conn. It returns the total size in bytes of the arguments sent on this
 // connection.
-func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
+func (c *Conn) TotalArgumentBytes() int64 { return c.sentArgumentBytes }
 
 // InNumbersSQL implements database.Statements.
 func (c *Conn) InNumbersSQL(column string) string {
@@ -234,29 +236,29 @@ func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// ReadLimit implements database.Statements. It returns how many rows one query should request if the caller
+// RowLimit implements database.Statements. It returns how many rows one query should request if the caller
 // wants wantedRows of rowBytes bytes each.
-func (c *Conn) ReadLimit(wantedRows, rowBytes int) int {
-	return max(64, min(wantedRows+readLimitSlack, readLimitBytes/max(rowBytes, 1)))
+func (c *Conn) RowLimit(wantedRows, rowBytes int) int {
+	return max(64, min(wantedRows+readLimitExtraRows, maxRowBytesPerQuery/max(rowBytes, 1)))
 }
 
 // Limits of the rows that one query requests.
 const (
-	// readLimitSlack is how many more rows than wanted are requested, because the caller cannot use the jobs
+	// readLimitExtraRows is how many more rows than wanted are requested, because the caller cannot use the jobs
 	// that are already leased.
-	readLimitSlack = 8
-	readLimitBytes = 4 << 20 // total size of the rows in bytes
+	readLimitExtraRows  = 8
+	maxRowBytesPerQuery = 4 << 20 // total size of the rows in bytes
 )
 
-// HasWritten implements database.Conn. It reports whether a writing statement was sent since Begin.
-func (c *Conn) HasWritten() bool { return c.hasWritten }
+// HasUncountedChanges implements database.Conn. It reports whether a writing statement was sent since Begin.
+func (c *Conn) HasUncountedChanges() bool { return c.hasWritten }
 
 // InterruptWhenDone implements database.ReadConn. Until release is called, the end of ctx interrupts running
 // statements.
 func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
-	previous := c.ctx
-	c.ctx = ctx
-	return func() { c.ctx = previous }
+	previous := c.callCtx
+	c.callCtx = ctx
+	return func() { c.callCtx = previous }
 }
 
 // IsInterruption implements database.ReadConn. It reports whether the end of a context or a timeout has

@@ -10,22 +10,22 @@ import (
 // These constants limit the submissions, the jobs that applications have submitted with the SQL function
 // enqueue and that no service has taken yet.
 //
-// The limit of a role is in units: one for each job, plus one for each submissionUnitBytes bytes of its spec.
+// The limit of a role is in units: one for each job, plus one for each specBytesPerUnit bytes of its spec.
 // Counting the units of all waiting rows takes longer the more of them there are. So each role has a sequence
 // that counts all units it has ever submitted, and each row stores the value that the sequence had before.
 // The current value minus that in the oldest waiting row is an upper bound of the waiting units. It is too
 // high if transactions were rolled back or jobs were taken out of order. So if the bound reaches the limit,
 // the rows are counted. See docs/decisions/0033.
 const (
-	MaxSubmissions        = 100_000 // maximum number of waiting units of one role
-	submissionUnitBytes   = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
-	maxSubmissionBytes    = 1 << 20 // maximum size of one submitted job in bytes
-	submissionLockTimeout = "'2s'"  // how long to wait for another transaction that submits the same id
+	MaxWaitingUnitsPerRole = 100_000 // maximum number of waiting units of one role
+	specBytesPerUnit       = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
+	maxSubmissionBytes     = 1 << 20 // maximum size of one submitted job in bytes
+	submissionLockTimeout  = "'2s'"  // how long to wait for another transaction that submits the same id
 )
 
-// inboxTableStatements returns the statements that create the tables for submissions. Applications submit jobs in
+// submissionTableStatements returns the statements that create the tables for submissions. Applications submit jobs in
 // their own database transactions, and a service enqueues them.
-func inboxTableStatements() []string {
+func submissionTableStatements() []string {
 	return []string{
 		`CREATE TABLE roles (
 			node BIGINT NOT NULL, -- that takes what it hands in
@@ -52,7 +52,7 @@ func inboxTableStatements() []string {
 func enqueueFunctionStatements() []string {
 	return []string{
 		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` +
-			Schema + `, pg_temp SET lock_timeout = ` + submissionLockTimeout + ` SET enable_seqscan = off AS $$
+			SchemaName + `, pg_temp SET lock_timeout = ` + submissionLockTimeout + ` SET enable_seqscan = off AS $$
 DECLARE
 	job_id text;
 	wrong  text;
@@ -70,20 +70,21 @@ BEGIN
 		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user ` +
 			`USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
 	END IF;
-` + submittedSpecCheckSQL() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
-	SELECT max(nextval(('` + SubmittedSequence + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
+` + submittedSpecCheckSQL() + `	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(specBytesPerUnit) + `;
+	SELECT max(nextval(('` + SubmittedUnitsSequencePrefix +
+			`' || md5(session_user))::regclass)) INTO upto FROM generate_series(1,
 units);
 	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ` +
-			`ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(MaxSubmissions) + ` THEN
-		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnitBytes) + `)
+			`ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(MaxWaitingUnitsPerRole) + ` THEN
+		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(specBytesPerUnit) + `)
 		INTO open, units
 			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` +
-			strconv.Itoa(MaxSubmissions) + `) AS waiting;
-		IF units > ` + strconv.Itoa(MaxSubmissions) + ` THEN
+			strconv.Itoa(MaxWaitingUnitsPerRole) + `) AS waiting;
+		IF units > ` + strconv.Itoa(MaxWaitingUnitsPerRole) + ` THEN
 			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', ` +
 			`open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
 		END IF;
-		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnitBytes) + `;
+		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(specBytesPerUnit) + `;
 	END IF;
 	BEGIN
 		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, ` +
@@ -95,7 +96,7 @@ units);
 			RAISE EXCEPTION 'id: an open transaction has also enqueued a job with the id %', job_id ` +
 			`USING ERRCODE = '55P03', HINT = 'try again after that transaction, or choose another id';
 	END;
-	PERFORM pg_notify('` + SubmissionsChannel + `', '');
+	PERFORM pg_notify('` + SubmissionsNotifyChannel + `', '');
 	RETURN job_id;
 END $$`,
 		`REVOKE ALL ON FUNCTION enqueue(jsonb) FROM PUBLIC`,
@@ -139,10 +140,10 @@ func submittedSpecCheckSQL() string {
 `
 }
 
-// SubmittedSequence is the first part of the name of the sequence that counts the units a role has submitted.
-// The second part is the MD5 of the role's name, because this name may be too long or have characters that a
+// SubmittedUnitsSequencePrefix is the first part of the name of the sequence that counts the units a role has
+// submitted. The second part is the MD5 of the role's name, because this name may be too long or have characters that a
 // sequence must not have.
-const SubmittedSequence = "submitted_"
+const SubmittedUnitsSequencePrefix = "submitted_"
 
-// SubmissionsChannel is the PostgreSQL channel on which services are notified of new submissions.
-const SubmissionsChannel = "queuectl_submissions"
+// SubmissionsNotifyChannel is the PostgreSQL channel on which services are notified of new submissions.
+const SubmissionsNotifyChannel = "queuectl_submissions"

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Examine makes the checks of "queuectl doctor" for the database at a URL. A service may be using the
+// ExamineDatabase makes the checks of "queuectl doctor" for the database at a URL. A service may be using the
 // database.
-func Examine(ctx context.Context, url string) []store.Finding {
-	config, err := ParseAddress(url)
+func ExamineDatabase(ctx context.Context, url string) []store.Finding {
+	config, err := ParseDatabaseURL(url)
 	if err != nil {
 		return []store.Finding{ServerFailureFinding(err)}
 	}
@@ -27,7 +27,7 @@ func Examine(ctx context.Context, url string) []store.Finding {
 		return []store.Finding{ServerFailureFinding(err)}
 	}
 	defer c.Close()
-	c.ctx = ctx
+	c.callCtx = ctx
 	foreign, err := findUntrustedObject(c)
 	if err == nil && foreign != nil {
 		return []store.Finding{untrustedObjectFinding(foreign)}
@@ -37,16 +37,17 @@ func Examine(ctx context.Context, url string) []store.Finding {
 	}
 	version, err := CheckTables(c)
 	if errors.Is(err, store.ErrNewerSchema) {
-		message := strings.TrimSuffix(err.Error(), "; "+OtherSchemaAdvice)
-		return []store.Finding{{Check: "database", Level: store.LevelFailure, Message: message, Advice: OtherSchemaAdvice}}
+		message := strings.TrimSuffix(err.Error(), "; "+SchemaMismatchAdvice)
+		return []store.Finding{{CheckName: "database", Level: store.LevelFailure, Message: message,
+			Advice: SchemaMismatchAdvice}}
 	}
 	if err == nil && version == 0 {
-		return []store.Finding{{Check: "database", Level: store.LevelOK, Message: "the database " +
+		return []store.Finding{{CheckName: "database", Level: store.LevelOK, Message: "the database " +
 			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}
 	}
 	var findings []store.Finding
 	if err == nil {
-		findings, err = ExamineQueue(c, config.Database, OldTransactionAge)
+		findings, err = ExamineQueueDatabase(c, config.Database, MinReportedTransactionAge)
 	}
 	if err != nil {
 		return []store.Finding{ServerFailureFinding(err)}
@@ -56,28 +57,30 @@ func Examine(ctx context.Context, url string) []store.Finding {
 
 // ServerFailureFinding returns the finding for a server that cannot be used, with the error.
 func ServerFailureFinding(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.LevelFailure, Message: err.Error(),
+	return store.Finding{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
 		Advice: `check the database server and the setting "store"`}
 }
 
 // untrustedObjectFinding returns the finding for an object of the schema whose owner the service does not
 // trust.
-func untrustedObjectFinding(f *untrustedObject) store.Finding {
-	return store.Finding{Check: "database", Level: store.LevelFailure, Message: f.message(), Advice: f.advice()}
+func untrustedObjectFinding(object *untrustedObject) store.Finding {
+	return store.Finding{CheckName: "database", Level: store.LevelFailure, Message: object.message(),
+		Advice: object.advice()}
 }
 
-// OldTransactionAge is the age from which "queuectl doctor" reports an open transaction.
-const OldTransactionAge = 5 * time.Minute
+// MinReportedTransactionAge is the age from which "queuectl doctor" reports an open transaction.
+const MinReportedTransactionAge = 5 * time.Minute
 
-// ExamineQueue checks a database that contains a queue. It reports transactions that have been open for at
-// least minAge.
-func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration) (findings []store.Finding, err error) {
+// ExamineQueueDatabase checks a database that contains a queue. It reports transactions that have been open for at
+// least minTransactionAge.
+func ExamineQueueDatabase(c database.Querier, databaseName string,
+	minTransactionAge time.Duration) (findings []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
 	began := time.Now()
-	_, err = database.FirstRow(c, func(r database.Row) {
+	_, err = database.ReadFirstRow(c, func(r database.Row) {
 		version, fsync, commits, full, standbys, async, unseen, refused, size = r.Text(0), r.Text(1), r.Text(2), r.Text(3),
-			r.Num(4), r.Num(5), r.Num(6), r.Num(7), r.Num(8)
+			r.Int64(4), r.Int64(5), r.Int64(6), r.Int64(7), r.Int64(8)
 	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
 			current_setting('full_page_writes'),
 		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
@@ -90,19 +93,20 @@ func ExamineQueue(c database.Querier, databaseName string, minAge time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	if foreign != nil { // CheckOwners found no such object when the service started, so the owner was changed later
+	if foreign != nil { // CheckObjectOwners found no such object when the service started, so the owner was changed later
 		findings = append(findings, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
-	_, err = database.FirstRow(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Num(1), r.Num(2) },
+	_, err = database.ReadFirstRow(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Int64(1), r.Int64(2) },
 		`SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid()
-				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, minAge.Milliseconds())
+				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`,
+		minTransactionAge.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
-	add := func(level store.Level, message, advice string) {
-		findings = append(findings, store.Finding{Check: "database", Level: level, Message: message, Advice: advice})
+	add := func(level store.FindingLevel, message, advice string) {
+		findings = append(findings, store.Finding{CheckName: "database", Level: level, Message: message, Advice: advice})
 	}
 	add(store.LevelOK, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, databaseName,
 		queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")

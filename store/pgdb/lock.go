@@ -12,7 +12,7 @@ import (
 // Timeouts and intervals for calls to the server.
 const (
 	ConnectTimeout    = 5 * time.Second
-	lockTimeout       = 5 * time.Second
+	queueLockTimeout  = 5 * time.Second
 	LockRetryInterval = 200 * time.Millisecond
 	// schemaLockTimeout is how long a schema change waits for sessions that use the tables. It is an SQL
 	// literal.
@@ -22,38 +22,39 @@ const (
 	writerIdleTimeout = "2s"
 )
 
-// QueueLockID is the number of the advisory lock that services and moves of a queue take, and tablesLockID
-// the number of the lock for schema changes. Both numbers are arbitrary and used by this program only.
+// QueueAdvisoryLockID is the number of the advisory lock that services and moves of a queue take, and
+// schemaChangeLockID the number of the lock for schema changes. Both numbers are arbitrary and used by this program
+// only.
 const (
-	QueueLockID  = 0x71756575
-	tablesLockID = QueueLockID + 1
+	QueueAdvisoryLockID = 0x71756575
+	schemaChangeLockID  = QueueAdvisoryLockID + 1
 )
 
-// LockQueue takes the advisory lock QueueLockID for a move. A service needs the same lock, in shared mode, to
-// join the queue, so no service joins a queue that is being moved.
-func LockQueue(ctx context.Context, c *Conn, databaseName string) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
+// LockQueueForMove takes the advisory lock QueueAdvisoryLockID for a move. A service needs the same lock, in shared
+// mode, to join the queue, so no service joins a queue that is being moved.
+func LockQueueForMove(ctx context.Context, c *Conn, databaseName string) error {
+	ctx, cancel := context.WithTimeout(ctx, queueLockTimeout)
 	defer cancel()
 	for {
-		got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(QueueLockID) + `)`)
+		got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(QueueAdvisoryLockID) + `)`)
 		if err != nil || got == 1 {
 			return err
 		}
 		select {
 		case <-time.After(LockRetryInterval):
 		case <-ctx.Done():
-			return LockedError(databaseName, c)
+			return QueueBeingMovedError(databaseName, c)
 		}
 	}
 }
 
-// LockedError returns an error that says that the queue is being moved. It names the session that holds the
+// QueueBeingMovedError returns an error that says that the queue is being moved. It names the session that holds the
 // lock, because any role that can connect to the database can take the lock.
-func LockedError(databaseName string, c database.Querier) error {
+func QueueBeingMovedError(databaseName string, c database.Querier) error {
 	who, err := database.QueryText(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ?
-			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueLockID))
+			AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(QueueAdvisoryLockID))
 	switch {
 	case err != nil:
 		return err

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// sentMessage is a message of the PostgreSQL protocol whose reply has not been read. It prepares a statement
+// unansweredMessage is a message of the PostgreSQL protocol whose reply has not been read. It prepares a statement
 // (Parse), executes one, or asks for the replies (Sync).
-type sentMessage struct {
+type unansweredMessage struct {
 	*preparedStatement
 	isPrepare      bool // a Parse message
 	isSync         bool // a Sync message
@@ -20,7 +20,7 @@ type sentMessage struct {
 
 // preparedStatement is a statement that is or will be prepared on the connection.
 type preparedStatement struct {
-	name, text  string
+	name, sql   string
 	prepareSent bool // the Parse message was sent
 	isPrepared  bool // the server has confirmed the Parse message
 	mayWrite    bool // the statement may change rows
@@ -28,7 +28,7 @@ type preparedStatement struct {
 	// before the server has reported them, and always nil if writesOneRow is false.
 	argumentTypes []uint32
 	writesOneRow  bool      // each execution writes one row
-	rowsToSend    *rowBatch // rows that are collected and not yet sent
+	unsentRows    *rowBatch // rows that are collected and not yet sent
 }
 
 // Limits of the messages, and of the bytes of their arguments, that are sent before the connection reads
@@ -38,26 +38,27 @@ const (
 	maxUnreadBytes    = 1 << 20
 )
 
-// statement returns the record of a statement on this connection, and creates the record if necessary.
-func (c *Conn) statement(sql string) *preparedStatement {
+// findOrAddStatement returns the record of a statement on this connection, and creates the record if necessary.
+func (c *Conn) findOrAddStatement(sql string) *preparedStatement {
 	s := c.statements[sql]
 	if s == nil {
-		s = &preparedStatement{text: translate(sql), mayWrite: !strings.HasPrefix(sql, "SELECT") && sql != beginWritingSQL}
+		s = &preparedStatement{sql: translateStatement(sql), mayWrite: !strings.HasPrefix(sql, "SELECT") &&
+			sql != beginWritingSQL}
 		c.statements[sql] = s
 	}
 	return s
 }
 
-// send adds a statement with its arguments to the pipeline.
-func (c *Conn) send(sql string, args []any) error {
-	s := c.statement(sql)
+// sendStatement adds a statement with its arguments to the pipeline.
+func (c *Conn) sendStatement(sql string, args []any) error {
+	s := c.findOrAddStatement(sql)
 	values, formats := make([][]byte, len(args)), make([]int16, len(args))
 	for i, a := range args {
 		switch a := a.(type) {
 		case int64:
 			values[i] = strconv.AppendInt(nil, a, 10)
 		case string:
-			values[i] = []byte(CleanText(a))
+			values[i] = []byte(CleanTextForPostgres(a))
 		case []byte:
 			values[i], formats[i] = a, 1
 			if a == nil {
@@ -65,52 +66,53 @@ func (c *Conn) send(sql string, args []any) error {
 			}
 		case nil:
 		default:
-			return unsupportedArgument(i, sql, a)
+			return unsupportedArgumentError(i, sql, a)
 		}
-		c.unreadBytes += len(values[i])
-		c.sentBytes += int64(len(values[i]))
+		c.unreadArgumentBytes += len(values[i])
+		c.sentArgumentBytes += int64(len(values[i]))
 	}
 	return c.sendValues(s, values, formats)
 }
 
-// unsupportedArgument returns the error for the argument with index i of a statement.
-func unsupportedArgument(i int, sql string, argument any) error {
+// unsupportedArgumentError returns the error for the argument with index i of a statement.
+func unsupportedArgumentError(argumentIndex int, sql string, argument any) error {
 	return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported",
-		i+1, sql, argument)
+		argumentIndex+1, sql, argument)
 }
 
-// sendNext sends the rows that WriteRow has collected, and then a statement, so that the server executes them
-// in this order.
-func (c *Conn) sendNext(sql string, args []any) error {
+// sendAfterCollectedRows sends the rows that WriteRow has collected, and then a statement, so that the server executes
+// them in this order.
+func (c *Conn) sendAfterCollectedRows(sql string, args []any) error {
 	if err := c.sendCollectedRows(); err != nil {
 		return err
 	}
-	return c.send(sql, args)
+	return c.sendStatement(sql, args)
 }
 
-// sendThen sends a statement as sendNext does, in the pipeline of the current transaction, and then calls f.
-func (c *Conn) sendThen(f func() error, sql string, args []any) error {
-	return c.inPipeline(func() error {
-		if err := c.sendNext(sql, args); err != nil {
+// sendStatementThenCall sends a statement as sendAfterCollectedRows does, in the pipeline of the current transaction,
+// and then calls f.
+func (c *Conn) sendStatementThenCall(afterSend func() error, sql string, args []any) error {
+	return c.runInPipeline(func() error {
+		if err := c.sendAfterCollectedRows(sql, args); err != nil {
 			return err
 		}
-		return f()
+		return afterSend()
 	})
 }
 
 // sendValues adds a statement with encoded arguments to the pipeline.
 func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16) error {
-	if !s.prepareSent && (c.sessionSQL == "" || s.writesOneRow) {
+	if !s.prepareSent && (c.sessionSettingsSQL == "" || s.writesOneRow) {
 		c.sendPrepare(s)
 	}
-	if c.sessionSQL == "" {
+	if c.sessionSettingsSQL == "" {
 		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
 	} else {
 		// Through a pooler, each transaction may use another connection, on which the statement is not
 		// prepared. So send its text.
-		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
+		c.pipeline.SendQueryParams(s.sql, values, nil, formats, nil)
 	}
-	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s})
+	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s})
 	c.hasWritten, c.needsSync = c.hasWritten || s.mayWrite, true
 	c.StatementsSent++
 	return nil
@@ -118,18 +120,18 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 
 // sendPrepare sends the message that prepares a statement.
 func (c *Conn) sendPrepare(s *preparedStatement) {
-	if c.sessionSQL == "" {
+	if c.sessionSettingsSQL == "" {
 		c.statementNameCount++
 		s.name = "s" + strconv.Itoa(c.statementNameCount)
 	}
 	s.prepareSent, c.needsSync = true, true
-	c.pipeline.SendPrepare(s.name, s.text, nil)
-	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s, isPrepare: true})
+	c.pipeline.SendPrepare(s.name, s.sql, nil)
+	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s, isPrepare: true})
 }
 
-// readRepliesIfMany reads half of the unread replies if there are many.
-func (c *Conn) readRepliesIfMany() error {
-	if len(c.unreadMessages) < maxUnreadMessages && c.unreadBytes < maxUnreadBytes {
+// readHalfOfManyReplies reads half of the unread replies if there are many.
+func (c *Conn) readHalfOfManyReplies() error {
+	if len(c.unreadMessages) < maxUnreadMessages && c.unreadArgumentBytes < maxUnreadBytes {
 		return nil
 	}
 	if err := c.sendSync(); err != nil {
@@ -137,14 +139,14 @@ func (c *Conn) readRepliesIfMany() error {
 	}
 	// Do not wait for the replies to the newest statements, which the server may still be executing.
 	_, err := c.readReplies(maxUnreadMessages / 2)
-	c.unreadBytes /= 2
+	c.unreadArgumentBytes /= 2
 	return err
 }
 
-// readReplies reads replies until at most maxOutstanding are unread. changed is the number of rows that the
+// readReplies reads replies until at most maxUnread are unread. changed is the number of rows that the
 // last statement has changed.
-func (c *Conn) readReplies(maxOutstanding int) (changed int64, err error) {
-	for len(c.unreadMessages) > maxOutstanding {
+func (c *Conn) readReplies(maxUnread int) (changedRows int64, err error) {
+	for len(c.unreadMessages) > maxUnread {
 		next := c.unreadMessages[0]
 		c.unreadMessages = c.unreadMessages[1:]
 		result, replyErr := c.pipeline.GetResults()
@@ -153,22 +155,22 @@ func (c *Conn) readReplies(maxOutstanding int) (changed int64, err error) {
 			continue
 		}
 		if next.isPrepare && replyErr == nil {
-			next.notePrepared(result)
+			next.recordPrepareReply(result)
 		}
 		if r, rows := result.(*pgconn.ResultReader); rows && replyErr == nil {
 			tag, failed := r.Close()
-			changed, replyErr = tag.RowsAffected(), failed
+			changedRows, replyErr = tag.RowsAffected(), failed
 		}
 		if replyErr != nil {
 			next.prepareSent = next.isPrepared
-			err = cmp.Or(err, wrapError(replyErr, next.text))
+			err = cmp.Or(err, wrapError(replyErr, next.sql))
 			c.dropSkippedMessages()
 		}
 	}
-	if maxOutstanding == 0 {
-		c.unreadMessages, c.unreadBytes = c.unreadMessages[:0], 0
+	if maxUnread == 0 {
+		c.unreadMessages, c.unreadArgumentBytes = c.unreadMessages[:0], 0
 	}
-	return changed, err
+	return changedRows, err
 }
 
 // dropSkippedMessages removes the messages up to the next Sync from unreadMessages. After a failed statement,
@@ -181,16 +183,16 @@ func (c *Conn) dropSkippedMessages() {
 }
 
 // flushAndReadReplies makes the server send all replies, and reads them as readReplies does.
-func (c *Conn) flushAndReadReplies(maxOutstanding int) (changed int64, err error) {
-	if err := c.flush(); err != nil {
+func (c *Conn) flushAndReadReplies(maxUnread int) (changedRows int64, err error) {
+	if err := c.syncAndCountRoundTrip(); err != nil {
 		return 0, err
 	}
-	return c.readReplies(maxOutstanding)
+	return c.readReplies(maxUnread)
 }
 
-// flush makes the server reply to all statements, as sendSync does, and counts a round trip, because the
-// caller then waits for the replies.
-func (c *Conn) flush() error {
+// syncAndCountRoundTrip makes the server reply to all statements, as sendSync does, and counts a round trip, because
+// the caller then waits for the replies.
+func (c *Conn) syncAndCountRoundTrip() error {
 	c.RoundTrips++
 	return c.sendSync()
 }
@@ -199,22 +201,22 @@ func (c *Conn) flush() error {
 // a Sync the server treats the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) sendSync() error {
 	c.pipeline.SendPipelineSync()
-	c.unreadMessages, c.needsSync = append(c.unreadMessages, sentMessage{isSync: true}), false
+	c.unreadMessages, c.needsSync = append(c.unreadMessages, unansweredMessage{isSync: true}), false
 	return wrapError(c.pipeline.Flush(), "")
 }
 
-// inPipeline calls f in the pipeline of the current transaction, or in a new pipeline if no transaction has
+// runInPipeline calls f in the pipeline of the current transaction, or in a new pipeline if no transaction has
 // begun.
-func (c *Conn) inPipeline(f func() error) (err error) {
+func (c *Conn) runInPipeline(operation func() error) (err error) {
 	if c.pipeline != nil {
 		if c.pipelineErr == nil {
-			c.pipelineErr = f()
+			c.pipelineErr = operation()
 		}
 		return c.pipelineErr
 	}
-	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.ctx), nil
-	if err = c.applySession(); err == nil {
-		err = f()
+	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.callCtx), nil
+	if err = c.sendSessionSettings(); err == nil {
+		err = operation()
 	}
 	if err != nil {
 		c.endPipeline()
@@ -223,12 +225,13 @@ func (c *Conn) inPipeline(f func() error) (err error) {
 	return c.endPipeline()
 }
 
-// applySession sends the session settings at the start of a transaction, if the connection goes through a pooler.
-func (c *Conn) applySession() error {
-	if c.sessionSQL == "" {
+// sendSessionSettings sends the session settings at the start of a transaction, if the connection goes through a
+// pooler.
+func (c *Conn) sendSessionSettings() error {
+	if c.sessionSettingsSQL == "" {
 		return nil
 	}
-	return c.send(c.sessionSQL, nil)
+	return c.sendStatement(c.sessionSettingsSQL, nil)
 }
 
 // endPipeline ends the pipeline and reads the remaining replies.
@@ -240,11 +243,11 @@ func (c *Conn) endPipeline() error {
 	} else {
 		_, err = c.readReplies(0)
 	}
-	c.pipeline, c.unreadMessages, c.unreadBytes, c.needsSync = nil, nil, 0, false
+	c.pipeline, c.unreadMessages, c.unreadArgumentBytes, c.needsSync = nil, nil, 0, false
 	c.discardCollectedRows()
-	if c.cancelTx != nil {
-		defer c.cancelTx()
-		c.cancelTx = nil
+	if c.releaseTxContext != nil {
+		defer c.releaseTxContext()
+		c.releaseTxContext = nil
 	}
 	if closed := pipe.Close(); err == nil {
 		err = wrapError(closed, "")

@@ -32,8 +32,8 @@ const (
 	textOID  = 25
 )
 
-// Num implements database.Row. It returns an integer; a boolean true counts as 1.
-func (r *Row) Num(column int) int64 {
+// Int64 implements database.Row. It returns an integer; a boolean true counts as 1.
+func (r *Row) Int64(column int) int64 {
 	v := r.values[column]
 	if len(v) == 1 && v[0] == 't' {
 		return 1
@@ -46,10 +46,10 @@ func (r *Row) Num(column int) int64 {
 }
 
 // Text implements database.Row. It returns a text or the bytes of a blob.
-func (r *Row) Text(column int) string { return string(r.View(column)) }
+func (r *Row) Text(column int) string { return string(r.BytesView(column)) }
 
-// View implements database.Row. It returns a text or blob. A blob is decoded into new memory.
-func (r *Row) View(column int) []byte {
+// BytesView implements database.Row. It returns a text or blob. A blob is decoded into new memory.
+func (r *Row) BytesView(column int) []byte {
 	v := r.values[column]
 	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
 		raw := make([]byte, hex.DecodedLen(len(v)-2))
@@ -70,9 +70,9 @@ func (r *Row) Value(column int) any {
 	case r.values[column] == nil:
 		return nil
 	case r.fields[column].DataTypeOID == byteaOID:
-		return append([]byte{}, r.View(column)...)
+		return append([]byte{}, r.BytesView(column)...)
 	case r.fields[column].DataTypeOID == int8OID:
-		return r.Num(column)
+		return r.Int64(column)
 	}
 	return string(r.values[column])
 }

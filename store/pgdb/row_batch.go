@@ -17,156 +17,158 @@ import (
 // column has the same value in all rows, the statement gets this value instead of an array. See
 // docs/decisions/0013.
 type rowBatch struct {
-	singleStatement *preparedStatement // statement that writes one row
-	// combinedStatement is the statement that writes all rows. It is nil if it must be created: at first, and
+	singleRowStatement *preparedStatement // statement that writes one row
+	// multiRowStatement is the statement that writes all rows. It is nil if it must be created: at first, and
 	// after a column that had the same value in all rows has got a second value.
-	combinedStatement *preparedStatement
+	multiRowStatement *preparedStatement
 	table             string
 	isUpdate          bool // the statement updates existing rows
-	columns           []column
+	columns           []columnArray
 	updatedKeys       map[int64]struct{} // keys of the rows to update, because one statement must not update a row twice
 	rowCount          int                // number of collected rows
 	valueBytes        int                // size of their values
 }
 
-// column holds the values of one column as an array in PostgreSQL's binary format. The array's header is
+// columnArray holds the values of one column as an array in PostgreSQL's binary format. The array's header is
 // added at the end, because it contains the length.
-type column struct {
-	values      []byte
-	firstLength int // length of the first value, including its length field
-	hasNulls    bool
-	varies      bool // two rows have different values
+type columnArray struct {
+	encodedValues   []byte
+	firstValueBytes int // length of the first value, including its length field
+	hasNulls        bool
+	valuesDiffer    bool // two rows have different values
 }
 
-// arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length
+// arrayHeaderBytes is the length in bytes of an array's header: dimensions, null flag, element type, length
 // and lower bound.
-const arrayHeaderSize = 20
+const arrayHeaderBytes = 20
 
 // Limits of the number and the size of the rows that one statement writes.
 const (
-	maxBatchRows  = 250
-	maxBatchBytes = 256 << 10
+	maxRowsPerStatement     = 250
+	maxRowBytesPerStatement = 256 << 10
 )
 
-// arrayTypes maps the type OIDs of columns that a rowBatch supports to the types' names.
-var arrayTypes = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
+// columnTypeNames maps the type OIDs of columns that a rowBatch supports to the types' names.
+var columnTypeNames = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
 
 // newRowBatch returns an empty collection of rows for a statement that writes one row. The types of its
 // arguments must be known.
 func newRowBatch(s *preparedStatement) *rowBatch {
-	words := strings.Fields(s.text)
-	r := &rowBatch{singleStatement: s, columns: make([]column, len(s.argumentTypes)), updatedKeys: map[int64]struct{}{},
-		isUpdate: words[0] == "UPDATE", table: words[2]}
+	words := strings.Fields(s.sql)
+	r := &rowBatch{singleRowStatement: s, columns: make([]columnArray, len(s.argumentTypes)),
+		updatedKeys: map[int64]struct{}{},
+		isUpdate:    words[0] == "UPDATE", table: words[2]}
 	if r.isUpdate {
 		r.table = words[1]
 	}
 	// At least one column must be an array, because the array's length is the number of rows.
-	r.columns[len(r.columns)-1].varies = true
+	r.columns[len(r.columns)-1].valuesDiffer = true
 	return r
 }
 
-// statement returns the statement that writes all rows.
-func (r *rowBatch) statement() *preparedStatement {
-	if r.combinedStatement != nil {
-		return r.combinedStatement
+// ensureMultiRowStatement returns the statement that writes all rows.
+func (r *rowBatch) ensureMultiRowStatement() *preparedStatement {
+	if r.multiRowStatement != nil {
+		return r.multiRowStatement
 	}
 	var arrayArguments, names, values []string
-	for i, oid := range r.singleStatement.argumentTypes {
+	for i, oid := range r.singleRowStatement.argumentTypes {
 		n := strconv.Itoa(i + 1)
-		if r.columns[i].varies {
-			arrayArguments, names, values = append(arrayArguments, "$"+n+"::"+arrayTypes[oid]+"[]"), append(names, "c"+n),
+		if r.columns[i].valuesDiffer {
+			arrayArguments, names, values = append(arrayArguments, "$"+n+"::"+columnTypeNames[oid]+"[]"), append(names, "c"+n),
 				append(values, "given.c"+n)
 		} else {
-			values = append(values, "$"+n+"::"+arrayTypes[oid])
+			values = append(values, "$"+n+"::"+columnTypeNames[oid])
 		}
 	}
 	given := " FROM unnest(" + strings.Join(arrayArguments, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
 	text := ""
 	if r.isUpdate {
-		set, where, _ := strings.Cut(placeholderPattern.ReplaceAllStringFunc(r.singleStatement.text, func(a string) string {
+		set, where, _ := strings.Cut(placeholderPattern.ReplaceAllStringFunc(r.singleRowStatement.sql, func(a string) string {
 			n, _ := strconv.Atoi(a[1:])
 			return values[n-1]
 		}), " WHERE ")
 		text = set + given + " WHERE " + where
 	} else {
-		into, _, _ := strings.Cut(r.singleStatement.text, "VALUES")
+		into, _, _ := strings.Cut(r.singleRowStatement.sql, "VALUES")
 		text = into + "SELECT " + strings.Join(values, ", ") + given
 	}
-	r.combinedStatement = &preparedStatement{text: text, mayWrite: true}
-	return r.combinedStatement
+	r.multiRowStatement = &preparedStatement{sql: text, mayWrite: true}
+	return r.multiRowStatement
 }
 
 // placeholderPattern matches a placeholder in a statement.
 var placeholderPattern = regexp.MustCompile(`\$[0-9]+`)
 
-// notePrepared records the server's reply that a statement is prepared. The reply contains the types of the
+// recordPrepareReply records the server's reply that a statement is prepared. The reply contains the types of the
 // arguments.
-func (s *preparedStatement) notePrepared(result any) {
+func (s *preparedStatement) recordPrepareReply(reply any) {
 	s.isPrepared = true
-	description, described := result.(*pgconn.StatementDescription)
+	description, described := reply.(*pgconn.StatementDescription)
 	if !described || !s.writesOneRow {
 		return
 	}
 	for _, oid := range description.ParamOIDs {
-		if arrayTypes[oid] == "" {
+		if columnTypeNames[oid] == "" {
 			return
 		}
 	}
 	s.argumentTypes = description.ParamOIDs
 }
 
-// add adds a row. The arguments must have the types that the statement expects.
-func (r *rowBatch) add(args []any) error {
+// addRow adds a row. The arguments must have the types that the statement expects.
+func (r *rowBatch) addRow(args []any) error {
 	for i, a := range args {
 		c := &r.columns[i]
 		if r.rowCount == 0 {
-			c.values, c.hasNulls = append(c.values[:0], make([]byte, arrayHeaderSize)...), false
+			c.encodedValues, c.hasNulls = append(c.encodedValues[:0], make([]byte, arrayHeaderBytes)...), false
 		}
-		start := len(c.values)
+		start := len(c.encodedValues)
 		switch a := a.(type) {
 		case int64:
-			c.values = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.values, 8), uint64(a))
+			c.encodedValues = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.encodedValues, 8), uint64(a))
 		case string:
-			a = CleanText(a)
-			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+			a = CleanTextForPostgres(a)
+			c.encodedValues = append(binary.BigEndian.AppendUint32(c.encodedValues, uint32(len(a))), a...)
 		case []byte:
-			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+			c.encodedValues = append(binary.BigEndian.AppendUint32(c.encodedValues, uint32(len(a))), a...)
 		case nil:
-			c.values, c.hasNulls = binary.BigEndian.AppendUint32(c.values, nullLength), true
+			c.encodedValues, c.hasNulls = binary.BigEndian.AppendUint32(c.encodedValues, nullLengthField), true
 		default:
-			return unsupportedArgument(i, r.singleStatement.text, a)
+			return unsupportedArgumentError(i, r.singleRowStatement.sql, a)
 		}
 		if r.rowCount == 0 {
-			c.firstLength = len(c.values) - start
-		} else if !c.varies && !bytes.Equal(c.values[start:], c.values[arrayHeaderSize:arrayHeaderSize+c.firstLength]) {
-			c.varies, r.combinedStatement = true, nil
+			c.firstValueBytes = len(c.encodedValues) - start
+		} else if !c.valuesDiffer && !bytes.Equal(c.encodedValues[start:],
+			c.encodedValues[arrayHeaderBytes:arrayHeaderBytes+c.firstValueBytes]) {
+			c.valuesDiffer, r.multiRowStatement = true, nil
 		}
-		r.valueBytes += len(c.values) - start
+		r.valueBytes += len(c.encodedValues) - start
 	}
 	r.rowCount++
 	return nil
 }
 
-// nullLength is the length field of a NULL value.
-const nullLength = math.MaxUint32
+// nullLengthField is the length field of a NULL value.
+const nullLengthField = math.MaxUint32
 
-// values returns the arguments of the statement that writes all rows. They are valid only until the next row is
+// arrayArguments returns the arguments of the statement that writes all rows. They are valid only until the next row is
 // added.
-func (r *rowBatch) values() (values [][]byte, formats []int16) {
+func (r *rowBatch) arrayArguments() (values [][]byte, formats []int16) {
 	for i := range r.columns {
 		c := &r.columns[i]
-		value := c.values
-		if c.varies {
+		value := c.encodedValues
+		if c.valuesDiffer {
 			head := binary.BigEndian.AppendUint32(value[:0], 1)
 			hasNulls := uint32(0)
 			if c.hasNulls {
 				hasNulls = 1
 			}
 			head = binary.BigEndian.AppendUint32(head, hasNulls)
-			head = binary.BigEndian.AppendUint32(head, r.singleStatement.argumentTypes[i])
+			head = binary.BigEndian.AppendUint32(head, r.singleRowStatement.argumentTypes[i])
 			head = binary.BigEndian.AppendUint32(head, uint32(r.rowCount))
 			binary.BigEndian.AppendUint32(head, 1)
-		} else if value = value[arrayHeaderSize+4 : arrayHeaderSize+c.firstLength]; c.hasNulls {
+		} else if value = value[arrayHeaderBytes+4 : arrayHeaderBytes+c.firstValueBytes]; c.hasNulls {
 			value = nil
 		}
 		values, formats = append(values, value), append(formats, 1)
@@ -174,8 +176,8 @@ func (r *rowBatch) values() (values [][]byte, formats []int16) {
 	return values, formats
 }
 
-// clear removes all rows.
-func (r *rowBatch) clear() {
+// removeAllRows removes all rows.
+func (r *rowBatch) removeAllRows() {
 	clear(r.updatedKeys)
 	r.rowCount, r.valueBytes = 0, 0
 }
@@ -183,42 +185,42 @@ func (r *rowBatch) clear() {
 // WriteRow implements database.Conn. It collects the row, and sends it later together with others. The order
 // of rows is kept within a table, but not between tables.
 func (c *Conn) WriteRow(sql string, args ...any) error {
-	s := c.statement(sql)
+	s := c.findOrAddStatement(sql)
 	s.writesOneRow = true
-	if c.cancelTx != nil && !s.isPrepared {
-		if err := c.prepare(s); err != nil {
+	if c.releaseTxContext != nil && !s.isPrepared {
+		if err := c.prepareStatement(s); err != nil {
 			return err
 		}
 	}
-	if c.cancelTx == nil || s.argumentTypes == nil { // no transaction, or the argument types are not supported
+	if c.releaseTxContext == nil || s.argumentTypes == nil { // no transaction, or the argument types are not supported
 		return c.Exec(sql, args...)
 	}
-	return c.inPipeline(func() error {
-		if s.rowsToSend == nil {
-			s.rowsToSend = newRowBatch(s)
+	return c.runInPipeline(func() error {
+		if s.unsentRows == nil {
+			s.unsentRows = newRowBatch(s)
 		}
-		r := s.rowsToSend
+		r := s.unsentRows
 		key, twice := int64(0), false
 		if r.isUpdate {
 			key = args[len(args)-1].(int64)
 			_, twice = r.updatedKeys[key]
 		}
 		if before := c.collectedRows[r.table]; before != nil && (before != s || twice) {
-			if err := c.sendTableRows(r.table); err != nil {
+			if err := c.sendCollectedTableRows(r.table); err != nil {
 				return err
 			}
 		}
 		had := r.valueBytes
-		if err := r.add(args); err != nil {
+		if err := r.addRow(args); err != nil {
 			return err
 		}
 		if r.isUpdate {
 			r.updatedKeys[key] = struct{}{}
 		}
 		c.collectedRows[r.table], c.hasWritten = s, true
-		c.sentBytes += int64(r.valueBytes - had)
-		if r.rowCount >= maxBatchRows || r.valueBytes >= maxBatchBytes {
-			if err := c.sendTableRows(r.table); err != nil {
+		c.sentArgumentBytes += int64(r.valueBytes - had)
+		if r.rowCount >= maxRowsPerStatement || r.valueBytes >= maxRowBytesPerStatement {
+			if err := c.sendCollectedTableRows(r.table); err != nil {
 				return err
 			}
 			return c.sendSync() // the server processes these rows while more are collected
@@ -227,31 +229,31 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 	})
 }
 
-// prepare prepares a statement and waits for the types of its arguments.
-func (c *Conn) prepare(s *preparedStatement) error {
-	return c.inPipeline(func() error {
+// prepareStatement prepares a statement and waits for the types of its arguments.
+func (c *Conn) prepareStatement(s *preparedStatement) error {
+	return c.runInPipeline(func() error {
 		c.sendPrepare(s)
 		_, err := c.flushAndReadReplies(0)
 		return err
 	})
 }
 
-// sendTableRows sends the collected rows of a table.
-func (c *Conn) sendTableRows(table string) error {
+// sendCollectedTableRows sends the collected rows of a table.
+func (c *Conn) sendCollectedTableRows(table string) error {
 	s := c.collectedRows[table]
 	delete(c.collectedRows, table)
-	r := s.rowsToSend
-	values, formats := r.values()
-	c.unreadBytes += r.valueBytes
-	err := c.sendValues(r.statement(), values, formats)
-	r.clear()
-	return cmp.Or(err, c.readRepliesIfMany())
+	r := s.unsentRows
+	values, formats := r.arrayArguments()
+	c.unreadArgumentBytes += r.valueBytes
+	err := c.sendValues(r.ensureMultiRowStatement(), values, formats)
+	r.removeAllRows()
+	return cmp.Or(err, c.readHalfOfManyReplies())
 }
 
 // sendCollectedRows sends the collected rows of all tables.
 func (c *Conn) sendCollectedRows() error {
 	for table := range c.collectedRows {
-		if err := c.sendTableRows(table); err != nil {
+		if err := c.sendCollectedTableRows(table); err != nil {
 			return err
 		}
 	}
@@ -262,7 +264,7 @@ func (c *Conn) sendCollectedRows() error {
 // without them.
 func (c *Conn) discardCollectedRows() {
 	for table, s := range c.collectedRows {
-		s.rowsToSend.clear()
+		s.unsentRows.removeAllRows()
 		delete(c.collectedRows, table)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // connectTo returns a connection to a database. It is closed when the test ends.
 func connectTo(t *testing.T, url string) *Conn {
 	t.Helper()
-	config, err := ParseAddress(url)
+	config, err := ParseDatabaseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,9 +29,9 @@ func connectTo(t *testing.T, url string) *Conn {
 
 // Rows that one statement writes together have the same contents as rows written one by one, with and without
 // a pooler. After a rollback, none of them is stored.
-func TestRowsAreWrittenTogether(t *testing.T) {
-	p := pgserver.Shared(t)
-	url := p.Create(t)
+func TestBatchedRowsEqualSingleWrites(t *testing.T) {
+	p := pgserver.SharedServer(t)
+	url := p.CreateDatabase(t)
 	for name, of := range map[string]string{"server": url,
 		"pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
 		t.Run(name, func(t *testing.T) { checkBatchedWrites(t, of) })
@@ -40,13 +40,14 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 
 // The server skips statements after a failed one. A statement that it should prepare, but has skipped, is
 // prepared when it is sent for the second time.
-func TestSkippedStatementsArePreparedAgain(t *testing.T) {
-	p := pgserver.Shared(t)
-	url := p.Create(t)
+func TestStatementsSkippedAfterErrorArePreparedAgain(t *testing.T) {
+	p := pgserver.SharedServer(t)
+	url := p.CreateDatabase(t)
 	for name, of := range map[string]string{"server": url,
 		"pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
 		c := connectTo(t, of)
-		if err := c.ExecScript(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`); err != nil {
+		if err := c.ExecScript(t.Context(),
+			`CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`); err != nil {
 			t.Fatal(err)
 		}
 		each := func(database.Row) (bool, error) { return true, nil }
@@ -91,7 +92,8 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 // checkBatchedWrites writes random rows with WriteRow, and checks that the tables then contain these rows.
 func checkBatchedWrites(t *testing.T, url string) {
 	c := connectTo(t, url)
-	if err := c.ExecScript(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`); err != nil {
+	if err := c.ExecScript(t.Context(),
+		`CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`); err != nil {
 		t.Fatal(err)
 	}
 	dice := rand.New(rand.NewPCG(1, 2))
@@ -102,7 +104,7 @@ func checkBatchedWrites(t *testing.T, url string) {
 		got := map[string]string{}
 		for _, table := range []string{"a", "b"} {
 			err := c.Query(func(r database.Row) (bool, error) {
-				got[fmt.Sprint(table, r.Num(0))] = fmt.Sprintf("%v %q %q", r.Value(1), r.Value(2), r.Value(3))
+				got[fmt.Sprint(table, r.Int64(0))] = fmt.Sprintf("%v %q %q", r.Value(1), r.Value(2), r.Value(3))
 				return true, nil
 			}, `SELECT k, n, s, d FROM `+table)
 			if err != nil {
@@ -132,7 +134,7 @@ func checkBatchedWrites(t *testing.T, url string) {
 				err = c.WriteRow(`INSERT INTO `+table+` (k, n, s, d) VALUES (?, ?, ?, ?)`, k, n, s, d)
 			}
 			if text, is := s.(string); is {
-				s = CleanText(text)
+				s = CleanTextForPostgres(text)
 			}
 			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
 			if err == nil && dice.IntN(40) == 0 { // check that a query sees the rows that were collected before it

@@ -10,23 +10,23 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// SideConn is a connection to the server that is not used for the transactions of the engine. A node has two:
+// ReconnectingConn is a connection to the server that is not used for the transactions of the engine. A node has two:
 // one renews the node lease, and does not wait for transactions; the other carries messages between nodes,
-// which must not delay the renewal. A SideConn connects at its first use, and again after the connection was
+// which must not delay the renewal. A ReconnectingConn connects at its first use, and again after the connection was
 // lost.
-type SideConn struct {
-	Config *Address
+type ReconnectingConn struct {
+	Config *ConnConfig
 	mu     sync.Mutex
 	conn   *Conn // guarded by mu
 }
 
-// SideConnTimeout limits how long one call of Do may take.
-const SideConnTimeout = 5 * time.Second
+// ReconnectingConnTimeout limits how long one call of Do may take.
+const ReconnectingConnTimeout = 5 * time.Second
 
-// Do calls f with the connection. If f fails because the connection was lost since the previous use, Do
+// UseConn calls f with the connection. If f fails because the connection was lost since the previous use, Do
 // connects again and calls f once more.
-func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, SideConnTimeout)
+func (c *ReconnectingConn) UseConn(ctx context.Context, useConn func(*Conn) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, ReconnectingConnTimeout)
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,22 +34,22 @@ func (c *SideConn) Do(ctx context.Context, f func(*Conn) error) (err error) {
 		fresh := c.conn == nil || c.conn.IsClosed()
 		if fresh {
 			if c.conn, err = Connect(ctx, c.Config); err != nil {
-				return UnavailableError(err)
+				return AsUnavailableError(err)
 			}
 		}
 		release := c.conn.InterruptWhenDone(ctx)
-		err = f(c.conn)
+		err = useConn(c.conn)
 		release()
 		if fresh || !c.conn.IsClosed() {
 			break
 		}
 	}
-	return UnavailableError(err)
+	return AsUnavailableError(err)
 }
 
-// UnavailableError returns an error that asks the caller to try again, if err may be temporary. Otherwise it
+// AsUnavailableError returns an error that asks the caller to try again, if err may be temporary. Otherwise it
 // returns err.
-func UnavailableError(err error) error {
+func AsUnavailableError(err error) error {
 	if errors.As(err, new(ConnLostError)) || errors.As(err, new(StatementError)) &&
 		database.ErrorKindOf(err) == database.DatabaseBusy {
 		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
@@ -58,7 +58,7 @@ func UnavailableError(err error) error {
 }
 
 // Close closes the connection.
-func (c *SideConn) Close() error {
+func (c *ReconnectingConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn == nil {

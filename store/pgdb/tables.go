@@ -11,8 +11,8 @@ import (
 // minServerVersion is the oldest supported version of PostgreSQL, as in the setting server_version_num.
 const minServerVersion = 14_00_00
 
-// CheckServer returns an error if the server or the encoding of the database is not supported.
-func CheckServer(c *Conn, databaseName string) error {
+// CheckServerIsSupported returns an error if the server or the encoding of the database is not supported.
+func CheckServerIsSupported(c *Conn, databaseName string) error {
 	version, err := c.QueryNumber(`SELECT current_setting('server_version_num')`)
 	if err == nil && version < minServerVersion {
 		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
@@ -37,14 +37,14 @@ func DatabaseID(c database.Statements) (string, error) {
 		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
-// Migrations lists, by schema version, the statements that only PostgreSQL needs. They follow the statements
-// of database.Migrations for the same version. Every new version also creates the SQL function enqueue again,
+// PostgresMigrations lists, by schema version, the statements that only PostgreSQL needs. They follow the statements
+// of database.PostgresMigrations for the same version. Every new version also creates the SQL function enqueue again,
 // so a change that adds a field to jobs must add a version.
-var Migrations = [][]string{slices.Concat(inboxTableStatements(), nodeTableStatements())}
+var PostgresMigrations = [][]string{slices.Concat(submissionTableStatements(), nodeTableStatements())}
 
-// translateTable translates a CREATE TABLE statement for PostgreSQL. It gives texts the collation "C", which
+// translateCreateTable translates a CREATE TABLE statement for PostgreSQL. It gives texts the collation "C", which
 // compares bytes.
-func translateTable(statement string) string {
+func translateCreateTable(statement string) string {
 	if !strings.HasPrefix(statement, "CREATE TABLE") {
 		return statement
 	}

@@ -35,24 +35,24 @@ type StatementError struct {
 // Error returns the server's message, with the statement that failed.
 func (e StatementError) Error() string {
 	next := ""
-	if e.Code == insufficientPrivilege {
+	if e.Code == insufficientPrivilegeCode {
 		next = "; grant this privilege to the PostgreSQL role of the service"
 	}
 	return fmt.Sprintf("%s (SQLSTATE %s)%s; the statement was: %s", e.Message, e.Code, next,
 		strings.Join(strings.Fields(e.statement), " "))
 }
 
-// insufficientPrivilege is the SQLSTATE code for a statement that the role may not execute.
-const insufficientPrivilege = "42501"
+// insufficientPrivilegeCode is the SQLSTATE code for a statement that the role may not execute.
+const insufficientPrivilegeCode = "42501"
 
-// readOnlyTransaction is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
-const readOnlyTransaction = "25006"
+// readOnlyTransactionCode is the SQLSTATE code for a change on a server that accepts only reads, such as a standby.
+const readOnlyTransactionCode = "25006"
 
-// ErrorForUser returns the error of a failed change without the text of its SQL statement.
-func ErrorForUser(err error) error {
+// ErrorWithoutStatement returns the error of a failed change without the text of its SQL statement.
+func ErrorWithoutStatement(err error) error {
 	refused, isServerError := errors.AsType[StatementError](err)
 	switch {
-	case isServerError && refused.Code == readOnlyTransaction:
+	case isServerError && refused.Code == readOnlyTransactionCode:
 		return fmt.Errorf("the database server accepts no changes (%w); check that the setting \"store\" leads to the "+
 			"primary server", refused.PgError)
 	case isServerError:
@@ -89,15 +89,15 @@ func wrapError(err error, statement string) error {
 	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
-// translatedParts matches the parts of a statement that translate replaces, and quoted texts, which translate
+// translatedPartsPattern matches the parts of a statement that translate replaces, and quoted texts, which translate
 // keeps.
-var translatedParts = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
+var translatedPartsPattern = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
 
-// translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
+// translateStatement translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
 // CROSS JOIN, which only SQLite needs.
-func translate(sql string) string {
+func translateStatement(sql string) string {
 	n := 0
-	return translatedParts.ReplaceAllStringFunc(sql, func(part string) string {
+	return translatedPartsPattern.ReplaceAllStringFunc(sql, func(part string) string {
 		switch part[0] {
 		case '\'':
 			return part
@@ -115,7 +115,7 @@ func translate(sql string) string {
 	})
 }
 
-// CleanText returns a text that PostgreSQL can store: valid UTF-8 without NUL characters.
-func CleanText(s string) string {
+// CleanTextForPostgres returns a text that PostgreSQL can store: valid UTF-8 without NUL characters.
+func CleanTextForPostgres(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
 }

@@ -18,6 +18,6 @@ type clockOffset struct{ atomic.Int64 }
 
 // update adjusts the offset after a reading of the server's clock. sentAt and receivedAt are the times of the
 // request and of the reply on this machine's clock.
-func (o *clockOffset) update(sentAt, serverTime, receivedAt queue.Millis) {
+func (o *clockOffset) update(sentAt, serverTime, receivedAt queue.UnixMillis) {
 	o.Store(min(max(o.Load(), int64(serverTime-receivedAt)), int64(serverTime-sentAt)))
 }

@@ -60,16 +60,17 @@ func startSlowProxy(t *testing.T, url, socket string) (proxyURL string, delayNan
 // A job keeps the start time that its runner has reported, even if the server replies slowly. A slow reply
 // does not count as a difference between the clocks.
 func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
-	p := pgserver.Shared(t)
-	url, slow := startSlowProxy(t, p.Create(t), p.Socket())
-	a := openNode(t, url, "a")
-	enqueueOn(t, a, draft())
+	p := pgserver.SharedServer(t)
+	url, slow := startSlowProxy(t, p.CreateDatabase(t), p.SocketPath())
+	a := openNodeWithGPU(t, url, "a")
+	enqueueOnNode(t, a, newDraft())
 	slow.Store(int64(200 * time.Millisecond))
-	job := claimOn(t, a, 1)[0]
-	at := queue.MillisOf(time.Now())
-	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at,
-		Worker: "1/1",
-		PID:    1}}}); err != nil {
+	job := claimOnNode(t, a, 1)[0]
+	at := queue.UnixMillisOf(time.Now())
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: job.Lease(),
+		StartedAt: at,
+		WorkerID:  "1/1",
+		PID:       1}}}); err != nil {
 		t.Fatal(err)
 	}
 	slow.Store(0)
@@ -81,7 +82,7 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 // The time of a reading of the server's clock is only known to lie between the request and the reply. So a
 // reading changes the offset no more than necessary.
 func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
-	type reading struct{ sent, server, received queue.Millis }
+	type reading struct{ sent, server, received queue.UnixMillis }
 	for name, row := range map[string]struct {
 		readings []reading
 		want     int64

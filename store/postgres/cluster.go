@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/store/pgdb"
 )
 
-// commitsChannel is the channel for NOTIFY on which nodes notify each other of commits. The payload is the
+// commitsNotifyChannel is the channel for NOTIFY on which nodes notify each other of commits. The payload is the
 // number of the node that has committed. A notification may be lost, so nodes also query the database
 // regularly.
-const commitsChannel = "queuectl_commits"
+const commitsNotifyChannel = "queuectl_commits"
 
 // Intervals of the communication between nodes.
 const (
-	notifyInterval = 10 * time.Millisecond // shortest time between two notifications that a node sends
-	pollInterval   = time.Second           // shortest time between two polls; up to half of it is added at random
+	minNotifyInterval = 10 * time.Millisecond // shortest time between two notifications that a node sends
+	minPollInterval   = time.Second           // shortest time between two polls; up to half of it is added at random
 )
 
 // notifyCommits sends notifications of this node's commits to the other nodes. It sends them outside of
@@ -32,13 +32,13 @@ func (s *Store) notifyCommits(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.commitHints:
+		case <-s.notifyCommitHints:
 		}
-		s.Notify(ctx, commitsChannel, s.Node())
+		s.NotifyNodes(ctx, commitsNotifyChannel, s.NodeNumber())
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(notifyInterval):
+		case <-time.After(minNotifyInterval):
 		}
 	}
 }
@@ -47,7 +47,7 @@ func (s *Store) notifyCommits(ctx context.Context) {
 // can then claim new jobs and notify callers that watch jobs. It runs until ctx ends.
 func (s *Store) listenForCommits(ctx context.Context) {
 	var bufferedNotifications []pgconn.Notification
-	config := *s.config
+	config := *s.connConfig
 	config.Config = config.Config.Copy()
 	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) {
 		bufferedNotifications = append(bufferedNotifications, *n)
@@ -55,12 +55,12 @@ func (s *Store) listenForCommits(ctx context.Context) {
 	keepConnected(ctx, &config, func(c *pgdb.Conn) (worked bool) {
 		bufferedNotifications = nil
 		var err error
-		if !config.Pooled { // a pooler forwards no notifications, so the node only queries regularly
-			err = c.Listen(ctx, commitsChannel, noderequests.NotifyChannel)
+		if !config.UsesPooler { // a pooler forwards no notifications, so the node only queries regularly
+			err = c.Listen(ctx, commitsNotifyChannel, noderequests.RequestsNotifyChannel)
 		}
 		worked = err == nil
 		for err == nil {
-			err = s.awaitNotification(ctx, c, &bufferedNotifications)
+			err = s.awaitNotificationOrPoll(ctx, c, &bufferedNotifications)
 		}
 		return worked
 	})
@@ -68,20 +68,20 @@ func (s *Store) listenForCommits(ctx context.Context) {
 
 // Pauses between attempts to reconnect after the connection for notifications was lost.
 const (
-	minListenRetry = time.Second // doubles up to maxListenRetry
-	maxListenRetry = 30 * time.Second
+	minReconnectPause = time.Second // doubles up to maxReconnectPause
+	maxReconnectPause = 30 * time.Second
 )
 
 // keepConnected connects to a server and calls useConn, which returns when the connection is lost, and
 // reports whether the connection has worked. keepConnected then connects again after a pause, until ctx ends.
-func keepConnected(ctx context.Context, config *pgdb.Address, useConn func(c *pgdb.Conn) (worked bool)) {
-	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
+func keepConnected(ctx context.Context, config *pgdb.ConnConfig, useConn func(c *pgdb.Conn) (worked bool)) {
+	for pause := minReconnectPause; ctx.Err() == nil; pause = min(2*pause, maxReconnectPause) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
 		c, err := pgdb.Connect(within, config)
 		cancel()
 		if err == nil {
 			if useConn(c) {
-				pause = minListenRetry
+				pause = minReconnectPause
 			}
 			c.Close()
 		}
@@ -92,14 +92,14 @@ func keepConnected(ctx context.Context, config *pgdb.Address, useConn func(c *pg
 	}
 }
 
-// awaitNotification waits for a notification, or until the next regular query. If this node may have new
+// awaitNotificationOrPoll waits for a notification, or until the next regular query. If this node may have new
 // requests, it calls Wake. If other nodes may have committed, it begins a transaction, which applies their
 // changes.
-func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
+func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 	bufferedNotifications *[]pgconn.Notification) error {
 	notified := true
 	if len(*bufferedNotifications) == 0 { // do not wait if notifications have already arrived with another reply
-		timed, cancel := context.WithTimeout(ctx, pollInterval+rand.N(pollInterval/2))
+		timed, cancel := context.WithTimeout(ctx, minPollInterval+rand.N(minPollInterval/2))
 		defer cancel()
 		err := c.WaitForNotification(timed)
 		notified = err == nil
@@ -111,16 +111,16 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 	*bufferedNotifications = nil
 	hasRequests, hasCommits := !notified, !notified
 	for _, n := range notifications {
-		toThisNode := n.Payload == strconv.FormatInt(s.Node(), 10)
-		hasRequests = hasRequests || n.Channel == noderequests.NotifyChannel && toThisNode
-		hasCommits = hasCommits || n.Channel == commitsChannel && !toThisNode
+		toThisNode := n.Payload == strconv.FormatInt(s.NodeNumber(), 10)
+		hasRequests = hasRequests || n.Channel == noderequests.RequestsNotifyChannel && toThisNode
+		hasCommits = hasCommits || n.Channel == commitsNotifyChannel && !toThisNode
 	}
 	if hasRequests {
-		s.Wake()
+		s.WakeReceivers()
 	}
 	if hasCommits {
-		before := s.appliedCommit.Load()
-		timed, cancel := context.WithTimeout(ctx, pgdb.SideConnTimeout)
+		before := s.lastAppliedCommit.Load()
+		timed, cancel := context.WithTimeout(ctx, pgdb.ReconnectingConnTimeout)
 		release := c.InterruptWhenDone(timed)
 		newest, err := readNewestCommit(c)
 		release()
@@ -129,38 +129,38 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn,
 			return err
 		}
 		// While a transaction is running, wait, because it may apply the changes itself.
-		for s.hasMissed(newest, before) && s.InTxWithoutWaiter() {
+		for s.cacheMissesCommit(newest, before) && s.InTxWithoutClaimWaiter() {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(notifyInterval):
+			case <-time.After(minNotifyInterval):
 			}
 		}
-		if s.hasMissed(newest, before) {
+		if s.cacheMissesCommit(newest, before) {
 			s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
 		}
 	}
 	return nil
 }
 
-// HasOthers implements store.Cluster. It reports whether another node was alive at the last transaction of
+// HasOtherActiveNodes implements store.Cluster. It reports whether another node was alive at the last transaction of
 // this node.
-func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
+func (s *Store) HasOtherActiveNodes() bool { return s.HasOtherNodes() }
 
-// hasMissed reports whether this node's cache does not reflect newest, the newest commit of the database. before is
-// the commit that the cache reflected before newest was read. If the cache has not changed since, and newest is not
-// that commit, the database has lost commits.
-func (s *Store) hasMissed(newest commitID, before *commitID) bool {
-	applied := s.appliedCommit.Load()
-	return applied.number < newest.number || applied == before && *applied != newest
+// cacheMissesCommit reports whether this node's cache does not reflect newest, the newest commit of the database.
+// before is the commit that the cache reflected before newest was read. If the cache has not changed since, and newest
+// is not that commit, the database has lost commits.
+func (s *Store) cacheMissesCommit(newest commitID, lastCached *commitID) bool {
+	applied := s.lastAppliedCommit.Load()
+	return applied.commitNumber < newest.commitNumber || applied == lastCached && *applied != newest
 }
 
-// ChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
+// SharedChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
 // settings or other data that all nodes share.
-func (s *Store) ChangeHints() <-chan struct{} { return s.changeHints }
+func (s *Store) SharedChangeHints() <-chan struct{} { return s.changeHints }
 
-// Database implements store.Cluster. It returns the identifier of the database.
-func (s *Store) Database() string { return s.DatabaseID() }
+// DatabaseIdentifier implements store.Cluster. It returns the identifier of the database.
+func (s *Store) DatabaseIdentifier() string { return s.DatabaseID() }
 
 // NodeLeaseDuration implements store.Cluster. It returns how long a node may act without renewing its lease.
 func (s *Store) NodeLeaseDuration() time.Duration { return s.nodeLeaseDuration }

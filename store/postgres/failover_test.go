@@ -11,17 +11,17 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// catchUp begins a transaction on a node, which applies the commits of other nodes.
-func catchUp(t *testing.T, s *Store) {
+// applyCommitsOfOthers begins a transaction on a node, which applies the commits of other nodes.
+func applyCommitsOfOthers(t *testing.T, s *Store) {
 	t.Helper()
 	if err := s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// saveTables saves the rows of all tables. The returned function restores them, so that the database has lost all
+// saveAllTables saves the rows of all tables. The returned function restores them, so that the database has lost all
 // later commits, like an asynchronous standby that was promoted too early.
-func saveTables(t *testing.T, url string) (restore func()) {
+func saveAllTables(t *testing.T, url string) (restore func()) {
 	t.Helper()
 	const eachTable = `DO $$ DECLARE name text; BEGIN
 		FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'queuectl' LOOP %s END LOOP; END $$`
@@ -37,7 +37,7 @@ func saveTables(t *testing.T, url string) (restore func()) {
 // After the promotion of an asynchronous standby, commits get numbers that lost commits had. A node that knows such
 // a lost commit reloads its caches, even if its connection was not lost, as behind a pooler. So it claims no job
 // that another node has leased.
-func TestNodeReloadsIfItsLastCommitIsLost(t *testing.T) {
+func TestNodeReloadsCachesWhenItsLastCommitIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		commits   int // number of commits after the promotion
 		connected bool
@@ -48,36 +48,36 @@ func TestNodeReloadsIfItsLastCommitIsLost(t *testing.T) {
 		"a higher number, by a pooler": {commits: 3, connected: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := pgserver.Shared(t).Create(t)
-			a, b := openNode(t, url, "a"), openNode(t, url, "b")
+			url := pgserver.SharedServer(t).CreateDatabase(t)
+			a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 			a.StopListening()
 			b.StopListening()
-			enqueueOn(t, a, draft(), draft(), draft())
-			catchUp(t, b)
-			restore := saveTables(t, url)
-			enqueueOn(t, a, draft())
-			enqueueOn(t, b, draft())
-			catchUp(t, a)
-			known := a.Counters().Commits
+			enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
+			applyCommitsOfOthers(t, b)
+			restore := saveAllTables(t, url)
+			enqueueOnNode(t, a, newDraft())
+			enqueueOnNode(t, b, newDraft())
+			applyCommitsOfOthers(t, a)
+			known := a.Counters().CommitCount
 			restore()
 			if !c.connected {
 				pgserver.Query(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 					WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 			}
-			first := seqs(claimOn(t, b, 1))
+			first := seqsOfJobs(claimOnNode(t, b, 1))
 			wanted := []int64{2, 3}
 			for range c.commits - 1 {
-				wanted = append(wanted, enqueueOn(t, b, draft(func(j *queue.Job) { j.Queue = "other" }))...)
+				wanted = append(wanted, enqueueOnNode(t, b, newDraft(func(j *queue.Job) { j.Queue = "other" }))...)
 			}
-			if got, want := b.Counters().Commits-known, int64(c.commits-2); got != want {
+			if got, want := b.Counters().CommitCount-known, int64(c.commits-2); got != want {
 				t.Fatalf("node b is %d commits ahead of node a, want %d", got, want)
 			}
-			second := seqs(claimOn(t, a, 9))
+			second := seqsOfJobs(claimOnNode(t, a, 9))
 			slices.Sort(second)
 			if !slices.Equal(first, []int64{1}) || !slices.Equal(second, wanted) {
 				t.Errorf("node b claims %v, then node a %v; want [1] and %v", first, second, wanted)
 			}
-			if got, next := enqueueOn(t, a, draft()), wanted[len(wanted)-1]+1; !slices.Equal(got, []int64{next}) {
+			if got, next := enqueueOnNode(t, a, newDraft()), wanted[len(wanted)-1]+1; !slices.Equal(got, []int64{next}) {
 				t.Errorf("node a enqueues job %v, want %d", got, next)
 			}
 		})
@@ -86,41 +86,41 @@ func TestNodeReloadsIfItsLastCommitIsLost(t *testing.T) {
 
 // An idle node notices that the database has lost commits, although the number of the newest commit has not risen.
 func TestIdleNodeNoticesLostCommits(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft())
-	restore := saveTables(t, url)
-	enqueueOn(t, a, draft(), draft())
-	catchUp(t, b)
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft())
+	restore := saveAllTables(t, url)
+	enqueueOnNode(t, a, newDraft(), newDraft())
+	applyCommitsOfOthers(t, b)
 	restore()
-	for until := time.Now().Add(20 * time.Second); a.Counts().States[queue.Pending] != 1; {
+	for until := time.Now().Add(20 * time.Second); a.Counts().JobsByState[queue.Pending] != 1; {
 		if time.Now().After(until) {
-			t.Fatalf("an idle node still counts %d jobs, want 1", a.Counts().States[queue.Pending])
+			t.Fatalf("an idle node still counts %d jobs, want 1", a.Counts().JobsByState[queue.Pending])
 		}
-		time.Sleep(notifyInterval)
+		time.Sleep(minNotifyInterval)
 	}
 }
 
 // A node that begins a transaction reads only the commits that it has missed, and reloads nothing.
-func TestNodeAppliesCommitsWithoutReload(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestNodeAppliesMissedCommitsWithoutReload(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	a.StopListening()
-	catchUp(t, a) // a now knows of b, so it stores its changes for b
+	applyCommitsOfOthers(t, a) // a now knows of b, so it stores its changes for b
 	for _, missed := range []int{0, 1, 6, 0, 11} {
 		for range missed {
-			enqueueOn(t, b, draft())
+			enqueueOnNode(t, b, newDraft())
 		}
 		const want = 5 // the begin, the writer lock, two queries and the commit
 		before := a.writer.StatementsSent
-		catchUp(t, a)
+		applyCommitsOfOthers(t, a)
 		if got := a.writer.StatementsSent - before; got != want {
 			t.Errorf("a transaction after %d commits of another node sends %d statements, want %d", missed, got, want)
 		}
-		if got, want := a.Counts().States[queue.Pending], b.Counts().States[queue.Pending]; got != want {
+		if got, want := a.Counts().JobsByState[queue.Pending], b.Counts().JobsByState[queue.Pending]; got != want {
 			t.Errorf("the node counts %d jobs, want %d", got, want)
 		}
-		enqueueOn(t, a, draft()) // b applies this commit, and its next one follows it
-		catchUp(t, b)
+		enqueueOnNode(t, a, newDraft()) // b applies this commit, and its next one follows it
+		applyCommitsOfOthers(t, b)
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+var defaultOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+	AgingInterval: time.Minute}
 
-// draft returns a draft of a job after the given functions have changed it.
-func draft(changes ...func(*queue.Job)) queue.Job {
+// newDraft returns a draft of a job after the given functions have changed it.
+func newDraft(changes ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
 	for _, f := range changes {
@@ -24,7 +25,8 @@ func draft(changes ...func(*queue.Job)) queue.Job {
 
 // completedSettlement returns the report that a job has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
+		CountsAttempt:  true,
 		RecordsAttempt: true}}
 }
 
@@ -33,6 +35,6 @@ func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	pgserver.StopShared()
+	pgserver.StopSharedServer()
 	os.Exit(code)
 }

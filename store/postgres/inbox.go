@@ -16,17 +16,17 @@ import (
 // maxRejectedSpecChars is how many characters of the spec of a rejected submission are kept.
 const maxRejectedSpecChars = 4 << 10
 
-// SetRoles implements store.Inbox. It sets the PostgreSQL roles whose submissions this service accepts.
-func (s *Store) SetRoles(ctx context.Context, roles []string) error {
+// SetAcceptedRoles implements store.Inbox. It sets the PostgreSQL roles whose submissions this service accepts.
+func (s *Store) SetAcceptedRoles(ctx context.Context, roles []string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.Node()); err != nil {
+		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.NodeNumber()); err != nil {
 			return err
 		}
 		for _, role := range roles {
-			if err := createSubmittedSequence(t, role); err != nil {
+			if err := createSubmittedUnitsSequence(t, role); err != nil {
 				return err
 			}
-			if err := t.Exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.Node(), role); err != nil {
+			if err := t.Exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.NodeNumber(), role); err != nil {
 				return err
 			}
 		}
@@ -34,22 +34,23 @@ func (s *Store) SetRoles(ctx context.Context, roles []string) error {
 	})
 }
 
-// createSubmittedSequence creates the sequence that counts the units which a role has submitted. It first
+// createSubmittedUnitsSequence creates the sequence that counts the units which a role has submitted. It first
 // checks that the sequence is missing, because the role of the service may not have the privilege to create
 // objects.
-func createSubmittedSequence(t *engine.Tx, role string) error {
-	sequence := fmt.Sprintf("%s.%s%x", pgdb.Schema, pgdb.SubmittedSequence, md5.Sum([]byte(role)))
+func createSubmittedUnitsSequence(t *engine.Tx, role string) error {
+	sequence := fmt.Sprintf("%s.%s%x", pgdb.SchemaName, pgdb.SubmittedUnitsSequencePrefix, md5.Sum([]byte(role)))
 	missing, err := t.QueryNumber(`SELECT (to_regclass(?) IS NULL)::int`, sequence)
 	if err != nil || missing == 0 {
 		return err
 	}
-	allowed, err := t.QueryNumber(`SELECT has_schema_privilege('` + pgdb.Schema + `', 'CREATE')::int`)
+	allowed, err := t.QueryNumber(`SELECT has_schema_privilege('` + pgdb.SchemaName + `', 'CREATE')::int`)
 	if err != nil {
 		return err
 	}
 	if allowed == 0 {
 		return queue.Errorf(queue.CodeDenied, "store_roles: the role %q needs a sequence that this service's "+
-			"database role may not create; start the service once with the role that owns the database", queue.Clip(role))
+			"database role may not create; start the service once with the role that owns the database",
+			queue.ClipForMessage(role))
 	}
 	return t.Exec(`CREATE SEQUENCE ` + sequence)
 }
@@ -57,14 +58,14 @@ func createSubmittedSequence(t *engine.Tx, role string) error {
 // Submissions implements store.Inbox. For each role it lists waiting submissions, oldest first.
 func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) int) (submissions []store.Submission,
 	err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
+	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
 		submissions = nil
 		for role := ""; ; {
 			anothers := false
-			found, err := database.FirstRow(r, func(r database.Row) { role, anothers = r.Text(0), r.Num(1) != 0 },
+			found, err := database.ReadFirstRow(r, func(r database.Row) { role, anothers = r.Text(0), r.Int64(1) != 0 },
 				`SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ?
 					AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
-				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.Node(), s.Node(), role)
+				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.NodeNumber(), s.NodeNumber(), role)
 			if err != nil || !found {
 				return err
 			}
@@ -77,9 +78,9 @@ func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) i
 			}
 			size := 0
 			err = r.Query(func(r database.Row) (bool, error) {
-				submissions = append(submissions, store.Submission{Number: r.Num(0), Role: role, ID: r.Text(1),
-					Spec: []byte(r.Text(2))})
-				size += len(submissions[len(submissions)-1].Spec)
+				submissions = append(submissions, store.Submission{Number: r.Int64(0), DatabaseRole: role, JobID: r.Text(1),
+					SpecJSON: []byte(r.Text(2))})
+				size += len(submissions[len(submissions)-1].SpecJSON)
 				return size < store.MaxListedSubmissionBytes, nil
 			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role,
 				int64(maxUnits))
@@ -93,15 +94,15 @@ func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) i
 
 // EnqueueSubmission implements engine.SharedDatabase. In one transaction it deletes a submission, and calls a
 // function that enqueues its job.
-func (b backend) EnqueueSubmission(t *engine.Tx, r *store.Request,
+func (b backend) EnqueueSubmission(t *engine.Tx, r *store.EnqueueRequest,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
-	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
+	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.SubmissionNumber)
 	if err != nil || found == 0 {
 		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
 	}
 	receipt, err = enqueue()
 	if err == nil {
-		err = t.Exec(`DELETE FROM submissions WHERE n = ?`, r.Submission)
+		err = t.Exec(`DELETE FROM submissions WHERE n = ?`, r.SubmissionNumber)
 	}
 	return receipt, err
 }
@@ -124,11 +125,11 @@ func (s *Store) RejectSubmission(ctx context.Context, number int64, reason strin
 // while the connection is lost or if it goes through a pooler. So the receiver must also query regularly.
 func (s *Store) SubmissionHints(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
-	if s.config.Pooled { // a pooler delivers no notifications
+	if s.connConfig.UsesPooler { // a pooler delivers no notifications
 		return hint
 	}
-	go keepConnected(ctx, s.config, func(c *pgdb.Conn) (worked bool) {
-		err := c.Listen(ctx, pgdb.SubmissionsChannel)
+	go keepConnected(ctx, s.connConfig, func(c *pgdb.Conn) (worked bool) {
+		err := c.Listen(ctx, pgdb.SubmissionsNotifyChannel)
 		worked = err == nil
 		for ; err == nil; err = c.WaitForNotification(ctx) {
 			queue.TrySend(hint, struct{}{})

@@ -15,15 +15,17 @@ import (
 
 // A submission is enqueued as exactly one job, even if several nodes have listed it, and however late they
 // enqueue it. A node lists the submissions of its roles, and those of roles that no node has.
-func TestSubmissionIsTakenOnce(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	for _, err := range []error{a.SetRoles(t.Context(), []string{"app"}), b.SetRoles(t.Context(), []string{"shop"})} {
+func TestSubmissionIsEnqueuedOnce(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	for _, err := range []error{a.SetAcceptedRoles(t.Context(), []string{"app"}),
+		b.SetAcceptedRoles(t.Context(), []string{"shop"})} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	pgserver.Query(t, url, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'x', '{}', 0), ('shop', 'y', '{}', 0), ('old', 'z', '{}', 0), ('old', 'zz', '{}', 1)`)
+	pgserver.Query(t, url,
+		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'x', '{}', 0), ('shop', 'y', '{}', 0), ('old', 'z', '{}', 0), ('old', 'zz', '{}', 1)`)
 	listed := func(s *Store) (ids []string) {
 		t.Helper()
 		list, err := s.Submissions(t.Context(), func(role string) int { return 1 })
@@ -31,7 +33,7 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range list {
-			ids = append(ids, list[i].ID)
+			ids = append(ids, list[i].JobID)
 		}
 		return ids
 	}
@@ -41,17 +43,18 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 	take := func(s *Store) store.Receipt {
 		t.Helper()
-		d := draft()
+		d := newDraft()
 		d.ID = "x"
-		r, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 7, Submission: 1})
+		r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{d}, UID: 7, SubmissionNumber: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	d := draft()
+	d := newDraft()
 	d.ID = "x"
-	if _, err := b.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 8}); !errors.Is(err, queue.ErrExists) {
+	if _, err := b.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{d}, UID: 8}); !errors.Is(err,
+		queue.ErrExists) {
 		t.Errorf("another user enqueues a job with the id of a submission: %v", err)
 	}
 	if r := take(a); r.Duplicate || r.IDs[0] != "x" {
@@ -62,7 +65,7 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	}
 	j, err := a.Get(t.Context(), "x")
 	if err == nil {
-		err = a.Change(t.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7})
+		err = a.ChangeJob(t.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -77,13 +80,14 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 
 // The SQL function enqueue reads the same number of rows however many submissions wait, of the same role or
 // of others. The limit still applies, and submissions that were rolled back do not count.
-func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	if err := a.SetRoles(t.Context(), []string{"many", "few"}); err != nil {
+func TestEnqueueFunctionCostIgnoresBacklog(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openNodeWithGPU(t, url, "a")
+	if err := a.SetAcceptedRoles(t.Context(), []string{"many", "few"}); err != nil {
 		t.Fatal(err)
 	}
-	pgserver.Query(t, url, `CREATE ROLE many LOGIN; CREATE ROLE few LOGIN; GRANT USAGE ON SCHEMA queuectl TO many, few; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO many, few`)
+	pgserver.Query(t, url,
+		`CREATE ROLE many LOGIN; CREATE ROLE few LOGIN; GRANT USAGE ON SCHEMA queuectl TO many, few; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO many, few`)
 	reads := func(role string) string {
 		t.Helper()
 		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+
@@ -107,9 +111,9 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	// Raise the sequence above the number of waiting units, as if many calls had been rolled back.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
-	insertSubmissions(90_002, pgdb.MaxSubmissions-1)
+	insertSubmissions(90_002, pgdb.MaxWaitingUnitsPerRole-1)
 	reads("many")
-	out, err := pgserver.TryQuery(pgserver.WithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
+	out, err := pgserver.TryQuery(pgserver.URLWithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
 	if err == nil || !strings.Contains(
 		out, "100000 jobs of the role many have not been read by the queuectl service yet") {
 		t.Errorf("a job beyond the limit: %s, %v", out, err)
@@ -118,22 +122,22 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 	reads("many")
 }
 
-// SetRoles accepts a role that an earlier node has set, even if its own database role may not create objects.
+// SetAcceptedRoles accepts a role that an earlier node has set, even if its own database role may not create objects.
 // For any other role, the error says what to do.
-func TestSetRolesWithoutCreatePrivilege(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	owner := openNode(t, url, "a")
-	if err := owner.SetRoles(t.Context(), []string{"app"}); err != nil {
+func TestSetRolesWorksWithoutCreatePrivilege(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	owner := openNodeWithGPU(t, url, "a")
+	if err := owner.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
 		t.Fatal(err)
 	}
 	pgserver.Query(t, url, `CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA queuectl TO plain;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO plain;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO plain`)
-	node := openNode(t, pgserver.WithRole(url, "plain"), "b")
-	if err := node.SetRoles(t.Context(), []string{"app"}); err != nil {
+	node := openNodeWithGPU(t, pgserver.URLWithRole(url, "plain"), "b")
+	if err := node.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
 		t.Errorf("a role that another node has listed: %v", err)
 	}
-	err := node.SetRoles(t.Context(), []string{"app", "new"})
+	err := node.SetAcceptedRoles(t.Context(), []string{"app", "new"})
 	if err == nil || !strings.Contains(err.Error(), `store_roles: the role "new" needs a sequence`) {
 		t.Errorf("a new role: got %v, want an error that names the setting and the next step", err)
 	}

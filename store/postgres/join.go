@@ -15,30 +15,30 @@ import (
 // NodeConfig describes a node, one of several services that share a queue. It is needed to join the queue.
 // See docs/decisions/0031.
 type NodeConfig struct {
-	Name  string
-	DirID string // identifies the state directory, even if another service has the same Name
-	// DirLocation identifies the boot of the machine and the file in which the state directory is. It changes
+	NodeName   string
+	StateDirID string // identifies the state directory, even if another service has the same Name
+	// StateDirLocation identifies the boot of the machine and the file in which the state directory is. It changes
 	// with each reboot, and differs for a copy of the directory. "" means unknown.
-	DirLocation   string
-	Version       string        // version of the node's program
-	LeaseDuration time.Duration // how long the node may act without renewing its lease
+	StateDirLocation string
+	ProgramVersion   string        // version of the node's program
+	LeaseDuration    time.Duration // how long the node may act without renewing its lease
 }
 
-// ErrDirCopied reports that the state directory is a copy of the directory of another node, whose service is
+// ErrStateDirCopied reports that the state directory is a copy of the directory of another node, whose service is
 // running.
-var ErrDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
+var ErrStateDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
 	"node's service is running; start this service with an empty state directory")
 
-// join makes this service a node of the queue. If an earlier service had the same state directory, this one
-// gets its leases, except those that other nodes have taken over. If the DirLocation has changed, the earlier
+// joinAsNode makes this service a node of the queue. If an earlier service had the same state directory, this one
+// gets its leases, except those that other nodes have taken over. If the StateDirLocation has changed, the earlier
 // service may still be running, so join waits until that service's node lease has expired.
-func (s *Store) join(ctx context.Context, node NodeConfig) error {
+func (s *Store) joinAsNode(ctx context.Context, node NodeConfig) error {
 	remaining, err := s.tryToJoin(ctx, node)
 	if err != nil || remaining == 0 {
 		return err
 	}
 	s.Log().Info("waiting until the lease of this node's previous service has ended, because that service may "+
-		"still be running on another machine", "node", node.Name, "for", remaining.Round(time.Millisecond).String())
+		"still be running on another machine", "node", node.NodeName, "for", remaining.Round(time.Millisecond).String())
 	select {
 	case <-time.After(remaining):
 	case <-ctx.Done():
@@ -46,58 +46,59 @@ func (s *Store) join(ctx context.Context, node NodeConfig) error {
 	}
 	if remaining, err = s.tryToJoin(ctx, node); remaining != 0 {
 		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory already runs as node %s "+
-			`of this queue; give this service another name with the setting "node"`, node.Name)
+			`of this queue; give this service another name with the setting "node"`, node.NodeName)
 	}
 	return err
 }
 
-// tryToJoin makes this service a node. If an earlier service of the node ran with another DirLocation and has
+// tryToJoin makes this service a node. If an earlier service of the node ran with another StateDirLocation and has
 // a valid node lease, tryToJoin does nothing and returns the remaining time of that lease.
-func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.Duration, err error) {
+func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseTime time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
-		if free, err := t.QueryNumber(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueLockID) +
+		if free, err := t.QueryNumber(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueAdvisoryLockID) +
 			`)`); err != nil {
 			return err
 		} else if free == 0 {
-			return pgdb.LockedError(s.config.Database, t)
+			return pgdb.QueueBeingMovedError(s.connConfig.Database, t)
 		}
 		dir, alive, last := "", false, ""
-		remaining = 0
-		_, err := database.FirstRow(t, func(r database.Row) {
-			dir, alive, last = r.Text(0), r.Num(1) != 0, r.Text(2)
-			remaining = time.Duration(r.Num(3)) * time.Millisecond
+		remainingLeaseTime = 0
+		_, err := database.ReadFirstRow(t, func(r database.Row) {
+			dir, alive, last = r.Text(0), r.Int64(1) != 0, r.Text(2)
+			remainingLeaseTime = time.Duration(r.Int64(3)) * time.Millisecond
 		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until)
 			THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END
-			FROM nodes WHERE name = ?`, node.Name)
+			FROM nodes WHERE name = ?`, node.NodeName)
 		if err != nil {
 			return err
 		}
-		if dir == node.DirID && alive && node.ranElsewhere(last) {
+		if dir == node.StateDirID && alive && node.ranAtOtherLocation(last) {
 			return nil
 		}
-		remaining = 0
-		if dir != node.DirID && alive {
+		remainingLeaseTime = 0
+		if dir != node.StateDirID && alive {
 			return queue.Errorf(queue.CodeExists, "another service already runs as node %s of this queue; "+
-				`give this service another name with the setting "node"`, node.Name)
+				`give this service another name with the setting "node"`, node.NodeName)
 		}
 		copied = false
-		if renamed, err := renameNode(t, node); errors.Is(err, ErrDirCopied) {
+		if renamed, err := renameNode(t, node); errors.Is(err, ErrStateDirCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
 			return err
 		} else if renamed {
-			dir = node.DirID
+			dir = node.StateDirID
 		}
 		id, incarnation := int64(0), int64(0)
-		_, err = database.FirstRow(t, func(r database.Row) { id, incarnation = r.Num(0), r.Num(1) },
+		_, err = database.ReadFirstRow(t, func(r database.Row) { id, incarnation = r.Int64(0), r.Int64(1) },
 			`INSERT INTO nodes (name, folder, place, until, version)
 				VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place,
 				incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false,
 				joined = clock_timestamp(), version = excluded.version
-			RETURNING id, incarnation`, node.Name, node.DirID, node.DirLocation, node.LeaseDuration.Milliseconds(), node.Version)
+			RETURNING id, incarnation`, node.NodeName, node.StateDirID, node.StateDirLocation, node.LeaseDuration.Milliseconds(),
+			node.ProgramVersion)
 		if err != nil {
 			return err
 		}
@@ -105,11 +106,11 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
-		t.JoinAs(id)
-		s.incarnation = incarnation
-		t.OnUndo(func() { s.incarnation = 0 })
+		t.JoinAsNode(id)
+		s.serviceStartNumber = incarnation
+		t.OnRollback(func() { s.serviceStartNumber = 0 })
 		// Another service had this name. Make its leases available, so that a node can take them over.
-		if dir != "" && dir != node.DirID {
+		if dir != "" && dir != node.StateDirID {
 			if err := t.OrphanLeases(id); err != nil {
 				return err
 			}
@@ -118,44 +119,44 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remaining time.
 		return nil
 	})
 	if copied && err == nil {
-		err = ErrDirCopied
+		err = ErrStateDirCopied
 	}
-	return remaining, err
+	return remainingLeaseTime, err
 }
 
-// ranElsewhere reports whether an earlier service ran in another place: whether its location and the current
-// DirLocation are both known and differ.
-func (c *NodeConfig) ranElsewhere(location string) bool {
-	return location != c.DirLocation && location != "" && c.DirLocation != ""
+// ranAtOtherLocation reports whether an earlier service ran in another place: whether its location and the current
+// StateDirLocation are both known and differ.
+func (c *NodeConfig) ranAtOtherLocation(earlierLocation string) bool {
+	return earlierLocation != c.StateDirLocation && earlierLocation != "" && c.StateDirLocation != ""
 }
 
 // renameNode finds a stored node that has the same state directory and another name. It gives that node the
 // new name, and so keeps the node's leases.
 func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
-	_, err = database.FirstRow(t, func(r database.Row) {
-		id, oldName, alive, location = r.Num(0), r.Text(1), r.Num(2) != 0, r.Text(3)
+	_, err = database.ReadFirstRow(t, func(r database.Row) {
+		id, oldName, alive, location = r.Int64(0), r.Text(1), r.Int64(2) != 0, r.Text(3)
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`,
-		node.DirID,
-		node.Name)
-	if err == nil && alive && node.ranElsewhere(location) {
-		return false, ErrDirCopied
+		node.StateDirID,
+		node.NodeName)
+	if err == nil && alive && node.ranAtOtherLocation(location) {
+		return false, ErrStateDirCopied
 	}
 	if err != nil || id == 0 {
 		return false, err
 	}
-	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, node.Name)
+	other, err := t.QueryNumber(`SELECT id FROM nodes WHERE name = ?`, node.NodeName)
 	if err == nil && other != 0 { // another node, which is gone, had the new name
 		err = removeNode(t, other)
 	}
 	if err == nil {
-		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, node.Name, oldName)
+		err = t.Exec(`UPDATE garbage SET node = ? WHERE node = ?`, node.NodeName, oldName)
 	}
 	if err == nil { // output files are found by the node's name, so change it in other rows too
-		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, node.Name, oldName)
+		err = t.Exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, node.NodeName, oldName)
 	}
 	if err == nil {
-		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, node.Name, id)
+		err = t.Exec(`UPDATE nodes SET name = ? WHERE id = ?`, node.NodeName, id)
 	}
 	return true, err
 }

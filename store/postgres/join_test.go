@@ -19,7 +19,7 @@ import (
 
 // reopenNode opens a node that was open before, and checks that it has exactly one lease, with the given
 // fence (the number of the lease).
-func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
+func reopenNode(t *testing.T, url string, options Options, wantFence int64) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, options)
 	if err != nil {
@@ -27,7 +27,7 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	left, err := s.PreviousSession(t.Context())
-	if err != nil || len(left.LeasedJobs) != 1 || left.LeasedJobs[0].Fence != fence {
+	if err != nil || len(left.LeasedJobs) != 1 || left.LeasedJobs[0].Fence != wantFence {
 		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
 	return s
@@ -35,45 +35,47 @@ func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 
 // A service that restarts before its node lease expires keeps the leases of its jobs. Another service of the
 // same name is rejected.
-func TestNodeComesBack(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	enqueueOn(t, a, draft())
-	held := claimOn(t, a, 1)
-	options := Options{Order: a.Order(), Node: NodeConfig{Name: "a", DirID: "another", LeaseDuration: time.Hour}}
+func TestRestartedNodeKeepsItsLeases(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openNodeWithGPU(t, url, "a")
+	enqueueOnNode(t, a, newDraft())
+	held := claimOnNode(t, a, 1)
+	options := Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "a", StateDirID: "another",
+		LeaseDuration: time.Hour}}
 	if _, err := Open(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("another service of the same name: %v", err)
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	options.Node.DirID = "a"
+	options.Node.StateDirID = "a"
 	reopenNode(t, url, options, held[0].Fence)
 }
 
 // While a node's service runs, a service with a copy of the node's directory cannot join. With another node
-// name, it gets ErrDirCopied. With the same name, it waits for the node lease to expire, and is rejected if
+// name, it gets ErrStateDirCopied. With the same name, it waits for the node lease to expire, and is rejected if
 // the lease is renewed.
-func TestCopyOfANode(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
+func TestCopiedStateDirCannotJoin(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Store, error) {
-		return Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-			AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: "one", DirLocation: place, LeaseDuration: lease}})
+		return Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+			AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "one", StateDirLocation: place,
+			LeaseDuration: lease}})
 	}
 	a, err := open("a", "here")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	prolong := func() error { _, err := a.RenewNodeLease(t.Context(), store.Load{Workers: 1}); return err }
-	enqueueOn(t, a, draft(), draft())
-	held := claimOn(t, a, 1)
+	prolong := func() error { _, err := a.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); return err }
+	enqueueOnNode(t, a, newDraft(), newDraft())
+	held := claimOnNode(t, a, 1)
 	if err := prolong(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open("b", "there"); !errors.Is(err, ErrDirCopied) {
-		t.Errorf("a copy of another name: %v, want %v", err, ErrDirCopied)
+	if _, err := open("b", "there"); !errors.Is(err, ErrStateDirCopied) {
+		t.Errorf("a copy of another name: %v, want %v", err, ErrStateDirCopied)
 	}
 	ctx, end := context.WithCancel(t.Context())
 	var renewals sync.WaitGroup
@@ -102,7 +104,7 @@ func TestCopyOfANode(t *testing.T) {
 		left.LeasedJobs[0].Fence != held[0].Fence {
 		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
-	if _, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil {
+	if _, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
@@ -111,19 +113,19 @@ func TestCopyOfANode(t *testing.T) {
 }
 
 // A renamed node keeps the leases of its jobs, even if the new name belonged to a node that is gone.
-func TestNodeIsRenamed(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, z := openNode(t, url, "a"), openNode(t, url, "z")
-	enqueueOn(t, a, draft(), draft())
-	held, other := claimOn(t, a, 1), claimOn(t, z, 1)
-	expireLease(t, a, "z")
+func TestRenamedNodeKeepsItsLeases(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, z := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "z")
+	enqueueOnNode(t, a, newDraft(), newDraft())
+	held, other := claimOnNode(t, a, 1), claimOnNode(t, z, 1)
+	expireNodeLease(t, a, "z")
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := reopenNode(t, url, Options{Order: a.Order(), Node: NodeConfig{Name: "z", DirID: "a",
+	again := reopenNode(t, url, Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "z", StateDirID: "a",
 		LeaseDuration: time.Hour}},
 		held[0].Fence)
-	lost, err := again.TakeOver(t.Context())
+	lost, err := again.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
 		t.Errorf("the renamed node takes over %+v, %v from the other node", lost, err)
 	}
@@ -131,21 +133,22 @@ func TestNodeIsRenamed(t *testing.T) {
 
 // While nodes are upgraded one by one, two versions use the same database. The first upgraded node changes
 // the tables, and the old nodes keep running. A program that is too old for the tables is rejected.
-func TestNodesOfTwoVersions(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	old := openNode(t, url, "old")
-	enqueueOn(t, old, draft(), draft())
-	run := claimOn(t, old, 1)
-	steps := append(slices.Clone(database.Migrations),
+func TestNodesOfTwoVersionsShareDatabase(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	old := openNodeWithGPU(t, url, "old")
+	enqueueOnNode(t, old, newDraft(), newDraft())
+	run := claimOnNode(t, old, 1)
+	steps := append(slices.Clone(database.SchemaMigrations),
 		[]string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	own := append(slices.Clone(pgdb.Migrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	fresh := openNode(t, url, "new")
+	own := append(slices.Clone(pgdb.PostgresMigrations),
+		[]string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	fresh := openNodeWithGPU(t, url, "new")
 	pgserver.Query(
 		t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
 	together := make(chan error)
 	for range 2 { // two nodes upgrade at the same time: one waits for the other
 		go func() {
-			c, err := pgdb.Connect(t.Context(), fresh.config)
+			c, err := pgdb.Connect(t.Context(), fresh.connConfig)
 			if err == nil {
 				defer c.Close()
 				err = pgdb.EnsureTables(c, steps, own)
@@ -157,24 +160,26 @@ func TestNodesOfTwoVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := pgserver.Query(
-		t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
+		t, url,
+		`SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
 	}
-	if _, err := old.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(old,
+	if _,
+		err := old.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(old,
 		&run[0])}}); err != nil {
 		t.Fatal(err)
 	}
-	enqueueOn(t, old, draft())
-	if got := seqs(claimOn(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
+	enqueueOnNode(t, old, newDraft())
+	if got := seqsOfJobs(claimOnNode(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
 		t.Errorf("the new node claims %v, want jobs 2 and 3", got)
 	}
 	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // restart the old program
 		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
-		c, err := pgdb.Connect(t.Context(), fresh.config)
+		c, err := pgdb.Connect(t.Context(), fresh.connConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := pgdb.EnsureTables(c, database.Migrations, pgdb.Migrations); !errors.Is(err, want) {
+		if err := pgdb.EnsureTables(c, database.SchemaMigrations, pgdb.PostgresMigrations); !errors.Is(err, want) {
 			t.Errorf("version 1 opens tables of version 2 with min_reader %d: got %v, want %v", oldest, err, want)
 		}
 		c.Close()
@@ -183,19 +188,20 @@ func TestNodesOfTwoVersions(t *testing.T) {
 
 // A service that cannot join because the queue is being moved gets an error that names the session which
 // holds the lock.
-func TestLockOfAMoveIsBlamed(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	c, err := pgdb.Connect(t.Context(), a.config)
+func TestJoinErrorNamesMoveLockHolder(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openNodeWithGPU(t, url, "a")
+	c, err := pgdb.Connect(t.Context(), a.connConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueLockID) + `)`); err != nil ||
+	if got, err := c.QueryNumber(`SELECT pg_try_advisory_lock(` + fmt.Sprint(pgdb.QueueAdvisoryLockID) +
+		`)`); err != nil ||
 		got != 1 {
 		t.Fatal(got, err)
 	}
-	_, err = Open(t.Context(), url, Options{Order: a.Order(), Node: NodeConfig{Name: "b", DirID: "b"}})
+	_, err = Open(t.Context(), url, Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "b", StateDirID: "b"}})
 	if want := fmt.Sprintf("by PostgreSQL session %d of the role queuectl", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
@@ -204,16 +210,16 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 
 // When a node with a new state directory takes the name of a node that is gone, the roles that the old node
 // had set for submissions are removed.
-func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	x, b := openNode(t, url, "x"), openNode(t, url, "b")
-	if err := x.SetRoles(t.Context(), []string{"app"}); err != nil {
+func TestRolesOfReplacedNodeAreRemoved(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	x, b := openNodeWithGPU(t, url, "x"), openNodeWithGPU(t, url, "b")
+	if err := x.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
 		t.Fatal(err)
 	}
 	x.Close()
 	b.Close()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-		AgingInterval: time.Minute}, Node: NodeConfig{Name: "x", DirID: "b", LeaseDuration: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: "x", StateDirID: "b", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}

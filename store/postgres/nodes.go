@@ -19,7 +19,7 @@ import (
 // StoreNode implements engine.SharedDatabase. It stores this node's labels and resources for the other nodes.
 func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 	labels, err := json.Marshal(n.Labels)
-	resources, err2 := json.Marshal(n.Resources)
+	resources, err2 := json.Marshal(n.ResourceUnits)
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
@@ -27,22 +27,22 @@ func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 }
 
 // RenewNodeLease implements store.Cluster. It renews the node's lease and stores its load.
-func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership store.Membership, err error) {
+func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership store.NodeLeaseRenewal, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
 		return membership, err
 	}
-	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		membership = store.Membership{}
-		found, err := database.FirstRow(c, func(r database.Row) { membership.Drained = r.Num(0) != 0 },
+	err = s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
+		membership = store.NodeLeaseRenewal{}
+		found, err := database.ReadFirstRow(c, func(r database.Row) { membership.Drained = r.Int64(0) != 0 },
 			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
 				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
-			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.Node(), s.incarnation)
+			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.NodeNumber(), s.serviceStartNumber)
 		if err != nil {
 			return err
 		}
 		if !found {
-			s.FailFromRead(errNodeLeaseLost)
+			s.FailAfterReadError(errNodeLeaseLost)
 			return errNodeLeaseLost
 		}
 		// Delete old requests between nodes, whose senders no longer wait for the answers.
@@ -53,21 +53,21 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership
 				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
 				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
-		membership.HasOrphans = orphans != 0
+		membership.HasTakeoverLeases = orphans != 0
 		return err
 	})
 	return membership, err
 }
 
-// Exchange implements store.Session. The times in a report come from the clock of this machine, where the
+// ReportAndClaim implements store.Session. The times in a report come from the clock of this machine, where the
 // runner is. Exchange converts them to the server's clock, except the start time of a lost attempt, which may
 // have been read from the database.
-func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	behind := queue.Millis(s.clockOffset.Load())
-	if behind > -clockSlackMillis && behind < clockSlackMillis {
-		return s.Engine.Exchange(ctx, report)
+func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.Grant, error) {
+	behind := queue.UnixMillis(s.clockOffset.Load())
+	if behind > -clockToleranceMillis && behind < clockToleranceMillis {
+		return s.Engine.ReportAndClaim(ctx, report)
 	}
-	return s.ExchangeLater(ctx, report.WantedJobs, func(t *engine.Tx) *store.Report {
+	return s.ReportAndClaimLater(ctx, report.WantedJobs, func(t *engine.Tx) *store.LeaseReport {
 		by := report
 		by.Starts, by.Settlements = slices.Clone(report.Starts), slices.Clone(report.Settlements)
 		for i := range by.Starts {
@@ -80,7 +80,7 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 		for i := range by.Settlements {
 			a := &by.Settlements[i].Attempt
 			a.EndedAt += behind
-			if l := t.Lease(by.Settlements[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
+			if l := t.Lease(by.Settlements[i].Seq); l == nil || !l.AttemptStarted || l.Job.StartedAt != a.StartedAt {
 				a.StartedAt += behind
 			}
 		}
@@ -88,27 +88,29 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 	})
 }
 
-// clockSlackMillis is the difference in milliseconds up to which two clocks count as equal. With slow
+// clockToleranceMillis is the difference in milliseconds up to which two clocks count as equal. With slow
 // replies, the difference cannot be measured more exactly.
-const clockSlackMillis = 50
+const clockToleranceMillis = 50
 
 // Nodes implements store.Cluster. It lists nodes in the order of their names.
 func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.NodeState, err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
+	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
 		nodes = nil
 		leased := map[int64]int{}
-		err := database.EachRow(r, func(r database.Row) { leased[r.Num(0)] = int(r.Num(1)) },
+		err := database.ForEachRow(r, func(r database.Row) { leased[r.Int64(0)] = int(r.Int64(1)) },
 			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCountedNodes))
 		if err != nil {
 			return err
 		}
 		return r.Query(func(r database.Row) (bool, error) {
-			n := store.NodeState{Node: store.Node{ID: r.Num(0), Name: r.Text(1)}, Running: leased[r.Num(0)], Version: r.Text(2),
-				Drained: r.Num(4) != 0, JoinedAt: queue.Millis(r.Num(6)), LastHeartbeat: queue.Millis(r.Num(7)),
-				IsSelf: r.Num(0) == s.Node()}
-			n.LeaseValid, n.Stopped = r.Num(5) != 0, r.Num(10) != 0
-			if err := errors.Join(json.Unmarshal(r.View(8), &n.Labels), json.Unmarshal(r.View(9), &n.Resources),
-				json.Unmarshal(r.View(3), &n.Load)); err != nil {
+			n := store.NodeState{Node: store.Node{ID: r.Int64(0), Name: r.Text(1)}, RunningJobs: leased[r.Int64(0)],
+				ServiceVersion: r.Text(2),
+				Drained:        r.Int64(4) != 0, JoinedAt: queue.UnixMillis(r.Int64(6)),
+				LastHeartbeat: queue.UnixMillis(r.Int64(7)),
+				IsThisNode:    r.Int64(0) == s.NodeNumber()}
+			n.IsNodeLeaseValid, n.ServiceStopped = r.Int64(5) != 0, r.Int64(10) != 0
+			if err := errors.Join(json.Unmarshal(r.BytesView(8), &n.Labels), json.Unmarshal(r.BytesView(9), &n.ResourceUnits),
+				json.Unmarshal(r.BytesView(3), &n.Load)); err != nil {
 				return false, database.DamageError(`a row of the table "nodes" is damaged`)
 			}
 			nodes = append(nodes, n)
@@ -116,7 +118,7 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(),
 				(extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources,
 				until <= heard
-			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, afterName, int64(store.MaxNodesPage))
+			FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, afterName, int64(store.MaxNodesPerPage))
 	})
 	return nodes, err
 }
@@ -124,47 +126,47 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 // maxCountedNodes limits the nodes for which Nodes counts the running jobs.
 const maxCountedNodes = 10_000
 
-// LeaseHolder implements store.Cluster. It returns the number of the other node that has leased a job, or 0.
-func (s *Store) LeaseHolder(ctx context.Context, seq int64) (node int64, err error) {
-	if node = s.ReservingNode(seq); node == 0 {
-		err = s.Read(ctx, func(r *reads.Reader) (err error) {
-			node, err = r.QueryNumber(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
+// LeaseHolderNode implements store.Cluster. It returns the number of the other node that has leased a job, or 0.
+func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber int64, err error) {
+	if nodeNumber = s.ReservingNode(jobSeq); nodeNumber == 0 {
+		err = s.RunRead(ctx, func(r *reads.ReadSnapshot) (err error) {
+			nodeNumber, err = r.QueryNumber(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, jobSeq)
 			return err
 		})
 	}
-	if node == s.Node() || node == engine.NoNode {
-		node = 0
+	if nodeNumber == s.NodeNumber() || nodeNumber == engine.NoNode {
+		nodeNumber = 0
 	}
-	return node, err
+	return nodeNumber, err
 }
 
 // LastNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
-func (s *Store) LastNodeNames(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
-	err = s.Read(ctx, func(r *reads.Reader) error {
+func (s *Store) LastNodeNames(ctx context.Context, jobSeqs []int64) (names map[int64]string, err error) {
+	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
 		names = map[int64]string{}
-		return database.EachRow(r, func(r database.Row) { names[r.Num(0)] = r.Text(1) },
+		return database.ForEachRow(r, func(r database.Row) { names[r.Int64(0)] = r.Text(1) },
 			`SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END,
 					(SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs),
 					CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '')
 				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.InNumbersSQL("jobs.seq"),
-			database.JoinNumbers(slices.Values(seqs)))
+			database.JoinNumbers(slices.Values(jobSeqs)))
 	})
 	return names, err
 }
 
-// DrainNode implements store.Cluster. It makes a node stop claiming jobs or, if drain is false, claim jobs
+// SetNodeDrained implements store.Cluster. It makes a node stop claiming jobs or, if drain is false, claim jobs
 // again.
-func (s *Store) DrainNode(ctx context.Context, name string, drain bool) error {
+func (s *Store) SetNodeDrained(ctx context.Context, name string, startDraining bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
-		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(drain), name)
+		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(startDraining), name)
 		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }
 
-// IsDrained implements store.Cluster. It reports whether this node must not claim jobs.
-func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
-	err = s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		n, err := c.QueryNumber(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.Node())
+// IsThisNodeDrained implements store.Cluster. It reports whether this node must not claim jobs.
+func (s *Store) IsThisNodeDrained(ctx context.Context) (drained bool, err error) {
+	err = s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
+		n, err := c.QueryNumber(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.NodeNumber())
 		drained = n > 0
 		return err
 	})
@@ -175,7 +177,7 @@ func (s *Store) IsDrained(ctx context.Context) (drained bool, err error) {
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
 		id, alive := int64(0), false
-		_, err := database.FirstRow(t, func(r database.Row) { id, alive = r.Num(0), r.Num(1) != 0 },
+		_, err := database.ReadFirstRow(t, func(r database.Row) { id, alive = r.Int64(0), r.Int64(1) != 0 },
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
 			return cmp.Or(err, checkNodeFound(0, name))
@@ -192,12 +194,12 @@ func (s *Store) RemoveNode(ctx context.Context, name string) error {
 }
 
 // removeNode deletes the row of a node that is gone. Any node may then take over its leases.
-func removeNode(t *engine.Tx, id int64) error {
-	err := t.OrphanLeases(id)
+func removeNode(t *engine.Tx, nodeNumber int64) error {
+	err := t.OrphanLeases(nodeNumber)
 	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`,
 		`DELETE FROM nodes WHERE id = ?`} {
 		if err == nil {
-			err = t.Exec(statement, id)
+			err = t.Exec(statement, nodeNumber)
 		}
 	}
 	return err
@@ -206,7 +208,7 @@ func removeNode(t *engine.Tx, id int64) error {
 // checkNodeFound returns an error if nodeCount, the number of nodes with a name, is 0.
 func checkNodeFound(nodeCount int64, name string) error {
 	if nodeCount == 0 {
-		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
+		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.ClipForMessage(name))
 	}
 	return nil
 }
@@ -214,12 +216,12 @@ func checkNodeFound(nodeCount int64, name string) error {
 // endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called when the
 // service stops without leased jobs.
 func (s *Store) endNodeLease(ctx context.Context) error {
-	if s.Node() == 0 {
+	if s.NodeNumber() == 0 {
 		return nil
 	}
-	return s.leaseConn.Do(ctx, func(c *pgdb.Conn) error {
-		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.Node(),
-			s.incarnation)
+	return s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
+		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.NodeNumber(),
+			s.serviceStartNumber)
 	})
 }
 
@@ -228,13 +230,13 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 // many.
 func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
-		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?
+		more, err := database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage WHERE node = ?
 			AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
-			name, name, b.Node(), int64(limit-len(refs)))
+			name, name, b.NodeNumber(), int64(limit-len(refs)))
 		if refs = append(refs, more...); err != nil || len(refs) == limit {
 			return refs, err
 		}
-		found, err = database.FirstRow(t, func(r database.Row) { name = r.Text(0) },
+		found, err = database.ReadFirstRow(t, func(r database.Row) { name = r.Text(0) },
 			`SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
 		if err != nil {
 			return nil, err

@@ -14,26 +14,28 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// reportStarted reports a job as started.
-func reportStarted(t *testing.T, s *Store, j *queue.Job) {
+// reportJobStarted reports a job as started.
+func reportJobStarted(t *testing.T, s *Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: s.Now(),
-		Worker: "1/1", PID: 1}}}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),
+		StartedAt: s.Now(),
+		WorkerID:  "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // completedSettlementOn returns the report that a job has completed, with the times of the store's clock.
 func completedSettlementOn(s *Store, j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
+	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
+		RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
-// rejoin opens a node with the name of an existing node, but with another state directory.
-func rejoin(t *testing.T, url, name string) *Store {
+// rejoinWithNewStateDir opens a node with the name of an existing node, but with another state directory.
+func rejoinWithNewStateDir(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-		AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: "another", LeaseDuration: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "another", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,13 +45,13 @@ func rejoin(t *testing.T, url, name string) *Store {
 
 // If the server rejects a statement because its disk is full, the store stays usable. When there is free
 // space, the same report succeeds: statements that the server had not prepared are prepared then.
-func TestRefusedRowsAreWrittenLater(t *testing.T) {
-	a := openNode(t, pgserver.Shared(t).Create(t), "a")
-	enqueueOn(t, a, draft(), draft())
-	jobs := claimOn(t, a, 2)
+func TestStoreRecoversFromFullServerDisk(t *testing.T) {
+	a := openNodeWithGPU(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
+	enqueueOnNode(t, a, newDraft(), newDraft())
+	jobs := claimOnNode(t, a, 2)
 	end := func(j *queue.Job) error {
-		_, err := a.Exchange(t.Context(), store.Report{
-			Starts:      []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1}},
+		_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{
+			Starts:      []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1}},
 			Settlements: []store.Settlement{completedSettlementOn(a, j)}})
 		return err
 	}
@@ -57,7 +59,7 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	sql := func(text string) {
-		if err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
+		if err := a.NodeMessenger.Conn.UseConn(t.Context(), func(c *pgdb.Conn) error {
 			return c.ExecScript(t.Context(), text)
 		}); err != nil {
 			t.Fatal(err)
@@ -73,21 +75,21 @@ func TestRefusedRowsAreWrittenLater(t *testing.T) {
 	}
 }
 
-// A node sends a hint on ChangeHints when another node has made changes. It does so while it is idle, and
+// A node sends a hint on SharedChangeHints when another node has made changes. It does so while it is idle, and
 // also while it applies the changes in its own transactions.
-func TestBusyNodeAppliesChanges(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestNodeHintsAtChangesOfOtherNodes(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	for range 5 {
 		for len(b.changeHints) > 0 {
 			<-b.changeHints
 		}
-		enqueueOn(t, a, draft())
+		enqueueOnNode(t, a, newDraft())
 		if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case <-b.ChangeHints():
+		case <-b.SharedChangeHints():
 		case <-time.After(20 * time.Second):
 			t.Fatal("no notification of a change within 20 s")
 		}
@@ -97,15 +99,16 @@ func TestBusyNodeAppliesChanges(t *testing.T) {
 // When a node changes a lease, watchers on another node see the change, and so does a node that takes over
 // the job.
 func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := openNode(t, url, "a")
-	enqueueOn(t, a, draft())
-	held := claimOn(t, a, 1)
-	reportStarted(t, a, &held[0])
-	b := openNode(t, url, "b") // b is opened after the claim, so it reads the complete lease from the database
-	watching := b.Watch([]int64{1})
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a := openNodeWithGPU(t, url, "a")
+	enqueueOnNode(t, a, newDraft())
+	held := claimOnNode(t, a, 1)
+	reportJobStarted(t, a, &held[0])
+	b := openNodeWithGPU(t, url, "b") // b is opened after the claim, so it reads the complete lease from the database
+	watching := b.WatchJobs([]int64{1})
 	defer watching.Stop()
-	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), Paused: true, UID: 7}); err != nil {
+	if err := a.RecordPause(t.Context(), store.PauseRequest{Lease: held[0].Lease(), Paused: true,
+		RequesterUID: 7}); err != nil {
 		t.Fatal(err)
 	}
 	for paused := false; !paused; {
@@ -121,8 +124,8 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 			t.Fatal("a watcher on another node does not see that the job was paused")
 		}
 	}
-	expireLease(t, b, "a")
-	lost, err := b.TakeOver(t.Context())
+	expireNodeLease(t, b, "a")
+	lost, err := b.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
 		t.Errorf("the paused job is taken over as %+v, %v", lost, err)
 	}
@@ -133,23 +136,23 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 
 // If a node returns with another state directory, any node can take over its old leases, even the node
 // itself. Jobs that other nodes have claimed stay with those nodes.
-func TestNodeComesBackEmpty(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft(), draft(), draft())
-	held := claimOn(t, a, 2)
-	reportStarted(t, a, &held[0])
-	theirs := claimOn(t, b, 1)
-	expireLease(t, b, "a")
-	again := rejoin(t, url, "a")
-	if m, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
+func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
+	held := claimOnNode(t, a, 2)
+	reportJobStarted(t, a, &held[0])
+	theirs := claimOnNode(t, b, 1)
+	expireNodeLease(t, b, "a")
+	again := rejoinWithNewStateDir(t, url, "a")
+	if m, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
 		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
-	lost, err := again.TakeOver(t.Context())
+	lost, err := again.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 2 {
 		t.Errorf("%d leases are taken over, %v", len(lost), err)
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(b,
+	if _, err := b.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(b,
 		&theirs[0])}}); err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +160,10 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	for i := range lost {
 		ends = append(ends, completedSettlementOn(again, &lost[i].Job))
 	}
-	if _, err := again.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
+	if _, err := again.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
-	if err := openNode(t, url, "c").Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	if err := openNodeWithGPU(t, url, "c").Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		if n := len(tx.Leases()); n != 0 {
 			t.Errorf("all jobs have ended, but %d are leased", n)
 		}
@@ -168,33 +171,34 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := again.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || m.HasOrphans {
+	if m, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || m.HasTakeoverLeases {
 		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }
 
 // A node receives notifications of requests immediately, even while it reads the changes of another node.
-func TestHintsAreReceived(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestNodeReceivesRequestNotifications(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	late := 0
 	for i := range 60 {
 		for len(b.RequestHints()) > 0 {
 			<-b.RequestHints()
 		}
 		began := time.Now()
-		err := a.Requests.Conn.Do(t.Context(), func(c *pgdb.Conn) error {
-			_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.Node())
+		err := a.NodeMessenger.Conn.UseConn(t.Context(), func(c *pgdb.Conn) error {
+			_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsNotifyChannel, a.NodeNumber())
 			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
 			}
-			_, err2 := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.NotifyChannel, b.Node())
+			_, err2 := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, noderequests.RequestsNotifyChannel,
+				b.NodeNumber())
 			return errors.Join(err, err2)
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-b.RequestHints()
-		if time.Since(began) > pollInterval*3/4 { // the notification was lost, and the node polled
+		if time.Since(began) > minPollInterval*3/4 { // the notification was lost, and the node polled
 			late++
 		}
 	}
@@ -204,12 +208,12 @@ func TestHintsAreReceived(t *testing.T) {
 }
 
 // TakeRequests returns each request to a node once, and a second time only if the node's service was
-// restarted. AwaitedRequests lists the requests whose callers are still waiting.
+// restarted. AwaitedRequestNumbers lists the requests whose callers are still waiting.
 func TestNodeRequestsAreTakenOnce(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	for range 70 {
-		go a.SendRequest(t.Context(), b.Node(), []byte(`{}`), false)
+		go a.SendRequest(t.Context(), b.NodeNumber(), []byte(`{}`), false)
 	}
 	seen := map[int64]bool{}
 	for len(seen) < 70 {
@@ -224,23 +228,24 @@ func TestNodeRequestsAreTakenOnce(t *testing.T) {
 			seen[one.Number] = true
 		}
 	}
-	if wanted, err := b.AwaitedRequests(t.Context()); err != nil || len(wanted) != 70 {
+	if wanted, err := b.AwaitedRequestNumbers(t.Context()); err != nil || len(wanted) != 70 {
 		t.Errorf("%d requests are wanted, %v; want 70", len(wanted), err)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := openNode(t, url, "b").TakeRequests(t.Context(), false, 99); err != nil || len(list) != 70 {
+	if list, err := openNodeWithGPU(t, url, "b").TakeRequests(t.Context(), false, 99); err != nil || len(list) != 70 {
 		t.Errorf("after a restart, the node gets %d requests, %v; want 70", len(list), err)
 	}
 }
 
 // A database whose encoding cannot store every text is rejected when it is opened, before any job is stored.
-func TestDatabaseWithAnotherEncodingIsRefused(t *testing.T) {
-	p := pgserver.Shared(t)
-	pgserver.Query(t, p.URL(
+func TestDatabaseWithUnsupportedEncodingIsRejected(t *testing.T) {
+	p := pgserver.SharedServer(t)
+	pgserver.Query(t, p.DatabaseURL(
 		"postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
-	if _, err := Open(t.Context(), p.URL("latin"), Options{Node: NodeConfig{Name: "a", DirID: "a"}}); !errors.Is(err,
+	if _, err := Open(t.Context(), p.DatabaseURL("latin"), Options{Node: NodeConfig{NodeName: "a",
+		StateDirID: "a"}}); !errors.Is(err,
 		queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
 		t.Errorf("%v", err)
 	}

@@ -18,13 +18,13 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// openNode opens a node with one unit of the resource gpu.
-func openNode(t *testing.T, url, name string) *Store {
+// openNodeWithGPU opens a node with one unit of the resource gpu.
+func openNodeWithGPU(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
-		AgingInterval: time.Minute}, Node: NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
+	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
-		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
+		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -33,57 +33,57 @@ func openNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// expireLease makes the node lease of the node with the given name expire. It uses a connection of s.
-func expireLease(t *testing.T, s *Store, name string) {
+// expireNodeLease makes the node lease of the node with the given name expire. It uses a connection of s.
+func expireNodeLease(t *testing.T, s *Store, nodeName string) {
 	t.Helper()
-	err := s.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
-		return c.Exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
+	err := s.leaseConn.UseConn(t.Context(), func(c *pgdb.Conn) error {
+		return c.Exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, nodeName)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func enqueueOn(t *testing.T, s *Store, drafts ...queue.Job) []int64 {
+func enqueueOnNode(t *testing.T, s *Store, drafts ...queue.Job) []int64 {
 	t.Helper()
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r.Seqs
 }
 
-func claimOn(t *testing.T, s *Store, want int) (jobs []queue.Job) {
+func claimOnNode(t *testing.T, s *Store, wantCount int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.Exchange(t.Context(), store.Report{WantedJobs: want})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: wantCount})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return g.Jobs
+	return g.ClaimedJobs
 }
 
-func seqs(jobs []queue.Job) (list []int64) {
+func seqsOfJobs(jobs []queue.Job) (jobSeqs []int64) {
 	for _, j := range jobs {
-		list = append(list, j.Seq)
+		jobSeqs = append(jobSeqs, j.Seq)
 	}
-	return list
+	return jobSeqs
 }
 
 func draftWithDemand(d queue.Demand) queue.Job {
-	j := draft()
+	j := newDraft()
 	j.Demands = []queue.Demand{d}
 	return j
 }
 
 // When several nodes share a queue, each job is claimed once. A job that one node enqueues wakes a waiting
 // claim of another node, and a node that watches the job is notified of changes by other nodes.
-func TestNodesShareAQueue(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft(), draft(), draft())
-	first, second := claimOn(t, a, 2), claimOn(t, b, 9)
-	if !slices.Equal(seqs(first), []int64{1, 2}) || !slices.Equal(seqs(second), []int64{3}) {
-		t.Fatalf("node a claims %v, node b %v", seqs(first), seqs(second))
+func TestNodesClaimEachSharedJobOnce(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
+	first, second := claimOnNode(t, a, 2), claimOnNode(t, b, 9)
+	if !slices.Equal(seqsOfJobs(first), []int64{1, 2}) || !slices.Equal(seqsOfJobs(second), []int64{3}) {
+		t.Fatalf("node a claims %v, node b %v", seqsOfJobs(first), seqsOfJobs(second))
 	}
 	for of, s := range map[int]*Store{2: a, 1: b} {
 		if left, err := s.PreviousSession(t.Context()); err != nil || len(left.LeasedJobs) != of {
@@ -92,23 +92,23 @@ func TestNodesShareAQueue(t *testing.T) {
 	}
 	waits := make(chan []queue.Job, 1)
 	go func() {
-		jobs, _ := b.Await(t.Context(), 1)
+		jobs, _ := b.AwaitJobs(t.Context(), 1)
 		waits <- jobs
 	}()
-	watching := b.Watch([]int64{1})
+	watching := b.WatchJobs([]int64{1})
 	defer watching.Stop()
 	<-watching.C
 	watching.ChangedJobs()
-	enqueueOn(t, a, draft())
-	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
-		t.Errorf("a waiting claim on another node gets %v, want job 4", seqs(jobs))
+	enqueueOnNode(t, a, newDraft())
+	if jobs := <-waits; !slices.Equal(seqsOfJobs(jobs), []int64{4}) {
+		t.Errorf("a waiting claim on another node gets %v, want job 4", seqsOfJobs(jobs))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: first[0].Lease(),
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: first[0].Lease(),
 		StartedAt: a.Now(),
-		Worker:    "1/1", PID: 1}}}); err != nil {
+		WorkerID:  "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	for b.Counts().States[queue.Processing] != 1 { // the watch reports the enqueue too
+	for b.Counts().JobsByState[queue.Processing] != 1 { // the watch reports the enqueue too
 		<-watching.C
 	}
 	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
@@ -117,20 +117,20 @@ func TestNodesShareAQueue(t *testing.T) {
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}
-	if at, err := b.LeaseHolder(t.Context(), 1); err != nil || at != a.Node() {
-		t.Errorf("the started job is leased by node %d, %v; want %d", at, err, a.Node())
+	if at, err := b.LeaseHolderNode(t.Context(), 1); err != nil || at != a.NodeNumber() {
+		t.Errorf("the started job is leased by node %d, %v; want %d", at, err, a.NodeNumber())
 	}
-	if at, err := b.LeaseHolder(t.Context(), 2); err != nil || at != a.Node() {
-		t.Errorf("the job that has not started is leased by node %d, %v; want %d", at, err, a.Node())
+	if at, err := b.LeaseHolderNode(t.Context(), 2); err != nil || at != a.NodeNumber() {
+		t.Errorf("the job that has not started is leased by node %d, %v; want %d", at, err, a.NodeNumber())
 	}
 }
 
 // The bytes of a batch count on every node, whichever node receives the requests of the batch.
-func TestNodesCountBytesOfBatches(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestAllNodesCountBytesOfBatches(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	stage := func(s *Store, most int64) error {
-		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()},
+		_, err := s.StageBatch(t.Context(), store.EnqueueRequest{UID: 5, BatchName: "x", Drafts: []queue.Job{newDraft()},
 			MaxBytesPerUser: most})
 		return err
 	}
@@ -138,8 +138,8 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	enqueueOn(t, b, draft()) // the transaction of this enqueue applies the changes of node a on node b
-	if got := b.UserBytes(5); got != one || one < store.JobBytes {
+	enqueueOnNode(t, b, newDraft()) // the transaction of this enqueue applies the changes of node a on node b
+	if got := b.UserBytes(5); got != one || one < store.QuotaBytesPerJob {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
 	if err := stage(b, 2*one-1); !errors.Is(err, queue.ErrQueueFull) {
@@ -148,14 +148,14 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 	if err := stage(b, 2*one); err != nil {
 		t.Errorf("a second frame within the limit, on the other node: %v", err)
 	}
-	receipt, err := a.Enqueue(t.Context(), store.Request{UID: 5, Batch: "x"})
+	receipt, err := a.Enqueue(t.Context(), store.EnqueueRequest{UID: 5, BatchName: "x"})
 	for more := receipt.Staged; more && err == nil; {
 		more, err = a.ApplyBatch(t.Context(), receipt.Batch)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	enqueueOn(t, b, draft())
+	enqueueOnNode(t, b, newDraft())
 	if at, bt := a.UserBytes(5), b.UserBytes(5); at != 2*one || bt != at {
 		t.Errorf("after the commit the user's jobs use %d bytes on one node and %d on the other, want %d", at, bt, 2*one)
 	}
@@ -163,37 +163,37 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 
 // After a node lease has expired, another node takes over all jobs of that node with new fences. If the first
 // node then reports the end of a job, nothing changes, and its store stops.
-func TestNodeIsTakenOver(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft(), draft(), draft())
-	held := claimOn(t, a, 2)
-	started := []store.AttemptStart{{Lease: held[0].Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1}}
-	if _, err := a.Exchange(t.Context(), store.Report{Starts: started}); err != nil {
+func TestJobsOfExpiredNodeAreTakenOver(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
+	held := claimOnNode(t, a, 2)
+	started := []store.AttemptStart{{Lease: held[0].Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1}}
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: started}); err != nil {
 		t.Fatal(err)
 	}
-	if lost, err := b.TakeOver(t.Context()); err != nil || len(lost) != 0 {
+	if lost, err := b.TakeOverLeases(t.Context()); err != nil || len(lost) != 0 {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
-	expireLease(t, b, "a")
-	if m, err := b.RenewNodeLease(t.Context(), store.Load{Workers: 1}); err != nil || !m.HasOrphans {
+	expireNodeLease(t, b, "a")
+	if m, err := b.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
 		t.Errorf("%+v, %v", m, err)
 	}
-	lost, err := b.TakeOver(t.Context())
+	lost, err := b.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 2 {
 		t.Fatalf("%v, %v", lost, err)
 	}
 	for i := range lost {
 		l := &lost[i]
-		if l.NodeName != "a" || l.Job.Fence == l.OldFence || l.Running != (l.Job.Seq == held[0].Seq) {
+		if l.FormerNodeName != "a" || l.Job.Fence == l.OldFence || l.AttemptStarted != (l.Job.Seq == held[0].Seq) {
 			t.Errorf("%+v", l)
 		}
 	}
-	if again, err := b.TakeOver(t.Context()); err != nil || len(again) != 0 {
+	if again, err := b.TakeOverLeases(t.Context()); err != nil || len(again) != 0 {
 		t.Errorf("a second takeover returns %v, %v", again, err)
 	}
-	_, err = a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: held[0].Lease(),
-		Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
+	_, err = a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{{Lease: held[0].Lease(),
+		Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true},
 		Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
 	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
 		t.Errorf("a node that was taken over reports: %v, and its store has %v", err, a.Err())
@@ -201,7 +201,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing {
 		t.Errorf("its job is %v, %v", j.State, err)
 	}
-	again, err := Open(t.Context(), url, Options{Order: b.Order(), Node: NodeConfig{Name: "a", DirID: "a"}})
+	again, err := Open(t.Context(), url, Options{Order: b.RankOrder(), Node: NodeConfig{NodeName: "a", StateDirID: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,80 +213,82 @@ func TestNodeIsTakenOver(t *testing.T) {
 
 // If the node that waits for the due time of a job stops, another node handles the due job a short time
 // later.
-func TestNodeHandlesTimersOfAnotherNode(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	claimOn(t, b, 1)
+func TestDueJobsOfStoppedNodeAreHandled(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	claimOnNode(t, b, 1)
 	for drained := false; !drained; {
 		select {
-		case <-b.PromoteHints():
+		case <-b.DueChangeHints():
 		default:
 			drained = true
 		}
 	}
-	later := draft()
+	later := newDraft()
 	later.RunAt = a.Now().Add(200 * time.Millisecond)
-	enqueueOn(t, a, later)
+	enqueueOnNode(t, a, later)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-b.PromoteHints():
+	case <-b.DueChangeHints():
 	case <-time.After(20 * time.Second):
 		t.Fatal("no node watches the timer of a stopped node")
 	}
-	if _, err := b.Promote(t.Context()); err != nil {
+	if _, err := b.ApplyDueChanges(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if jobs := claimOn(t, b, 1); len(jobs) != 1 {
+	if jobs := claimOnNode(t, b, 1); len(jobs) != 1 {
 		t.Errorf("%d jobs were claimed once the job was due, want 1", len(jobs))
 	}
 }
 
 // Each node has its own units of resources, and a job that names a node is claimed only there. Locks and user
 // quotas apply to all nodes together.
-func TestNodesHaveGates(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
-	enqueueOn(t, a, draftWithDemand(gpu), draftWithDemand(gpu), draftWithDemand(gpu))
-	first, second := claimOn(t, a, 9), claimOn(t, b, 9)
-	if !slices.Equal(seqs(first), []int64{1}) || !slices.Equal(seqs(second), []int64{2}) {
-		t.Errorf("with one unit on each node, node a claims %v, node b %v", seqs(first), seqs(second))
+func TestNodesShareLocksButNotResources(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	gpu := queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}
+	enqueueOnNode(t, a, draftWithDemand(gpu), draftWithDemand(gpu), draftWithDemand(gpu))
+	first, second := claimOnNode(t, a, 9), claimOnNode(t, b, 9)
+	if !slices.Equal(seqsOfJobs(first), []int64{1}) || !slices.Equal(seqsOfJobs(second), []int64{2}) {
+		t.Errorf("with one unit on each node, node a claims %v, node b %v", seqsOfJobs(first), seqsOfJobs(second))
 	}
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("a unit is assigned twice: %v", seqs(more))
+	if more := claimOnNode(t, a, 9); len(more) != 0 {
+		t.Errorf("a unit is assigned twice: %v", seqsOfJobs(more))
 	}
-	if _, err := b.Exchange(t.Context(), store.Report{Releases: []queue.Lease{second[0].Lease()}}); err != nil {
+	if _,
+		err := b.ReportAndClaim(t.Context(),
+		store.LeaseReport{ReleasedLeases: []queue.Lease{second[0].Lease()}}); err != nil {
 		t.Fatal(err)
 	}
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("a unit of another node is assigned: %v", seqs(more))
+	if more := claimOnNode(t, a, 9); len(more) != 0 {
+		t.Errorf("a unit of another node is assigned: %v", seqsOfJobs(more))
 	}
-	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
-		t.Errorf("a unit that is free again is not assigned: %v", seqs(more))
+	if more := claimOnNode(t, b, 9); !slices.Equal(seqsOfJobs(more), []int64{2}) {
+		t.Errorf("a unit that is free again is not assigned: %v", seqsOfJobs(more))
 	}
-	enqueueOn(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, Key: "b", Amount: 1}))
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("a node claims a job for another node: %v", seqs(more))
+	enqueueOnNode(t, a, draftWithDemand(queue.Demand{Kind: queue.GateNode, GateKey: "b", Amount: 1}))
+	if more := claimOnNode(t, a, 9); len(more) != 0 {
+		t.Errorf("a node claims a job for another node: %v", seqsOfJobs(more))
 	}
-	if more := claimOn(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
-		t.Errorf("a node does not claim the job for it: %v", seqs(more))
+	if more := claimOnNode(t, b, 9); !slices.Equal(seqsOfJobs(more), []int64{4}) {
+		t.Errorf("a node does not claim the job for it: %v", seqsOfJobs(more))
 	}
-	lock := queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 1}
-	enqueueOn(t, b, draftWithDemand(lock), draftWithDemand(lock))
-	if first, second := claimOn(t, b, 9), claimOn(t, a, 9); len(first) != 1 || len(second) != 0 {
-		t.Errorf("both nodes hold the lock: %v and %v", seqs(first), seqs(second))
+	lock := queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: 1}
+	enqueueOnNode(t, b, draftWithDemand(lock), draftWithDemand(lock))
+	if first, second := claimOnNode(t, b, 9), claimOnNode(t, a, 9); len(first) != 1 || len(second) != 0 {
+		t.Errorf("both nodes hold the lock: %v and %v", seqsOfJobs(first), seqsOfJobs(second))
 	}
 }
 
 // Several nodes claim, finish and enqueue jobs at the same time. No job is lost, and none starts twice.
-func TestNodesRace(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
+func TestConcurrentNodesStartEachJobOnce(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
 	const nodes, each = 3, 40
 	var servers []*Store
 	for i := range nodes {
-		servers = append(servers, openNode(t, url, string(rune('a'+i))))
+		servers = append(servers, openNodeWithGPU(t, url, string(rune('a'+i))))
 	}
 	type outcome struct {
 		seqs []int64
@@ -297,24 +299,24 @@ func TestNodesRace(t *testing.T) {
 		go func() {
 			var o outcome
 			for i := 0; i < each && o.err == nil; i++ {
-				_, o.err = s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 7})
+				_, o.err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft()}, UID: 7})
 			}
 			for o.err == nil {
 				within, cancel := context.WithTimeout(t.Context(), time.Second)
-				jobs, err := s.Await(within, 8)
+				jobs, err := s.AwaitJobs(within, 8)
 				cancel()
 				if err != nil {
 					break
 				}
-				r := store.Report{}
+				r := store.LeaseReport{}
 				for _, j := range jobs {
 					o.seqs = append(o.seqs, j.Seq)
 					r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
-						Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
+						Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true},
 						Attempt:  queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
 				}
 				var g store.Grant
-				if g, o.err = s.Exchange(t.Context(), r); len(g.StaleLeases) > 0 {
+				if g, o.err = s.ReportAndClaim(t.Context(), r); len(g.StaleLeases) > 0 {
 					o.err = errors.New("a lease is stale")
 				}
 			}
@@ -333,19 +335,19 @@ func TestNodesRace(t *testing.T) {
 	if len(all) != 2*nodes*each || len(slices.Compact(all)) != 2*nodes*each {
 		t.Errorf("%d claims of %d jobs", len(all), 2*nodes*each)
 	}
-	if c := servers[0].Counts(); c.States[queue.Completed] != 2*nodes*each {
+	if c := servers[0].Counts(); c.JobsByState[queue.Completed] != 2*nodes*each {
 		err := servers[0].Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil })
-		if c := servers[0].Counts(); err != nil || c.States[queue.Completed] != 2*nodes*each {
-			t.Errorf("%v are counted, %v", c.States, err)
+		if c := servers[0].Counts(); err != nil || c.JobsByState[queue.Completed] != 2*nodes*each {
+			t.Errorf("%v are counted, %v", c.JobsByState, err)
 		}
 	}
 }
 
 // A request to another node returns the answer of that node. A request without an answer is removed when its
 // context ends.
-func TestNodesExchangeRequests(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestRequestToAnotherNodeIsAnswered(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	go func() {
 		for {
 			select {
@@ -364,7 +366,7 @@ func TestNodesExchangeRequests(t *testing.T) {
 			}
 		}
 	}()
-	if answer, err := a.SendRequest(t.Context(), b.Node(), []byte(`1`), false); err != nil ||
+	if answer, err := a.SendRequest(t.Context(), b.NodeNumber(), []byte(`1`), false); err != nil ||
 		string(answer) != `{"to":1}` {
 		t.Errorf("%s, %v", answer, err)
 	}
@@ -373,7 +375,7 @@ func TestNodesExchangeRequests(t *testing.T) {
 	if _, err := a.SendRequest(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a request to a node that does not exist: %v", err)
 	}
-	err := a.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
+	err := a.leaseConn.UseConn(t.Context(), func(c *pgdb.Conn) error {
 		n, err := c.QueryNumber(`SELECT count(*) FROM asks`)
 		if n != 0 {
 			t.Errorf("%d requests remain", n)
@@ -388,54 +390,54 @@ func TestNodesExchangeRequests(t *testing.T) {
 // The number of round trips does not depend on the number of jobs. To enqueue jobs, or to settle some and
 // claim others, takes three: one for the writer lock, one to read which ids are taken or which jobs can be
 // claimed, and one to commit.
-func TestRoundTripsOfABlock(t *testing.T) {
-	a := openNode(t, pgserver.Shared(t).Create(t), "a")
+func TestRoundTripsDoNotGrowWithJobs(t *testing.T) {
+	a := openNodeWithGPU(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	const block = 250
 	for turn := range 4 {
 		before := a.writer.RoundTrips
-		enqueueOn(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
+		enqueueOnNode(t, a, slices.Repeat([]queue.Job{newDraft()}, block)...)
 		if n := a.writer.RoundTrips - before; n > 3 && turn > 0 {
 			t.Errorf("the enqueue took %d round trips", n)
 		}
 	}
-	jobs, minute := claimOn(t, a, block), queue.Millis(0)
+	jobs, minute := claimOnNode(t, a, block), queue.UnixMillis(0)
 	for turn := range 3 {
-		var r store.Report
+		var r store.LeaseReport
 		r.WantedJobs = block
 		for _, j := range jobs {
-			r.Starts = append(r.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), Worker: "1/1", PID: 1})
+			r.Starts = append(r.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1})
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
-				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
+				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true},
 				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
 		}
-		before, began := a.writer.RoundTrips, store.Minute.PeriodStart(a.Now())
-		g, err := a.Exchange(t.Context(), r)
-		if err != nil || len(g.Jobs) != block {
-			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
+		before, began := a.writer.RoundTrips, store.PerMinute.PeriodStart(a.Now())
+		g, err := a.ReportAndClaim(t.Context(), r)
+		if err != nil || len(g.ClaimedJobs) != block {
+			t.Fatalf("%d jobs, %v", len(g.ClaimedJobs), err)
 		}
 		most := int64(3)
 		// The first transaction of a minute also reads the statistics of that minute.
-		if began != minute || store.Minute.PeriodStart(a.Now()) != minute {
+		if began != minute || store.PerMinute.PeriodStart(a.Now()) != minute {
 			minute, most = began, 4
 		}
 		if n := a.writer.RoundTrips - before; n > most && turn > 0 { // the first round reads more
 
 			t.Errorf("%d round trips", n)
 		}
-		jobs = g.Jobs
+		jobs = g.ClaimedJobs
 	}
 }
 
 // If the clock of a runner's machine is an hour behind, the times that the runner reports are converted to
 // the server's clock.
 func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
-	a := openNode(t, pgserver.Shared(t).Create(t), "a")
-	enqueueOn(t, a, draft())
-	job := claimOn(t, a, 1)[0]
-	const hour, at = queue.Millis(3_600_000), queue.Millis(1_800_000_000_000)
-	report := store.Report{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, Worker: "1/1", PID: 1}}}
+	a := openNodeWithGPU(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
+	enqueueOnNode(t, a, newDraft())
+	job := claimOnNode(t, a, 1)[0]
+	const hour, at = queue.UnixMillis(3_600_000), queue.UnixMillis(1_800_000_000_000)
+	report := store.LeaseReport{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, WorkerID: "1/1", PID: 1}}}
 	a.clockOffset.Store(int64(hour))
-	if _, err := a.Exchange(t.Context(), report); err != nil {
+	if _, err := a.ReportAndClaim(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
 	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour || report.Starts[0].StartedAt != at {
@@ -445,10 +447,10 @@ func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 
 // A node that hangs in the middle of a transaction blocks other nodes only until the server ends the
 // transaction. The node then gets an error.
-func TestHangingNodeIsEnded(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	a.AsWriter(func() {
+func TestServerEndsTransactionOfHangingNode(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	a.RunAsWriter(func() {
 		err := a.writer.Begin()
 		if err == nil {
 			err = a.writer.Exec(`SELECT one FROM meta FOR UPDATE`)
@@ -460,7 +462,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 			t.Error(err)
 		}
 		began := time.Now()
-		enqueueOn(t, b, draft())
+		enqueueOnNode(t, b, newDraft())
 		if took := time.Since(began); took > 8*time.Second {
 			t.Errorf("another node waited for %v", took)
 		}
@@ -469,21 +471,21 @@ func TestHangingNodeIsEnded(t *testing.T) {
 		}
 		a.writer.Rollback()
 	})
-	enqueueOn(t, a, draft())
+	enqueueOnNode(t, a, newDraft())
 }
 
 // If a transaction has been open for too long, "queuectl doctor" names its role and process.
-func TestOldTransactionIsBlamed(t *testing.T) {
-	s := openNode(t, pgserver.Shared(t).Create(t), "a")
-	c := adminConn(t, s)
+func TestExamineNamesOldOpenTransaction(t *testing.T) {
+	s := openNodeWithGPU(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
+	c := separateServerConn(t, s)
 	if err := errors.Join(c.Exec(`BEGIN`), c.Exec(`SELECT one FROM meta`)); err != nil {
 		t.Fatal(err)
 	}
 	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.PID())
 	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
 		var list []store.Finding
-		err := s.Read(t.Context(), func(r *reads.Reader) (err error) {
-			list, err = pgdb.ExamineQueue(r, s.config.Database, old)
+		err := s.RunRead(t.Context(), func(r *reads.ReadSnapshot) (err error) {
+			list, err = pgdb.ExamineQueueDatabase(r, s.connConfig.Database, old)
 			return err
 		})
 		said := slices.ContainsFunc(list, func(f store.Finding) bool { return strings.HasPrefix(f.Message, blamed) })

@@ -14,16 +14,16 @@ import (
 // A dependant is a job that depends on another job. When the store decides which dependants may run, their
 // users take turns, even if nodes reload their caches. Here, two nodes alternately change a queue, which
 // makes the other node reload.
-func TestTurnsSurviveReload(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestDependantTurnsSurviveCacheReload(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(withUID(uid))
+			drafts[i] = newDraft(withUID(uid))
 			drafts[i].DependsOn = after
 		}
-		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		r, err := a.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,14 +35,14 @@ func TestTurnsSurviveReload(t *testing.T) {
 		if uid == 3 {
 			n = 1
 		}
-		child = put(uid, n, queue.Dependency{JobSeq: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
+		child = put(uid, n, queue.Dependency{ParentSeq: put(uid, 1)[0], Condition: queue.ParentCompleted})[0]
 	}
 	var ends []store.Settlement
-	jobs := claimOn(t, a, 3)
+	jobs := claimOnNode(t, a, 3)
 	for i := range jobs {
 		ends = append(ends, completedSettlement(&jobs[i]))
 	}
-	if _, err := a.Exchange(t.Context(), store.Report{Settlements: ends}); err != nil {
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
 	for weight := range 4 {
@@ -63,16 +63,16 @@ func TestTurnsSurviveReload(t *testing.T) {
 
 // A node does not claim jobs of users without an account on its machine, whether or not the jobs have demands
 // and the users a quota. Other nodes claim these jobs. When the accounts exist, the node claims the jobs.
-func TestNodeSkipsUnknownUsers(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
+func TestNodeClaimsNoJobsOfUnknownUsers(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	knows := func(s *Store, name string, strangers ...int) {
 		t.Helper()
-		n := store.Node{Name: name, UnknownUIDs: map[int]bool{}}
+		n := store.Node{Name: name, UIDsWithoutAccount: map[int]bool{}}
 		for _, uid := range strangers {
-			n.UnknownUIDs[uid] = true
+			n.UIDsWithoutAccount[uid] = true
 		}
-		if err := s.SetNode(t.Context(), n); err != nil {
+		if err := s.SetThisNode(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,50 +81,51 @@ func TestNodeSkipsUnknownUsers(t *testing.T) {
 		j.Demands = nil
 		return j
 	}
-	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, Key: "k", Amount: 9})
-	knows(a, "a", draft().UID)
-	enqueueOn(t, b, plain(), locked, plain(), locked)
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
+	locked := draftWithDemand(queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: 9})
+	knows(a, "a", newDraft().UID)
+	enqueueOnNode(t, b, plain(), locked, plain(), locked)
+	if more := claimOnNode(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqsOfJobs(more))
 	}
 	if all, err := a.WaitReasons(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 ||
-		all[1][0].GateKind != queue.GateUser || all[1][0].Limit != 0 {
+		all[1][0].GateKind != queue.GateUser || all[1][0].MaxUnits != 0 {
 		t.Errorf("obstacles of the job: %+v, %v; want the quota of its user", all, err)
 	}
-	if more := claimOn(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
-		t.Errorf("the other node claims %v", seqs(more))
+	if more := claimOnNode(t, b, 2); !slices.Equal(seqsOfJobs(more), []int64{1, 2}) {
+		t.Errorf("the other node claims %v", seqsOfJobs(more))
 	}
 	if err := b.SetMaxRunningPerUser(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	if more := append(claimOn(t, b, 9), claimOn(t, a, 9)...); len(more) != 0 {
-		t.Errorf("above the quota are claimed %v", seqs(more))
+	if more := append(claimOnNode(t, b, 9), claimOnNode(t, a, 9)...); len(more) != 0 {
+		t.Errorf("above the quota are claimed %v", seqsOfJobs(more))
 	}
 	if err := errors.Join(a.SetMaxRunningPerUser(t.Context(), 3), b.SetMaxRunningPerUser(t.Context(), 3)); err != nil {
 		t.Fatal(err)
 	}
-	if more := append(claimOn(t, a, 9), claimOn(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
-		t.Errorf("with room for one more job, the nodes claimed %v", seqs(more))
+	if more := append(claimOnNode(t, a, 9), claimOnNode(t, b, 9)...); !slices.Equal(seqsOfJobs(more), []int64{3}) {
+		t.Errorf("with room for one more job, the nodes claimed %v", seqsOfJobs(more))
 	}
 	if err := errors.Join(a.SetMaxRunningPerUser(t.Context(), 0), b.SetMaxRunningPerUser(t.Context(), 0)); err != nil {
 		t.Fatal(err)
 	}
-	enqueueOn(t, b, plain())
-	if more := claimOn(t, a, 9); len(more) != 0 {
-		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqs(more))
+	enqueueOnNode(t, b, plain())
+	if more := claimOnNode(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of an account that the node lacks are claimed: %v", seqsOfJobs(more))
 	}
 	knows(a, "a")
-	if more := claimOn(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
-		t.Errorf("once the node has the account, it claims %v", seqs(more))
+	if more := claimOnNode(t, a, 9); !slices.Equal(seqsOfJobs(more), []int64{4, 5}) {
+		t.Errorf("once the node has the account, it claims %v", seqsOfJobs(more))
 	}
 }
 
 // A node deletes the output files that are on it. When the node is gone, any node may delete them. No node
 // reads the rows about output files of other nodes.
 func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	pgserver.Query(t, url, `INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	pgserver.Query(t, url,
+		`INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
 	for s, want := range map[*Store][]string{
 		a: {"1-", "2-", "3-", "1-a", "2-a", "3-a", "1-gone"},
 		b: {"1-", "2-", "3-", "1-b", "2-b", "3-b", "1-gone"},

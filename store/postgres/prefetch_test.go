@@ -10,10 +10,10 @@ import (
 
 // The rows of a query sent with StartQuery can be read after other statements were sent. They are lost if the
 // result of a later statement is read before them.
-func TestStartedQueryKeepsReplyOrder(t *testing.T) {
-	s := openNode(t, pgserver.Shared(t).Create(t), "a")
-	enqueueOn(t, s, draft(), draft())
-	c := adminConn(t, s)
+func TestStartedQueryRowsAreReadLater(t *testing.T) {
+	s := openNodeWithGPU(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
+	enqueueOnNode(t, s, newDraft(), newDraft())
+	c := separateServerConn(t, s)
 	for _, later := range []bool{false, true} {
 		if err := c.Begin(); err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func TestStartedQueryKeepsReplyOrder(t *testing.T) {
 		var got []int64
 		ok := false
 		if err == nil {
-			ok, err = c.FinishQuery(func(r database.Row) (bool, error) { got = append(got, r.Num(0)); return true, nil })
+			ok, err = c.FinishQuery(func(r database.Row) (bool, error) { got = append(got, r.Int64(0)); return true, nil })
 		}
 		n := int64(0)
 		if err == nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// adminConn returns a connection to the node's server that the node does not use.
-func adminConn(t *testing.T, s *Store) *pgdb.Conn {
+// separateServerConn returns a connection to the node's server that the node does not use.
+func separateServerConn(t *testing.T, s *Store) *pgdb.Conn {
 	t.Helper()
-	c, err := pgdb.Connect(t.Context(), s.config)
+	c, err := pgdb.Connect(t.Context(), s.connConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,18 +26,19 @@ func adminConn(t *testing.T, s *Store) *pgdb.Conn {
 // A node writes the rows of ended attempts while another node still holds the writer lock. If that node
 // writes one of the same rows, as in a takeover, the server resolves the deadlock, and both nodes continue.
 func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft(), draft())
-	jobs := claimOn(t, a, 2)
-	held, looks := adminConn(t, b), adminConn(t, b)
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft(), newDraft())
+	jobs := claimOnNode(t, a, 2)
+	held, looks := separateServerConn(t, b), separateServerConn(t, b)
 	for i, what := range []string{`SELECT one FROM meta`, `UPDATE jobs SET updated_at = updated_at WHERE seq = 2`} {
 		if err := errors.Join(held.Exec(`BEGIN`), held.Exec(`SELECT one FROM meta FOR UPDATE`)); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(a, &jobs[i])}})
+			_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(a,
+				&jobs[i])}})
 			ended <- err
 		}()
 		free := int64(1)
@@ -65,24 +66,25 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 
 // A node may remove outputs of a job that another node runs. There is no deadlock, because the other node
 // locks the row of such a job only after it has got the writer lock.
-func TestTrimAvoidsPrewrittenRows(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
-	j := claimOn(t, a, 1)[0]
+func TestTrimDoesNotDeadlockWithPrewrite(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft(func(j *queue.Job) { j.MaxAttempts = 5 }))
+	j := claimOnNode(t, a, 1)[0]
 	failed := completedSettlementOn(a, &j)
-	failed.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true}
+	failed.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsAttempt: true}
 	failed.Attempt.Output = []byte("its first output")
-	if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
 	}
-	j = claimOn(t, a, 1)[0]
-	claimOn(t, b, 1) // after this claim, both nodes know of each other
-	claimOn(t, a, 1)
-	looks, ended, free := adminConn(t, b), make(chan error, 1), int64(0)
+	j = claimOnNode(t, a, 1)[0]
+	claimOnNode(t, b, 1) // after this claim, both nodes know of each other
+	claimOnNode(t, a, 1)
+	looks, ended, free := separateServerConn(t, b), make(chan error, 1), int64(0)
 	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		go func() {
-			_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completedSettlementOn(a, &j)}})
+			_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(a,
+				&j)}})
 			ended <- err
 		}()
 		waits, err := int64(0), error(nil)
@@ -96,7 +98,7 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 		free, err = looks.QueryNumber(
 			`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`,
 			j.Seq)
-		return errors.Join(err, tx.TrimUserData(0, tx.UserCounts(0).Bytes-1))
+		return errors.Join(err, tx.TrimUserData(0, tx.UserCounts(0).UsedBytes-1))
 	})
 	if err := errors.Join(err, <-ended); err != nil {
 		t.Fatal(err)
@@ -113,61 +115,61 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 
 // A node writes the row of an ended attempt before it holds the writer lock. If another node then changes the
 // lease of that job, the first node must not read the values that it has written as the current ones.
-func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
+func TestPrewrittenRowIsNotTakenAsStored(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
-		url := pgserver.Shared(t).Create(t)
-		a, b := openNode(t, url, "a"), openNode(t, url, "b")
-		parent := enqueueOn(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
-		enqueueOn(t, a, draft(func(j *queue.Job) {
+		url := pgserver.SharedServer(t).CreateDatabase(t)
+		a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+		parent := enqueueOnNode(t, a, newDraft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
+		enqueueOnNode(t, a, newDraft(func(j *queue.Job) {
 			j.ID, j.State, j.DependsOn = "child", queue.Blocked,
-				[]queue.Dependency{{JobSeq: parent, Condition: queue.ParentCompleted}}
+				[]queue.Dependency{{ParentSeq: parent, Condition: queue.ParentCompleted}}
 		}))
-		j := claimOn(t, a, 1)[0]
+		j := claimOnNode(t, a, 1)[0]
 		failed := completedSettlementOn(a, &j)
-		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, RecordsAttempt: true,
-			UsesAttempt: true}, 1
-		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{failed}}); err != nil {
+		failed.Decision, failed.Attempt.ExitCode = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true,
+			CountsAttempt: true}, 1
+		if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
-		j = claimOn(t, a, 1)[0]
-		reportStarted(t, a, &j)
-		claimOn(t, b, 1) // after this claim, both nodes know of each other
-		claimOn(t, a, 1)
-		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), Paused: true}); err != nil {
+		j = claimOnNode(t, a, 1)[0]
+		reportJobStarted(t, a, &j)
+		claimOnNode(t, b, 1) // after this claim, both nodes know of each other
+		claimOnNode(t, a, 1)
+		if err := b.RecordPause(t.Context(), store.PauseRequest{Lease: j.Lease(), Paused: true}); err != nil {
 			t.Fatal(err)
 		}
 		end := completedSettlementOn(a, &j)
-		end.Decision.UsesAttempt, end.Attempt.Output = true, []byte(output)
-		if _, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{end}}); err != nil {
+		end.Decision.CountsAttempt, end.Attempt.Output = true, []byte(output)
+		if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := a.Get(t.Context(), j.ID)
-		list, err2 := a.History(t.Context(), j.Seq, 0, 9)
+		list, err2 := a.AttemptHistory(t.Context(), j.Seq, 0, 9)
 		child, err3 := a.Get(t.Context(), "child")
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
 		if got.State != queue.Completed || got.StartedAttempts != 2 || got.OutputBytes != int64(len(output)) ||
 			len(list) != 2 ||
-			child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
+			child.State != queue.Pending || a.Counts().JobsByState[queue.Processing] != 0 {
 			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output,
-				got.State, got.StartedAttempts, got.OutputBytes, len(list), child.State, a.Counts().States[queue.Processing])
+				got.State, got.StartedAttempts, got.OutputBytes, len(list), child.State, a.Counts().JobsByState[queue.Processing])
 		}
 	}
 }
 
 // If an attempt has no row in the table attempts, because the job's row contains it, the attempt still names
 // its node after the node was removed.
-func TestNodeOfAPlainAttempt(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	enqueueOn(t, a, draft())
-	j := claimOn(t, a, 1)[0]
+func TestAttemptInJobRowNamesRemovedNode(t *testing.T) {
+	url := pgserver.SharedServer(t).CreateDatabase(t)
+	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
+	enqueueOnNode(t, a, newDraft())
+	j := claimOnNode(t, a, 1)[0]
 	e := completedSettlementOn(a, &j)
-	e.Decision.UsesAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
-	_, err := a.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}})
-	expireLease(t, b, "a")
-	_, err2 := b.TakeOver(t.Context())
+	e.Decision.CountsAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
+	_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{e}})
+	expireNodeLease(t, b, "a")
+	_, err2 := b.TakeOverLeases(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")
 	names, err4 := b.LastNodeNames(t.Context(), []int64{j.Seq})
 	if err := errors.Join(err, err2, err3, err4); err != nil {

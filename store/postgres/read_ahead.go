@@ -12,27 +12,28 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// earlyRows holds the rows of a query that was sent before its rows were needed.
-type earlyRows struct {
+// prefetchedRows holds the rows of a query that was sent before its rows were needed.
+type prefetchedRows struct {
 	conn *pgdb.Conn
 	rows []pgdb.Row // the rows if they were read immediately; if nil, Each reads them
 }
 
 // StartLaneQuery implements engine.SharedDatabase. It sends a query whose rows are needed later. If readNow
 // is true, it also reads the rows.
-func (b backend) StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (engine.EarlyRows, error) {
-	e := &earlyRows{conn: b.writer.Conn}
+func (b backend) StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (engine.PrefetchedRows,
+	error) {
+	e := &prefetchedRows{conn: b.writer.Conn}
 	if !readNow {
 		return e, e.conn.StartQuery(query, args...)
 	}
 	e.rows = make([]pgdb.Row, 0, expectedRows)
-	err := database.EachRow(e.conn, func(r database.Row) { e.rows = append(e.rows, r.(*pgdb.Row).Clone()) },
+	err := database.ForEachRow(e.conn, func(r database.Row) { e.rows = append(e.rows, r.(*pgdb.Row).Clone()) },
 		query, args...)
 	return e, err
 }
 
-// Each implements engine.EarlyRows. It calls visit for every row.
-func (e *earlyRows) Each(visit func(r database.Row) (more bool, err error)) (ok bool, err error) {
+// ForEachRow implements engine.PrefetchedRows. It calls visit for every row.
+func (e *prefetchedRows) ForEachRow(visit func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(visit)
 	}
@@ -50,8 +51,9 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
 	for i, start := range starts {
-		index[start.Lane] = i
-		ids, ranks, seqs = append(ids, start.Lane), append(ranks, start.From.Rank), append(seqs, start.From.Seq)
+		index[start.LaneID] = i
+		ids, ranks, seqs = append(ids, start.LaneID), append(ranks, start.FromPosition.Rank),
+			append(seqs, start.FromPosition.Seq)
 	}
 	const fromClause = ` FROM unnest(string_to_array(?1, ' ')::bigint[], string_to_array(?2, ' ')::bigint[],
 		string_to_array(?3, ' ')::bigint[]) AS l (of_lane, from_rank, from_seq), LATERAL (SELECT `
@@ -65,22 +67,22 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.LaneJobs, len(starts))
 	var batch database.QueryBatch
 	batch.AddEach(func(r database.Row) {
-		i := index[r.Num(records.LaneColumn)]
+		i := index[r.Int64(records.LaneColumnIndex)]
 		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
-	}, `SELECT j.*`+fromClause+records.WholeColumns+whereClause+`LIMIT ?4) AS j`, args...)
+	}, `SELECT j.*`+fromClause+records.AllJobColumns+whereClause+`LIMIT ?4) AS j`, args...)
 	batch.AddEach(func(r database.Row) {
-		list[index[r.Num(0)]].Next = new(readahead.ReadHead(r))
-	}, `SELECT j.*`+fromClause+readahead.HeadColumns+whereClause+`LIMIT 1 OFFSET ?4) AS j`, args...)
+		list[index[r.Int64(0)]].NextHead = new(readahead.ReadLaneHead(r))
+	}, `SELECT j.*`+fromClause+readahead.LaneHeadColumns+whereClause+`LIMIT 1 OFFSET ?4) AS j`, args...)
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return nil, err
 	}
 	for i, rows := range copies { // a join returns the rows in no defined order
 		sort.Slice(rows, func(m, n int) bool { // slices.SortFunc would copy the rows
-			return readahead.Position(&rows[n]).After(readahead.Position(&rows[m]))
+			return readahead.JobRowPosition(&rows[n]).After(readahead.JobRowPosition(&rows[m]))
 		})
-		list[i].Rows = make([]database.Row, len(rows))
+		list[i].JobRows = make([]database.Row, len(rows))
 		for k := range rows {
-			list[i].Rows[k] = &rows[k]
+			list[i].JobRows[k] = &rows[k]
 		}
 	}
 	return list, nil

@@ -13,8 +13,8 @@ import (
 // A service does not use tables that differ from those that it would create, and the error names the
 // difference. "queuectl doctor" reports the same. Objects that an administrator has added for reports are no
 // difference.
-func TestServerRefusesOtherTables(t *testing.T) {
-	pgserver.Shared(t) // called here because it skips the test if there is no server
+func TestOpenRejectsDifferingTables(t *testing.T) {
+	pgserver.SharedServer(t) // called here because it skips the test if there is no server
 	for name, c := range map[string]struct{ change, refused string }{
 		"no change":        {},
 		"a dropped column": {`ALTER TABLE queuectl.jobs DROP COLUMN deferred`, "it has no column jobs.deferred"},
@@ -52,9 +52,9 @@ func TestServerRefusesOtherTables(t *testing.T) {
 		"another way to write lines": {change: `UPDATE queuectl.schema SET fingerprint = 'other'`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			url := pgserver.Shared(t).Create(t)
+			url := pgserver.SharedServer(t).CreateDatabase(t)
 			start := func() error {
-				s, err := Open(t.Context(), url, Options{Order: defaultOrder, Node: NodeConfig{Name: "one", DirID: "one"}})
+				s, err := Open(t.Context(), url, Options{Order: defaultOrder, Node: NodeConfig{NodeName: "one", StateDirID: "one"}})
 				if err == nil {
 					err = s.Close()
 				}
@@ -68,7 +68,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 				pgserver.Query(t, url, c.change)
 			}
 			said := ""
-			for _, f := range pgdb.Examine(t.Context(), url) {
+			for _, f := range pgdb.ExamineDatabase(t.Context(), url) {
 				if strings.HasPrefix(f.Message, "the database ") && f.Level == store.LevelFailure {
 					said += f.Message + "; " + f.Advice + "\n"
 				}
@@ -84,7 +84,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 				return
 			}
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), c.refused) ||
-				!strings.HasSuffix(err.Error(), "; "+pgdb.OtherSchemaAdvice) {
+				!strings.HasSuffix(err.Error(), "; "+pgdb.SchemaMismatchAdvice) {
 				t.Errorf("the service starts with %v, want %q", err, c.refused)
 			}
 			if err != nil && said != err.Error()+"\n" {

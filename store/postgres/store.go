@@ -30,30 +30,30 @@ import (
 // Open opens a Store.
 type Store struct {
 	*engine.Engine
-	*noderequests.Requests
-	config        *pgdb.Address
-	writer        *serverWriter
-	writerStart   string // text of the time when the server process of the writer's connection started
-	clockOffset   clockOffset
-	databaseBytes atomic.Int64 // size of the database as last read
-	sizeReadAt    time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
+	*noderequests.NodeMessenger
+	connConfig            *pgdb.ConnConfig
+	writer                *serverWriter
+	writerServerStartText string // text of the time when the server process of the writer's connection started
+	clockOffset           clockOffset
+	databaseBytes         atomic.Int64 // size of the database as last read
+	databaseBytesReadAt   time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
 
-	// lastMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only the
+	// lastCommitMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only the
 	// writer uses it. Counters().Commits is the number of that commit.
-	lastMark int64
+	lastCommitMark int64
 
-	// reservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
+	// newReservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.
-	reservedText any
+	newReservedText any
 
-	incarnation       int64 // number of this service start; it increases with each start of the node's service
-	nodeLeaseDuration time.Duration
-	appliedCommit     atomic.Pointer[commitID] // last commit that this node's cache reflects; set after each commit
-	leaseConn         *pgdb.SideConn           // connection for the node lease
-	changeHints       chan struct{}
-	commitHints       chan struct{}      // makes notifyCommits notify the other nodes
-	cancelListening   context.CancelFunc // stops notifyCommits and listenForCommits
-	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
+	serviceStartNumber int64 // number of this service start; it increases with each start of the node's service
+	nodeLeaseDuration  time.Duration
+	lastAppliedCommit  atomic.Pointer[commitID] // last commit that this node's cache reflects; set after each commit
+	leaseConn          *pgdb.ReconnectingConn   // connection for the node lease
+	changeHints        chan struct{}
+	notifyCommitHints  chan struct{}      // makes notifyCommits notify the other nodes
+	cancelListening    context.CancelFunc // stops notifyCommits and listenForCommits
+	backgroundTasks    sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
 // backend implements the interfaces Backend, DiskSpace and SharedDatabase of the engine for a Store.
@@ -63,34 +63,36 @@ type backend struct{ *Store }
 type Options struct {
 	// Order decides how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the
 	// order from the stored settings, and Order is ignored.
-	Order             queue.Order
-	OrderFromSettings func([]store.Setting) (queue.Order, error)
+	Order             queue.RankOrder
+	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
 	Log               *slog.Logger // nil discards the log
 	Node              NodeConfig
 }
 
-// sizeReadInterval is how often the size of the database is read.
-const sizeReadInterval = time.Minute
+// databaseSizeReadInterval is how often the size of the database is read.
+const databaseSizeReadInterval = time.Minute
 
-// defaultLeaseDuration is the default for how long a node may act without renewing its node lease.
-const defaultLeaseDuration = 30 * time.Second
+// defaultNodeLeaseDuration is the default for how long a node may act without renewing its node lease.
+const defaultNodeLeaseDuration = 30 * time.Second
 
 // Open opens the database at a URL, and makes this service a node of its queue. It creates the tables if they
 // do not exist.
 func Open(ctx context.Context, url string, o Options) (*Store, error) {
-	config, err := pgdb.ParseAddress(url)
+	config, err := pgdb.ParseDatabaseURL(url)
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{config: config, leaseConn: &pgdb.SideConn{Config: config}, changeHints: make(chan struct{}, 1),
-		commitHints: make(chan struct{}, 1)}
+	s := &Store{connConfig: config, leaseConn: &pgdb.ReconnectingConn{Config: config}, changeHints: make(chan struct{}, 1),
+		notifyCommitHints: make(chan struct{}, 1)}
 	s.writer = &serverWriter{store: s}
-	s.appliedCommit.Store(&commitID{})
+	s.lastAppliedCommit.Store(&commitID{})
 	b := backend{s}
-	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Shared: b, Order: o.Order, Log: o.Log,
-		Now: func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.clockOffset.Load()) }})
-	s.Requests = noderequests.New(config, s.Node)
-	if err := s.connect(ctx); err != nil {
+	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, SharedDatabase: b, RankOrder: o.Order, Log: o.Log,
+		Clock: func() queue.UnixMillis {
+			return queue.UnixMillisOf(time.Now()) + queue.UnixMillis(s.clockOffset.Load())
+		}})
+	s.NodeMessenger = noderequests.New(config, s.NodeNumber)
+	if err := s.connectWriter(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.initDatabase(); err != nil {
@@ -99,15 +101,16 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancelListening = stop
 	s.AllowWrites()
-	o.Node.Name, o.Node.LeaseDuration = cmp.Or(o.Node.Name, "node"), cmp.Or(o.Node.LeaseDuration, defaultLeaseDuration)
-	if err = s.join(ctx, o.Node); err == nil {
+	o.Node.NodeName, o.Node.LeaseDuration = cmp.Or(o.Node.NodeName, "node"),
+		cmp.Or(o.Node.LeaseDuration, defaultNodeLeaseDuration)
+	if err = s.joinAsNode(ctx, o.Node); err == nil {
 		err = s.Start(ctx, o.Order, o.OrderFromSettings)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.background.Go(func() { s.notifyCommits(background) })
-	s.background.Go(func() { s.listenForCommits(background) })
+	s.backgroundTasks.Go(func() { s.notifyCommits(background) })
+	s.backgroundTasks.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.LevelOK {
 			s.Log().Warn(f.Message, "next", f.Advice)
@@ -116,22 +119,22 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// connect opens the connection for writes. If an earlier connection was lost, it ends that connection's
+// connectWriter opens the connection for writes. If an earlier connection was lost, it ends that connection's
 // transaction: the server may not have noticed the loss, and would keep the transaction's locks.
-func (s *Store) connect(ctx context.Context) error {
+func (s *Store) connectWriter(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
 	defer cancel()
-	c, err := pgdb.ConnectWriter(ctx, s.config)
+	c, err := pgdb.ConnectForWriting(ctx, s.connConfig)
 	if err != nil {
 		return err
 	}
 	defer c.InterruptWhenDone(ctx)()
-	sent := queue.MillisOf(time.Now())
+	sent := queue.UnixMillisOf(time.Now())
 	ms, err := c.QueryNumber(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
-	received := queue.MillisOf(time.Now())
-	if err == nil && s.writer.Conn != nil && !s.config.Pooled {
+	received := queue.UnixMillisOf(time.Now())
+	if err == nil && s.writer.Conn != nil && !s.connConfig.UsesPooler {
 		_, err = c.QueryNumber(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerStart)
+			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerServerStartText)
 	}
 	start := ""
 	if err == nil {
@@ -141,16 +144,16 @@ func (s *Store) connect(ctx context.Context) error {
 		c.Close()
 		return err
 	}
-	s.clockOffset.update(sent, queue.Millis(ms), received)
-	s.writer.Conn, s.writerStart = c, start
+	s.clockOffset.update(sent, queue.UnixMillis(ms), received)
+	s.writer.Conn, s.writerServerStartText = c, start
 	return nil
 }
 
 // initDatabase creates or upgrades the tables, and loads the state that the engine keeps in memory.
 func (s *Store) initDatabase() error {
-	err := pgdb.CheckServer(s.writer.Conn, s.config.Database)
+	err := pgdb.CheckServerIsSupported(s.writer.Conn, s.connConfig.Database)
 	if err == nil {
-		err = pgdb.EnsureTables(s.writer.Conn, database.Migrations, pgdb.Migrations)
+		err = pgdb.EnsureTables(s.writer.Conn, database.SchemaMigrations, pgdb.PostgresMigrations)
 	}
 	if err != nil {
 		return err
@@ -161,10 +164,10 @@ func (s *Store) initDatabase() error {
 	}
 	newest, err := readNewestCommit(s.writer)
 	if err == nil {
-		err = s.Load(s.writer, id)
+		err = s.LoadCache(s.writer, id)
 	}
-	if err == nil && s.Counters().Commits == newest.number {
-		s.lastMark = newest.mark
+	if err == nil && s.Counters().CommitCount == newest.commitNumber {
+		s.lastCommitMark = newest.randomMark
 	}
 	return err
 }
@@ -178,7 +181,7 @@ type serverWriter struct {
 // Begin implements database.Conn. It connects again if the connection was lost.
 func (w *serverWriter) Begin() error {
 	if w.IsClosed() {
-		if err := w.store.connect(context.Background()); err != nil {
+		if err := w.store.connectWriter(context.Background()); err != nil {
 			return err
 		}
 	}
@@ -190,33 +193,34 @@ func (w *serverWriter) Begin() error {
 // the commit, a new connection reads the mark to find out whether the transaction was stored. The transaction ID
 // cannot serve as the mark, because a promoted standby may assign it again. See docs/decisions/0029 and 0112.
 func (w *serverWriter) Commit() error {
-	if !w.HasWritten() || w.store.Node() == 0 {
+	if !w.HasUncountedChanges() || w.store.NodeNumber() == 0 {
 		return w.Conn.Commit()
 	}
 	mark := rand.Int64()
 	if err := w.Exec(`UPDATE nodes SET mark = ?, commits = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.store.Counters().Commits, w.store.reservedText, w.store.Node()); err != nil {
+		w.store.Counters().CommitCount, w.store.newReservedText, w.store.NodeNumber()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
 	if err == nil {
-		w.store.lastMark = mark
+		w.store.lastCommitMark = mark
 	}
 	if err == nil || !w.IsClosed() {
 		return err
 	}
-	for until := time.Now().Add(lostCommitTimeout); ; time.Sleep(pgdb.LockRetryInterval) {
-		if failed := w.store.connect(context.Background()); failed == nil {
+	for until := time.Now().Add(lostCommitCheckTimeout); ; time.Sleep(pgdb.LockRetryInterval) {
+		if failed := w.store.connectWriter(context.Background()); failed == nil {
 			// Write the mark instead of only reading it: when this update is committed, synchronous standbys
 			// have stored it and thus also the earlier transaction.
 			ctx, cancel := context.WithDeadline(context.Background(), until)
 			release := w.InterruptWhenDone(ctx)
-			holds, failed := w.QueryNumber(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.store.Node(), mark)
+			holds, failed := w.QueryNumber(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.store.NodeNumber(),
+				mark)
 			release()
 			cancel()
 			switch {
 			case failed == nil && holds == 1:
-				w.store.lastMark = mark
+				w.store.lastCommitMark = mark
 				return nil
 			case failed == nil:
 				return err // nothing was stored
@@ -230,23 +234,23 @@ func (w *serverWriter) Commit() error {
 	}
 }
 
-// lostCommitTimeout is how long Commit, after the connection was lost, tries to find out whether the
+// lostCommitCheckTimeout is how long Commit, after the connection was lost, tries to find out whether the
 // transaction was stored.
-const lostCommitTimeout = 30 * time.Second
+const lostCommitCheckTimeout = 30 * time.Second
 
 // OpenReader implements reads.Database.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
-	c, err := pgdb.Connect(ctx, b.config)
+	c, err := pgdb.Connect(ctx, b.connConfig)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// BeforeCommit implements engine.Backend. There is nothing to check.
-func (b backend) BeforeCommit() error { return nil }
+// BeforeCommitGroup implements engine.Backend. There is nothing to check.
+func (b backend) BeforeCommitGroup() error { return nil }
 
 // ReadReservations implements engine.Backend. The row of each node in the table nodes lists its reserved
 // leases, whose attempts are not known to have started.
@@ -257,14 +261,14 @@ func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(datab
 // WriteReservations implements engine.Backend. A node's row lists its reserved leases. The table meta lists
 // only those that belong to no node, as all do after a move from another database.
 func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
-	if b.Node() == 0 {
-		return t.Reservations(), true, nil
+	if b.NodeNumber() == 0 {
+		return t.EncodedReservations(), true, nil
 	}
 	for node, list := range t.ReservationsByNode() {
 		if node <= 0 {
 			metaText += string(list)
-		} else if node == b.Node() {
-			b.reservedText = string(list) // Commit writes this node's row anyway
+		} else if node == b.NodeNumber() {
+			b.newReservedText = string(list) // Commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
@@ -272,24 +276,24 @@ func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged b
 	return metaText, t.SetReservedInMeta(metaText != ""), nil
 }
 
-// OnCommit implements engine.Backend. It records which commit the cache reflects, and notifies the other nodes.
-func (b backend) OnCommit(metaChanged bool) {
-	b.appliedCommit.Store(&commitID{b.Counters().Commits, b.lastMark})
+// AfterCommit implements engine.Backend. It records which commit the cache reflects, and notifies the other nodes.
+func (b backend) AfterCommit(metaChanged bool) {
+	b.lastAppliedCommit.Store(&commitID{b.Counters().CommitCount, b.lastCommitMark})
 	if metaChanged && b.HasOtherNodes() {
-		queue.TrySend(b.commitHints, struct{}{})
+		queue.TrySend(b.notifyCommitHints, struct{}{})
 	}
 }
 
-// ReleaseReserve implements engine.DiskSpace. It returns false, because a store on a server keeps no reserve
+// ReleaseDiskReserve implements engine.DiskSpace. It returns false, because a store on a server keeps no reserve
 // on the disk.
-func (b backend) ReleaseReserve(bool) bool { return false }
+func (b backend) ReleaseDiskReserve(bool) bool { return false }
 
 // OnSpaceFreed implements engine.DiskSpace. It does nothing, because the server returns free space by itself.
 func (b backend) OnSpaceFreed() {}
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
 func (b backend) RefusalError(kind database.ErrorKind, err error) error {
-	err = pgdb.ErrorForUser(err)
+	err = pgdb.ErrorWithoutStatement(err)
 	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
 			err)
@@ -297,41 +301,41 @@ func (b backend) RefusalError(kind database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// MayBlameOtherStatement implements engine.Backend. It reports whether an earlier statement in the pipeline
+// MayStemFromEarlierStatement implements engine.Backend. It reports whether an earlier statement in the pipeline
 // may have caused the error. This holds for PostgreSQL's error classes 22 (data), 23 (constraints) and 54
 // (limits).
-func (b backend) MayBlameOtherStatement(err error) bool {
+func (b backend) MayStemFromEarlierStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
-// OnFailure implements engine.Backend. There is nothing to do.
-func (b backend) OnFailure() {}
+// OnEngineFailure implements engine.Backend. There is nothing to do.
+func (b backend) OnEngineFailure() {}
 
-// CheckSpace implements engine.DiskSpace. It does nothing, because the server returns an error when its disk
+// CheckDiskSpace implements engine.DiskSpace. It does nothing, because the server returns an error when its disk
 // is full.
-func (b backend) CheckSpace() error { return nil }
+func (b backend) CheckDiskSpace() error { return nil }
 
-// MaintainReserve implements engine.DiskSpace. Once a minute it reads the size of the database and the
+// MaintainDiskReserve implements engine.DiskSpace. Once a minute it reads the size of the database and the
 // server's clock.
-func (b backend) MaintainReserve() {
-	if time.Since(b.sizeReadAt) < sizeReadInterval {
+func (b backend) MaintainDiskReserve() {
+	if time.Since(b.databaseBytesReadAt) < databaseSizeReadInterval {
 		return
 	}
-	b.sizeReadAt = time.Now()
-	sent := queue.MillisOf(b.sizeReadAt)
+	b.databaseBytesReadAt = time.Now()
+	sent := queue.UnixMillisOf(b.databaseBytesReadAt)
 	// Ignore an error: the next statement reports a lost connection.
-	database.FirstRow(b.writer, func(r database.Row) {
-		b.databaseBytes.Store(r.Num(0))
-		b.clockOffset.update(sent, queue.Millis(r.Num(1)), queue.MillisOf(time.Now()))
+	database.ReadFirstRow(b.writer, func(r database.Row) {
+		b.databaseBytes.Store(r.Int64(0))
+		b.clockOffset.update(sent, queue.UnixMillis(r.Int64(1)), queue.UnixMillisOf(time.Now()))
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 
-// DatabaseBytes implements engine.DiskSpace. It returns the size that MaintainReserve last read.
+// DatabaseBytes implements engine.DiskSpace. It returns the size that MaintainDiskReserve last read.
 func (b backend) DatabaseBytes() int64 { return b.databaseBytes.Load() }
 
 // ReadTimeout implements reads.Database. It returns the usual time limit of a read.
-func (b backend) ReadTimeout() time.Duration { return engine.ReadTimeout }
+func (b backend) ReadTimeout() time.Duration { return engine.DefaultReadTimeout }
 
 // ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
 func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
@@ -347,7 +351,7 @@ func (b backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:
 	case errors.As(err, new(database.DamageError)):
-		b.FailFromRead(err)
+		b.FailAfterReadError(err)
 		return queue.Errorf(queue.CodeUnavailable, "the service ends, because it cannot use its database: %v; see the "+
 			"service's log and queuectl doctor", err)
 	case errors.As(err, new(pgdb.ConnLostError)), errors.As(err, new(pgdb.StatementError)) &&
@@ -361,7 +365,7 @@ func (b backend) ConvertReadError(err error) error {
 // node applies these commits only in its own transactions.
 func (s *Store) StopListening() {
 	s.cancelListening()
-	s.background.Wait()
+	s.backgroundTasks.Wait()
 }
 
 // Close implements engine.Backend. A node without leases ends its node lease, so that other nodes need not
@@ -378,7 +382,7 @@ func (b backend) Close() error {
 		b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
 			"error", endLeaseErr)
 	}
-	for _, c := range []interface{ Close() error }{b.leaseConn, b.Requests.Conn, b.writer} {
+	for _, c := range []interface{ Close() error }{b.leaseConn, b.NodeMessenger.Conn, b.writer} {
 		c.Close() // errors are ignored: the server detects closed connections itself
 	}
 	return nil
@@ -395,8 +399,8 @@ var (
 
 // Examine implements store.Examiner. It checks the database and the server, for "queuectl doctor".
 func (s *Store) Examine(ctx context.Context) (findings []store.Finding) {
-	err := s.Read(ctx, func(r *reads.Reader) (err error) {
-		findings, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)
+	err := s.RunRead(ctx, func(r *reads.ReadSnapshot) (err error) {
+		findings, err = pgdb.ExamineQueueDatabase(r, s.connConfig.Database, pgdb.MinReportedTransactionAge)
 		return err
 	})
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// TakeOver implements store.Cluster. It gives this node the leases of nodes whose node lease has ended.
-func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err error) {
+// TakeOverLeases implements store.Cluster. It gives this node the leases of nodes whose node lease has ended.
+func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLease, err error) {
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		lostLeases = nil
 		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := database.EachRow(t, func(r database.Row) {
-			names[r.Num(0)] = r.Text(1)
-			if r.Num(2) != 0 {
-				expired[r.Num(0)] = true
-			} else if r.Num(3) != 0 {
-				gone[r.Num(0)] = true
+		err := database.ForEachRow(t, func(r database.Row) {
+			names[r.Int64(0)] = r.Text(1)
+			if r.Int64(2) != 0 {
+				expired[r.Int64(0)] = true
+			} else if r.Int64(3) != 0 {
+				gone[r.Int64(0)] = true
 			}
 		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
 		if err != nil {
@@ -36,26 +36,26 @@ func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err
 				delete(expired, id)
 				continue
 			}
-			t.WakeAt(t.Now())
+			t.WakeServiceAt(t.Now())
 		}
 		isGone := func(node int64) bool {
 			_, known := names[node]
-			return node != s.Node() && (!known || expired[node] || gone[node])
+			return node != s.NodeNumber() && (!known || expired[node] || gone[node])
 		}
-		if err := t.TakeBatches(isGone); err != nil {
+		if err := t.TakeOverBatches(isGone); err != nil {
 			return err
 		}
 		if len(expired) > 0 {
 			t.RecheckClosedLanes()
 		}
 		for seq, l := range t.Leases() {
-			if !isGone(l.Job.Node) {
+			if !isGone(l.Job.LastNode) {
 				continue
 			}
 			if len(lostLeases) == store.MaxTakenOverLeases {
 				break // the next call, or another node, takes over the remaining leases
 			}
-			if err := t.TransferLease(l, s.Node()); err != nil {
+			if err := t.TransferLease(l, s.NodeNumber()); err != nil {
 				return err
 			}
 			j, err := t.Job(seq, rules.ReadFull)
@@ -63,8 +63,8 @@ func (s *Store) TakeOver(ctx context.Context) (lostLeases []store.LostLease, err
 				return err
 			}
 			j.Fence = t.Leases()[seq].Job.Fence
-			lostLeases = append(lostLeases, store.LostLease{Job: j.Job, Running: l.Running, OldFence: l.Job.Fence,
-				NodeName: cmp.Or(names[l.Job.Node], "a removed node")})
+			lostLeases = append(lostLeases, store.LostLease{Job: j.Job, AttemptStarted: l.AttemptStarted, OldFence: l.Job.Fence,
+				FormerNodeName: cmp.Or(names[l.Job.LastNode], "a removed node")})
 		}
 		return nil
 	})

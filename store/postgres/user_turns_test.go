@@ -13,11 +13,11 @@ import (
 func openPriorityNode(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{
-		Order: queue.Order{Scheduling: queue.ByPriority, AgingUnit: "time", AgingInterval: time.Minute},
-		Node:  NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour},
+		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:  NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
-		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
+		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -26,58 +26,58 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs of the users 1 to userCount. Each user gets jobsPerList jobs for each list of
+// enqueueForUsers enqueues jobs of the users 1 to userCount. Each user gets jobsPerDemandList jobs for each list of
 // demands.
-func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerList int, demands ...[]queue.Demand) {
+func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerDemandList int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= userCount; uid++ {
 		var list []queue.Job
-		for range jobsPerList {
+		for range jobsPerDemandList {
 			for _, d := range demands {
-				list = append(list, draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+				list = append(list, newDraft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: list, UID: uid}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: list, UID: uid}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // lockDemand returns the demand for a lock that n jobs may hold at the same time.
-func lockDemand(key string, n int) []queue.Demand {
-	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
+func lockDemand(key string, maxHolders int) []queue.Demand {
+	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}}
 }
 
-// requestCost is how many statements a node sends to the server, and for how many replies it waits.
-type requestCost struct{ statements, roundTrips int64 }
+// serverCallCost is how many statements a node sends to the server, and for how many replies it waits.
+type serverCallCost struct{ statements, roundTrips int64 }
 
-// measureCost returns how many statements and round trips a call takes.
-func measureCost(s *Store, call func()) requestCost {
-	before := requestCost{s.writer.StatementsSent, s.writer.RoundTrips}
+// measureServerCallCost returns how many statements and round trips a call takes.
+func measureServerCallCost(s *Store, call func()) serverCallCost {
+	before := serverCallCost{s.writer.StatementsSent, s.writer.RoundTrips}
 	call()
-	return requestCost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.roundTrips}
+	return serverCallCost{s.writer.StatementsSent - before.statements, s.writer.RoundTrips - before.roundTrips}
 }
 
 // Although users take turns with each job, a claim reads many jobs of several users in each query. So the
 // number of queries does not grow with the number of jobs.
-func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
-	pgserver.Shared(t) // called here because it skips the test if there is no server
+func TestUserTurnsOfManyJobsTakeFewQueries(t *testing.T) {
+	pgserver.SharedServer(t) // called here because it skips the test if there is no server
 	const users, few, many = 8, 48, 128
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
 		"a lock":              {lockDemand("l", 10000)},
-		"a rate":              {{{Kind: queue.GateRate, Key: "r", Amount: 10000, Period: time.Hour}}},
-		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", Amount: 1}}},
+		"a rate":              {{{Kind: queue.GateRate, GateKey: "r", Amount: 10000, RatePeriod: time.Hour}}},
+		"a resource":          {{{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}}},
 		"lanes by turns":      {nil, lockDemand("l", 10000), lockDemand("m", 10000)},
 		"a lock that is full": {nil, lockDemand("l", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openPriorityNode(t, pgserver.Shared(t).Create(t), "a")
+			s := openPriorityNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 			enqueueForUsers(t, s, users, 60/len(demands), demands...)
-			take := func(want int) requestCost {
+			take := func(want int) serverCallCost {
 				of := map[int]int{}
-				c := measureCost(s, func() {
-					for _, j := range claimOn(t, s, want) {
+				c := measureServerCallCost(s, func() {
+					for _, j := range claimOnNode(t, s, want) {
 						of[j.UID]++
 					}
 				})

@@ -17,7 +17,7 @@ var errNodeLeaseLost = database.DamageError(
 // BeginTx implements engine.Backend. It begins a transaction and takes the writer lock, which is the lock on
 // the row of the table meta. It then applies the changes of other nodes. See docs/decisions/0026 and 0112.
 func (b backend) BeginTx(t *engine.Tx) error {
-	b.reservedText = nil
+	b.newReservedText = nil
 	if err := t.EnsureBegun(); err != nil {
 		return err
 	}
@@ -27,78 +27,78 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
-	known, newest := commitID{b.Counters().Commits, b.lastMark}, commitID{}
-	hasKnown, member, sent := false, false, queue.MillisOf(time.Now())
+	known, newest := commitID{b.Counters().CommitCount, b.lastCommitMark}, commitID{}
+	hasKnown, member, sent := false, false, queue.UnixMillisOf(time.Now())
 	var deltas [][]byte
 	var batch database.QueryBatch
 	batch.AddEach(func(r database.Row) {
-		newest, member = commitID{r.Num(0), r.Num(4)}, r.Num(1) != 0
+		newest, member = commitID{r.Int64(0), r.Int64(4)}, r.Int64(1) != 0
 		hasKnown = newest == known
-		b.SetOtherNodes(r.Num(3))
-		b.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
-		t.UpdateTime()
+		b.SetOtherNodes(r.Int64(3))
+		b.clockOffset.update(sent, queue.UnixMillis(r.Int64(2)), queue.UnixMillisOf(time.Now()))
+		t.ResetStartTime()
 	}, `SELECT meta.commits, n.self, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, n.others, n.mark
 		FROM meta, LATERAL (SELECT count(*) FILTER (WHERE id = ? AND incarnation = ? AND NOT gone) AS self,
 			count(*) FILTER (WHERE id <> ? AND NOT gone AND until > clock_timestamp()) AS others,
 			coalesce(max(mark) FILTER (WHERE nodes.commits = meta.commits), 0) AS mark FROM nodes) AS n`,
-		b.Node(), b.incarnation, b.Node())
+		b.NodeNumber(), b.serviceStartNumber, b.NodeNumber())
 	batch.AddEach(func(r database.Row) {
-		if r.Num(0) == known.number+int64(len(deltas))+1 && len(r.View(2)) > 0 {
+		if r.Int64(0) == known.commitNumber+int64(len(deltas))+1 && len(r.BytesView(2)) > 0 {
 			// The first commit that this node has missed must follow the last one that it knows.
-			hasKnown = hasKnown || len(deltas) == 0 && r.Num(1) == known.mark
-			deltas = append(deltas, slices.Clone(r.View(2)))
+			hasKnown = hasKnown || len(deltas) == 0 && r.Int64(1) == known.randomMark
+			deltas = append(deltas, slices.Clone(r.BytesView(2)))
 		}
-	}, `SELECT n, base, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, known.number, int64(maxMissedDeltas))
+	}, `SELECT n, base, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, known.commitNumber, int64(maxDeltasToCatchUp))
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return err
 	}
-	if !member && b.Node() != 0 {
+	if !member && b.NodeNumber() != 0 {
 		return errNodeLeaseLost
 	}
 	if newest != known {
 		queue.TrySend(b.changeHints, struct{}{})
 	}
-	if err := t.CatchUp(newest.number, deltas, hasKnown); err != nil {
+	if err := t.CatchUpCache(newest.commitNumber, deltas, hasKnown); err != nil {
 		if len(deltas) > 0 {
-			b.lastMark = 0 // the caches may reflect only some of the deltas
+			b.lastCommitMark = 0 // the caches may reflect only some of the deltas
 		}
 		return err
 	}
-	b.lastMark = newest.mark
+	b.lastCommitMark = newest.randomMark
 	return nil
 }
 
 // commitID identifies a commit of any node. After the promotion of an asynchronous standby, a commit may get a
 // number that a lost commit had. Their marks differ, because marks are random. See docs/decisions/0112.
 type commitID struct {
-	number int64 // value of meta.commits after the commit
+	commitNumber int64 // value of meta.commits after the commit
 	// mark is the value of nodes.mark after the commit, in the row of the node that made the commit. It is 0 if no
 	// row has it.
-	mark int64
+	randomMark int64
 }
 
 // readNewestCommit reads which commit is the newest in the database.
 func readNewestCommit(c database.Querier) (newest commitID, err error) {
-	_, err = database.FirstRow(c, func(r database.Row) { newest = commitID{r.Num(0), r.Num(1)} },
+	_, err = database.ReadFirstRow(c, func(r database.Row) { newest = commitID{r.Int64(0), r.Int64(1)} },
 		`SELECT commits, (SELECT coalesce(max(mark), 0) FROM nodes WHERE nodes.commits = meta.commits) FROM meta`)
 	return newest, err
 }
 
-// StoreDelta implements engine.SharedDatabase. It stores the changes of a commit, the delta, for the caches
+// StoreCacheDelta implements engine.SharedDatabase. It stores the changes of a commit, the delta, for the caches
 // of other nodes, and deletes old deltas. A node that needs a deleted delta reloads its caches.
-func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
+func (b backend) StoreCacheDelta(t *engine.Tx, commit int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, base, news) VALUES (?, ?, ?)
 		ON CONFLICT (n) DO UPDATE SET base = excluded.base, news = excluded.news`,
-		commit, b.lastMark, string(delta)); err != nil || commit%deltaCleanupStep != 0 {
+		commit, b.lastCommitMark, string(delta)); err != nil || commit%commitsPerDeltaCleanup != 0 {
 		return err
 	}
 	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
-// Limits of the table "changes", in numbers of commits. A node that has missed more than maxMissedDeltas
+// Limits of the table "changes", in numbers of commits. A node that has missed more than maxDeltasToCatchUp
 // commits reloads its caches instead of reading the deltas.
 const (
-	maxMissedDeltas  = 64
-	maxKeptDeltas    = 128
-	deltaCleanupStep = 64
+	maxDeltasToCatchUp     = 64
+	maxKeptDeltas          = 128
+	commitsPerDeltaCleanup = 64
 )

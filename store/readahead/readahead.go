@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Jobs holds jobs that a transaction has read before it claims them. When users take turns, a claim takes
+// ReadAheadJobs holds jobs that a transaction has read before it claims them. When users take turns, a claim takes
 // each job from a different lane. With one query for each job, the transaction would wait for a round trip
 // each time, while the writer lock makes all other nodes wait. So the first query reads the jobs that the
 // whole claim will probably take, from all lanes that will probably have the next turns.
@@ -25,182 +25,186 @@ import (
 // reads twice as many jobs of a lane.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction itself may change jobs:
-// NoteWrite records such a change, and Forget removes all rows. A nil *Jobs holds nothing.
-type Jobs struct {
-	lanes        map[int64]*laneRows
-	departedSeqs map[int64]bool // jobs that have left their lanes after they were read, by seq
+// RecordJobWrite records such a change, and Forget removes all rows. A nil *Jobs holds nothing.
+type ReadAheadJobs struct {
+	laneRowsByID    map[int64]*laneRows
+	departedJobSeqs map[int64]bool // jobs that have left their lanes after they were read, by seq
 }
 
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
 type laneRows struct {
 	LaneJobs
-	start   rules.Position
-	maxJobs int // number of jobs that the query asked for
+	startPosition rules.Position
+	requestedJobs int // number of jobs that the query asked for
 }
 
 // LaneJobs holds consecutive jobs of a lane, the list of waiting jobs of one queue and user with the same
 // demands.
 type LaneJobs struct {
-	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the end of the transaction
-	Next *Head          // the job that follows the rows; nil at the end of the lane
+	// rows of records.AllJobColumns, in the order of the lane; valid until the end of the transaction
+	JobRows  []database.Row
+	NextHead *LaneHead // the job that follows the rows; nil at the end of the lane
 }
 
 // LaneStart is a position from which the jobs of a lane are read. A lane is the list of waiting jobs of one
 // queue and user with the same demands.
 type LaneStart struct {
-	Lane int64
-	From rules.Position
+	LaneID       int64
+	FromPosition rules.Position
 }
 
-// Head holds the fields of a lane's first job that decide when the lane is served.
-type Head struct {
+// LaneHead holds the fields of a lane's first job that decide when the lane is served.
+type LaneHead struct {
 	Position rules.Position
-	Priority int64 // priority of the job, or rules.UnknownPriority; see the function priority
+	Priority int64 // priority of the job, or rules.UnknownLanePriority; see the function priority
 }
 
-// HeadColumns lists the columns that ReadHead reads.
-const HeadColumns = `lane, seq, rank, state, priority, expires_at`
+// LaneHeadColumns lists the columns that ReadLaneHead reads.
+const LaneHeadColumns = `lane, seq, rank, state, priority, expires_at`
 
-// ReadHead reads the fields of a lane's first job from a row with HeadColumns.
-func ReadHead(r database.Row) Head {
-	return Head{rules.Position{Rank: r.Num(2), Seq: r.Num(1)}, priority(r.Num(3), r.Num(4), r.Num(5))}
+// ReadLaneHead reads the fields of a lane's first job from a row with LaneHeadColumns.
+func ReadLaneHead(r database.Row) LaneHead {
+	return LaneHead{rules.Position{Rank: r.Int64(2), Seq: r.Int64(1)}, lanePriority(r.Int64(3), r.Int64(4), r.Int64(5))}
 }
 
-// Position returns the position of a job in its lane, from a row with records.HeadColumns.
-func Position(r database.Row) rules.Position {
-	return rules.Position{Rank: r.Num(records.RankColumn), Seq: r.Num(0)}
+// JobRowPosition returns the position of a job in its lane, from a row with records.LaneHeadColumns.
+func JobRowPosition(r database.Row) rules.Position {
+	return rules.Position{Rank: r.Int64(records.RankColumnIndex), Seq: r.Int64(0)}
 }
 
-// HeadOf returns the head of a lane from the row of its first job, which has records.HeadColumns.
-func HeadOf(r database.Row) Head {
-	return Head{Position(r),
-		priority(r.Num(records.StateColumn), r.Num(records.PriorityColumn), r.Num(records.ExpiresColumn))}
+// LaneHeadOfJobRow returns the head of a lane from the row of its first job, which has records.LaneHeadColumns.
+func LaneHeadOfJobRow(r database.Row) LaneHead {
+	return LaneHead{JobRowPosition(r),
+		lanePriority(r.Int64(records.StateColumnIndex), r.Int64(records.PriorityColumnIndex),
+			r.Int64(records.ExpiresColumnIndex))}
 }
 
-// priority returns the priority of a lane from the fields of its first job; see rules.Lane. For a job that
-// expires or may be damaged, it returns UnknownPriority, so that each claim reads that job.
-func priority(state, priority, expiresAt int64) int64 {
-	if expiresAt != 0 || !queue.State(state).Runnable() {
-		return rules.UnknownPriority
+// lanePriority returns the priority of a lane from the fields of its first job; see rules.Lane. For a job that
+// expires or may be damaged, it returns UnknownLanePriority, so that each claim reads that job.
+func lanePriority(jobState, jobPriority, expiresAt int64) int64 {
+	if expiresAt != 0 || !queue.State(jobState).IsRunnable() {
+		return rules.UnknownLanePriority
 	}
-	return priority
+	return jobPriority
 }
 
-// Following returns the position directly after p.
-func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
+// PositionAfter returns the position directly after p.
+func PositionAfter(p rules.Position) rules.Position {
+	return rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
+}
 
-// HasLeft reports whether a job has left its lane after it was read.
-func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.departedSeqs[seq] }
+// HasLeftLane reports whether a job has left its lane after it was read.
+func (j *ReadAheadJobs) HasLeftLane(seq int64) bool { return j != nil && j.departedJobSeqs[seq] }
 
-// NoteWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
+// RecordJobWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
 // not affect the rows that were read ahead.
-func (j *Jobs) NoteWrite(job *rules.Job, leased bool) {
+func (j *ReadAheadJobs) RecordJobWrite(job *rules.Job, isLeased bool) {
 	switch {
-	case j == nil || leased || len(j.lanes) == 0:
-	case job.Slot == rules.Ready:
-		j.Forget()
+	case j == nil || isLeased || len(j.laneRowsByID) == 0:
+	case job.Slot == rules.SlotReady:
+		j.RemoveAllRows()
 	default:
-		if j.departedSeqs == nil {
-			j.departedSeqs = map[int64]bool{}
+		if j.departedJobSeqs == nil {
+			j.departedJobSeqs = map[int64]bool{}
 		}
-		j.departedSeqs[job.Seq] = true
+		j.departedJobSeqs[job.Seq] = true
 	}
 }
 
-// Forget removes all rows.
-func (j *Jobs) Forget() {
+// RemoveAllRows removes all rows.
+func (j *ReadAheadJobs) RemoveAllRows() {
 	if j != nil {
-		*j = Jobs{}
+		*j = ReadAheadJobs{}
 	}
 }
 
-// Head returns the first job of a lane at or after a position, or nil if no such job is left in the lane.
+// FirstJobFrom returns the first job of a lane at or after a position, or nil if no such job is left in the lane.
 // isCached is false if this part of the lane was not read ahead.
-func (j *Jobs) Head(lane int64, from rules.Position) (h *Head, isCached bool) {
-	if j == nil || !j.lanes[lane].covers(from) {
+func (j *ReadAheadJobs) FirstJobFrom(laneID int64, from rules.Position) (firstJob *LaneHead, isCached bool) {
+	if j == nil || !j.laneRowsByID[laneID].coversPosition(from) {
 		return nil, false
 	}
-	l := j.lanes[lane]
-	for _, r := range l.Rows {
-		if head := HeadOf(r); !from.After(head.Position) {
+	l := j.laneRowsByID[laneID]
+	for _, r := range l.JobRows {
+		if head := LaneHeadOfJobRow(r); !from.After(head.Position) {
 			return &head, true
 		}
 	}
-	return l.Next, true
+	return l.NextHead, true
 }
 
-// covers reports whether the rows of l show which job of the lane is the first at or after a position.
-func (l *laneRows) covers(from rules.Position) bool {
-	return l != nil && !l.start.After(from) && (l.Next == nil || !from.After(l.Next.Position))
+// coversPosition reports whether the rows of l show which job of the lane is the first at or after a position.
+func (l *laneRows) coversPosition(from rules.Position) bool {
+	return l != nil && !l.startPosition.After(from) && (l.NextHead == nil || !from.After(l.NextHead.Position))
 }
 
-// Reader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the
+// LaneReader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the
 // position and priority of the job that follows them.
-type Reader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
+type LaneReader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
-// Find calls visit for the jobs of a lane from l.NextPosition on. If these jobs were not read ahead, Find
+// VisitLaneJobs calls visit for the jobs of a lane from l.NextPosition on. If these jobs were not read ahead, Find
 // first reads at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is
 // true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has no
 // further jobs.
-func (j *Jobs) Find(l *rules.LaneScan, maxJobs int, read Reader,
+func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLanes LaneReader,
 	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
-	from := l.NextPosition
-	known := j.lanes[l.Lane.ID]
-	if !known.covers(from) || known.Next != nil && !known.Next.Position.After(from) {
-		if err := j.fill(l, known, maxJobs, read); err != nil {
+	from := scan.NextPosition
+	known := j.laneRowsByID[scan.Lane.ID]
+	if !known.coversPosition(from) || known.NextHead != nil && !known.NextHead.Position.After(from) {
+		if err := j.readNextLanes(scan, known, maxJobs, readLanes); err != nil {
 			return false, err
 		}
-		known = j.lanes[l.Lane.ID]
+		known = j.laneRowsByID[scan.Lane.ID]
 	}
-	for _, r := range known.Rows {
-		if from.After(Position(r)) {
+	for _, r := range known.JobRows {
+		if from.After(JobRowPosition(r)) {
 			continue
 		}
-		if more, err := visit(r, j.HasLeft(r.Num(0))); !more || err != nil {
+		if more, err := visit(r, j.HasLeftLane(r.Int64(0))); !more || err != nil {
 			return false, err
 		}
 	}
-	if known.Next != nil {
-		l.NextPosition = known.Next.Position
+	if known.NextHead != nil {
+		scan.NextPosition = known.NextHead.Position
 	}
-	return known.Next == nil, nil
+	return known.NextHead == nil, nil
 }
 
-// fill reads the next jobs of the lane of l, and of the lanes that will probably be served next. cached holds
+// readNextLanes reads the next jobs of the lane of l, and of the lanes that will probably be served next. cached holds
 // the rows of that lane that were read before, or is nil.
-func (j *Jobs) fill(l *rules.LaneScan, cached *laneRows, maxJobs int, read Reader) error {
-	size := max(1, l.ExpectedJobs)
+func (j *ReadAheadJobs) readNextLanes(scan *rules.LaneScan, cached *laneRows, maxJobs int, readLanes LaneReader) error {
+	size := max(1, scan.ExpectedJobs)
 	if cached != nil {
-		size = 2 * cached.maxJobs
+		size = 2 * cached.requestedJobs
 	}
 	size = min(size, maxJobs)
-	starts := []LaneStart{{l.Lane.ID, l.NextPosition}}
-	added := map[int64]bool{l.Lane.ID: true}
-	for _, other := range l.UpcomingLanes(maxJobs / size) {
-		if !added[other.ID] && !j.lanes[other.ID].covers(other.Head) {
+	starts := []LaneStart{{scan.Lane.ID, scan.NextPosition}}
+	added := map[int64]bool{scan.Lane.ID: true}
+	for _, other := range scan.UpcomingLanes(maxJobs / size) {
+		if !added[other.ID] && !j.laneRowsByID[other.ID].coversPosition(other.Head) {
 			added[other.ID] = true
 			starts = append(starts, LaneStart{other.ID, other.Head})
 		}
 	}
-	list, err := read(starts, size)
+	list, err := readLanes(starts, size)
 	if err != nil {
 		return err
 	}
 	lanes := make(map[int64]*laneRows, len(starts))
 	for i, start := range starts {
-		lanes[start.Lane] = &laneRows{list[i], start.From, size}
+		lanes[start.LaneID] = &laneRows{list[i], start.FromPosition, size}
 	}
-	if j.lanes == nil {
-		j.lanes = map[int64]*laneRows{}
+	if j.laneRowsByID == nil {
+		j.laneRowsByID = map[int64]*laneRows{}
 	}
-	maps.Copy(j.lanes, lanes)
+	maps.Copy(j.laneRowsByID, lanes)
 	return nil
 }
 
-// Lanes returns the jobs that were read ahead, by the id of their lane. Only tests use it.
-func (j *Jobs) Lanes() map[int64]LaneJobs {
+// JobsByLane returns the jobs that were read ahead, by the id of their lane. Only tests use it.
+func (j *ReadAheadJobs) JobsByLane() map[int64]LaneJobs {
 	list := map[int64]LaneJobs{}
-	for id, l := range j.lanes {
+	for id, l := range j.laneRowsByID {
 		list[id] = l.LaneJobs
 	}
 	return list

@@ -11,26 +11,27 @@ import (
 
 // DependencyLinks returns the jobs for which a job waits or has waited, and the jobs that wait or have waited
 // for it.
-func (s *Reads) DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []store.DependencyLink,
+func (s *JobReader) DependencyLinks(ctx context.Context, seq int64, limit int) (parents,
+	children []store.DependencyLink,
 	err error) {
-	if err := checkLimit(limit); err != nil {
+	if err := checkPageLimit(limit); err != nil {
 		return nil, nil, err
 	}
-	err = s.Read(ctx, func(r *Reader) error {
-		err := r.checkExists(seq)
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		err := r.checkJobExists(seq)
 		if err == nil {
-			parents, err = r.links(`parent`, `child`, seq, limit)
+			parents, err = r.readDependencyLinks(`parent`, `child`, seq, limit)
 		}
 		if err == nil {
-			children, err = r.links(`child`, `parent`, seq, limit)
+			children, err = r.readDependencyLinks(`child`, `parent`, seq, limit)
 		}
 		return err
 	})
 	return parents, children, err
 }
 
-// checkExists returns an error if no job has the number seq.
-func (r *Reader) checkExists(seq int64) error {
+// checkJobExists returns an error if no job has the number seq.
+func (r *ReadSnapshot) checkJobExists(seq int64) error {
 	there, err := r.QueryNumber(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 	if err == nil && there == 0 {
 		err = MissingJobError(r.Statements, seq)
@@ -38,42 +39,43 @@ func (r *Reader) checkExists(seq int64) error {
 	return err
 }
 
-// links returns up to limit jobs that depend on the job seq, or on which it depends. Each row of the table
-// edges is a dependency between two jobs. endColumn is the column with the jobs to return, and otherColumn
-// the one with seq.
-func (r *Reader) links(endColumn, otherColumn string, seq int64, limit int) ([]store.DependencyLink, error) {
-	return database.Rows(r, func(r database.Row) store.DependencyLink {
-		return store.DependencyLink{Seq: r.Num(0), ID: r.Text(1), State: queue.State(r.Num(2)),
-			Condition: queue.DependencyCondition(r.Num(3)), Status: store.DependencyStatus(r.Num(4))}
-	}, `SELECT `+endColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
-		otherColumn+` LEFT JOIN jobs ON seq = `+endColumn+` WHERE `+otherColumn+` = ? ORDER BY met, edges.id LIMIT ?`,
+// readDependencyLinks returns up to limit jobs that depend on the job seq, or on which it depends. Each row of the
+// table edges is a dependency between two jobs. resultColumn is the column with the jobs to return, and seqColumn the
+// one with seq.
+func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, seq int64,
+	limit int) ([]store.DependencyLink, error) {
+	return database.ReadRows(r, func(r database.Row) store.DependencyLink {
+		return store.DependencyLink{OtherJobSeq: r.Int64(0), OtherJobID: r.Text(1), OtherJobState: queue.State(r.Int64(2)),
+			Condition: queue.DependencyCondition(r.Int64(3)), Status: store.DependencyStatus(r.Int64(4))}
+	}, `SELECT `+resultColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
+		seqColumn+` LEFT JOIN jobs ON seq = `+resultColumn+` WHERE `+seqColumn+` = ? ORDER BY met, edges.id LIMIT ?`,
 		seq, int64(limit))
 }
 
-// Parents returns the jobs on which a job depends.
-func (s *Reads) Parents(ctx context.Context, seq int64) (parents []store.Parent, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+// ParentJobs returns the jobs on which a job depends.
+func (s *JobReader) ParentJobs(ctx context.Context, seq int64) (parents []store.ParentJob, err error) {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		parents = nil
 		room := queue.MaxDependencyResultBytes
 		// edgeIDs holds the ids of all rows of the table edges for the job, in order. neededResults holds the
 		// ids of those for which the result of the parent is needed.
 		var edgeIDs, neededResults []int64
-		err := database.EachRow(r, func(r database.Row) {
-			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
-			if size := int(r.Num(5)); size > 0 && size <= room {
+		err := database.ForEachRow(r, func(r database.Row) {
+			p := store.ParentJob{ID: r.Text(1), UID: int(r.Int64(2)), State: queue.State(r.Int64(3)), ExitCode: r.Int64(4)}
+			if size := int(r.Int64(5)); size > 0 && size <= room {
 				room -= size
-				neededResults = append(neededResults, r.Num(0))
+				neededResults = append(neededResults, r.Int64(0))
 			}
-			at, _ := slices.BinarySearch(edgeIDs, r.Num(0))
-			edgeIDs, parents = slices.Insert(edgeIDs, at, r.Num(0)), slices.Insert(parents, at, p)
+			at, _ := slices.BinarySearch(edgeIDs, r.Int64(0))
+			edgeIDs, parents = slices.Insert(edgeIDs, at, r.Int64(0)), slices.Insert(parents, at, p)
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
 		for _, edge := range neededResults { // read one result at a time, since all together may be large
 			if err == nil {
-				_, err = database.FirstRow(r, func(r database.Row) {
+				_, err = database.ReadFirstRow(r, func(r database.Row) {
 					at, _ := slices.BinarySearch(edgeIDs, edge)
-					parents[at].Result = slices.Clone(r.View(0))
+					parents[at].ResultJSON = slices.Clone(r.BytesView(0))
 				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent
 					JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
 			}
@@ -81,7 +83,7 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (parents []store.Parent,
 		if err != nil || len(parents) > 0 {
 			return err
 		}
-		return r.checkExists(seq)
+		return r.checkJobExists(seq)
 	})
 	return parents, err
 }

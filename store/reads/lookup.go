@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// CheckMissing returns a damage error if a job that was not found may exist, because the database is damaged.
+// CheckJobIsMissing returns a damage error if a job that was not found may exist, because the database is damaged.
 // So a damaged database never makes a job appear not to exist.
-func CheckMissing(c database.Statements, id string) error {
-	if checker, is := c.(database.MissingChecker); is {
-		return checker.CheckMissingID(id, NumberOfID(id))
+func CheckJobIsMissing(c database.Statements, id string) error {
+	if checker, is := c.(database.MissingJobChecker); is {
+		return checker.CheckMissingJobID(id, SeqOfNumericID(id))
 	}
 	return nil
 }
@@ -19,24 +19,24 @@ func CheckMissing(c database.Statements, id string) error {
 // MissingJobError returns the error for a job that was not found by its seq: queue.ErrNotFound, or a damage
 // error if the job may exist.
 func MissingJobError(c database.Statements, seq int64) error {
-	if checker, is := c.(database.MissingChecker); is {
-		if err := checker.CheckMissingNumber(seq); err != nil {
+	if checker, is := c.(database.MissingJobChecker); is {
+		if err := checker.CheckMissingJobSeq(seq); err != nil {
 			return err
 		}
 	}
 	return queue.Errorf(queue.CodeNotFound, "there is no job with the number %d; it may have been removed", seq)
 }
 
-// HasIDCondition is the SQL condition for the job with an id. HasIDArgs returns its arguments. A job that was
+// JobWithIDCondition is the SQL condition for the job with an id. JobWithIDArgs returns its arguments. A job that was
 // enqueued without an id has its number as its id. See docs/decisions/0008.
-const HasIDCondition = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
+const JobWithIDCondition = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ?
 	UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
-// HasIDArgs returns the arguments of HasIDCondition.
-func HasIDArgs(id string) []any { return []any{NumberOfID(id), id, id} }
+// JobWithIDArgs returns the arguments of JobWithIDCondition.
+func JobWithIDArgs(id string) []any { return []any{SeqOfNumericID(id), id, id} }
 
-// NumberOfID returns the job number that is written as this id, or 0 if the id is not a number.
-func NumberOfID(id string) int64 {
+// SeqOfNumericID returns the job number that is written as this id, or 0 if the id is not a number.
+func SeqOfNumericID(id string) int64 {
 	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
 		return n
 	}

@@ -22,11 +22,11 @@ import (
 
 // If any bit in the jobs table or the id index is wrong, a lookup of an existing job finds it or returns a
 // damage error. It never reports that the job does not exist.
-func TestDamageIsNeverNotFound(t *testing.T) {
+func TestLookupNeverReportsDamageAsNotFound(t *testing.T) {
 	for _, jobs := range []int{30, 600} { // with 30 jobs the id index has one page, with 600 several
 		dir := t.TempDir()
-		ids, roots := databaseWithIDs(t, dir, jobs)
-		path := filepath.Join(dir, sqlitedb.DatabaseName)
+		ids, roots := createDatabaseOfJobs(t, dir, jobs)
+		path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 					if err := os.WriteFile(path, harmed, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					f, r := lookUpAll(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
+					f, r := lookUpAllIDs(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
 					found, refused = found+f, refused+r
 				}
 			}
@@ -68,9 +68,9 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// databaseWithIDs creates a database of jobs. The caller has chosen the id of every second job. It returns
+// createDatabaseOfJobs creates a database of jobs. The caller has chosen the id of every second job. It returns
 // the ids of all jobs, and the numbers of the root pages of the jobs table and of the id index.
-func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, rootPages map[string]int) {
+func createDatabaseOfJobs(t *testing.T, dir string, jobCount int) (ids []string, rootPages map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
 	for i := range jobCount {
@@ -78,7 +78,7 @@ func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, root
 		if i%2 == 0 {
 			id = fmt.Sprintf("job-%d", i)
 		}
-		got, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1,
 			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
 		if err != nil {
 			t.Fatal(err)
@@ -86,9 +86,9 @@ func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, root
 		ids = append(ids, got.IDs[0])
 	}
 	rootPages = map[string]int{}
-	err := s.Read(t.Context(), func(r *reads.Reader) error {
+	err := s.RunRead(t.Context(), func(r *reads.ReadSnapshot) error {
 		return r.Query(func(r database.Row) (bool, error) {
-			rootPages[r.Text(0)] = int(r.Num(1))
+			rootPages[r.Text(0)] = int(r.Int64(1))
 			return true, nil
 		}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
 	})
@@ -98,9 +98,9 @@ func databaseWithIDs(t *testing.T, dir string, jobCount int) (ids []string, root
 	return ids, rootPages
 }
 
-// lookUpAll looks up ids in a damaged database. It counts the lookups that find the job, and those that
+// lookUpAllIDs looks up ids in a damaged database. It counts the lookups that find the job, and those that
 // return a damage error. The test fails if a lookup does anything else.
-func lookUpAll(t *testing.T, path string, ids []string, description string) (foundCount, damagedCount int) {
+func lookUpAllIDs(t *testing.T, path string, ids []string, description string) (foundCount, damagedCount int) {
 	t.Helper()
 	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)
 	if err != nil {
@@ -113,7 +113,7 @@ func lookUpAll(t *testing.T, path string, ids []string, description string) (fou
 		}
 		is, err := reads.FindJob(t.Context(), c, id)
 		if err == nil && !is {
-			err = reads.CheckMissing(c, id)
+			err = reads.CheckJobIsMissing(c, id)
 		}
 		switch {
 		case err != nil && sqlitedb.SQLiteErrorIn(err) != nil:
@@ -128,15 +128,15 @@ func lookUpAll(t *testing.T, path string, ids []string, description string) (fou
 }
 
 // An intact index is never reported as damaged, after whatever insertions and deletions.
-func TestSoundIndexIsNeverDamaged(t *testing.T) {
+func TestIntactIndexIsNeverReportedDamaged(t *testing.T) {
 	for _, size := range []int{512, 4096, 65_536} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) { checkIndexIsSound(t, size) })
+		t.Run(fmt.Sprint(size), func(t *testing.T) { checkIntactIndexLookups(t, size) })
 	}
 }
 
-// checkIndexIsSound makes random changes to an index with the given page size, and looks up ids that the
+// checkIntactIndexLookups makes random changes to an index with the given page size, and looks up ids that the
 // index does not contain.
-func checkIndexIsSound(t *testing.T, pageSize int) {
+func checkIntactIndexLookups(t *testing.T, pageSize int) {
 	c, err := sqlitedb.Open(":memory:")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func checkIndexIsSound(t *testing.T, pageSize int) {
 		}
 		if step%3 == 0 {
 			missing := name() + "-"
-			if err := reads.CheckMissing(c, missing); err != nil {
+			if err := reads.CheckJobIsMissing(c, missing); err != nil {
 				t.Fatalf("step %d, id %q: %v", step, missing, err)
 			}
 		}
@@ -172,9 +172,9 @@ func checkIndexIsSound(t *testing.T, pageSize int) {
 }
 
 // The lookup of a job that does not exist returns ErrNotFound, whatever the id looks like.
-func TestMissingJobIsNotFound(t *testing.T) {
+func TestLookupOfMissingJobReturnsErrNotFound(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1,
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1,
 		Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,8 @@ func TestMissingJobIsNotFound(t *testing.T) {
 
 func openStore(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByPriority}})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
+		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,26 +15,27 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// job reads the job that a WHERE clause selects. found is false if no job matches. reservedFences holds, by
+// selectJob reads the job that a WHERE clause selects. found is false if no job matches. reservedFences holds, by
 // seq, the fences of the leases that are not in the rows of the jobs yet.
-func (r *Reader) job(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
+func (r *ReadSnapshot) selectJob(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
 	j queue.Job, found bool, err error) {
-	found, err = database.FirstRow(r, func(r database.Row) {
+	found, err = database.ReadFirstRow(r, func(r database.Row) {
 		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
 	}, `SELECT `+columns+` FROM jobs `+whereClause, args...)
-	if j.State.Runnable() {
+	if j.State.IsRunnable() {
 		j.Fence = max(j.Fence, reservedFences[j.Seq])
 	}
 	if err == nil && j.State == queue.Blocked {
-		j.DependsOn, err = r.dependenciesOf(j.Seq)
+		j.DependsOn, err = r.unresolvedDependenciesOf(j.Seq)
 	}
 	return j, found, err
 }
 
-// knownJob reads a job that the same read has already found. args are the arguments of placeholders in
+// selectExistingJob reads a job that the same read has already found. args are the arguments of placeholders in
 // columns.
-func (r *Reader) knownJob(reservedFences map[int64]int64, seq int64, columns string, args ...any) (queue.Job, error) {
-	j, found, err := r.job(reservedFences, columns, `WHERE seq = ?`, append(args, seq)...)
+func (r *ReadSnapshot) selectExistingJob(reservedFences map[int64]int64, seq int64, columns string,
+	args ...any) (queue.Job, error) {
+	j, found, err := r.selectJob(reservedFences, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
 		err = database.DamageError(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
@@ -42,13 +43,13 @@ func (r *Reader) knownJob(reservedFences map[int64]int64, seq int64, columns str
 }
 
 // jobByID reads the given columns of a job by its id.
-func (s *Reads) jobByID(ctx context.Context, id, columns string) (j queue.Job, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+func (s *JobReader) jobByID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		reserved := s.reservedFences()
-		got, found, err := r.job(reserved, columns, `WHERE `+HasIDCondition, HasIDArgs(id)...)
+		got, found, err := r.selectJob(reserved, columns, `WHERE `+JobWithIDCondition, JobWithIDArgs(id)...)
 		if err == nil && !found {
-			if err = CheckMissing(r.Statements, id); err == nil {
-				err = queue.NoJobError(id)
+			if err = CheckJobIsMissing(r.Statements, id); err == nil {
+				err = queue.JobNotFoundError(id)
 			}
 		}
 		j = got
@@ -58,112 +59,114 @@ func (s *Reads) jobByID(ctx context.Context, id, columns string) (j queue.Job, e
 }
 
 // Get reads a job by its id, without env and stdin.
-func (s *Reads) Get(ctx context.Context, id string) (queue.Job, error) {
+func (s *JobReader) Get(ctx context.Context, id string) (queue.Job, error) {
 	return s.jobByID(ctx, id, records.JobColumns)
 }
 
-// GetFull reads a job by its id, with env and stdin.
-func (s *Reads) GetFull(ctx context.Context, id string) (queue.Job, error) {
-	return s.jobByID(ctx, id, records.WholeColumns)
+// GetWithEnvAndStdin reads a job by its id, with env and stdin.
+func (s *JobReader) GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error) {
+	return s.jobByID(ctx, id, records.AllJobColumns)
 }
 
-// History reads a page of a job's attempts, without their output.
-func (s *Reads) History(ctx context.Context, seq int64, beforeNumber, limit int) (list []queue.Attempt, err error) {
-	if err := checkLimit(limit); err != nil {
+// AttemptHistory reads a page of a job's attempts, without their output.
+func (s *JobReader) AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt,
+	err error) {
+	if err := checkPageLimit(limit); err != nil {
 		return nil, err
 	}
 	if beforeNumber <= 0 {
 		beforeNumber = math.MaxInt64
 	}
-	err = s.Read(ctx, func(r *Reader) error {
-		last, plain, err := r.jobAttempt(seq)
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		last, plain, err := r.lastAttemptInJobRow(seq)
 		if err != nil {
 			return err
 		}
 		if plain && last.Number < beforeNumber {
-			if list = append(list, last); len(list) == limit {
+			if attempts = append(attempts, last); len(attempts) == limit {
 				return nil
 			}
 		}
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
 			a := records.ReadAttempt(r)
-			if bytes += store.AttemptTextSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
+			if bytes += store.AttemptTextSize(&a); bytes > store.MaxHistoryTextBytes && len(attempts) > 0 {
 				return false, nil
 			}
-			list = append(list, a)
-			return len(list) < limit, nil
+			attempts = append(attempts, a)
+			return len(attempts) < limit, nil
 		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq,
 			int64(beforeNumber), int64(limit))
 	})
-	slices.Reverse(list)
-	return list, err
+	slices.Reverse(attempts)
+	return attempts, err
 }
 
 // Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
-func (s *Reads) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
-		last, plain, err := r.jobAttempt(seq)
+func (s *JobReader) Attempt(ctx context.Context, seq int64, attemptNumber int) (attempt queue.Attempt, err error) {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		last, plain, err := r.lastAttemptInJobRow(seq)
 		if err != nil {
 			return err
 		}
-		if plain && (n == 0 || n == last.Number) {
-			a = last
+		if plain && (attemptNumber == 0 || attemptNumber == last.Number) {
+			attempt = last
 			return nil
 		}
-		where, args := `seq = ? AND n = ?`, []any{seq, int64(n)}
-		if n == 0 {
+		where, args := `seq = ? AND n = ?`, []any{seq, int64(attemptNumber)}
+		if attemptNumber == 0 {
 			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
 		}
-		found, err := database.FirstRow(r, func(r database.Row) {
-			a = records.ReadAttempt(r)
-			a.Output, a.OutputRef, a.Result = bytes.Clone(r.View(records.AttemptColumnCount)), r.Text(
+		found, err := database.ReadFirstRow(r, func(r database.Row) {
+			attempt = records.ReadAttempt(r)
+			attempt.Output, attempt.OutputFileRef, attempt.Result = bytes.Clone(r.BytesView(records.AttemptColumnCount)), r.Text(
 				records.AttemptColumnCount+1),
-				bytes.Clone(r.View(records.AttemptColumnCount+2))
+				bytes.Clone(r.BytesView(records.AttemptColumnCount+2))
 		}, `SELECT `+records.AttemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
-			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID", n)
+			err = queue.Errorf(queue.CodeNotFound, "attempt %d was removed or does not exist; see: queuectl show ID",
+				attemptNumber)
 		}
 		return err
 	})
-	return a, err
+	return attempt, err
 }
 
-// jobAttempt reads the last attempt of a job from the job's own row. found is false if the attempt has a row
-// in the table attempts instead. If the job does not exist, jobAttempt returns an error.
-func (r *Reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
-	there, err := database.FirstRow(r, func(r database.Row) { a, found = records.ReadJobAttempt(r) },
-		`SELECT `+records.JobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+// lastAttemptInJobRow reads the last attempt of a job from the job's own row. found is false if the attempt has a row
+// in the table attempts instead. If the job does not exist, lastAttemptInJobRow returns an error.
+func (r *ReadSnapshot) lastAttemptInJobRow(seq int64) (attempt queue.Attempt, found bool, err error) {
+	there, err := database.ReadFirstRow(r, func(r database.Row) { attempt, found = records.ReadLastAttempt(r) },
+		`SELECT `+records.LastAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
 		err = MissingJobError(r.Statements, seq)
 	}
-	return a, found, err
+	return attempt, found, err
 }
 
-// maxScannedJobs limits the jobs that are read for one page if no index matches the filter. A page that
+// maxJobsScannedPerPage limits the jobs that are read for one page if no index matches the filter. A page that
 // reaches the limit ends early, and its field Next says where the next page continues.
-const maxScannedJobs = 10_000
+const maxJobsScannedPerPage = 10_000
 
-func checkLimit(limit int) error {
+func checkPageLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPageRows {
-		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
+		return queue.InvalidField("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
 
 // List reads a page of jobs, the newest first.
-func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	err = s.withSelectedRefs(ctx, f, func(r *Reader, selected store.RefPage) error {
+func (s *JobReader) List(ctx context.Context, f store.Filter) (page store.JobPage, err error) {
+	err = s.withSelectedRefs(ctx, f, func(r *ReadSnapshot, selected store.JobRefPage) error {
 		reserved := s.reservedFences()
-		page = store.Page{Next: selected.Next}
+		page = store.JobPage{NextBeforeSeq: selected.NextBeforeSeq}
 		bytes := 0
 		for _, ref := range selected.Refs {
-			j, err := r.knownJob(reserved, ref.Seq, records.JobColumns)
+			j, err := r.selectExistingJob(reserved, ref.Seq, records.JobColumns)
 			if err != nil {
 				return err
 			}
-			if bytes += store.JobTextSize(&j); bytes > store.MaxPageBytes && len(page.Jobs) > 0 {
-				page.Next = page.Jobs[len(page.Jobs)-1].Seq
+			if bytes += store.JobTextSize(&j); bytes > store.MaxPageTextBytes && len(page.Jobs) > 0 {
+				page.NextBeforeSeq = page.Jobs[len(page.Jobs)-1].Seq
 				return nil
 			}
 			page.Jobs = append(page.Jobs, j)
@@ -174,18 +177,18 @@ func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err 
 }
 
 // ListRefs reads a page of references to the jobs that a filter selects.
-func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
-	err = s.withSelectedRefs(ctx, f, func(_ *Reader, page store.RefPage) error {
-		selected = page
+func (s *JobReader) ListRefs(ctx context.Context, f store.Filter) (refPage store.JobRefPage, err error) {
+	err = s.withSelectedRefs(ctx, f, func(_ *ReadSnapshot, page store.JobRefPage) error {
+		refPage = page
 		return nil
 	})
-	return selected, err
+	return refPage, err
 }
 
 // withSelectedRefs calls handlePage with a page of references to the jobs that a filter selects. Both use the
 // same read transaction.
-func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
-	handlePage func(*Reader, store.RefPage) error) error {
+func (s *JobReader) withSelectedRefs(ctx context.Context, f store.Filter,
+	handlePage func(*ReadSnapshot, store.JobRefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
 		return err
@@ -199,44 +202,45 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter,
 			states = queue.States()
 		}
 	}
-	return s.Read(ctx, func(r *Reader) error {
-		var selected store.RefPage
+	return s.RunRead(ctx, func(r *ReadSnapshot) error {
+		var selected store.JobRefPage
 		for _, state := range states {
-			if err := m.matchState(r, state, &selected); err != nil {
+			if err := m.addMatchesInState(r, state, &selected); err != nil {
 				return err
 			}
 		}
 		slices.SortFunc(selected.Refs, func(a, b store.JobRef) int { return cmp.Compare(b.Seq, a.Seq) })
 		// If the read for one state stopped at a job before the end, the page ends at this job for all
 		// states.
-		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.JobRef) bool { return ref.Seq < selected.Next })
+		selected.Refs = slices.DeleteFunc(selected.Refs,
+			func(ref store.JobRef) bool { return ref.Seq < selected.NextBeforeSeq })
 		if len(selected.Refs) > f.Limit {
 			selected.Refs = selected.Refs[:f.Limit]
-			selected.Next = selected.Refs[f.Limit-1].Seq
+			selected.NextBeforeSeq = selected.Refs[f.Limit-1].Seq
 		}
 		return handlePage(r, selected)
 	})
 }
 
-// matcher is a prepared filter. It reads no column that contains settings of jobs. So large jobs cost no more
+// jobMatcher is a prepared filter. It reads no column that contains settings of jobs. So large jobs cost no more
 // than small ones, and jobs with damaged settings are found too.
-type matcher struct {
+type jobMatcher struct {
 	store.Filter
 	idMatches     func(id string) bool
 	encodedLabels [][]byte // each label in the form that it has in a job's JSON
 }
 
-func newMatcher(f store.Filter) (m matcher, err error) {
+func newMatcher(f store.Filter) (m jobMatcher, err error) {
 	m.Filter = f
-	if err := checkLimit(f.Limit); err != nil {
+	if err := checkPageLimit(f.Limit); err != nil {
 		return m, err
 	}
 	if m.BeforeSeq == 0 {
 		m.BeforeSeq = math.MaxInt64
 	}
 	m.idMatches = func(string) bool { return true }
-	if f.Glob != "" {
-		if m.idMatches, err = queue.Glob(f.Glob); err != nil {
+	if f.IDGlob != "" {
+		if m.idMatches, err = queue.CompileGlob(f.IDGlob); err != nil {
 			return m, err
 		}
 	}
@@ -250,31 +254,31 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// matchState adds the selected jobs of one state to the result; 0 means all states. If it stops before the
+// addMatchesInState adds the selected jobs of one state to the result; 0 means all states. If it stops before the
 // last job, it raises result.Next to the seq of the job at which it stopped.
-func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
+func (m *jobMatcher) addMatchesInState(r *ReadSnapshot, state queue.State, result *store.JobRefPage) error {
 	from, args := `WHERE`, []any{records.BoolToInt(len(m.encodedLabels) > 0)}
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	scanned, selected, more := 0, 0, true
-	for piece, before := min(maxScannedJobs, max(r.ReadLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
+	for piece, before := min(maxJobsScannedPerPage, max(r.RowLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
 		rows := 0
 		err := r.Query(func(r database.Row) (bool, error) {
-			if queue.Millis(r.Num(4)) < m.Since && !state.Ended() {
+			if queue.UnixMillis(r.Int64(4)) < m.Since && !state.HasEnded() {
 				more = false
 				return false, nil
 			}
 			rows++
 			scanned++
-			before = r.Num(0)
-			if m.matches(r) {
-				result.Refs = append(result.Refs, store.JobRef{Seq: before, ID: r.Text(1), State: queue.State(r.Num(2)),
-					UID: int(r.Num(3))})
+			before = r.Int64(0)
+			if m.matchesRow(r) {
+				result.Refs = append(result.Refs, store.JobRef{Seq: before, ID: r.Text(1), State: queue.State(r.Int64(2)),
+					UID: int(r.Int64(3))})
 				selected++
 			}
-			if more = selected <= m.Limit && scanned < maxScannedJobs; !more {
-				result.Next = max(result.Next, before)
+			if more = selected <= m.Limit && scanned < maxJobsScannedPerPage; !more {
+				result.NextBeforeSeq = max(result.NextBeforeSeq, before)
 			}
 			return more, nil
 		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks
@@ -287,32 +291,33 @@ func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage
 	return nil
 }
 
-func (m *matcher) matches(r database.Row) bool {
-	if m.Viewer != nil && queue.HookEvents(r.Num(8))&queue.HookFromSettings != 0 && int64(*m.Viewer) != r.Num(3) {
+func (m *jobMatcher) matchesRow(r database.Row) bool {
+	if m.ViewerUID != nil && queue.HookEvents(r.Int64(8))&queue.HookFromSettings != 0 &&
+		int64(*m.ViewerUID) != r.Int64(3) {
 		return false
 	}
-	if m.UID != nil && int64(*m.UID) != r.Num(3) || m.Queue != "" && r.Text(7) != m.Queue {
+	if m.UID != nil && int64(*m.UID) != r.Int64(3) || m.Queue != "" && r.Text(7) != m.Queue {
 		return false
 	}
-	if at := queue.Millis(cmp.Or(r.Num(5), r.Num(4))); at < m.Since || m.Until != 0 && at >= m.Until {
+	if at := queue.UnixMillis(cmp.Or(r.Int64(5), r.Int64(4))); at < m.Since || m.Until != 0 && at >= m.Until {
 		return false
 	}
-	return m.hasLabels(r.View(6)) && m.idMatches(r.Text(1))
+	return m.hasAllLabels(r.BytesView(6)) && m.idMatches(r.Text(1))
 }
 
-// hasLabels reports whether the JSON of a job's labels contains all labels of the filter. It first searches
+// hasAllLabels reports whether the JSON of a job's labels contains all labels of the filter. It first searches
 // the encoded labels in the JSON, so that most jobs that lack a label are excluded without decoding.
-func (m *matcher) hasLabels(raw []byte) bool {
+func (m *jobMatcher) hasAllLabels(labelsJSON []byte) bool {
 	if len(m.encodedLabels) == 0 {
 		return true
 	}
 	for _, part := range m.encodedLabels {
-		if !bytes.Contains(raw, part) {
+		if !bytes.Contains(labelsJSON, part) {
 			return false
 		}
 	}
 	var labels map[string]string
-	if json.Unmarshal(raw, &labels) != nil {
+	if json.Unmarshal(labelsJSON, &labels) != nil {
 		return false
 	}
 	for name, value := range m.Labels {
@@ -323,59 +328,60 @@ func (m *matcher) hasLabels(raw []byte) bool {
 	return true
 }
 
-// oldestScanLimit is how many jobs of a state OldestReadySince searches, in the order in which they were
+// maxJobsScannedForOldest is how many jobs of a state OldestReadySince searches, in the order in which they were
 // enqueued. If as many delayed jobs were enqueued before the oldest ready job, OldestReadySince does not find
 // that job.
-const oldestScanLimit = 1000
+const maxJobsScannedForOldest = 1000
 
 // OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is
 // ready.
-func (s *Reads) OldestReadySince(ctx context.Context) (oldest queue.Millis, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
+func (s *JobReader) OldestReadySince(ctx context.Context) (oldestSince queue.UnixMillis, err error) {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.QueryNumber(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
 				WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
-				int64(state), int64(oldestScanLimit), int64(s.Now()))
+				int64(state), int64(maxJobsScannedForOldest), int64(s.Now()))
 			if err != nil {
 				return err
 			}
-			if m := queue.Millis(first); m != 0 && (oldest == 0 || m < oldest) {
-				oldest = m
+			if m := queue.UnixMillis(first); m != 0 && (oldestSince == 0 || m < oldestSince) {
+				oldestSince = m
 			}
 		}
 		return nil
 	})
-	return oldest, err
+	return oldestSince, err
 }
 
 // Events returns up to limit events whose number is above afterSeq, oldest first. See docs/decisions/0019.
-func (s *Reads) Events(ctx context.Context, afterSeq int64, limit int) (list []queue.Event, err error) {
+func (s *JobReader) Events(ctx context.Context, afterSeq int64, limit int) (events []queue.Event, err error) {
 	// Leave out the events after the last published one: the counts do not include them yet.
-	last, _ := s.LastEvent()
-	err = s.Read(ctx, func(r *Reader) error {
+	last, _ := s.LastEventSeq()
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		return r.Query(func(r database.Row) (bool, error) {
 			e := queue.Event{
-				Seq: r.Num(0), Time: queue.Millis(r.Num(1)), Kind: queue.EventKind(r.Text(2)), JobSeq: r.Num(3), JobID: r.Text(4),
-				State: queue.State(r.Num(5)),
+				Seq: r.Int64(0), Time: queue.UnixMillis(r.Int64(1)), Kind: queue.EventKind(r.Text(2)), JobSeq: r.Int64(3),
+				JobID: r.Text(4),
+				State: queue.State(r.Int64(5)),
 			}
-			if err := json.Unmarshal(r.View(6), &e.Detail); err != nil {
+			if err := json.Unmarshal(r.BytesView(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("event %d is damaged: %w; see: queuectl doctor --verify", e.Seq, err)
 			}
-			if r.Num(8) != 0 {
-				e.RestrictedToUID = new(int(r.Num(7)))
+			if r.Int64(8) != 0 {
+				e.RestrictedToUID = new(int(r.Int64(7)))
 			}
-			list = append(list, e)
+			events = append(events, e)
 			return true, nil
 		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events
 			WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, afterSeq, last, int64(limit))
 	})
-	return list, err
+	return events, err
 }
 
-// dependenciesOf returns the unresolved dependencies of a job, at most store.MaxDependsOn of them.
-func (r *Reader) dependenciesOf(child int64) ([]queue.Dependency, error) {
-	return database.Rows(r, func(r database.Row) queue.Dependency {
-		return queue.Dependency{JobSeq: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))}
+// unresolvedDependenciesOf returns the unresolved dependencies of a job, at most store.MaxLoadedDependencies of them.
+func (r *ReadSnapshot) unresolvedDependenciesOf(childSeq int64) ([]queue.Dependency, error) {
+	return database.ReadRows(r, func(r database.Row) queue.Dependency {
+		return queue.Dependency{ParentSeq: r.Int64(0), ParentID: r.Text(1), Condition: queue.DependencyCondition(r.Int64(2))}
 	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent
-		WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxDependsOn))
+		WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, childSeq, int64(store.MaxLoadedDependencies))
 }

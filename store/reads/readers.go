@@ -12,34 +12,34 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// readerPool is a pool of connections for reading.
-type readerPool struct {
-	openConn  func() (database.ReadConn, error)
-	closedErr error                  // error of reads after the pool is closed
-	slots     chan struct{}          // semaphore: one element for each connection in use
-	closed    chan struct{}          // closed by the method close
-	idleConns chan database.ReadConn // the open connections that are not in use
+// readConnPool is a pool of connections for reading.
+type readConnPool struct {
+	openConn     func() (database.ReadConn, error)
+	closedErr    error                  // error of reads after the pool is closed
+	connSlots    chan struct{}          // semaphore: one element for each connection in use
+	closedSignal chan struct{}          // closed by the method close
+	idleConns    chan database.ReadConn // the open connections that are not in use
 }
 
-// MaxReaders is the maximum number of concurrent reads.
-const MaxReaders = 4
+// MaxConcurrentReads is the maximum number of concurrent reads.
+const MaxConcurrentReads = 4
 
-// newReaders returns a pool that creates its connections with openConn.
-func newReaders(openConn func() (database.ReadConn, error), closedErr error) *readerPool {
-	return &readerPool{openConn: openConn, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
-		closed: make(chan struct{}), idleConns: make(chan database.ReadConn, MaxReaders)}
+// newReadConnPool returns a pool that creates its connections with openConn.
+func newReadConnPool(openConn func() (database.ReadConn, error), closedErr error) *readConnPool {
+	return &readConnPool{openConn: openConn, closedErr: closedErr, connSlots: make(chan struct{}, MaxConcurrentReads),
+		closedSignal: make(chan struct{}), idleConns: make(chan database.ReadConn, MaxConcurrentReads)}
 }
 
-// take waits until a connection may be used, and opens one if no open one is idle.
-func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
+// takeConn waits until a connection may be used, and opens one if no open one is idle.
+func (r *readConnPool) takeConn(ctx context.Context) (database.ReadConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	select {
-	case r.slots <- struct{}{}:
+	case r.connSlots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-r.closed:
+	case <-r.closedSignal:
 		return nil, r.closedErr
 	}
 	select {
@@ -49,26 +49,26 @@ func (r *readerPool) take(ctx context.Context) (database.ReadConn, error) {
 	}
 	c, err := r.openConn()
 	if err != nil {
-		<-r.slots
+		<-r.connSlots
 	}
 	return c, err
 }
 
-// put returns a connection to the pool. If reusable is false, it closes the connection instead.
-func (r *readerPool) put(c database.ReadConn, reusable bool) {
+// returnConn returns a connection to the pool. If reusable is false, it closes the connection instead.
+func (r *readConnPool) returnConn(c database.ReadConn, reusable bool) {
 	if reusable {
 		r.idleConns <- c
 	} else {
 		c.Close() // ignore an error: the connection cannot be used any more
 	}
-	<-r.slots
+	<-r.connSlots
 }
 
 // close waits until the connections in use have been returned, and closes all. It must be called only once.
-func (r *readerPool) close() (err error) {
-	close(r.closed)
-	for range MaxReaders {
-		r.slots <- struct{}{}
+func (r *readConnPool) close() (err error) {
+	close(r.closedSignal)
+	for range MaxConcurrentReads {
+		r.connSlots <- struct{}{}
 	}
 	close(r.idleConns)
 	for c := range r.idleConns {
@@ -77,9 +77,9 @@ func (r *readerPool) close() (err error) {
 	return err
 }
 
-// Database opens connections for reading, and translates the errors of reads. Its methods are called on the
+// ReadDatabase opens connections for reading, and translates the errors of reads. Its methods are called on the
 // goroutine that reads.
-type Database interface {
+type ReadDatabase interface {
 	// OpenReader opens a connection for reading. If it fails, its error is passed to ConvertReadError.
 	OpenReader() (database.ReadConn, error)
 	// ReadTimeout returns how long a read that begins now may take, and ReadTimeoutError the error for a read
@@ -94,35 +94,35 @@ type Database interface {
 	ConvertReadError(err error) error
 }
 
-// Reads reads the stored jobs from snapshots of the database. It implements those methods of store.Reader and
+// JobReader reads the stored jobs from snapshots of the database. It implements those methods of store.ReadSnapshot and
 // store.Quotas that need no transaction of package store/engine. It is safe for concurrent use.
-type Reads struct {
-	Published
-	database Database
-	readers  *readerPool
+type JobReader struct {
+	PublishedState
+	database ReadDatabase
+	connPool *readConnPool
 }
 
 // New returns a Reads for a database. now is the store's clock. After StopReading, the reads fail with the
 // error closedErr.
-func New(db Database, now func() queue.Millis, closedErr error) *Reads {
-	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{},
-		LastTurns: map[string]map[int]int64{}}},
-		database: db, readers: newReaders(db.OpenReader, closedErr)}
+func New(db ReadDatabase, now func() queue.UnixMillis, closedErr error) *JobReader {
+	return &JobReader{PublishedState: PublishedState{now: now, state: ReaderState{UsageByUID: map[int]UserUsage{},
+		LastTurnsByQueue: map[string]map[int]int64{}}},
+		database: db, connPool: newReadConnPool(db.OpenReader, closedErr)}
 }
 
 // StopReading waits until the running reads have ended, and closes all connections. It must be called only
 // once.
-func (s *Reads) StopReading() error { return s.readers.close() }
+func (s *JobReader) StopReading() error { return s.connPool.close() }
 
-// Reader is the connection of one read. All its statements see the same state of the database. The read ends
+// ReadSnapshot is the connection of one read. All its statements see the same state of the database. The read ends
 // when ctx ends.
-type Reader struct {
+type ReadSnapshot struct {
 	database.Statements
 	ctx context.Context
 }
 
 // Query executes a query. It returns an error instead if the context of the read has ended.
-func (r *Reader) Query(handleRow func(r database.Row) (hasMore bool, err error), sql string, args ...any) error {
+func (r *ReadSnapshot) Query(handleRow func(r database.Row) (hasMore bool, err error), sql string, args ...any) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
@@ -130,36 +130,36 @@ func (r *Reader) Query(handleRow func(r database.Row) (hasMore bool, err error),
 }
 
 // QueryNumber returns the integer in the first row of a query, or 0 if there is no row.
-func (r *Reader) QueryNumber(sql string, args ...any) (int64, error) {
+func (r *ReadSnapshot) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.QueryNumber(r, sql, args...)
 }
 
-// Read calls read with a connection for reading. The call has a time limit, because SQLite cannot restart its
+// RunRead calls read with a connection for reading. The call has a time limit, because SQLite cannot restart its
 // write-ahead log during a long read. The limit does not include the wait for a free connection, which ends
 // with ctx.
-func (s *Reads) Read(ctx context.Context, read func(*Reader) error) (err error) {
+func (s *JobReader) RunRead(ctx context.Context, read func(*ReadSnapshot) error) (err error) {
 	for try := 0; ; try++ {
-		c, err := s.readers.take(ctx)
+		c, err := s.connPool.takeConn(ctx)
 		if err != nil {
 			return s.database.ConvertReadError(err)
 		}
-		lost, err := s.readWith(ctx, c, read)
-		if !lost || try == MaxReaders {
+		lost, err := s.runReadOnConn(ctx, c, read)
+		if !lost || try == MaxConcurrentReads {
 			return err
 		}
 	}
 }
 
-// readWith calls read with a connection, and returns the connection to the pool. connLost reports that the
+// runReadOnConn calls read with a connection, and returns the connection to the pool. connLost reports that the
 // connection was lost before anything was read, so that the caller can try again with another one.
-func (s *Reads) readWith(ctx context.Context, c database.ReadConn, read func(*Reader) error) (
+func (s *JobReader) runReadOnConn(ctx context.Context, c database.ReadConn, read func(*ReadSnapshot) error) (
 	connLost bool, err error) {
 	budget := s.database.ReadTimeout()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	release := c.InterruptWhenDone(within)
-	if err = c.BeginReading(); err == nil {
-		err = read(&Reader{c, within})
+	if err = c.BeginSnapshot(); err == nil {
+		err = read(&ReadSnapshot{c, within})
 	} else {
 		connLost = within.Err() == nil
 	}
@@ -167,8 +167,8 @@ func (s *Reads) readWith(ctx context.Context, c database.ReadConn, read func(*Re
 	if changed := s.database.CheckReadable(); changed != nil {
 		err = changed
 	}
-	ended := c.EndReading()
-	s.readers.put(c, ended == nil && !connLost)
+	ended := c.EndSnapshot()
+	s.connPool.returnConn(c, ended == nil && !connLost)
 	if err != nil && within.Err() != nil && c.IsInterruption(err) {
 		err = within.Err()
 	}

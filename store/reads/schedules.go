@@ -11,23 +11,23 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Schedule returns a schedule and its newest occurrence records.
-func (s *Reads) Schedule(ctx context.Context, name string) (
+// GetSchedule returns a schedule and its newest occurrence records.
+func (s *JobReader) GetSchedule(ctx context.Context, name string) (
 	schedule store.Schedule, occurrences []store.OccurrenceRecord, err error,
 ) {
-	err = s.Read(ctx, func(r *Reader) error {
-		there, err := r.schedule(name, &schedule)
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		there, err := r.readSchedule(name, &schedule)
 		if err != nil {
 			return err
 		}
 		if !there {
-			return NoScheduleError(name)
+			return ScheduleNotFoundError(name)
 		}
-		occurrences, err = database.Rows(r, func(r database.Row) store.OccurrenceRecord {
-			run := store.OccurrenceRecord{OccurrenceAt: queue.Millis(r.Num(0)), RecordedAt: queue.Millis(r.Num(1)),
-				Outcome: store.Outcome(r.Text(2)), JobSeq: r.Num(3), JobID: r.Text(4), Note: r.Text(7)}
-			if r.Num(5) == 0 {
-				run.RequestedBy = new(int(r.Num(6)))
+		occurrences, err = database.ReadRows(r, func(r database.Row) store.OccurrenceRecord {
+			run := store.OccurrenceRecord{OccurrenceAt: queue.UnixMillis(r.Int64(0)), RecordedAt: queue.UnixMillis(r.Int64(1)),
+				Outcome: store.OccurrenceOutcome(r.Text(2)), JobSeq: r.Int64(3), JobID: r.Text(4), OutcomeNote: r.Text(7)}
+			if r.Int64(5) == 0 {
+				run.RequestedByUID = new(int(r.Int64(6)))
 			}
 			return run
 		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs
@@ -37,25 +37,26 @@ func (s *Reads) Schedule(ctx context.Context, name string) (
 	return schedule, occurrences, err
 }
 
-// schedule reads the schedule with a name into s, and reports whether it exists.
-func (r *Reader) schedule(name string, s *store.Schedule) (found bool, err error) {
-	return database.FirstRow(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
-		`SELECT `+records.WholeScheduleColumns+` FROM schedules WHERE name = ?`, name)
+// readSchedule reads the schedule with a name into s, and reports whether it exists.
+func (r *ReadSnapshot) readSchedule(name string, s *store.Schedule) (found bool, err error) {
+	return database.ReadFirstRow(r, func(r database.Row) { *s = records.ReadSchedule(r, true) },
+		`SELECT `+records.AllScheduleColumns+` FROM schedules WHERE name = ?`, name)
 }
 
-// Schedules returns up to limit schedules whose names come after afterName, sorted by name.
-func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (list []store.Schedule, err error) {
-	err = s.Read(ctx, func(r *Reader) error {
-		list = nil
+// ListSchedules returns up to limit schedules whose names come after afterName, sorted by name.
+func (s *JobReader) ListSchedules(ctx context.Context, afterName string, limit int) (schedules []store.Schedule,
+	err error) {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		schedules = nil
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
-			list = append(list, records.ReadSchedule(r, false))
-			bytes += len(r.View(records.ScheduleDraftColumn))
-			return len(list) < limit && bytes < store.MaxPageBytes, nil
+			schedules = append(schedules, records.ReadSchedule(r, false))
+			bytes += len(r.BytesView(records.ScheduleDraftColumnIndex))
+			return len(schedules) < limit && bytes < store.MaxPageTextBytes, nil
 		}, `SELECT `+records.ScheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`,
 			afterName, int64(limit))
 	})
-	return list, err
+	return schedules, err
 }
 
 // maxDueSchedulesRead is how many due schedules one call of DueSchedules reads at most. It reads more
@@ -64,10 +65,10 @@ func (s *Reads) Schedules(ctx context.Context, afterName string, limit int) (lis
 const maxDueSchedulesRead = 10_000
 
 // DueSchedules returns up to limit due schedules, and the time until the next one is due.
-func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
+func (s *JobReader) DueSchedules(ctx context.Context, bootID string, limit int) (
 	dueSchedules []store.Schedule, untilNext time.Duration, err error,
 ) {
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		now := s.Now()
 		dueSchedules, untilNext = nil, time.Hour
 		type named struct {
@@ -77,8 +78,8 @@ func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 		var candidates []named
 		turns := map[int64]int{} // number of schedules read for each user, by uid
 		add := func(r database.Row) (bool, error) {
-			candidates = append(candidates, named{r.Text(0), turns[r.Num(1)]})
-			turns[r.Num(1)]++
+			candidates = append(candidates, named{r.Text(0), turns[r.Int64(1)]})
+			turns[r.Int64(1)]++
 			return len(candidates) < maxDueSchedulesRead, nil
 		}
 		if bootID != "" {
@@ -90,7 +91,7 @@ func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 			}
 		}
 		err := r.Query(func(r database.Row) (bool, error) {
-			if at := queue.Millis(r.Num(2)); at > now {
+			if at := queue.UnixMillis(r.Int64(2)); at > now {
 				untilNext = min(untilNext, time.Duration(at-now)*time.Millisecond)
 				return false, nil
 			}
@@ -102,7 +103,7 @@ func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 			if err == nil {
 				var schedule store.Schedule
 				var found bool
-				if found, err = r.schedule(one.name, &schedule); found {
+				if found, err = r.readSchedule(one.name, &schedule); found {
 					dueSchedules = append(dueSchedules, schedule)
 				}
 			}
@@ -115,7 +116,8 @@ func (s *Reads) DueSchedules(ctx context.Context, bootID string, limit int) (
 	return dueSchedules, untilNext, err
 }
 
-// NoScheduleError returns the error for a schedule that does not exist.
-func NoScheduleError(name string) error {
-	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
+// ScheduleNotFoundError returns the error for a schedule that does not exist.
+func ScheduleNotFoundError(name string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list",
+		queue.ClipForMessage(name))
 }

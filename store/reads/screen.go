@@ -16,42 +16,42 @@ import (
 // that start next. See docs/decisions/0065.
 const MaxScreenLanes = 500
 
-// Screen implements store.Reader. It reads each part of the screen with an index that has the order of that
+// ReadScreen implements store.ReadSnapshot. It reads each part of the screen with an index that has the order of that
 // part.
-func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
-	if f.Rows < 1 || f.Rows > store.MaxScreenRows {
-		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows,
-			store.MaxScreenRows)
+func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+	if f.RowsPerPart < 1 || f.RowsPerPart > store.MaxScreenRowsPerPart {
+		return screen, queue.InvalidField("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.RowsPerPart,
+			store.MaxScreenRowsPerPart)
 	}
-	err = s.Read(ctx, func(r *Reader) error {
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		reserved, columns, args := s.reservedFences(), records.JobColumns, []any(nil)
 		if f.DetailsForUID != nil { // leave out the settings of other users' jobs
-			columns, args = records.RestrictedColumns, []any{int64(*f.DetailsForUID)}
+			columns, args = records.RestrictedJobColumns, []any{int64(*f.DetailsForUID)}
 		}
 		screen = store.Screen{}
 		for _, part := range []struct {
 			dest *[]queue.Job
-			read func(r *Reader, rows int) ([]rules.Position, error)
+			read func(r *ReadSnapshot, rows int) ([]rules.Position, error)
 		}{
 			{&screen.Running, firstJobsOfStates(queue.Processing)},
-			{&screen.Ready, s.readyJobs(reserved)},
-			{&screen.Timed, mergeFirstJobs(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2
+			{&screen.Ready, s.readyJobsReader(reserved)},
+			{&screen.NotYetDue, mergeFirstJobs(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2
 				ORDER BY due_at, seq LIMIT ?`, [][]any{nil}, rules.Position.Compare)},
 			{&screen.HeldOrBlocked, firstJobsOfStates(queue.Held, queue.Blocked)},
 			{&screen.Dead, recentlyEndedJobs(queue.Dead)},
-			{&screen.Done, recentlyEndedJobs(queue.Completed, queue.Cancelled)},
+			{&screen.CompletedOrCancelled, recentlyEndedJobs(queue.Completed, queue.Cancelled)},
 		} {
-			list, err := part.read(r, f.Rows)
+			list, err := part.read(r, f.RowsPerPart)
 			if err != nil {
 				return err
 			}
 			bytes := 0
 			for _, one := range list {
-				j, err := r.knownJob(reserved, one.Seq, columns, args...)
+				j, err := r.selectExistingJob(reserved, one.Seq, columns, args...)
 				if err != nil {
 					return err
 				}
-				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartBytes && len(*part.dest) > 0 {
+				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartTextBytes && len(*part.dest) > 0 {
 					break
 				}
 				*part.dest = append(*part.dest, j)
@@ -64,7 +64,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 
 // recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.
 // Of jobs with the same end time, the one with the highest seq comes first.
-func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
+func recentlyEndedJobs(states ...queue.State) func(*ReadSnapshot, int) ([]rules.Position, error) {
 	var argLists [][]any
 	for _, state := range states {
 		argLists = append(argLists, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
@@ -75,7 +75,7 @@ func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Positi
 }
 
 // firstJobsOfStates returns a function that reads those jobs of some states that were enqueued first.
-func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
+func firstJobsOfStates(states ...queue.State) func(*ReadSnapshot, int) ([]rules.Position, error) {
 	var argLists [][]any
 	for _, state := range states {
 		argLists = append(argLists, []any{int64(state)})
@@ -87,12 +87,12 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
 // jobs in the order of compare. The statement selects a sort key and the seq of each job. The sort key is
 // returned as the Rank.
-func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*Reader, int) (
+func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*ReadSnapshot, int) (
 	[]rules.Position, error) {
-	return func(r *Reader, rows int) (list []rules.Position, err error) {
+	return func(r *ReadSnapshot, rows int) (list []rules.Position, err error) {
 		for _, args := range argLists {
-			part, err := database.Rows(r, func(r database.Row) rules.Position {
-				return rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
+			part, err := database.ReadRows(r, func(r database.Row) rules.Position {
+				return rules.Position{Rank: r.Int64(0), Seq: r.Int64(1)}
 			}, sql, append(slices.Clip(args), int64(rows))...)
 			if err != nil {
 				return nil, err

@@ -13,9 +13,9 @@ import (
 // readyLane is a list of ready jobs of one queue and user: the unclaimed jobs of a lane, which have the same
 // demands, or all claimed jobs of the user.
 type readyLane struct {
-	rules.ClosedListKey            // the queue and the user
-	id                  int64      // id of the lane; 0 if jobs contains all claimed jobs
-	jobs                []readyJob // the next jobs of the lane, at least one
+	rules.ClosedLaneListKey            // the queue and the user
+	laneID                  int64      // id of the lane; 0 if jobs contains all claimed jobs
+	nextJobs                []readyJob // the next jobs of the lane, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -27,94 +27,98 @@ type readyJob struct {
 // readyJobsPerQuery is how many jobs of a lane one query reads after the first query.
 const readyJobsPerQuery = 20
 
-// readyJobs returns a function that reads the ready jobs in the order in which they would start if no limit
+// readyJobsReader returns a function that reads the ready jobs in the order in which they would start if no limit
 // held them back: first the claimed jobs, then the others. Users take turns; see store/rules/user_turns.go.
-func (s *Reads) readyJobs(reservedFences map[int64]int64) func(*Reader, int) ([]rules.Position, error) {
-	return func(r *Reader, rows int) (list []rules.Position, err error) {
-		lanes, err := r.claimedLanes(reservedFences, rows)
+func (s *JobReader) readyJobsReader(reservedFences map[int64]int64) func(*ReadSnapshot, int) ([]rules.Position, error) {
+	return func(r *ReadSnapshot, rows int) (list []rules.Position, err error) {
+		lanes, err := r.readClaimedLanes(reservedFences, rows)
 		if err != nil {
 			return nil, err
 		}
-		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.ClosedListKey]int64{}}
-		if list, err = r.takeTurns(lanes, &turns, rows, reservedFences); err != nil || len(list) == rows {
+		turns := turnOrder{byArrival: s.RankOrder().Scheduling == queue.SchedulingByArrival,
+			lastChosenJob: map[rules.ClosedLaneListKey]int64{}}
+		if list, err = r.listJobsByUserTurns(lanes, &turns, rows, reservedFences); err != nil || len(list) == rows {
 			return list, err
 		}
-		if lanes, err = r.readyLanes(reservedFences); err != nil {
+		if lanes, err = r.readReadyLanes(reservedFences); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.claims = s.lastTurns(), map[rules.ClosedListKey]int64{}
-		others, err := r.takeTurns(lanes, &turns, rows-len(list), reservedFences)
+		turns.lastTurns, turns.lastChosenJob = s.lastTurnsByQueue(), map[rules.ClosedLaneListKey]int64{}
+		others, err := r.listJobsByUserTurns(lanes, &turns, rows-len(list), reservedFences)
 		return append(list, others...), err
 	}
 }
 
-// takeTurns reads up to limit jobs of the lanes, in the order of the users' turns.
-func (r *Reader) takeTurns(
+// listJobsByUserTurns reads up to limit jobs of the lanes, in the order of the users' turns.
+func (r *ReadSnapshot) listJobsByUserTurns(
 	lanes []*readyLane, turns *turnOrder, limit int, reservedFences map[int64]int64,
-) (list []rules.Position, err error) {
-	for len(list) < limit && len(lanes) > 0 && err == nil {
-		at := turns.nextLane(lanes)
+) (positions []rules.Position, err error) {
+	for len(positions) < limit && len(lanes) > 0 && err == nil {
+		at := turns.chooseNextLane(lanes)
 		l := lanes[at]
-		job := l.jobs[0].Position
-		list = append(list, job)
-		if l.jobs = l.jobs[1:]; len(l.jobs) == 0 && l.id != 0 {
+		job := l.nextJobs[0].Position
+		positions = append(positions, job)
+		if l.nextJobs = l.nextJobs[1:]; len(l.nextJobs) == 0 && l.laneID != 0 {
 			err = r.readNextJobs(l, job, readyJobsPerQuery, reservedFences)
 		}
-		if len(l.jobs) == 0 {
+		if len(l.nextJobs) == 0 {
 			lanes = slices.Delete(lanes, at, at+1)
 		}
 	}
-	return list, err
+	return positions, err
 }
 
-// claimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
+// readClaimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
 // user. Some claimed jobs have left their lane in the database; of these, it reads at most rows.
-func (r *Reader) claimedLanes(reservedFences map[int64]int64, rows int) (lanes []*readyLane, err error) {
+func (r *ReadSnapshot) readClaimedLanes(reservedFences map[int64]int64, maxRows int) (lanes []*readyLane, err error) {
 	const (
 		columns       = `queue, uid, rank, seq, priority, place`
 		lanelessPlace = 3
 		inLanePlace   = 1
 	)
-	byName := map[rules.ClosedListKey]*readyLane{}
+	byName := map[rules.ClosedLaneListKey]*readyLane{}
 	add := func(place int64) func(database.Row) {
 		return func(r database.Row) {
-			if r.Num(5) != place {
+			if r.Int64(5) != place {
 				return
 			}
-			name := rules.ClosedListKey{Queue: r.Text(0), UID: int(r.Num(1))}
+			name := rules.ClosedLaneListKey{Queue: r.Text(0), UID: int(r.Int64(1))}
 			l := byName[name]
 			if l == nil {
-				l = &readyLane{ClosedListKey: name}
+				l = &readyLane{ClosedLaneListKey: name}
 				byName[name], lanes = l, append(lanes, l)
 			}
-			l.jobs = append(l.jobs, readyJob{rules.Position{Rank: r.Num(2), Seq: r.Num(3)}, r.Num(4)})
+			l.nextJobs = append(l.nextJobs, readyJob{rules.Position{Rank: r.Int64(2), Seq: r.Int64(3)}, r.Int64(4)})
 		}
 	}
-	err = database.EachRow(r, add(lanelessPlace), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
-		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+	err = database.ForEachRow(r, add(lanelessPlace), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
+		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(maxRows))
 	if err == nil && len(reservedFences) > 0 {
-		err = database.EachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
+		err = database.ForEachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
 			database.JoinNumbers(maps.Keys(reservedFences)))
 	}
 	for _, l := range lanes {
-		slices.SortFunc(l.jobs, func(a, b readyJob) int { return a.Compare(b.Position) })
+		slices.SortFunc(l.nextJobs, func(a, b readyJob) int { return a.Compare(b.Position) })
 	}
 	return lanes, err
 }
 
-// readyLanes returns up to MaxScreenLanes lanes with unclaimed jobs, each with its first unclaimed job.
-func (r *Reader) readyLanes(reservedFences map[int64]int64) (lanes []*readyLane, err error) {
+// readReadyLanes returns up to MaxScreenLanes lanes with unclaimed jobs, each with its first unclaimed job.
+func (r *ReadSnapshot) readReadyLanes(reservedFences map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes without unclaimed jobs
 		l := &readyLane{}
 		var found bool
-		found, err = database.FirstRow(r, func(r database.Row) { l.id, l.Queue, l.UID = r.Num(0), r.Text(1), int(r.Num(2)) },
+		found, err = database.ReadFirstRow(r, func(r database.Row) {
+			l.laneID, l.Queue, l.UID = r.Int64(0), r.Text(1),
+				int(r.Int64(2))
+		},
 			`SELECT lane, queue, uid FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ?
 				ORDER BY lane, rank, seq LIMIT 1`, last)
 		if err != nil || !found {
 			break
 		}
-		last = l.id
-		if err = r.readNextJobs(l, rules.StartPosition, 1, reservedFences); len(l.jobs) > 0 {
+		last = l.laneID
+		if err = r.readNextJobs(l, rules.MinPosition, 1, reservedFences); len(l.nextJobs) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
@@ -123,18 +127,19 @@ func (r *Reader) readyLanes(reservedFences map[int64]int64) (lanes []*readyLane,
 
 // readNextJobs reads the next unclaimed jobs of a lane into l.jobs. If l.jobs is then empty, the lane has no
 // further jobs.
-func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, reservedFences map[int64]int64) error {
-	for end := false; !end && len(l.jobs) == 0; limit = readyJobsPerQuery {
+func (r *ReadSnapshot) readNextJobs(l *readyLane, after rules.Position, limit int,
+	reservedFences map[int64]int64) error {
+	for end := false; !end && len(l.nextJobs) == 0; limit = readyJobsPerQuery {
 		n := 0
-		err := database.EachRow(r, func(r database.Row) {
+		err := database.ForEachRow(r, func(r database.Row) {
 			n++
-			after = rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
+			after = rules.Position{Rank: r.Int64(0), Seq: r.Int64(1)}
 			if _, claimed := reservedFences[after.Seq]; !claimed {
-				l.jobs = append(l.jobs, readyJob{after, r.Num(2)})
+				l.nextJobs = append(l.nextJobs, readyJob{after, r.Int64(2)})
 			}
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
 			WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
-			l.id, after.Rank, after.Seq, int64(limit))
+			l.laneID, after.Rank, after.Seq, int64(limit))
 		if err != nil {
 			return err
 		}
@@ -145,25 +150,25 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 
 // turnOrder holds the state that decides which user has the next turn.
 type turnOrder struct {
-	byArrival  bool                          // users do not take turns
-	lastTurns  map[string]map[int]int64      // number of each user's last turn, by queue and uid
-	claims     map[rules.ClosedListKey]int64 // number of the last job of each user that nextLane has chosen
-	claimCount int64                         // how many jobs nextLane has chosen
+	byArrival      bool                              // users do not take turns
+	lastTurns      map[string]map[int]int64          // number of each user's last turn, by queue and uid
+	lastChosenJob  map[rules.ClosedLaneListKey]int64 // number of the last job of each user that chooseNextLane has chosen
+	chosenJobCount int64                             // how many jobs chooseNextLane has chosen
 }
 
-// lastTurn returns the number of the last turn of a lane's user. Turns that nextLane has given get higher
+// lastTurn returns the number of the last turn of a lane's user. Turns that chooseNextLane has given get higher
 // numbers than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
-	if claim := t.claims[l.ClosedListKey]; claim != 0 {
+	if claim := t.lastChosenJob[l.ClosedLaneListKey]; claim != 0 {
 		return math.MaxInt64/2 + claim
 	}
 	return t.lastTurns[l.Queue][l.UID]
 }
 
-// nextLane returns the index of the lane whose first job would start next, and counts a turn of its user. The
+// chooseNextLane returns the index of the lane whose first job would start next, and counts a turn of its user. The
 // list must not be empty.
-func (t *turnOrder) nextLane(lanes []*readyLane) int {
-	before := func(i, j int) bool { return lanes[j].jobs[0].After(lanes[i].jobs[0].Position) }
+func (t *turnOrder) chooseNextLane(lanes []*readyLane) int {
+	before := func(i, j int) bool { return lanes[j].nextJobs[0].After(lanes[i].nextJobs[0].Position) }
 	first := 0
 	for i := range lanes {
 		if before(i, first) {
@@ -185,12 +190,12 @@ func (t *turnOrder) nextLane(lanes []*readyLane) int {
 	best := first
 	for _, i := range bestOf {
 		turn, bestTurn := t.lastTurn(lanes[i]), t.lastTurn(lanes[best])
-		if lanes[i].jobs[0].priority == lanes[first].jobs[0].priority &&
+		if lanes[i].nextJobs[0].priority == lanes[first].nextJobs[0].priority &&
 			(turn < bestTurn || turn == bestTurn && before(i, best)) {
 			best = i
 		}
 	}
-	t.claimCount++
-	t.claims[lanes[best].ClosedListKey] = t.claimCount
+	t.chosenJobCount++
+	t.lastChosenJob[lanes[best].ClosedLaneListKey] = t.chosenJobCount
 	return best
 }

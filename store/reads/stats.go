@@ -13,91 +13,93 @@ import (
 )
 
 // Stats returns the statistics that match a filter.
-func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
-	if f.AllTime {
-		f = store.StatsFilter{AllTime: true}
+func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store.Stats, err error) {
+	if f.AllTimeTotals {
+		f = store.StatsFilter{AllTimeTotals: true}
 	}
-	g, since, until := f.Range(s.Now())
-	err = s.Read(ctx, func(r *Reader) error {
-		var aggregatedUntil [store.Day + 1]queue.Millis
-		_, err := database.FirstRow(r, func(r database.Row) {
-			aggregatedUntil[store.Hour], aggregatedUntil[store.Day] = queue.Millis(r.Num(0)), queue.Millis(r.Num(1))
+	g, since, until := f.PeriodRange(s.Now())
+	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
+		var aggregatedUntil [store.PerDay + 1]queue.UnixMillis
+		_, err := database.ReadFirstRow(r, func(r database.Row) {
+			aggregatedUntil[store.PerHour], aggregatedUntil[store.PerDay] = queue.UnixMillis(r.Int64(0)),
+				queue.UnixMillis(r.Int64(1))
 		}, `SELECT hours_upto, days_upto FROM meta`)
 		if err != nil {
 			return err
 		}
-		out = store.Stats{Grain: g, Since: since, Until: until}
+		stats = store.Stats{Granularity: g, Since: since, Until: until}
 		queues := map[string]*store.AttemptStatistics{}
-		if f.AllTime {
-			if err := r.readAllTimeStatistics(aggregatedUntil[store.Hour], queues); err != nil {
+		if f.AllTimeTotals {
+			if err := r.readAllTimeStatistics(aggregatedUntil[store.PerHour], queues); err != nil {
 				return err
 			}
-			out.Queues = sortedByName(queues)
+			stats.Queues = sortedByName(queues)
 			return nil
 		}
 		before := until
-		for fine := store.Minute; fine <= g && before > since; fine++ { // sums of recent periods are not stored yet
+		for fine := store.PerMinute; fine <= g && before > since; fine++ { // sums of recent periods are not stored yet
 			from := since
 			if fine < g {
 				from = max(since, aggregatedUntil[fine+1])
 			}
-			if err := r.readStatistics(fine, from, before, f, &out, queues); err != nil {
+			if err := r.readStatistics(fine, from, before, f, &stats, queues); err != nil {
 				return err
 			}
 			before = min(before, from)
 		}
-		out.Queues = sortedByName(queues)
-		slices.Reverse(out.Periods)
+		stats.Queues = sortedByName(queues)
+		slices.Reverse(stats.Periods)
 		return nil
 	})
-	return out, err
+	return stats, err
 }
 
 // readAllTimeStatistics reads the statistics of all time: the stored sums, and the minutes from since on,
 // which the sums do not include.
-func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*store.AttemptStatistics) error {
-	return database.EachRow(r, func(r database.Row) {
+func (r *ReadSnapshot) readAllTimeStatistics(since queue.UnixMillis, queues map[string]*store.AttemptStatistics) error {
+	return database.ForEachRow(r, func(r database.Row) {
 		var statistics store.AttemptStatistics
 		records.ReadStatistics(r, &statistics)
-		records.AddStatistics(queues, records.AllTimeName(r), &statistics)
+		records.AddStatistics(queues, records.AllTimeQueueName(r), &statistics)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
-		int64(records.AllTime), int64(store.Minute), int64(since))
+		int64(records.AllTimeGrain), int64(store.PerMinute), int64(since))
 }
 
 // readStatistics reads the statistics of grain g (the length of a period) for the periods that begin at
 // firstPeriod or later and before endPeriod, newest first.
-func (r *Reader) readStatistics(g store.Grain, firstPeriod, endPeriod queue.Millis, f store.StatsFilter,
-	out *store.Stats, queues map[string]*store.AttemptStatistics) error {
-	return database.EachRow(r, func(r database.Row) {
+func (r *ReadSnapshot) readStatistics(grain store.Granularity, firstPeriod, endPeriod queue.UnixMillis,
+	filter store.StatsFilter,
+	stats *store.Stats, queues map[string]*store.AttemptStatistics) error {
+	return database.ForEachRow(r, func(r database.Row) {
 		var statistics store.AttemptStatistics
 		records.ReadStatistics(r, &statistics)
 		name := r.Text(0)
-		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
-			name = store.OtherQueues
+		if queues[name] == nil && len(queues) >= store.MaxQueuesPerStatsResult {
+			name = store.OtherQueuesName
 		}
 		records.AddStatistics(queues, name, &statistics)
-		if !f.WithPeriods {
+		if !filter.IncludePeriods {
 			return
 		}
-		at := out.Grain.PeriodStart(queue.Millis(r.Num(9)))
-		if n := len(out.Periods); n == 0 || out.Periods[n-1].StartTime != at {
-			out.Periods = append(out.Periods, store.PeriodStatistics{StartTime: at})
+		at := stats.Granularity.PeriodStart(queue.UnixMillis(r.Int64(9)))
+		if n := len(stats.Periods); n == 0 || stats.Periods[n-1].StartTime != at {
+			stats.Periods = append(stats.Periods, store.PeriodStatistics{StartTime: at})
 		}
-		out.Periods[len(out.Periods)-1].Add(&statistics)
+		stats.Periods[len(stats.Periods)-1].Add(&statistics)
 	}, `SELECT `+records.StatisticsColumns+`, at FROM figures
 		WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
-		int64(g), int64(firstPeriod), int64(endPeriod), f.Queue, f.Queue)
+		int64(grain), int64(firstPeriod), int64(endPeriod), filter.Queue, filter.Queue)
 }
 
-// sortedByName returns the statistics of the queues, sorted by name, with store.OtherQueues last.
-func sortedByName(queues map[string]*store.AttemptStatistics) (list []store.QueueStatistics) {
+// sortedByName returns the statistics of the queues, sorted by name, with store.OtherQueuesName last.
+func sortedByName(queues map[string]*store.AttemptStatistics) (sorted []store.QueueStatistics) {
 	for name, f := range queues {
-		list = append(list, store.QueueStatistics{Queue: name, AttemptStatistics: *f})
+		sorted = append(sorted, store.QueueStatistics{QueueName: name, AttemptStatistics: *f})
 	}
-	slices.SortFunc(list, func(a, b store.QueueStatistics) int {
-		return cmp.Or(cmp.Compare(records.BoolToInt(a.Queue == store.OtherQueues),
-			records.BoolToInt(b.Queue == store.OtherQueues)),
-			strings.Compare(a.Queue, b.Queue))
+	slices.SortFunc(sorted, func(a, b store.QueueStatistics) int {
+		return cmp.Or(cmp.Compare(records.BoolToInt(a.QueueName == store.OtherQueuesName),
+			records.BoolToInt(b.QueueName == store.OtherQueuesName)),
+			strings.Compare(a.QueueName, b.QueueName))
 	})
-	return list
+	return sorted
 }

@@ -11,35 +11,35 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// EncodePlainAttempt encodes a job's last attempt for the column "ran" of the job's row: WORKER PID CPU_US
+// EncodeAttemptForJobRow encodes a job's last attempt for the column "ran" of the job's row: WORKER PID CPU_US
 // PEAK_RSS NODE. The other values of the attempt are in other columns of that row. Most jobs complete without
 // output or errors, so their attempts need no row in the table attempts. For an attempt that needs such a
 // row, it returns "". See docs/decisions/0025.
-func EncodePlainAttempt(e *store.Settlement) string {
-	d, a := &e.Decision, &e.Attempt
-	if d.State != queue.Completed || !d.UsesAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
-		a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.DroppedBytes != 0 || a.PeakTasks != 0 ||
-		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
+func EncodeAttemptForJobRow(settlement *store.Settlement) string {
+	d, a := &settlement.Decision, &settlement.Attempt
+	if d.NextState != queue.Completed || !d.CountsAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
+		a.Signal != 0 || a.EndedAt <= 0 || a.LeftoverProcesses != 0 || a.DroppedBytes != 0 || a.PeakTasks != 0 ||
+		len(a.Output) > 0 || a.OutputFileRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
 		strings.Contains(a.Worker, " ") {
 		return ""
 	}
 	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPUTime.Microseconds(), a.PeakRSSBytes, a.Node)
 }
 
-// JobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
-// ReadJobAttempt.
-const JobAttemptColumns = `ran, runs, fence, started_at, ended_at`
+// LastAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
+// ReadLastAttempt.
+const LastAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
-// ReadJobAttempt reads the last attempt of a job from the columns JobAttemptColumns of the job's row. If the
+// ReadLastAttempt reads the last attempt of a job from the columns LastAttemptColumns of the job's row. If the
 // attempt is stored in the table attempts instead, found is false. Values that cannot be read are zero.
-func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
+func ReadLastAttempt(r database.Row) (attempt queue.Attempt, found bool) {
 	text := r.Text(0)
 	if text == "" {
-		return a, false
+		return attempt, false
 	}
 	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
 	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
-	return queue.Attempt{Number: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
-		StartedAt: queue.Millis(r.Num(3)), EndedAt: queue.Millis(r.Num(4)),
-		Counted: true, CPUTime: time.Duration(n(2)) * time.Microsecond, PeakRSSBytes: n(3)}, true
+	return queue.Attempt{Number: int(r.Int64(1)), Fence: r.Int64(2), Worker: words[0], Node: words[4], PID: int(n(1)),
+		StartedAt: queue.UnixMillis(r.Int64(3)), EndedAt: queue.UnixMillis(r.Int64(4)),
+		CountsTowardMaxAttempts: true, CPUTime: time.Duration(n(2)) * time.Microsecond, PeakRSSBytes: n(3)}, true
 }

@@ -1,7 +1,7 @@
 // Package records converts rows of the database's tables to jobs, attempts, lanes, schedules and counts, and
 // back.
 //
-// Start with ReadJob and RowArgs.
+// Start with ReadJob and JobRowArgs.
 package records
 
 import (
@@ -23,100 +23,102 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// HeadColumns are the short columns of a job, in the order in which readHead reads them. JobColumns also
-// contain the labels, the error and the settings. WholeColumns also contain the input, which is the
+// ShortJobColumns are the short columns of a job, in the order in which readShortJobColumns reads them. JobColumns also
+// contain the labels, the error and the settings. AllJobColumns also contain the input, which is the
 // environment and the standard input.
 const (
-	HeadColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+	ShortJobColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
 	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress,
 	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
 	stored, input_gone`
-	JobColumns = HeadColumns + `, labels, error, terms`
-	// RestrictedColumns are like JobColumns, but only the jobs of one user, whose uid is the argument of the
+	JobColumns = ShortJobColumns + `, labels, error, terms`
+	// RestrictedJobColumns are like JobColumns, but only the jobs of one user, whose uid is the argument of the
 	// placeholder, have settings: the caller may not see the settings of other users.
-	RestrictedColumns = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
-	WholeColumns      = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
-		missingInput +
+	RestrictedJobColumns = ShortJobColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
+	AllJobColumns        = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
+		missingInputMarker +
 		`')`
 )
 
-// ColumnCount returns the number of columns in one of the lists HeadColumns, JobColumns and WholeColumns.
+// ColumnCount returns the number of columns in one of the lists ShortJobColumns, JobColumns and AllJobColumns.
 func ColumnCount(columns string) int {
 	switch columns {
-	case HeadColumns:
-		return headColumnCount
-	case JobColumns, RestrictedColumns:
-		return headColumnCount + 3
+	case ShortJobColumns:
+		return shortJobColumnCount
+	case JobColumns, RestrictedJobColumns:
+		return shortJobColumnCount + 3
 	}
-	return headColumnCount + 4
+	return shortJobColumnCount + 4
 }
 
-// headColumnCount is the number of HeadColumns.
-var headColumnCount = strings.Count(HeadColumns, ",") + 1
+// shortJobColumnCount is the number of ShortJobColumns.
+var shortJobColumnCount = strings.Count(ShortJobColumns, ",") + 1
 
-// missingInput is read for an input that is lost. It is not valid JSON, so reading the job fails.
-const missingInput = `{`
+// missingInputMarker is read for an input that is lost. It is not valid JSON, so reading the job fails.
+const missingInputMarker = `{`
 
-// Indexes of some columns in HeadColumns, counted from 0.
+// Indexes of some columns in ShortJobColumns, counted from 0.
 const (
-	UIDColumn      = 3
-	StateColumn    = 4
-	PriorityColumn = 5
-	ExpiresColumn  = 16
-	slotColumn     = 28
-	RankColumn     = 29
-	LaneColumn     = 30
-	HookUIDColumn  = 43
+	UIDColumnIndex      = 3
+	StateColumnIndex    = 4
+	PriorityColumnIndex = 5
+	ExpiresColumnIndex  = 16
+	slotColumnIndex     = 28
+	RankColumnIndex     = 29
+	LaneColumnIndex     = 30
+	HookUIDColumnIndex  = 43
 )
 
 // MaxInlineInputBytes is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table
 // inputs.
 const MaxInlineInputBytes = store.MaxKeptInputBytes
 
-// errDamaged marks the error of a row whose texts cannot be decoded.
-var errDamaged = errors.New("damaged")
+// errDamagedText marks the error of a row whose texts cannot be decoded.
+var errDamagedText = errors.New("damaged")
 
-// Texts holds a job's labels, settings and input, encoded as the tables jobs and inputs store them.
-type Texts struct{ Labels, Terms, Input string }
+// EncodedTexts holds a job's labels, settings and input, encoded as the tables jobs and inputs store them.
+type EncodedTexts struct{ Labels, Settings, Input string }
 
-// Size returns how many bytes a job with these texts and this number of dependencies adds to the usage of its
+// StoredSize returns how many bytes a job with these texts and this number of dependencies adds to the usage of its
 // user.
-func (t *Texts) Size(dependencies int) int64 {
-	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
+func (t *EncodedTexts) StoredSize(dependencyCount int) int64 {
+	return int64(len(t.Labels)+len(t.Settings)+len(t.Input)+dependencyCount*store.QuotaBytesPerDependency) +
+		store.QuotaBytesPerJob
 }
 
-// TotalSize returns how many bytes the jobs made of some drafts add to the usage of their user. texts holds
+// StoredSizeOfDrafts returns how many bytes the jobs made of some drafts add to the usage of their user. texts holds
 // the encoded texts of each draft.
-func TotalSize(drafts []queue.Job, texts []Texts) (n int64) {
+func StoredSizeOfDrafts(drafts []queue.Job, texts []EncodedTexts) (totalBytes int64) {
 	for i := range texts {
-		n += texts[i].Size(len(drafts[i].DependsOn))
+		totalBytes += texts[i].StoredSize(len(drafts[i].DependsOn))
 	}
-	return n
+	return totalBytes
 }
 
 // EncodeTexts encodes the labels, the settings and the input of a job.
-func EncodeTexts(terms queue.Execution) (t Texts, err error) {
+func EncodeTexts(execution queue.Execution) (t EncodedTexts, err error) {
 	var labels []byte
-	if len(terms.Labels) > 0 {
-		labels, err = json.Marshal(terms.Labels)
+	if len(execution.Labels) > 0 {
+		labels, err = json.Marshal(execution.Labels)
 	}
-	t.Labels, t.Input = string(labels), EncodeInput(&terms)
-	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
-	raw, err2 := json.Marshal(&terms)
+	t.Labels, t.Input = string(labels), EncodeInput(&execution)
+	execution.Labels, execution.Env, execution.Stdin = nil, nil, ""
+	raw, err2 := json.Marshal(&execution)
 	if err = errors.Join(err, err2); err != nil {
-		return Texts{}, fmt.Errorf("cannot store the settings of a job: %w; this is a bug in queuectl, please report it", err)
+		return EncodedTexts{},
+			fmt.Errorf("cannot store the settings of a job: %w; this is a bug in queuectl, please report it", err)
 	}
-	t.Terms = string(raw)
+	t.Settings = string(raw)
 	return t, nil
 }
 
 // EncodeInput encodes env and stdin as a JSON object. If the job has neither, it returns "".
-func EncodeInput(terms *queue.Execution) string {
-	if len(terms.Env) == 0 && terms.Stdin == "" {
+func EncodeInput(execution *queue.Execution) string {
+	if len(execution.Env) == 0 && execution.Stdin == "" {
 		return ""
 	}
-	raw, err := quick.Marshal(jobInput{terms.Env, terms.Stdin}, jsontext.AllowInvalidUTF8(true))
+	raw, err := quick.Marshal(jobInput{execution.Env, execution.Stdin}, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		panic("records: cannot encode a text as JSON: " + err.Error())
 	}
@@ -129,9 +131,9 @@ type jobInput struct {
 	Stdin string   `json:"stdin,omitempty"`
 }
 
-// InlineInput returns the value for the column input of the job's row, or nil if the input is too long for
+// InlineInputValue returns the value for the column input of the job's row, or nil if the input is too long for
 // this row.
-func (t *Texts) InlineInput() any {
+func (t *EncodedTexts) InlineInputValue() any {
 	if len(t.Input) > MaxInlineInputBytes {
 		return nil
 	}
@@ -139,55 +141,58 @@ func (t *Texts) InlineInput() any {
 }
 
 // readTexts decodes a job's labels and settings and, if withInput is set, its input.
-func readTexts(r database.Row, withInput bool, terms *queue.Execution) error {
-	err := decodeObject(r.View(headColumnCount+2), terms)
+func readTexts(r database.Row, withInput bool, execution *queue.Execution) error {
+	err := decodeExecutionObject(r.BytesView(shortJobColumnCount+2), execution)
 	if withInput && err == nil {
-		if input := r.View(headColumnCount + 3); len(input) > 0 {
-			err = decodeObject(input, terms)
+		if input := r.BytesView(shortJobColumnCount + 3); len(input) > 0 {
+			err = decodeExecutionObject(input, execution)
 		}
 	}
-	if labels := r.View(headColumnCount); err == nil && len(labels) > 0 {
-		err = json.Unmarshal(labels, &terms.Labels)
+	if labels := r.BytesView(shortJobColumnCount); err == nil && len(labels) > 0 {
+		err = json.Unmarshal(labels, &execution.Labels)
 	}
 	return err
 }
 
-// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null: Unmarshal
+// decodeExecutionObject decodes settings or an input, which are stored as JSON objects. It rejects null: Unmarshal
 // would accept it and leave terms unchanged.
-func decodeObject(text []byte, terms *queue.Execution) error {
+func decodeExecutionObject(text []byte, execution *queue.Execution) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("the stored text is not a JSON object")
 	}
-	return quick.Unmarshal(text, terms, durationsAsNanos)
+	return quick.Unmarshal(text, execution, durationsAsNanosOption)
 }
 
-// durationsAsNanos decodes durations from numbers of nanoseconds, the form in which encoding/json stores
+// durationsAsNanosOption decodes durations from numbers of nanoseconds, the form in which encoding/json stores
 // them.
-var durationsAsNanos = compatible.FormatDurationAsNano(true)
+var durationsAsNanosOption = compatible.FormatDurationAsNano(true)
 
-// readHead reads a job from a row of HeadColumns.
-func readHead(r database.Row) queue.Job {
-	n, t := r.Num, r.Text
-	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
+// readShortJobColumns reads a job from a row of ShortJobColumns.
+func readShortJobColumns(r database.Row) queue.Job {
+	n, t := r.Int64, r.Text
+	m := func(i int) queue.UnixMillis { return queue.UnixMillis(n(i)) }
 	return queue.Job{
-		Demands: DecodeDemands(r.View(LaneColumn + 1)), Progress: readProgress(r.View(LaneColumn + 2)),
-		Schedule: t(LaneColumn + 3),
+		Demands: DecodeDemands(r.BytesView(LaneColumnIndex + 1)), Progress: decodeProgress(r.BytesView(LaneColumnIndex + 2)),
+		Schedule: t(LaneColumnIndex + 3),
 		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), StartedAttempts: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), AgingSince: m(14), ArrivalNumber: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferrals: int(n(24)), NeedsIsolation: n(25) != 0, RunnerCrashes: int(n(26)), Shortages: int(n(27)),
-		Unique: t(LaneColumn + 4), UniqueFor: time.Duration(n(LaneColumn+5)) * time.Millisecond, HeldUnits: t(LaneColumn + 6),
-		PausedAt: m(LaneColumn + 7), PausedBy: int(n(LaneColumn + 8)), HookEvents: queue.HookEvents(n(LaneColumn + 9)),
-		ParentCount: int(n(LaneColumn + 10)), OwnRetention: n(LaneColumn+11) != 0, OutputBytes: n(LaneColumn + 12),
-		HookUID:      int(n(HookUIDColumn)),
-		InputRemoved: queue.InputParts(n(LaneColumn + 17)),
+		Unique: t(LaneColumnIndex + 4), UniqueFor: time.Duration(n(LaneColumnIndex+5)) * time.Millisecond,
+		HeldUnits: t(LaneColumnIndex + 6),
+		PausedAt:  m(LaneColumnIndex + 7), PausedBy: int(n(LaneColumnIndex + 8)),
+		HookEvents:  queue.HookEvents(n(LaneColumnIndex + 9)),
+		ParentCount: int(n(LaneColumnIndex + 10)), UsesQueueRetention: n(LaneColumnIndex+11) != 0,
+		OutputBytes:  n(LaneColumnIndex + 12),
+		HookUID:      int(n(HookUIDColumnIndex)),
+		InputRemoved: queue.InputParts(n(LaneColumnIndex + 17)),
 	}
 }
 
-// readProgress decodes the progress that PutProgress has written. It returns nil if the text is damaged.
-func readProgress(text []byte) *queue.Progress {
+// decodeProgress decodes the progress that PutProgress has written. It returns nil if the text is damaged.
+func decodeProgress(text []byte) *queue.Progress {
 	if len(text) == 0 {
 		return nil
 	}
@@ -210,18 +215,18 @@ func DecodeDemands(text []byte) (demands []queue.Demand) {
 	return demands
 }
 
-// ReadJob reads a job from a row of columns that begin with HeadColumns. If the settings are damaged, it
+// ReadJob reads a job from a row of columns that begin with ShortJobColumns. If the settings are damaged, it
 // returns an error, and the job without its settings. The job's field Error then contains the message of this
 // error.
 func ReadJob(r database.Row, columns string) (queue.Job, error) {
-	j := readHead(r)
-	if columns == HeadColumns {
+	j := readShortJobColumns(r)
+	if columns == ShortJobColumns {
 		return j, nil
 	}
-	j.Error = r.Text(headColumnCount + 1)
-	if err := readTexts(r, columns == WholeColumns, &j.Execution); err != nil {
+	j.Error = r.Text(shortJobColumnCount + 1)
+	if err := readTexts(r, columns == AllJobColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
-		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamaged, err)
+		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamagedText, err)
 		j.Error = err.Error()
 		return j, err
 	}
@@ -229,13 +234,14 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 }
 
 // ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that
-// begin with HeadColumns. If the settings are damaged, it sets the field Damaged.
+// begin with ShortJobColumns. If the settings are damaged, it sets the field Damaged.
 func ReadRulesJob(r database.Row, columns string) rules.Job {
 	j, err := ReadJob(r, columns)
-	j.Rank = r.Num(RankColumn)
+	j.Rank = r.Int64(RankColumnIndex)
 	return rules.Job{
-		Job: j, Slot: rules.Slot(r.Num(slotColumn)), Lane: r.Num(LaneColumn), Node: r.Num(LaneColumn + 14),
-		LastAttempt: r.Text(LaneColumn + 15), StoredBytes: r.Num(LaneColumn + 16), Damaged: err != nil,
+		Job: j, Slot: rules.Slot(r.Int64(slotColumnIndex)), LaneID: r.Int64(LaneColumnIndex),
+		LastNode:           r.Int64(LaneColumnIndex + 14),
+		EncodedLastAttempt: r.Text(LaneColumnIndex + 15), StoredBytes: r.Int64(LaneColumnIndex + 16), IsDamaged: err != nil,
 	}
 }
 
@@ -248,12 +254,13 @@ var AttemptColumnCount = strings.Count(AttemptColumns, ",") + 1
 
 // ReadAttempt reads an attempt without its output from a row of AttemptColumns.
 func ReadAttempt(r database.Row) queue.Attempt {
-	n, t := r.Num, r.Text
+	n, t := r.Int64, r.Text
 	return queue.Attempt{
-		Number: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
-		EndedAt:  queue.Millis(n(6)),
-		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSSBytes: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
-		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
+		Number: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.UnixMillis(n(5)),
+		EndedAt:  queue.UnixMillis(n(6)),
+		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), CountsTowardMaxAttempts: n(11) != 0,
+		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSSBytes: n(13), LeftoverProcesses: int(n(14)),
+		DroppedBytes: n(15),
+		OutputBytes:  n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }

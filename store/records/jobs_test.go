@@ -13,7 +13,7 @@ import (
 )
 
 // The encoded env and stdin are valid JSON for any content, and "" if a job has neither.
-func TestInputIsJSON(t *testing.T) {
+func TestEncodedInputIsValidJSON(t *testing.T) {
 	strange := "\x00\x01\x1f \"\\/<>&~\x7fäöü\u2028\U0001f600\n\r\t"
 	for _, terms := range []queue.Execution{
 		{}, {Stdin: "x"}, {Env: []string{"A=1"}}, {Env: []string{"", "A=", "B=x y"}, Stdin: strange},
@@ -33,7 +33,7 @@ func TestInputIsJSON(t *testing.T) {
 	}
 }
 
-// SameRow finds each change of a job that changes an argument of RowArgs, except UpdatedAt, and no other change.
+// SameRow finds each change of a job that changes an argument of JobRowArgs, except UpdatedAt, and no other change.
 func TestSameRowComparesRowArgs(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Job]()) {
 		var original, changed rules.Job
@@ -52,7 +52,7 @@ func TestSameRowComparesRowArgs(t *testing.T) {
 		default: // structs, of which other fields are visible here, and slices, maps and functions
 			continue
 		}
-		want := field.Name == "UpdatedAt" || slices.Equal(RowArgs(&original), RowArgs(&changed))
+		want := field.Name == "UpdatedAt" || slices.Equal(JobRowArgs(&original), JobRowArgs(&changed))
 		if got := SameRow(&original, &changed); got != want {
 			t.Errorf("with another %s: got %t, want %t", field.Name, got, want)
 		}
@@ -66,36 +66,36 @@ func TestSameRowComparesRowArgs(t *testing.T) {
 	}
 }
 
-// textRow is a row of WholeColumns that holds only settings and an input.
-type textRow struct {
+// settingsAndInputRow is a row of AllJobColumns that holds only settings and an input.
+type settingsAndInputRow struct {
 	database.Row
-	terms, input string
+	settings, input string
 }
 
-func (r textRow) View(column int) []byte {
-	return map[int][]byte{headColumnCount + 2: []byte(r.terms), headColumnCount + 3: []byte(r.input)}[column]
+func (r settingsAndInputRow) BytesView(column int) []byte {
+	return map[int][]byte{shortJobColumnCount + 2: []byte(r.settings), shortJobColumnCount + 3: []byte(r.input)}[column]
 }
 
 // A stored text that is not a JSON object counts as damaged, even if it is valid JSON.
-func TestTextsAreObjects(t *testing.T) {
+func TestStoredTextMustBeJSONObject(t *testing.T) {
 	const object = `{"stdin":"x"}`
 	for _, c := range []struct {
-		row     textRow
+		row     settingsAndInputRow
 		damaged bool
 	}{
-		{textRow{terms: `{}`}, false},
-		{textRow{terms: `{}`, input: object}, false},
-		{textRow{terms: `{}`, input: `null`}, true},
-		{textRow{terms: `{}`, input: `[]`}, true},
-		{textRow{terms: `{}`, input: `"x"`}, true},
-		{textRow{terms: `{}`, input: ` ` + object}, true},
-		{textRow{terms: `{}`, input: missingInput}, true},
-		{textRow{terms: `null`, input: object}, true},
-		{textRow{terms: ``, input: object}, true},
+		{settingsAndInputRow{settings: `{}`}, false},
+		{settingsAndInputRow{settings: `{}`, input: object}, false},
+		{settingsAndInputRow{settings: `{}`, input: `null`}, true},
+		{settingsAndInputRow{settings: `{}`, input: `[]`}, true},
+		{settingsAndInputRow{settings: `{}`, input: `"x"`}, true},
+		{settingsAndInputRow{settings: `{}`, input: ` ` + object}, true},
+		{settingsAndInputRow{settings: `{}`, input: missingInputMarker}, true},
+		{settingsAndInputRow{settings: `null`, input: object}, true},
+		{settingsAndInputRow{settings: ``, input: object}, true},
 	} {
 		var terms queue.Execution
 		if err := readTexts(c.row, true, &terms); (err != nil) != c.damaged {
-			t.Errorf("settings %q and input %q: got error %v, want an error: %t", c.row.terms, c.row.input, err, c.damaged)
+			t.Errorf("settings %q and input %q: got error %v, want an error: %t", c.row.settings, c.row.input, err, c.damaged)
 		}
 	}
 }

@@ -21,8 +21,8 @@ const LaneColumnCount = 8
 // ReadLane reads a lane from a row of LaneColumns. It returns an error if the text in the column "needs" is
 // damaged.
 func ReadLane(r database.Row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.Num(0), Queue: r.Text(1), UID: int(r.Num(2)),
-		Head: rules.Position{Rank: r.Num(4), Seq: r.Num(5)}, ClosedBy: r.Num(6), Priority: r.Num(7), HeapIndex: -1}
+	l := rules.Lane{ID: r.Int64(0), Queue: r.Text(1), UID: int(r.Int64(2)),
+		Head: rules.Position{Rank: r.Int64(4), Seq: r.Int64(5)}, ClosedBy: r.Int64(6), Priority: r.Int64(7), HeapIndex: -1}
 	for need := range strings.FieldsSeq(r.Text(3)) {
 		gate, rest, _ := strings.Cut(need, "/")
 		kind, units, _ := strings.Cut(rest, "/")
@@ -32,7 +32,7 @@ func ReadLane(r database.Row) (rules.Lane, error) {
 		if errors.Join(err, err2, err3) != nil || n < 1 {
 			return l, database.DamageError(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
 		}
-		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
+		l.GateNeeds = append(l.GateNeeds, rules.GateNeed{Gate: id, Kind: queue.GateKind(k), Units: n})
 	}
 	return l, nil
 }

@@ -5,63 +5,64 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Admit returns an error if n more waiting jobs of a user would exceed a limit. totalLimit applies to the
+// CheckWaitingLimits returns an error if n more waiting jobs of a user would exceed a limit. totalLimit applies to the
 // waiting jobs of all users, and userLimit to those of this user. 0 means unlimited. Jobs of committed
 // batches count as waiting.
-func Admit(c Counters, uid int, n, totalLimit, userLimit int64) error {
-	if err := AdmitAll(c, n, totalLimit); err != nil {
+func CheckWaitingLimits(c Counters, uid int, newJobCount, totalLimit, userLimit int64) error {
+	if err := CheckTotalWaitingLimit(c, newJobCount, totalLimit); err != nil {
 		return err
 	}
-	return AdmitUser(c, uid, n, userLimit)
+	return CheckUserWaitingLimit(c, uid, newJobCount, userLimit)
 }
 
-// AdmitAll checks only the limit for all users together; see Admit.
-func AdmitAll(c Counters, n, limit int64) error {
-	if waiting := c.Counts().Waiting; limit > 0 && waiting+n > limit {
+// CheckTotalWaitingLimit checks only the limit for all users together; see Admit.
+func CheckTotalWaitingLimit(c Counters, newJobCount, maxWaitingJobs int64) error {
+	if waiting := c.Counts().WaitingJobs; maxWaitingJobs > 0 && waiting+newJobCount > maxWaitingJobs {
 		return queue.Errorf(queue.CodeQueueFull,
-			"the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, limit)
+			"the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting,
+			maxWaitingJobs)
 	}
 	return nil
 }
 
-// AdmitUser checks only the limit for one user; see Admit. For this limit, jobs of uncommitted batches count
-// as waiting too.
-func AdmitUser(c Counters, uid int, n, limit int64) error {
-	if limit <= 0 {
+// CheckUserWaitingLimit checks only the limit for one user; see Admit. For this limit, jobs of uncommitted batches
+// count as waiting too.
+func CheckUserWaitingLimit(c Counters, uid int, newJobCount, maxWaitingJobs int64) error {
+	if maxWaitingJobs <= 0 {
 		return nil
 	}
 	u := c.UserCounts(uid)
-	if waiting := u.Waiting + u.StagedJobs; waiting+n > limit {
+	if waiting := u.WaitingJobs + u.StagedJobs; waiting+newJobCount > maxWaitingJobs {
 		return queue.Errorf(queue.CodeQueueFull, "the queue is full for this user: %d of their jobs are waiting, "+
-			"and the setting max_pending_per_user is %d; try again later", waiting, limit)
+			"and the setting max_pending_per_user is %d; try again later", waiting, maxWaitingJobs)
 	}
 	return nil
 }
 
-// AdmitBytes returns an error if a user's jobs would hold more than maxBytes bytes after addedBytes are
+// CheckUserByteLimit returns an error if a user's jobs would hold more than maxBytes bytes after addedBytes are
 // added. 0 means unlimited.
-func AdmitBytes(c Counters, uid int, addedBytes, maxBytes int64) error {
-	if used := c.UserCounts(uid).Bytes; maxBytes > 0 && addedBytes > 0 && used+addedBytes > maxBytes {
-		return store.NewQuotaError(used, maxBytes, addedBytes)
+func CheckUserByteLimit(c Counters, uid int, addedBytes, maxUserBytes int64) error {
+	if used := c.UserCounts(uid).UsedBytes; maxUserBytes > 0 && addedBytes > 0 && used+addedBytes > maxUserBytes {
+		return store.NewQuotaError(used, maxUserBytes, addedBytes)
 	}
 	return nil
 }
 
-// AdmitQueues returns an error if new jobs would exceed a queue's limit on waiting jobs. newJobs holds the
-// number of new jobs by queue.
-func AdmitQueues(queues Queues, newJobs map[string]int64) error {
-	for name, n := range newJobs {
-		if q := queues.Queue(name); q.MaxWaiting > 0 && q.Waiting+n > q.MaxWaiting {
+// CheckQueueWaitingLimits returns an error if new jobs would exceed a queue's limit on waiting jobs. newJobsByQueue
+// holds the number of new jobs by queue.
+func CheckQueueWaitingLimits(queues Queues, newJobsByQueue map[string]int64) error {
+	for name, n := range newJobsByQueue {
+		if q := queues.Queue(name); q.MaxWaitingJobs > 0 && q.WaitingJobs+n > q.MaxWaitingJobs {
 			return queue.Errorf(queue.CodeQueueFull,
 				"queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later",
-				name, q.Waiting, q.MaxWaiting)
+				name, q.WaitingJobs, q.MaxWaitingJobs)
 		}
 	}
 	return nil
 }
 
-// CountByQueue counts jobs by queue.
-func CountByQueue(jobs []queue.Job) map[string]int64 {
+// CountJobsByQueue counts jobs by queue.
+func CountJobsByQueue(jobs []queue.Job) map[string]int64 {
 	counts := make(map[string]int64, 1)
 	for i := range jobs {
 		counts[jobs[i].Queue]++

@@ -12,13 +12,13 @@ import (
 
 // Each setting of the order decides which of two jobs is claimed first. The second job is enqueued ten
 // seconds after the first one and has a higher priority.
-func TestClaimOrder(t *testing.T) {
-	byPoints := queue.Order{Scheduling: queue.ByAging, AgingInterval: time.Second}
-	byJobs := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
-	byPriority := queue.Order{Scheduling: queue.ByPriority}
-	byArrival := queue.Order{Scheduling: queue.ByArrival}
+func TestOrderSettingDecidesClaimOrder(t *testing.T) {
+	byPoints := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingInterval: time.Second}
+	byJobs := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
+	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority}
+	byArrival := queue.RankOrder{Scheduling: queue.SchedulingByArrival}
 	cases := map[string]struct {
-		order    queue.Order
+		order    queue.RankOrder
 		priority int64 // priority of the second job; the first one has 0
 		want     string
 	}{
@@ -58,8 +58,8 @@ func TestClaimMergesLanesByRank(t *testing.T) {
 func TestClaimTakesOnlyReadyJobs(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "later", Delay: time.Minute}, queue.Job{ID: "held"}, queue.Job{ID: "parent"})
-	f.mustEnqueue(draftAfter("blocked", "parent", queue.ParentCompleted))
-	f.mustChange(queue.VerbHold, "held")
+	f.mustEnqueue(draftDependingOn("blocked", "parent", queue.ParentCompleted))
+	f.mustApplyVerb(queue.VerbHold, "held")
 	f.wantClaim(4, "parent")
 	f.advanceTime(time.Minute)
 	f.wantClaim(4, "later")
@@ -76,12 +76,12 @@ func TestAgeingStartsWhenJobIsDue(t *testing.T) {
 }
 
 // A claim does not write a job's state or row. Only the lease shows that the job is claimed.
-func TestClaimDoesNotChangeJob(t *testing.T) {
+func TestClaimWritesLeaseButNotJob(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
-	before := f.job("1")
+	before := f.jobByID("1")
 	f.wantClaim(1, "1")
-	after := f.job("1")
+	after := f.jobByID("1")
 	if after.State != before.State || after.Fence != before.Fence || after.Slot != before.Slot {
 		t.Errorf("the claim changed the row from %+v to %+v", *before, *after)
 	}
@@ -96,7 +96,7 @@ func TestClaimRaisesFence(t *testing.T) {
 	last := int64(0)
 	for range 3 {
 		f.wantClaim(1, "1")
-		if fence := f.lease("1").Fence; fence <= last {
+		if fence := f.leaseOf("1").Fence; fence <= last {
 			t.Fatalf("the claim gave the fence %d; want more than %d", fence, last)
 		} else {
 			last = fence
@@ -105,10 +105,10 @@ func TestClaimRaisesFence(t *testing.T) {
 	}
 }
 
-// A claim takes no more jobs when it has read MaxClaimBytes bytes of jobs.
+// A claim takes no more jobs when it has read MaxBytesReadPerClaim bytes of jobs.
 func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
-	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}
+	half := queue.Execution{Stdin: strings.Repeat("x", MaxBytesReadPerClaim/2)}
 	for _, id := range []string{"1", "2", "3"} {
 		f.mustEnqueue(queue.Job{ID: id, Execution: half})
 	}
@@ -120,14 +120,14 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 // up without a job asks its caller to continue the claim in another transaction.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
-	for i := range MaxSteps / 2 {
+	for i := range MaxLaneStepsPerTx / 2 {
 		f.mustEnqueue(queue.Job{ID: fmt.Sprint("late", i), ExpiresAt: f.currentTime.Add(time.Second)})
 	}
 	f.mustEnqueue(queue.Job{ID: "next"})
 	f.currentTime = f.currentTime.Add(time.Second)
 	f.mustRunTx(func(r *Rules) error {
 		jobs, more, err := r.Claim(1)
-		if len(jobs) != 0 || !more || r.claimSteps > MaxSteps+3 {
+		if len(jobs) != 0 || !more || r.claimSteps > MaxLaneStepsPerTx+3 {
 			t.Errorf("the claim got %d jobs in %d steps, more: %t; want none, and more", len(jobs), r.claimSteps, more)
 		}
 		return err
@@ -158,7 +158,7 @@ func TestQueuesShareStartsByWeight(t *testing.T) {
 }
 
 // A queue gets no additional turns for the time in which it had no job to start.
-func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
+func TestEmptyQueueSavesNoTurns(t *testing.T) {
 	f := newFixture(t)
 	f.queueRules["a"] = store.QueueRule{Weight: 2}
 	f.queueRules["b"] = store.QueueRule{Weight: 1}
@@ -174,8 +174,8 @@ func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
 	}
 }
 
-// A claim leases at most as many jobs of a queue as Queue.Room allows, and none of a paused queue.
-func TestQueueConcurrency(t *testing.T) {
+// A claim leases at most as many jobs of a queue as Queue.LeasableJobs allows, and none of a paused queue.
+func TestClaimRespectsQueueConcurrency(t *testing.T) {
 	f := newFixture(t)
 	f.queueRules["a"] = store.QueueRule{Weight: 1, Concurrency: 2}
 	f.queueRules["b"] = store.QueueRule{Weight: 1, Paused: true}
@@ -184,22 +184,23 @@ func TestQueueConcurrency(t *testing.T) {
 	}
 	f.mustEnqueue(queue.Job{ID: "b1", Queue: "b"}, queue.Job{ID: "c1", Queue: "c", Priority: -9})
 	f.wantClaim(9, "a1 a2 c1")
-	f.completeJobs("a1")
-	if !f.rules.MadeJobsReady {
+	f.reportJobsCompleted("a1")
+	if !f.rules.JobsMayBeClaimable {
 		t.Error("the end of a job of a full queue does not wake the claim that waits")
 	}
 	f.wantClaim(9, "a3")
 }
 
 // A simulation returns the same jobs as several claims, one after another.
-func TestSimulationFollowsClaims(t *testing.T) {
+func TestSimulationMatchesLaterClaims(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db"), draftWithDemands("2", "lock:db"), queue.Job{ID: "3"})
 	undone := fmt.Errorf("undone")
 	err := f.runTx(func(r *Rules) error {
-		s, err := r.Simulate(9)
-		if err == nil && (len(s.Jobs) != 2 || s.Jobs[0].ID != "1" || s.Jobs[1].ID != "3" || s.Incomplete) {
-			t.Errorf("the simulation returned %d jobs, incomplete: %t; want jobs 1 and 3", len(s.Jobs), s.Incomplete)
+		s, err := r.SimulateClaims(9)
+		if err == nil && (len(s.StartingJobs) != 2 || s.StartingJobs[0].ID != "1" || s.StartingJobs[1].ID != "3" ||
+			s.IsIncomplete) {
+			t.Errorf("the simulation returned %d jobs, incomplete: %t; want jobs 1 and 3", len(s.StartingJobs), s.IsIncomplete)
 		}
 		return undone
 	})

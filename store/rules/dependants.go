@@ -7,11 +7,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Edge is an undecided dependency: the job Child waits for a parent. When the parent ends or is removed, the
+// DependencyEdge is an undecided dependency: the job Child waits for a parent. When the parent ends or is removed, the
 // edge is decided, which means that its status is then satisfied or broken. See docs/decisions/0020.
-type Edge struct {
+type DependencyEdge struct {
 	ID        int64
-	Child     int64
+	ChildSeq  int64
 	Condition queue.DependencyCondition
 	OnFailure queue.OnDependencyFailure
 }
@@ -20,23 +20,23 @@ type Edge struct {
 // applies to the parent's edges with ids up to LastEdgeID, which must still be decided or, for Rerun, made
 // undecided. In this package, a ParentChange is called a note.
 type ParentChange struct {
-	ID         int64
-	Parent     int64
-	State      queue.State
-	LastEdgeID int64
+	ID          int64
+	ParentSeq   int64
+	ParentState queue.State
+	LastEdgeID  int64
 }
 
-// Rerun is the value of ParentChange.State for a parent that runs again. Dependants that were cancelled
+// ParentRerunState is the value of ParentChange.State for a parent that runs again. Dependants that were cancelled
 // because of the parent wait for it a second time.
-const Rerun = ^queue.State(0)
+const ParentRerunState = ^queue.State(0)
 
-// MaxParentChanges is how many notes one parent may have before its edges are decided. Otherwise a user who
+// MaxChangesPerParent is how many notes one parent may have before its edges are decided. Otherwise a user who
 // retries a job many times could store any number of notes.
-const MaxParentChanges = 8
+const MaxChangesPerParent = 8
 
 // addParentChange adds a note for the dependants of a job; see ParentChange. The job's previous note decides
 // the edges that existed when it was added, so the new note applies only to later edges. But if one of the
-// two notes is a Rerun, the new note applies to all edges. If a Rerun would exceed MaxParentChanges, the last
+// two notes is a Rerun, the new note applies to all edges. If a Rerun would exceed MaxChangesPerParent, the last
 // Rerun note is extended to all current edges instead, and the notes after it are deleted.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
 	if !r.tx.HasEdges() {
@@ -46,106 +46,106 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 	r.recordErr(err)
 	after := int64(0)
 	switch {
-	case n > 0 && state != Rerun && newest.State != Rerun:
+	case n > 0 && state != ParentRerunState && newest.ParentState != ParentRerunState:
 		after = newest.LastEdgeID
-	case n >= MaxParentChanges && state == Rerun:
-		if found, err := r.tx.ExtendRerunChange(j.Seq); r.failed(err) || found {
+	case n >= MaxChangesPerParent && state == ParentRerunState:
+		if found, err := r.tx.ExtendRerunChange(j.Seq); r.hasFailed(err) || found {
 			return
 		}
 	}
 	r.recordErr(r.tx.AddParentChange(j.Seq, j.UID, state, after))
 }
 
-// maxEdgesPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
+// maxEdgesResolvedPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
 // dependants were decided, other commits waited 8 ms with this limit, and 20 ms with a limit of 250.
-const maxEdgesPerTx = 50
+const maxEdgesResolvedPerTx = 50
 
-// DecideDependants decides a limited number of edges (dependencies) of parents that have ended, and makes
+// ResolveChangedDependencies decides a limited number of edges (dependencies) of parents that have ended, and makes
 // edges of parents that run again undecided. hasMore reports whether there are more such edges, which the
 // next call of Promote handles.
-func (r *Rules) DecideDependants() (hasMore bool, err error) {
-	for remaining := maxEdgesPerTx; remaining > 0; {
+func (r *Rules) ResolveChangedDependencies() (hasMore bool, err error) {
+	for remaining := maxEdgesResolvedPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()
-		if r.failed(err) || !found {
+		if r.hasFailed(err) || !found {
 			return false, r.err
 		}
-		edges, err := r.tx.EdgesToDecide(e, remaining)
+		edges, err := r.tx.EdgesToResolve(e, remaining)
 		r.recordErr(err)
 		done := 0
-		for ; done < len(edges) && r.HookBytes < MaxHookBytes; done++ {
-			r.updateEdge(&edges[done], e.State)
+		for ; done < len(edges) && r.HookBytesUsed < MaxHookBytesPerStep; done++ {
+			r.updateEdgeStatus(&edges[done], e.ParentState)
 		}
 		if done < len(edges) {
-			r.tx.WakeAt(r.tx.Now())
-			r.recordErr(r.tx.PostponeParentChanges(e.Parent))
+			r.tx.WakeServiceAt(r.tx.Now())
+			r.recordErr(r.tx.PostponeParentChanges(e.ParentSeq))
 			return true, r.err
 		}
 		if len(edges) < remaining {
 			r.recordErr(r.tx.DeleteParentChange(e.ID))
 		} else { // the parent has many edges, so let other parents of the user go first
-			r.recordErr(r.tx.PostponeParentChanges(e.Parent))
+			r.recordErr(r.tx.PostponeParentChanges(e.ParentSeq))
 		}
 		remaining -= max(1, len(edges))
 	}
-	r.tx.WakeAt(r.tx.Now())
+	r.tx.WakeServiceAt(r.tx.Now())
 	return true, r.err
 }
 
-// updateEdge decides an edge or, if the parent runs again, makes it undecided. The child then gets the state
+// updateEdgeStatus decides an edge or, if the parent runs again, makes it undecided. The child then gets the state
 // that the new status of the edge requires.
-func (r *Rules) updateEdge(e *Edge, parentState queue.State) {
+func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
 	status := store.Satisfied
 	switch {
-	case parentState == Rerun:
+	case parentState == ParentRerunState:
 		status = store.Unresolved
 	case !e.Condition.SatisfiedBy(parentState) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
 	r.recordErr(r.tx.SetEdgeStatus(e, status))
-	j, err := r.tx.Job(e.Child, ReadSummary)
+	j, err := r.tx.Job(e.ChildSeq, ReadSummary)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-	case r.failed(err):
-	case parentState == Rerun:
-		r.reopenChild(&j)
+	case r.hasFailed(err):
+	case parentState == ParentRerunState:
+		r.makeChildWaitAgain(&j)
 	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this edge
 	case status == store.Broken:
 		r.applyDependencyFailure(&j, e.OnFailure)
 	default:
-		r.releaseChild(&j)
+		r.releaseUnblockedChild(&j)
 	}
 }
 
-// releaseChild makes a blocked child pending if all its edges are decided. A held child stays held.
-func (r *Rules) releaseChild(j *Job) {
+// releaseUnblockedChild makes a blocked child pending if all its edges are decided. A held child stays held.
+func (r *Rules) releaseUnblockedChild(j *Job) {
 	if j.State == queue.Held {
 		return
 	}
-	if waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved); r.failed(err) || waits {
+	if waits, err := r.tx.HasEdgeWithStatus(j.Seq, store.Unresolved); r.hasFailed(err) || waits {
 		return
 	}
-	r.restartWait(j, max(r.tx.Now(), j.RunAt))
-	j.Rank = rankOf(r.tx, &j.Job)
-	r.Move(j, queue.Pending, queue.EventReleased, dependencyDetail)
+	r.restartWaitingTime(j, max(r.tx.Now(), j.RunAt))
+	j.Rank = computeRank(r.tx, &j.Job)
+	r.MoveToState(j, queue.Pending, queue.EventReleased, dependencyEventDetail)
 }
 
-// reopenChild makes a child wait for a parent that runs again. It does this for a cancelled child only if
+// makeChildWaitAgain makes a child wait for a parent that runs again. It does this for a cancelled child only if
 // this parent was the only reason for the cancellation, the child's input is still stored, and no other job
 // has the child's unique key.
-func (r *Rules) reopenChild(j *Job) {
+func (r *Rules) makeChildWaitAgain(j *Job) {
 	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return
 	}
-	if broken, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); r.failed(err) || broken {
+	if broken, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); r.hasFailed(err) || broken {
 		return
 	}
-	if _, taken := r.successorWithKey(j); taken {
+	if _, taken := r.successorWithUniqueKey(j); taken {
 		return
 	}
-	r.restartWait(j, r.tx.Now())
+	r.restartWaitingTime(j, r.tx.Now())
 	r.applyDeclaredLimits(j)
-	r.addParentChange(j, Rerun)
-	r.Move(j, queue.Blocked, queue.EventRetried, dependencyDetail)
+	r.addParentChange(j, ParentRerunState)
+	r.MoveToState(j, queue.Blocked, queue.EventRetried, dependencyEventDetail)
 }
 
 // applyDependencyFailure cancels or holds a job because one of its dependencies is broken. onFailure is the
@@ -154,11 +154,11 @@ func (r *Rules) applyDependencyFailure(j *Job, onFailure queue.OnDependencyFailu
 	switch {
 	case onFailure == queue.DependencyFailureCancel:
 		j.Reason = queue.ReasonDependency
-		r.Move(j, queue.Cancelled, queue.EventCancelled, dependencyDetail)
+		r.MoveToState(j, queue.Cancelled, queue.EventCancelled, dependencyEventDetail)
 	case j.State != queue.Held:
 		j.Reason = queue.ReasonDependency
-		r.Move(j, queue.Held, queue.EventHeld, dependencyDetail)
+		r.MoveToState(j, queue.Held, queue.EventHeld, dependencyEventDetail)
 	}
 }
 
-var dependencyDetail = []byte(`{"reason":"dependency"}`)
+var dependencyEventDetail = []byte(`{"reason":"dependency"}`)

@@ -8,22 +8,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// draftAfter returns a draft that depends on a job.
-func draftAfter(id, parent string, condition queue.DependencyCondition) queue.Job {
-	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: condition}}}
+// draftDependingOn returns a draft that depends on a job.
+func draftDependingOn(id, parent string, condition queue.DependencyCondition) queue.Job {
+	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ParentID: parent, Condition: condition}}}
 }
 
-// parentEnds are the ways in which a parent can end in these tests.
-var parentEnds = map[string]func(*fixture){
-	"completed": func(f *fixture) { f.claimAndEnd("parent", queue.Completed) },
-	"dead":      func(f *fixture) { f.claimAndEnd("parent", queue.Dead) },
-	"cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "parent") },
-	"removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "parent") },
-	"failed":    func(f *fixture) { f.claimAndEnd("parent", queue.Failed) }, // will be retried, so it has not ended
+// parentEndActions are the ways in which a parent can end in these tests.
+var parentEndActions = map[string]func(*fixture){
+	"completed": func(f *fixture) { f.claimAndReportEnd("parent", queue.Completed) },
+	"dead":      func(f *fixture) { f.claimAndReportEnd("parent", queue.Dead) },
+	"cancelled": func(f *fixture) { f.mustApplyVerb(queue.VerbCancel, "parent") },
+	"removed":   func(f *fixture) { f.mustApplyVerb(queue.VerbRemove, "parent") },
+	"failed":    func(f *fixture) { f.claimAndReportEnd("parent", queue.Failed) }, // will be retried, so it has not ended
 }
 
 // The end of a parent decides whether its dependant runs, is held or is cancelled.
-func TestEndOfParentDecidesDependant(t *testing.T) {
+func TestParentEndSetsDependantState(t *testing.T) {
 	cases := []struct {
 		how  queue.DependencyCondition
 		do   queue.OnDependencyFailure
@@ -55,12 +55,12 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 		name := fmt.Sprintf("requires %s, else %s, parent %s", how[c.how], do[c.do], c.end)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			child := draftAfter("child", "parent", c.how)
+			child := draftDependingOn("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
 			f.mustEnqueue(queue.Job{ID: "parent"})
 			f.mustEnqueue(child)
 			f.wantStates("child", "blocked")
-			parentEnds[c.end](f)
+			parentEndActions[c.end](f)
 			f.wantStates("child", c.want)
 		})
 	}
@@ -68,7 +68,7 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 
 // A job that is enqueued after its parent has ended immediately gets the state that it would have after
 // waiting.
-func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
+func TestEndedParentSetsNewJobState(t *testing.T) {
 	cases := map[string]struct {
 		how  queue.DependencyCondition
 		do   queue.OnDependencyFailure
@@ -85,8 +85,8 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.mustEnqueue(queue.Job{ID: "parent"})
-			parentEnds[c.end](f)
-			child := draftAfter("child", "parent", c.how)
+			parentEndActions[c.end](f)
+			child := draftDependingOn("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
 			f.mustEnqueue(child)
 			f.wantStates("child", c.want)
@@ -97,16 +97,16 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 // A job with several parents waits for all of them. One broken dependency is enough to cancel it.
 func TestDependantWaitsForAllParents(t *testing.T) {
 	f := newFixture(t)
-	both := draftAfter("child", "p1", queue.ParentCompleted)
-	both.DependsOn = append(both.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
+	both := draftDependingOn("child", "p1", queue.ParentCompleted)
+	both.DependsOn = append(both.DependsOn, queue.Dependency{ParentID: "p2", Condition: queue.ParentCompleted})
 	other := both
 	other.ID = "other"
 	f.mustEnqueue(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
 	f.mustEnqueue(both)
-	f.claimAndEnd("p1", queue.Completed)
+	f.claimAndReportEnd("p1", queue.Completed)
 	f.wantStates("child", "blocked")
 	f.mustEnqueue(other)
-	f.claimAndEnd("p2", queue.Dead)
+	f.claimAndReportEnd("p2", queue.Dead)
 	f.wantStates("child other", "cancelled cancelled")
 }
 
@@ -114,28 +114,29 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a"})
-	f.mustEnqueue(draftAfter("b", "a", queue.ParentCompleted))
-	f.mustEnqueue(draftAfter("c", "b", queue.ParentCompleted))
-	f.mustEnqueue(draftAfter("cleanup", "c", queue.ParentEnded))
-	f.claimAndEnd("a", queue.Dead)
+	f.mustEnqueue(draftDependingOn("b", "a", queue.ParentCompleted))
+	f.mustEnqueue(draftDependingOn("c", "b", queue.ParentCompleted))
+	f.mustEnqueue(draftDependingOn("cleanup", "c", queue.ParentEnded))
+	f.claimAndReportEnd("a", queue.Dead)
 	f.wantStates("b c cleanup", "cancelled cancelled pending")
-	if got := f.job("c").Reason; got != queue.ReasonDependency {
+	if got := f.jobByID("c").Reason; got != queue.ReasonDependency {
 		t.Errorf("the reason of the cancelled dependant is %q; want %q", got, queue.ReasonDependency)
 	}
 }
 
 // If a user has held a job, its satisfied dependencies do not release it. When the user releases it, it runs,
 // or waits for parents that have not ended.
-func TestHeldDependantIsNotReleased(t *testing.T) {
+func TestSatisfiedDependenciesDoNotReleaseHeldJob(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
-	f.mustEnqueue(draftAfter("done", "parent", queue.ParentCompleted), draftAfter("waits", "slow", queue.ParentCompleted))
-	f.mustChange(queue.VerbHold, "done", "waits")
-	f.claimAndEnd("parent", queue.Completed)
+	f.mustEnqueue(draftDependingOn("done", "parent", queue.ParentCompleted),
+		draftDependingOn("waits", "slow", queue.ParentCompleted))
+	f.mustApplyVerb(queue.VerbHold, "done", "waits")
+	f.claimAndReportEnd("parent", queue.Completed)
 	f.wantStates("done waits", "held held")
-	f.mustChange(queue.VerbRelease, "done", "waits")
+	f.mustApplyVerb(queue.VerbRelease, "done", "waits")
 	f.wantStates("done waits", "pending blocked")
-	f.claimAndEnd("slow", queue.Completed)
+	f.claimAndReportEnd("slow", queue.Completed)
 	f.wantStates("waits", "pending")
 }
 
@@ -143,42 +144,42 @@ func TestHeldDependantIsNotReleased(t *testing.T) {
 func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})
-	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
-	f.mustChange(queue.VerbHold, "child")
-	f.claimAndEnd("parent", queue.Dead)
+	f.mustEnqueue(draftDependingOn("child", "parent", queue.ParentCompleted))
+	f.mustApplyVerb(queue.VerbHold, "child")
+	f.claimAndReportEnd("parent", queue.Dead)
 	f.wantStates("child", "cancelled")
 }
 
 // A job that is held because of a broken dependency runs when a user releases it.
 func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f := newFixture(t)
-	child := draftAfter("child", "parent", queue.ParentCompleted)
+	child := draftDependingOn("child", "parent", queue.ParentCompleted)
 	child.OnDependencyFailure = queue.DependencyFailureHold
 	f.mustEnqueue(queue.Job{ID: "parent"})
 	f.mustEnqueue(child)
-	f.claimAndEnd("parent", queue.Dead)
-	f.mustChange(queue.VerbRelease, "child")
+	f.claimAndReportEnd("parent", queue.Dead)
+	f.mustApplyVerb(queue.VerbRelease, "child")
 	f.wantClaim(1, "child")
 }
 
 // When a parent is retried, dependants that were cancelled because of it wait for it.
-func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
+func TestCancelledDependantsWaitForRetriedParent(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})
-	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
-	f.mustEnqueue(draftAfter("grandchild", "child", queue.ParentCompleted))
-	f.claimAndEnd("parent", queue.Dead)
+	f.mustEnqueue(draftDependingOn("child", "parent", queue.ParentCompleted))
+	f.mustEnqueue(draftDependingOn("grandchild", "child", queue.ParentCompleted))
+	f.claimAndReportEnd("parent", queue.Dead)
 	f.wantStates("child grandchild", "cancelled cancelled")
-	f.mustChange(queue.VerbRetry, "parent")
+	f.mustApplyVerb(queue.VerbRetry, "parent")
 	f.wantStates("parent child grandchild", "pending blocked blocked")
-	f.claimAndEnd("parent", queue.Completed)
-	f.claimAndEnd("child", queue.Completed)
-	f.claimAndEnd("grandchild", queue.Completed)
+	f.claimAndReportEnd("parent", queue.Completed)
+	f.claimAndReportEnd("child", queue.Completed)
+	f.claimAndReportEnd("grandchild", queue.Completed)
 }
 
 // A cancelled dependant does not wait for a retried parent if the user retries the parent alone, if a user
 // has cancelled the dependant, if its input was removed, or if another job has its unique key.
-func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
+func TestRetriedParentLeavesIneligibleDependantsCancelled(t *testing.T) {
 	cases := map[string]struct {
 		prepare func(*fixture) // runs before the parent is retried
 		alone   bool
@@ -187,12 +188,12 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 		"nothing in the way":             {func(*fixture) {}, false, "blocked"},
 		"the retry is for the job alone": {func(*fixture) {}, true, "cancelled"},
 		"a user had cancelled the job": {func(f *fixture) {
-			j := f.job("child")
+			j := f.jobByID("child")
 			j.Reason = ""
 			f.jobs[j.Seq] = *j
 		}, false, "cancelled"},
 		"the input of the job is gone": {func(f *fixture) {
-			j := f.job("child")
+			j := f.jobByID("child")
 			j.InputRemoved = queue.InputEnv
 			f.jobs[j.Seq] = *j
 		}, false, "cancelled"},
@@ -203,13 +204,13 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			child := draftAfter("child", "parent", queue.ParentCompleted)
+			child := draftDependingOn("child", "parent", queue.ParentCompleted)
 			child.Unique = "k"
 			f.mustEnqueue(queue.Job{ID: "parent"})
 			f.mustEnqueue(child)
-			f.claimAndEnd("parent", queue.Dead)
+			f.claimAndReportEnd("parent", queue.Dead)
 			c.prepare(f)
-			seq := f.job("parent").Seq
+			seq := f.jobByID("parent").Seq
 			f.mustRunTx(func(r *Rules) error {
 				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, KeepDependants: c.alone})
 			})
@@ -221,39 +222,39 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 // A cancelled dependant waits for a retried parent only if none of its other dependencies is broken.
 func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
-	child := draftAfter("child", "p1", queue.ParentCompleted)
-	child.DependsOn = append(child.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
+	child := draftDependingOn("child", "p1", queue.ParentCompleted)
+	child.DependsOn = append(child.DependsOn, queue.Dependency{ParentID: "p2", Condition: queue.ParentCompleted})
 	f.mustEnqueue(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
 	f.mustEnqueue(child)
-	f.claimAndEnd("p1", queue.Dead)
-	f.claimAndEnd("p2", queue.Dead)
-	f.mustChange(queue.VerbRetry, "p1")
+	f.claimAndReportEnd("p1", queue.Dead)
+	f.claimAndReportEnd("p2", queue.Dead)
+	f.mustApplyVerb(queue.VerbRetry, "p1")
 	f.wantStates("child", "cancelled")
-	f.mustChange(queue.VerbRetry, "p2")
+	f.mustApplyVerb(queue.VerbRetry, "p2")
 	f.wantStates("child", "blocked")
 }
 
-// After the end of a parent, each transaction releases at most maxEdgesPerTx dependants.
-func TestDependantsAreDecidedInSteps(t *testing.T) {
+// After the end of a parent, each transaction releases at most maxEdgesResolvedPerTx dependants.
+func TestDependantsAreReleasedInSeveralTransactions(t *testing.T) {
 	countPending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {
 			n += boolToInt(j.State == queue.Pending)
 		}
 		return n
 	}
-	for _, dependants := range []int{maxEdgesPerTx - 1, maxEdgesPerTx, maxEdgesPerTx + 1} {
+	for _, dependants := range []int{maxEdgesResolvedPerTx - 1, maxEdgesResolvedPerTx, maxEdgesResolvedPerTx + 1} {
 		f := newFixture(t)
 		f.mustEnqueue(queue.Job{ID: "parent"})
 		for i := range dependants {
-			f.mustEnqueue(draftAfter(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
+			f.mustEnqueue(draftDependingOn(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
 		}
 		f.wantClaim(1, "parent")
-		f.completeJobs("parent")
-		if got, want := countPending(f), min(dependants, maxEdgesPerTx); got != want {
+		f.reportJobsCompleted("parent")
+		if got, want := countPending(f), min(dependants, maxEdgesResolvedPerTx); got != want {
 			t.Errorf("one transaction released %d of %d dependants; want %d", got, dependants, want)
 		}
-		if f.wakeAt == 0 && dependants >= maxEdgesPerTx {
-			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesPerTx)
+		if f.wakeAt == 0 && dependants >= maxEdgesResolvedPerTx {
+			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesResolvedPerTx)
 		}
 		f.advanceTime(0)
 		if got := countPending(f); got != dependants {
@@ -262,32 +263,32 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 	}
 }
 
-// However often a user ends and retries a parent, at most MaxParentChanges notes (changes that its dependants
+// However often a user ends and retries a parent, at most MaxChangesPerParent notes (changes that its dependants
 // have not seen yet) about the parent are stored.
-func TestNotesAboutParentAreLimited(t *testing.T) {
+func TestStoredParentChangesAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "parent"})
-	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted))
-	parent, r := f.job("parent"), &Rules{}
-	r.Init(f.tx(), &f.rechecks)
-	for range 2 * MaxParentChanges {
-		for _, state := range []queue.State{queue.Dead, Rerun} {
+	f.mustEnqueue(draftDependingOn("child", "parent", queue.ParentCompleted))
+	parent, r := f.jobByID("parent"), &Rules{}
+	r.Init(f.newTx(), &f.rechecks)
+	for range 2 * MaxChangesPerParent {
+		for _, state := range []queue.State{queue.Dead, ParentRerunState} {
 			if r.addParentChange(parent, state); r.Err() != nil {
 				t.Fatal(r.Err())
 			}
 		}
 	}
-	if n := len(f.notes); n > MaxParentChanges+1 {
-		t.Errorf("%d notes are stored; want at most %d", n, MaxParentChanges+1)
+	if n := len(f.parentChanges); n > MaxChangesPerParent+1 {
+		t.Errorf("%d notes are stored; want at most %d", n, MaxChangesPerParent+1)
 	}
 }
 
 // A request is rejected if the dependencies of one of its jobs can never be satisfied.
-func TestCheckRejectsImpossibleDependencies(t *testing.T) {
+func TestUnsatisfiableDependenciesAreRejected(t *testing.T) {
 	draft := func(id string, parents ...string) queue.Job {
 		j := queue.Job{ID: id}
 		for _, p := range parents {
-			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: p, Condition: queue.ParentCompleted})
+			j.DependsOn = append(j.DependsOn, queue.Dependency{ParentID: p, Condition: queue.ParentCompleted})
 		}
 		return j
 	}
@@ -300,7 +301,7 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 		"a cycle": {[]queue.Job{draft("a", "c"), draft("b", "a"), draft("c", "b")},
 			"a waits for c waits for b waits for a"},
 		"a number beyond the request": {[]queue.Job{{ID: "a",
-			DependsOn: []queue.Dependency{{DraftNumber: 2, Condition: queue.ParentEnded}}}},
+			DependsOn: []queue.Dependency{{ParentDraftNumber: 2, Condition: queue.ParentEnded}}}},
 			"refers to job 2 of the request"},
 	}
 	for name, c := range cases {
@@ -318,23 +319,23 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 // Jobs of one request may depend on each other in any order.
 func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
 	f := newFixture(t)
-	f.mustEnqueue(draftAfter("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
+	f.mustEnqueue(draftDependingOn("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
 	f.wantStates("child parent", "blocked pending")
-	f.claimAndEnd("parent", queue.Completed)
+	f.claimAndReportEnd("parent", queue.Completed)
 	f.wantStates("child", "pending")
 }
 
 // An edit can replace the parents of a job, but cannot make the job wait for itself.
-func TestEditedParents(t *testing.T) {
+func TestEditReplacesParentsWithoutCycle(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a"})
-	f.mustEnqueue(draftAfter("b", "a", queue.ParentCompleted))
-	f.mustEnqueue(draftAfter("c", "b", queue.ParentCompleted))
+	f.mustEnqueue(draftDependingOn("b", "a", queue.ParentCompleted))
+	f.mustEnqueue(draftDependingOn("c", "b", queue.ParentCompleted))
 	edit := func(id, parent string) error {
-		seq := f.job(id).Seq
+		seq := f.jobByID(id).Seq
 		return f.runTx(func(r *Rules) error {
-			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, Edit: func(j *queue.Job) error {
-				j.DependsOn = []queue.Dependency{{ID: parent, Condition: queue.ParentCompleted}}
+			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error {
+				j.DependsOn = []queue.Dependency{{ParentID: parent, Condition: queue.ParentCompleted}}
 				return nil
 			}})
 		})
@@ -344,6 +345,6 @@ func TestEditedParents(t *testing.T) {
 	if err := edit("c", "a"); err != nil {
 		t.Fatal(err)
 	}
-	f.claimAndEnd("a", queue.Completed)
+	f.claimAndReportEnd("a", queue.Completed)
 	f.wantStates("b c", "pending pending")
 }

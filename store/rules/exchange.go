@@ -11,40 +11,40 @@ import (
 )
 
 // Exchange records what a worker pool reports about its leases, and then claims the jobs that the pool wants.
-func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
-	reportStale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
-	for i := range t.Starts {
-		r.recordStarted(&t.Starts[i], reportStale)
+func (r *Rules) Exchange(report *store.LeaseReport) (grant store.Grant, err error) {
+	reportStale := func(l queue.Lease) { grant.StaleLeases = append(grant.StaleLeases, l) }
+	for i := range report.Starts {
+		r.recordAttemptStart(&report.Starts[i], reportStale)
 	}
-	for i := range t.Progress {
-		r.recordProgress(&t.Progress[i], reportStale)
+	for i := range report.Progress {
+		r.recordProgress(&report.Progress[i], reportStale)
 	}
-	for i := range t.Settlements {
-		r.settle(&t.Settlements[i], t.MaxBytesPerUser, reportStale)
+	for i := range report.Settlements {
+		r.settle(&report.Settlements[i], report.MaxBytesPerUser, reportStale)
 	}
-	for _, l := range t.Releases {
-		r.release(l, reportStale)
+	for _, l := range report.ReleasedLeases {
+		r.releaseLease(l, reportStale)
 	}
-	for _, c := range t.Changes {
+	for _, c := range report.LeasedJobChanges {
 		l := r.currentLease(c.Lease)
-		r.release(c.Lease, reportStale)
-		if l == nil || l.Running {
+		r.releaseLease(c.Lease, reportStale)
+		if l == nil || l.AttemptStarted {
 			continue
 		}
-		if err := r.Change(c.Seq, c.Change); errors.As(err, new(*queue.Error)) || errors.Is(err, store.ErrStateChanged) {
-			if g.RejectedChanges == nil {
-				g.RejectedChanges = map[queue.Lease]error{}
+		if err := r.Change(c.Seq, c.Change); errors.As(err, new(*queue.Error)) || errors.Is(err, store.ErrJobStateChanged) {
+			if grant.RejectedChanges == nil {
+				grant.RejectedChanges = map[queue.Lease]error{}
 			}
-			g.RejectedChanges[c.Lease] = err
+			grant.RejectedChanges[c.Lease] = err
 		} else {
 			r.recordErr(err)
 		}
 	}
-	if t.WantedJobs > 0 && r.err == nil {
-		g.Jobs, _, err = r.Claim(t.WantedJobs)
+	if report.WantedJobs > 0 && r.err == nil {
+		grant.ClaimedJobs, _, err = r.Claim(report.WantedJobs)
 		r.recordErr(err)
 	}
-	return g, r.err
+	return grant, r.err
 }
 
 // currentLease returns the stored lease that l names. It returns nil if l is stale: if the lease has ended,
@@ -56,71 +56,71 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
-// recordStarted records the start of an attempt. For a stale lease, it calls reportStale instead.
-func (r *Rules) recordStarted(st *store.AttemptStart, reportStale func(queue.Lease)) {
-	l := r.currentLease(st.Lease)
+// recordAttemptStart records the start of an attempt. For a stale lease, it calls reportStale instead.
+func (r *Rules) recordAttemptStart(start *store.AttemptStart, reportStale func(queue.Lease)) {
+	l := r.currentLease(start.Lease)
 	if l == nil {
-		reportStale(st.Lease)
+		reportStale(start.Lease)
 	}
-	if l == nil || l.Running {
+	if l == nil || l.AttemptStarted {
 		return
 	}
 	j := new(l.Job)
-	j.StartedAt, j.WorkerID, j.PID = st.StartedAt, st.Worker, st.PID
-	r.recordRateStarts(l, st.StartedAt)
+	j.StartedAt, j.WorkerID, j.PID = start.StartedAt, start.WorkerID, start.PID
+	r.recordRateStarts(l, start.StartedAt)
 	r.putProgress(j, nil)
-	r.measureStart(l, st.StartedAt)
-	detail := encodeDetail(queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: st.StartedAt})
-	r.Move(j, queue.Processing, queue.EventStarted, detail)
+	r.addStartMeasurement(l, start.StartedAt)
+	detail := encodeEventDetail(queue.EventDetail{AttemptNumber: j.StartedAttempts + 1, StartedAt: start.StartedAt})
+	r.MoveToState(j, queue.Processing, queue.EventStarted, detail)
 }
 
 // recordProgress records the progress of a running attempt. For a stale lease, it calls reportStale instead.
-func (r *Rules) recordProgress(p *store.Progress, reportStale func(queue.Lease)) {
+func (r *Rules) recordProgress(p *store.AttemptProgress, reportStale func(queue.Lease)) {
 	l := r.currentLease(p.Lease)
-	if l == nil || !l.Running {
+	if l == nil || !l.AttemptStarted {
 		reportStale(p.Lease)
 		return
 	}
 	j := new(l.Job)
 	r.putProgress(j, &p.Progress)
-	r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
+	r.tx.PutLease(&Lease{Job: *j, AttemptStarted: true, HeldGateUnits: l.HeldGateUnits})
 	r.tx.NotifyWatches(j.Seq)
-	detail := encodeDetail(queue.EventDetail{Attempt: j.StartedAttempts + 1, Percent: &p.Percent})
+	detail := encodeEventDetail(queue.EventDetail{AttemptNumber: j.StartedAttempts + 1, ProgressPercent: &p.Percent})
 	r.recordErr(r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail))
 }
 
 // putProgress writes the progress of a job if it has changed.
-func (r *Rules) putProgress(j *Job, p *queue.Progress) {
-	if old := j.Progress; old == p || old != nil && p != nil && *old == *p {
+func (r *Rules) putProgress(j *Job, progress *queue.Progress) {
+	if old := j.Progress; old == progress || old != nil && progress != nil && *old == *progress {
 		return
 	}
-	if p != nil {
-		p = new(*p) // copy it, because the caller owns p
+	if progress != nil {
+		progress = new(*progress) // copy it, because the caller owns p
 	}
-	j.Progress = p
+	j.Progress = progress
 	r.recordErr(r.tx.PutProgress(j))
 }
 
 // settle records how a lease has ended. For a stale lease, it calls reportStale instead. maxBytes limits the
 // bytes that the job's user may hold; 0 means unlimited.
-func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
-	l := r.currentLease(e.Lease)
+func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
+	l := r.currentLease(settlement.Lease)
 	if l == nil {
-		reportStale(e.Lease)
+		reportStale(settlement.Lease)
 		return
 	}
-	if e.Decision.RecordsAttempt {
-		e = r.makeRoomForAttempt(e, &l.Job, maxBytes)
+	if settlement.Decision.RecordsAttempt {
+		settlement = r.makeRoomForAttempt(settlement, &l.Job, maxBytes)
 		// Making room may have removed outputs or a record of earlier attempts, so read the lease again.
-		l = r.currentLease(e.Lease)
+		l = r.currentLease(settlement.Lease)
 	}
-	if e.DeletableOutput != "" {
-		r.recordErr(r.tx.AddDeletableOutput(e.DeletableOutput, e.Attempt.Node))
+	if settlement.DeletableOutputFile != "" {
+		r.recordErr(r.tx.AddDeletableOutput(settlement.DeletableOutputFile, settlement.Attempt.Node))
 	}
-	j, d, a := new(l.Job), &e.Decision, &e.Attempt
-	clearRunningFields(j, e)
-	if d.State.Runnable() {
-		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
+	j, d, a := new(l.Job), &settlement.Decision, &settlement.Attempt
+	clearRunningFields(j, settlement)
+	if d.NextState.IsRunnable() {
+		j.DueAt = r.tx.Now().Add(max(0, d.StartDelay))
 	}
 	// If no attempt ran, the job keeps the results of its last attempt.
 	if !d.RecordsAttempt {
@@ -129,149 +129,153 @@ func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(que
 			j.NewError = &d.Error
 		}
 		kind, detail := queue.EventKind(""), []byte(nil)
-		if d.State == queue.Held {
-			kind, detail = queue.EventHeld, disownedDetail
+		if d.NextState == queue.Held {
+			kind, detail = queue.EventHeld, disownedEventDetail
 		}
-		r.Move(j, d.State, kind, detail)
+		r.MoveToState(j, d.NextState, kind, detail)
 		r.disownAfterLease(j)
 		return
 	}
-	if !l.Running {
+	if !l.AttemptStarted {
 		r.recordRateStarts(l, a.StartedAt)
-		r.measureStart(l, a.StartedAt)
+		r.addStartMeasurement(l, a.StartedAt)
 	}
-	took := elapsed(a.StartedAt, a.EndedAt)
-	r.tx.AddMeasurement(Measurement{Queue: j.Queue, EndState: d.State, Duration: took, Fingerprint: e.Fingerprint})
+	took := elapsedTime(a.StartedAt, a.EndedAt)
+	r.tx.AddMeasurement(AttemptMeasurement{Queue: j.Queue, EndState: d.NextState, WaitOrRunTime: took,
+		CommandFingerprint: settlement.CommandFingerprint})
 	// Without progress in the settlement, the job keeps the progress that the running attempt has reported.
-	if e.Progress != nil || !l.Running {
-		r.putProgress(j, e.Progress)
+	if settlement.Progress != nil || !l.AttemptStarted {
+		r.putProgress(j, settlement.Progress)
 	}
-	applyResult(j, e)
+	applyResult(j, settlement)
 	r.tx.AddUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
-	r.recordErr(r.tx.AddAttempt(j, e))
-	r.Move(j, d.State, queue.EventEnded, endedDetail(j.StartedAttempts, a, e))
+	r.recordErr(r.tx.AddAttempt(j, settlement))
+	r.MoveToState(j, d.NextState, queue.EventEnded, attemptEndEventDetail(j.StartedAttempts, a, settlement))
 	r.disownAfterLease(j)
 }
 
 // clearRunningFields resets the fields of a job that describe a running attempt, and sets the reason for its
 // state.
-func clearRunningFields(j *Job, e *store.Settlement) {
-	j.Reason, j.WorkerID, j.PID = e.Decision.Reason, "", 0
+func clearRunningFields(j *Job, settlement *store.Settlement) {
+	j.Reason, j.WorkerID, j.PID = settlement.Decision.Reason, "", 0
 }
 
 // applyResult copies the results of an ended attempt to its job.
-func applyResult(j *Job, e *store.Settlement) {
-	d, a := &e.Decision, &e.Attempt
+func applyResult(j *Job, settlement *store.Settlement) {
+	d, a := &settlement.Decision, &settlement.Attempt
 	j.EndedAt = a.EndedAt
-	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.OutputSize(a), j.StoredBytes+store.AttemptRecordSize(e,
+	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.OutputSize(a), j.StoredBytes+store.AttemptRecordSize(settlement,
 		j.StartedAttempts)
 	j.StartedAttempts++
-	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.UsesAttempt), j.Deferrals+boolToInt(d.UsesDeferral),
-		j.RunnerCrashes+boolToInt(d.CountsAsCrash)
+	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.CountsAttempt), j.Deferrals+
+		boolToInt(d.CountsDeferral),
+		j.RunnerCrashes+boolToInt(d.CountsRunnerCrash)
 	j.Shortages, j.NeedsIsolation = 0, d.NeedsIsolation
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// PredictRow returns the row that a job will have when the end of its attempt is recorded, so that the row
+// PredictSettledRow returns the row that a job will have when the end of its attempt is recorded, so that the row
 // can be written early. It returns nil if the row cannot be predicted. maxBytes limits the bytes that the
-// job's user may hold; 0 means unlimited. PredictRow changes nothing.
-func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
-	l := r.currentLease(e.Lease)
-	if l == nil || !e.Decision.RecordsAttempt || !e.Decision.State.Ended() {
+// job's user may hold; 0 means unlimited. PredictSettledRow changes nothing.
+func (r *Rules) PredictSettledRow(settlement *store.Settlement, maxBytes int64) *Job {
+	l := r.currentLease(settlement.Lease)
+	if l == nil || !settlement.Decision.RecordsAttempt || !settlement.Decision.NextState.HasEnded() {
 		return nil
 	}
-	added := store.OutputSize(&e.Attempt) + store.AttemptRecordSize(e, l.Job.StartedAttempts)
-	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).Bytes+added > maxBytes {
+	added := store.OutputSize(&settlement.Attempt) + store.AttemptRecordSize(settlement, l.Job.StartedAttempts)
+	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).UsedBytes+added > maxBytes {
 		return nil // the removal of old outputs may change the row
 	}
 	j := l.Job
-	clearRunningFields(&j, e)
-	applyResult(&j, e)
-	j.HeldUnits, j.Slot = "", NotQueued
-	r.setState(&j, e.Decision.State)
+	clearRunningFields(&j, settlement)
+	applyResult(&j, settlement)
+	j.HeldUnits, j.Slot = "", SlotNotQueued
+	r.setState(&j, settlement.Decision.NextState)
 	return &j
 }
 
-// measureStart adds the start of a leased job to the statistics, with the time that the job has waited since
+// addStartMeasurement adds the start of a leased job to the statistics, with the time that the job has waited since
 // it was due and not blocked.
-func (r *Rules) measureStart(l *Lease, startedAt queue.Millis) {
+func (r *Rules) addStartMeasurement(l *Lease, startedAt queue.UnixMillis) {
 	j := &l.Job
-	r.tx.AddMeasurement(Measurement{Queue: j.Queue, Duration: elapsed(max(j.DueAt, j.AgingSince), startedAt)})
+	r.tx.AddMeasurement(AttemptMeasurement{Queue: j.Queue, WaitOrRunTime: elapsedTime(max(j.DueAt, j.AgingSince),
+		startedAt)})
 }
 
-// elapsed returns the time from start to end, or 0 if the clock was set back in between.
-func elapsed(start, end queue.Millis) time.Duration {
+// elapsedTime returns the time from start to end, or 0 if the clock was set back in between.
+func elapsedTime(start, end queue.UnixMillis) time.Duration {
 	return max(0, time.Duration(end-start)*time.Millisecond)
 }
 
-// Pause records that a running job is paused or resumed.
-func (r *Rules) Pause(p store.Pause) error {
+// RecordPause records that a running job is paused or resumed.
+func (r *Rules) RecordPause(p store.PauseRequest) error {
 	l := r.currentLease(p.Lease)
 	switch {
 	case l == nil:
-		return store.ErrStateChanged
-	case !l.Running:
-		return store.ErrLeased
+		return store.ErrJobStateChanged
+	case !l.AttemptStarted:
+		return store.ErrJobLeased
 	case p.Paused == (l.Job.PausedAt != 0):
 		return nil
 	}
 	j, kind := l.Job, queue.EventResumed
 	j.PausedAt, j.PausedBy = 0, 0
 	if p.Paused {
-		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.UID, queue.EventPaused
+		j.PausedAt, j.PausedBy, kind = r.tx.Now(), p.RequesterUID, queue.EventPaused
 	}
-	r.Move(&j, queue.Processing, kind, UserDetail(p.UID))
+	r.MoveToState(&j, queue.Processing, kind, UserEventDetail(p.RequesterUID))
 	return r.err
 }
 
-// release ends a lease whose attempt has not started, and returns the job to the queue. The job keeps the
+// releaseLease ends a lease whose attempt has not started, and returns the job to the queue. The job keeps the
 // fence (the number) of the lease, so that a later claim gets a higher one.
-func (r *Rules) release(lease queue.Lease, reportStale func(queue.Lease)) {
+func (r *Rules) releaseLease(lease queue.Lease, reportStale func(queue.Lease)) {
 	l := r.currentLease(lease)
-	if l == nil || l.Running {
+	if l == nil || l.AttemptStarted {
 		reportStale(lease)
 		return
 	}
 	j := new(l.Job)
-	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.Turn)
+	r.tx.UndoUserTurn(r.tx.Queue(j.Queue), j.UID, l.UserTurn)
 	j.HeldUnits = ""
 	// The job was due when it was claimed. Keep it due even if the clock has been set back since then.
 	j.DueAt = min(j.DueAt, r.tx.Now())
 	r.endLease(l)
 	r.assignSlot(j)
-	r.recordErr(r.tx.Put(j))
+	r.recordErr(r.tx.PutJob(j))
 	r.tx.NotifyWatches(j.Seq)
 	r.disownAfterLease(j)
 }
 
-// encodeDetail encodes the detail of an event.
-func encodeDetail(d queue.EventDetail) []byte {
+// encodeEventDetail encodes the detail of an event.
+func encodeEventDetail(d queue.EventDetail) []byte {
 	raw, _ := json.Marshal(d) // an EventDetail has only texts and numbers, which can always be encoded
 	return raw
 }
 
-// endedDetail returns the detail of the event for the end of an attempt.
-func endedDetail(attemptNumber int, a *queue.Attempt, e *store.Settlement) []byte {
-	hasOutput := len(a.Output) > 0 || a.OutputRef != ""
-	if a.ExitCode >= 0 && a.Signal == 0 && e.Decision.Reason == "" && e.EndedBy == nil && !hasOutput {
+// attemptEndEventDetail returns the detail of the event for the end of an attempt.
+func attemptEndEventDetail(attemptNumber int, a *queue.Attempt, settlement *store.Settlement) []byte {
+	hasOutput := len(a.Output) > 0 || a.OutputFileRef != ""
+	if a.ExitCode >= 0 && a.Signal == 0 && settlement.Decision.Reason == "" && settlement.EndedByUID == nil && !hasOutput {
 		// Most details have only these numbers. A general encoder would take a tenth of the time in which the rules
 		// settle a job.
 		b := strconv.AppendInt([]byte(`{"attempt":`), int64(attemptNumber), 10)
 		b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
 		return append(strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10), '}')
 	}
-	d := queue.EventDetail{Attempt: attemptNumber, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
-		HasOutput: hasOutput, UID: e.EndedBy}
+	d := queue.EventDetail{AttemptNumber: attemptNumber, StartedAt: a.StartedAt, Signal: a.Signal,
+		Reason:    settlement.Decision.Reason,
+		HasOutput: hasOutput, CausedByUID: settlement.EndedByUID}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}
-	if e.EndedBy != nil {
-		d.Verb = e.Verb
+	if settlement.EndedByUID != nil {
+		d.Verb = settlement.EndVerb
 	}
-	return encodeDetail(d)
+	return encodeEventDetail(d)
 }
 
-// UserDetail returns the detail of an event that the user with this uid caused.
-func UserDetail(uid int) []byte {
+// UserEventDetail returns the detail of an event that the user with this uid caused.
+func UserEventDetail(uid int) []byte {
 	return append(strconv.AppendInt([]byte(`{"uid":`), int64(uid), 10), '}')
 }

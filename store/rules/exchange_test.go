@@ -12,39 +12,39 @@ import (
 
 // A report about a lease that has ended changes nothing, whatever it contains. The reply lists the lease as
 // stale.
-func TestLostLeaseChangesNothing(t *testing.T) {
-	reports := map[string]func(*fixture, queue.Lease) store.Report{
-		"started": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Starts: []store.AttemptStart{{Lease: l, StartedAt: f.currentTime}}}
+func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
+	reports := map[string]func(*fixture, queue.Lease) store.LeaseReport{
+		"started": func(f *fixture, l queue.Lease) store.LeaseReport {
+			return store.LeaseReport{Starts: []store.AttemptStart{{Lease: l, StartedAt: f.currentTime}}}
 		},
-		"progress": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Progress: []store.Progress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
+		"progress": func(f *fixture, l queue.Lease) store.LeaseReport {
+			return store.LeaseReport{Progress: []store.AttemptProgress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
 		},
-		"ended": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Settlements: []store.Settlement{f.newSettlement(l, queue.Completed)}}
+		"ended": func(f *fixture, l queue.Lease) store.LeaseReport {
+			return store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(l, queue.Completed)}}
 		},
-		"released": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Releases: []queue.Lease{l}}
+		"released": func(_ *fixture, l queue.Lease) store.LeaseReport {
+			return store.LeaseReport{ReleasedLeases: []queue.Lease{l}}
 		},
-		"changed": func(_ *fixture, l queue.Lease) store.Report {
-			return store.Report{Changes: []store.LeasedChange{{Lease: l,
+		"changed": func(_ *fixture, l queue.Lease) store.LeaseReport {
+			return store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l,
 				Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
 		},
 	}
 	lose := map[string]func(*fixture) queue.Lease{
 		"the lease has ended": func(f *fixture) queue.Lease {
-			lost := f.lease("1")
-			f.completeJobs("1")
+			lost := f.leaseOf("1")
+			f.reportJobsCompleted("1")
 			return lost
 		},
 		"a later claim has a higher fence": func(f *fixture) queue.Lease {
-			lost := f.lease("1")
+			lost := f.leaseOf("1")
 			f.releaseLeases("1")
 			f.wantClaim(1, "1")
 			return lost
 		},
 		"no claim has this fence": func(f *fixture) queue.Lease {
-			return queue.Lease{Seq: f.lease("1").Seq, Fence: f.lease("1").Fence + 1}
+			return queue.Lease{Seq: f.leaseOf("1").Seq, Fence: f.leaseOf("1").Fence + 1}
 		},
 	}
 	for how, lost := range lose {
@@ -54,12 +54,12 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 				f.mustEnqueue(queue.Job{ID: "1"})
 				f.wantClaim(1, "1")
 				lease := lost(f)
-				before, attempts, current := f.job("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
+				before, attempts, current := f.jobByID("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
 				g := f.exchange(report(f, lease))
 				if !slices.Contains(g.StaleLeases, lease) {
 					t.Errorf("the stale leases are %v; want %v among them", g.StaleLeases, lease)
 				}
-				after := f.job("1")
+				after := f.jobByID("1")
 				if after.State != before.State || after.StartedAttempts != before.StartedAttempts ||
 					after.UpdatedAt != before.UpdatedAt ||
 					len(f.attempts[lease.Seq]) != attempts || f.leases[lease.Seq] != current {
@@ -75,9 +75,9 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	f.startJobs("1")
-	lease := f.lease("1")
-	if g := f.exchange(store.Report{Releases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases, lease) {
+	f.reportJobsStarted("1")
+	lease := f.leaseOf("1")
+	if g := f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases, lease) {
 		t.Errorf("the stale leases are %v; want the one that has started", g.StaleLeases)
 	}
 	f.wantStates("1", "processing")
@@ -88,18 +88,18 @@ func TestSettleRecordsAttempt(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	f.startJobs("1")
-	f.endWithState("1", queue.Failed)
-	j := f.job("1")
+	f.reportJobsStarted("1")
+	f.reportAttemptEnd("1", queue.Failed)
+	j := f.jobByID("1")
 	if j.StartedAttempts != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
 		t.Errorf("the job has %d runs, %d counted attempts and %d records; want 1 of each",
 			j.StartedAttempts, j.Attempts, len(f.attempts[j.Seq]))
 	}
-	if got, want := f.eventsOf("1"), "enqueued started ended"; got != want {
+	if got, want := f.eventKindsOf("1"), "enqueued started ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
 	}
-	f.claimAndEnd("1", queue.Dead)
-	if got := f.job("1"); got.StartedAttempts != 2 || got.State != queue.Dead {
+	f.claimAndReportEnd("1", queue.Dead)
+	if got := f.jobByID("1"); got.StartedAttempts != 2 || got.State != queue.Dead {
 		t.Errorf("the job has %d runs and is %v; want 2 and dead", got.StartedAttempts, got.State)
 	}
 }
@@ -109,10 +109,11 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	e := store.Settlement{Lease: f.lease("1")}
-	e.Decision = queue.Decision{State: queue.Pending, CountsShortage: true, Delay: time.Minute, Error: "no memory"}
-	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	j := f.job("1")
+	e := store.Settlement{Lease: f.leaseOf("1")}
+	e.Decision = queue.AttemptDecision{NextState: queue.Pending, CountsShortage: true, StartDelay: time.Minute,
+		Error: "no memory"}
+	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	j := f.jobByID("1")
 	if j.StartedAttempts != 0 || j.Shortages != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
 		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.StartedAttempts, j.Shortages,
 			j.Error)
@@ -127,9 +128,9 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	e := f.newSettlement(f.lease("1"), queue.Failed)
-	e.Decision.Delay = 4 * time.Second
-	f.exchange(store.Report{Settlements: []store.Settlement{e}})
+	e := f.newSettlement(f.leaseOf("1"), queue.Failed)
+	e.Decision.StartDelay = 4 * time.Second
+	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	f.advanceTime(4*time.Second - time.Millisecond)
 	f.wantClaim(1, "")
 	f.advanceTime(time.Millisecond)
@@ -148,17 +149,17 @@ func TestReleasedJobKeepsItsPosition(t *testing.T) {
 
 // A change that a user requested during a lease is applied when the lease is released. If one change is
 // rejected, the others still apply.
-func TestChangeDuringLease(t *testing.T) {
+func TestChangeDuringLeaseAppliesAfterRelease(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"})
 	f.wantClaim(2, "1 2")
-	if err := f.change(queue.VerbCancel, "1"); err != store.ErrLeased {
-		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrLeased)
+	if err := f.applyVerb(queue.VerbCancel, "1"); err != store.ErrJobLeased {
+		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrJobLeased)
 	}
-	second := f.lease("2")
-	g := f.exchange(store.Report{Changes: []store.LeasedChange{
-		{Lease: f.lease("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
-		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, OnlyStates: []queue.State{queue.Held}}},
+	second := f.leaseOf("2")
+	g := f.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{
+		{Lease: f.leaseOf("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
+		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, AllowedStates: []queue.State{queue.Held}}},
 	}})
 	f.wantStates("1 2", "cancelled pending")
 	if g.RejectedChanges[second] == nil {
@@ -168,66 +169,69 @@ func TestChangeDuringLease(t *testing.T) {
 }
 
 // A pause is recorded only for a running attempt, and deleted when the attempt ends.
-func TestPauseOfRunningJob(t *testing.T) {
+func TestPauseIsRecordedOnlyWhileRunning(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	pause := func(on bool) error {
-		lease := f.lease("1")
-		return f.runTx(func(r *Rules) error { return r.Pause(store.Pause{Lease: lease, Paused: on, UID: userA}) })
+		lease := f.leaseOf("1")
+		return f.runTx(func(r *Rules) error {
+			return r.RecordPause(store.PauseRequest{Lease: lease, Paused: on, RequesterUID: userA})
+		})
 	}
-	if err := pause(true); err != store.ErrLeased {
-		t.Errorf("pausing a job that has not started returned %v; want %v", err, store.ErrLeased)
+	if err := pause(true); err != store.ErrJobLeased {
+		t.Errorf("pausing a job that has not started returned %v; want %v", err, store.ErrJobLeased)
 	}
-	f.startJobs("1")
+	f.reportJobsStarted("1")
 	for _, on := range []bool{true, true, false, true} {
 		if err := pause(on); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.completeJobs("1")
-	if j := f.job("1"); j.PausedAt != 0 || j.PausedBy != 0 {
+	f.reportJobsCompleted("1")
+	if j := f.jobByID("1"); j.PausedAt != 0 || j.PausedBy != 0 {
 		t.Errorf("the ended job is paused since %v by %d", j.PausedAt, j.PausedBy)
 	}
-	if got, want := f.eventsOf("1"), "enqueued started paused resumed paused ended"; got != want {
+	if got, want := f.eventKindsOf("1"), "enqueued started paused resumed paused ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
 	}
 }
 
 // Progress is recorded only for a running attempt. The job keeps it after the end, unless the report of the
 // end contains newer progress.
-func TestProgressStaysAfterEnd(t *testing.T) {
+func TestProgressIsKeptAfterAttemptEnds(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	report := store.Report{Progress: []store.Progress{{Lease: f.lease("1"), Progress: queue.Progress{Percent: 50}}}}
+	report := store.LeaseReport{Progress: []store.AttemptProgress{{Lease: f.leaseOf("1"),
+		Progress: queue.Progress{Percent: 50}}}}
 	if g := f.exchange(report); len(g.StaleLeases) != 1 {
 		t.Error("progress was recorded for an attempt that has not started")
 	}
-	f.startJobs("1")
+	f.reportJobsStarted("1")
 	f.exchange(report)
-	f.completeJobs("1")
-	if p := f.job("1").Progress; p == nil || p.Percent != 50 {
+	f.reportJobsCompleted("1")
+	if p := f.jobByID("1").Progress; p == nil || p.Percent != 50 {
 		t.Errorf("the progress of the ended job is %v; want 50 %%", p)
 	}
-	if got, want := f.eventsOf("1"), "enqueued started progress ended"; got != want {
+	if got, want := f.eventKindsOf("1"), "enqueued started progress ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
 	}
 }
 
-// PredictRow returns the same row that a settlement then writes.
+// PredictSettledRow returns the same row that a settlement then writes.
 func TestPredictRowMatchesSettlement(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 1}
+	f.node.ResourceUnits = map[string]int{"gpu": 1}
 	f.mustEnqueue(draftWithDemands("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
-	f.startJobs("1")
-	e := f.newSettlement(f.lease("1"), queue.Completed)
+	f.reportJobsStarted("1")
+	e := f.newSettlement(f.leaseOf("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
 	var predicted *Job
-	f.mustRunTx(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
-	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	got, want := f.job("1"), predicted
+	f.mustRunTx(func(r *Rules) error { predicted = r.PredictSettledRow(&e, 0); return nil })
+	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	got, want := f.jobByID("1"), predicted
 	if got.State != want.State || got.Slot != want.Slot || got.StartedAttempts != want.StartedAttempts ||
 		got.StoredBytes != want.StoredBytes ||
 		got.OutputBytes != want.OutputBytes || got.EndedAt != want.EndedAt || got.HeldUnits != want.HeldUnits ||
@@ -238,24 +242,24 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 
 // If the output of an attempt exceeds the user's quota, older outputs are removed. If that is not enough, the
 // new output is not kept.
-func TestOutputMakesRoomForItself(t *testing.T) {
+func TestNewOutputReplacesOlderOutputs(t *testing.T) {
 	end := func(f *fixture, id string, limit int64) {
 		f.wantClaim(1, id)
-		e := f.newSettlement(f.lease(id), queue.Completed)
+		e := f.newSettlement(f.leaseOf(id), queue.Completed)
 		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
-		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
+		f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 	}
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
-	limit := f.bytes[userA].total + 1000 // leaves room for one output
+	limit := f.bytesByUID[userA].total + 1000 // leaves room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)
-	if a, b := f.job("1").OutputBytes, f.job("2").OutputBytes; a != 0 || b != 1000 {
+	if a, b := f.jobByID("1").OutputBytes, f.jobByID("2").OutputBytes; a != 0 || b != 1000 {
 		t.Errorf("outputs of %d and %d bytes are kept; want only the newer one", a, b)
 	}
 	end(f, "3", limit-1)
-	if got := f.attempts[f.job("3").Seq][0].Attempt.OutputBytes; got != queue.OutputOverQuota {
-		t.Errorf("the output size is %d; want the mark %d of an output that was not kept", got, queue.OutputOverQuota)
+	if got := f.attempts[f.jobByID("3").Seq][0].Attempt.OutputBytes; got != queue.OutputRemovedByQuota {
+		t.Errorf("the output size is %d; want the mark %d of an output that was not kept", got, queue.OutputRemovedByQuota)
 	}
 	f.wantStates("1 2 3", "completed completed completed")
 }
@@ -273,13 +277,13 @@ func TestEndedDetailIsEncodedEventDetail(t *testing.T) {
 		{queue.Attempt{StartedAt: 7, ExitCode: -1, Signal: 9}, store.Settlement{}, queue.EventDetail{Signal: 9}},
 		{queue.Attempt{StartedAt: 7, Output: []byte("x")}, store.Settlement{},
 			queue.EventDetail{ExitCode: new(int64(0)), HasOutput: true}},
-		{queue.Attempt{StartedAt: 7}, store.Settlement{Decision: queue.Decision{Reason: queue.ReasonTimedOut}},
+		{queue.Attempt{StartedAt: 7}, store.Settlement{Decision: queue.AttemptDecision{Reason: queue.ReasonTimedOut}},
 			queue.EventDetail{ExitCode: new(int64(0)), Reason: queue.ReasonTimedOut}},
-		{queue.Attempt{StartedAt: 7}, store.Settlement{EndedBy: &uid, Verb: "cancel"},
-			queue.EventDetail{ExitCode: new(int64(0)), UID: &uid, Verb: "cancel"}},
+		{queue.Attempt{StartedAt: 7}, store.Settlement{EndedByUID: &uid, EndVerb: "cancel"},
+			queue.EventDetail{ExitCode: new(int64(0)), CausedByUID: &uid, Verb: "cancel"}},
 	} {
-		c.want.Attempt, c.want.StartedAt = 2, 7
-		got, want := endedDetail(2, &c.attempt, &c.settlement), encodeDetail(c.want)
+		c.want.AttemptNumber, c.want.StartedAt = 2, 7
+		got, want := attemptEndEventDetail(2, &c.attempt, &c.settlement), encodeEventDetail(c.want)
 		if string(got) != string(want) {
 			t.Errorf("%+v: got %s, want %s", c.attempt, got, want)
 		}

@@ -36,15 +36,15 @@ var _ Tx = fakeTx{}
 
 // fakeData is the data that the fakes share.
 type fakeData struct {
-	currentTime queue.Millis
-	wakeAt      queue.Millis // earliest time passed to WakeAt; 0 if none
-	lastID      int64        // last number given to a lane, gate, edge or note
+	currentTime queue.UnixMillis
+	wakeAt      queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
+	lastID      int64            // last number given to a lane, gate, edge or note
 
-	order            queue.Order
-	reranking        bool
+	order            queue.RankOrder
+	isReranking      bool
 	maxLeasedPerUser int // maximum number of leased jobs per user; 0 means unlimited
 	node             store.Node
-	hooks            store.Hooks
+	hooks            store.HookSettings
 
 	fakeJobTables
 	fakeLaneTables
@@ -53,21 +53,21 @@ type fakeData struct {
 
 // fakeJobTables stores jobs, their history, and the counts that the rules report.
 type fakeJobTables struct {
-	jobs          map[int64]Job
-	leases        map[int64]*Lease
-	nextSeq       int64
-	enqueuedTotal int64
-	disownedUIDs  map[int]int // by uid that has a new owner: the uid for jobs of the former owner
-	notifiedSeqs  []int64     // jobs passed to NotifyWatches
+	jobs            map[int64]Job
+	leases          map[int64]*Lease
+	nextSeq         int64
+	enqueuedTotal   int64
+	formerOwnerUIDs map[int]int // by uid that has a new owner: the uid for jobs of the former owner
+	notifiedSeqs    []int64     // jobs passed to NotifyWatches
 
 	events           []fakeEvent
 	attempts         map[int64][]store.Settlement
 	deletableOutputs []string // output files passed to AddDeletableOutput
-	measurements     []Measurement
+	measurements     []AttemptMeasurement
 
-	states        map[queue.State]int // number of jobs by state, as counted by CountTransition
-	retainedCount int                 // number of retained jobs, as counted by AdjustRetainedCount
-	bytes         map[int]fakeBytes   // bytes of each user, as counted by AddUserBytes
+	stateCounts   map[queue.State]int   // number of jobs by state, as counted by CountStateTransition
+	retainedCount int                   // number of retained jobs, as counted by AdjustRetainedCounts
+	bytesByUID    map[int]fakeUserBytes // bytes of each user, as counted by AddUserBytes
 }
 
 type fakeEvent struct {
@@ -77,16 +77,18 @@ type fakeEvent struct {
 	detail string
 }
 
-// fakeBytes holds the bytes of a user's jobs. outputs is the part of total that outputs take.
-type fakeBytes struct{ total, outputs int64 }
+// fakeUserBytes holds the bytes of a user's jobs. outputs is the part of total that outputs take.
+type fakeUserBytes struct{ total, outputs int64 }
 
 func newFakeData() *fakeData {
 	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
-	d.order = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Second}
-	d.jobs, d.leases, d.nextSeq, d.disownedUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
-	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
-	d.queueRules, d.nextTurns = map[string]store.QueueRule{}, map[string]int64{}
-	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedListKey]int64{}, map[int64]fakeGate{}
+	d.order = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+		AgingInterval: time.Second}
+	d.jobs, d.leases, d.nextSeq, d.formerOwnerUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
+	d.attempts, d.stateCounts, d.bytesByUID = map[int64][]store.Settlement{}, map[queue.State]int{},
+		map[int]fakeUserBytes{}
+	d.queueRules, d.nextQueueTurns = map[string]store.QueueRule{}, map[string]int64{}
+	d.lanes, d.lastUserTurns, d.gates = map[int64]fakeLane{}, map[ClosedLaneListKey]int64{}, map[int64]fakeGate{}
 	d.schedules, d.occurrenceRecords = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
 	return d
 }
@@ -94,16 +96,17 @@ func newFakeData() *fakeData {
 // clone returns a copy that shares no map and no slice with d.
 func (d *fakeData) clone() fakeData {
 	c := *d
-	c.jobs, c.disownedUIDs, c.notifiedSeqs = maps.Clone(d.jobs), maps.Clone(d.disownedUIDs), slices.Clone(d.notifiedSeqs)
+	c.jobs, c.formerOwnerUIDs, c.notifiedSeqs = maps.Clone(d.jobs), maps.Clone(d.formerOwnerUIDs),
+		slices.Clone(d.notifiedSeqs)
 	c.events, c.measurements = slices.Clone(d.events), slices.Clone(d.measurements)
 	c.deletableOutputs = slices.Clone(d.deletableOutputs)
-	c.states, c.bytes, c.leases = maps.Clone(d.states), maps.Clone(d.bytes), maps.Clone(d.leases)
-	c.queueRules, c.nextTurns = maps.Clone(d.queueRules), maps.Clone(d.nextTurns)
-	c.lanes, c.lastTurns = maps.Clone(d.lanes), maps.Clone(d.lastTurns)
-	c.edges, c.notes, c.schedules = slices.Clone(d.edges), slices.Clone(d.notes), maps.Clone(d.schedules)
+	c.stateCounts, c.bytesByUID, c.leases = maps.Clone(d.stateCounts), maps.Clone(d.bytesByUID), maps.Clone(d.leases)
+	c.queueRules, c.nextQueueTurns = maps.Clone(d.queueRules), maps.Clone(d.nextQueueTurns)
+	c.lanes, c.lastUserTurns = maps.Clone(d.lanes), maps.Clone(d.lastUserTurns)
+	c.edges, c.parentChanges, c.schedules = slices.Clone(d.edges), slices.Clone(d.parentChanges), maps.Clone(d.schedules)
 	c.attempts, c.occurrenceRecords, c.gates = cloneLists(d.attempts), cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
 	for id, g := range c.gates {
-		g.starts = slices.Clone(g.starts)
+		g.startTimes = slices.Clone(g.startTimes)
 		c.gates[id] = g
 	}
 	return c
@@ -134,9 +137,9 @@ func (d *fakeData) sortedJobs(matches func(*Job) bool) (jobs []Job) {
 
 type fakeClock struct{ data *fakeData }
 
-func (f fakeClock) Now() queue.Millis { return f.data.currentTime }
+func (f fakeClock) Now() queue.UnixMillis { return f.data.currentTime }
 
-func (f fakeClock) WakeAt(at queue.Millis) {
+func (f fakeClock) WakeServiceAt(at queue.UnixMillis) {
 	if at != 0 && (f.data.wakeAt == 0 || at < f.data.wakeAt) {
 		f.data.wakeAt = at
 	}
@@ -144,10 +147,12 @@ func (f fakeClock) WakeAt(at queue.Millis) {
 
 type fakeSettings struct{ data *fakeData }
 
-func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.data.order, f.data.reranking }
-func (f fakeSettings) MaxLeasedPerUser() int                  { return f.data.maxLeasedPerUser }
-func (f fakeSettings) Node() *store.Node                      { return &f.data.node }
-func (f fakeSettings) Hooks() *store.Hooks                    { return &f.data.hooks }
+func (f fakeSettings) Order() (o queue.RankOrder, reranking bool) {
+	return f.data.order, f.data.isReranking
+}
+func (f fakeSettings) MaxLeasedPerUser() int      { return f.data.maxLeasedPerUser }
+func (f fakeSettings) Node() *store.Node          { return &f.data.node }
+func (f fakeSettings) Hooks() *store.HookSettings { return &f.data.hooks }
 
 type fakeJobs struct{ data *fakeData }
 
@@ -156,15 +161,15 @@ func (f fakeJobs) Job(seq int64, scope ReadScope) (Job, error) {
 	if !found {
 		return j, queue.ErrNotFound
 	}
-	return withReadScope(j, scope), nil
+	return limitToReadScope(j, scope), nil
 }
 
-// withReadScope returns a job without the fields that a read with this scope leaves out.
-func withReadScope(j Job, scope ReadScope) Job {
+// limitToReadScope returns a job without the fields that a read with this scope leaves out.
+func limitToReadScope(j Job, scope ReadScope) Job {
 	if scope < ReadFull {
 		j.Env, j.Stdin = nil, ""
 	}
-	if scope < ReadTerms {
+	if scope < ReadSettings {
 		j.Execution = queue.Execution{}
 	}
 	return j
@@ -179,23 +184,23 @@ func (f fakeJobs) FindByID(_ int, id string) (seq int64, err error) {
 	return seq, nil
 }
 
-func (f fakeJobs) InCommittedFrame(int64) (bool, error) { return false, nil }
+func (f fakeJobs) IsInCommittedFrame(int64) (bool, error) { return false, nil }
 
-func (f fakeJobs) IDTaken(id string) (bool, error) {
+func (f fakeJobs) IsIDTaken(id string) (bool, error) {
 	seq, err := f.FindByID(0, id)
 	return seq != 0, err
 }
 
 func (f fakeJobs) UniqueKeyHolder(uid int, key string) (holder Job, found bool, err error) {
 	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
-		if !found || !j.State.Ended() || holder.State.Ended() && j.EndedAt > holder.EndedAt {
-			holder, found = withReadScope(j, ReadSummary), true
+		if !found || !j.State.HasEnded() || holder.State.HasEnded() && j.EndedAt > holder.EndedAt {
+			holder, found = limitToReadScope(j, ReadSummary), true
 		}
 	}
 	return holder, found, nil
 }
 
-func (f fakeJobs) FormerOwnerUID(uid int, _ int64) int { return f.data.disownedUIDs[uid] }
+func (f fakeJobs) FormerOwnerUID(uid int, _ int64) int { return f.data.formerOwnerUIDs[uid] }
 
 func (f fakeJobs) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error) {
 	seq = f.data.nextSeq
@@ -203,7 +208,7 @@ func (f fakeJobs) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, i
 	return 0, seq, cmp.Or(draft.ID, strconv.FormatInt(seq, 10)), nil
 }
 
-func (f fakeJobs) Insert(j *Job, _ int) error {
+func (f fakeJobs) InsertJob(j *Job, _ int) error {
 	j.StoredBytes, _ = f.StoredSize(&j.Job)
 	stored := *j
 	stored.DependsOn = nil
@@ -216,26 +221,26 @@ func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
 	}
-	return int64(store.JobBytes + len(j.Command) + len(j.Stdin) + dependencies*store.DependencyBytes), nil
+	return int64(store.QuotaBytesPerJob + len(j.Command) + len(j.Stdin) + dependencies*store.QuotaBytesPerDependency), nil
 }
 
-// Put stores a job. Like package store/engine, it leaves the stored values of those parts unchanged that
+// PutJob stores a job. Like package store/engine, it leaves the stored values of those parts unchanged that
 // j.WriteScope does not include.
-func (f fakeJobs) Put(j *Job) error {
+func (f fakeJobs) PutJob(j *Job) error {
 	old, stored := f.data.jobs[j.Seq], *j
 	if old.Seq == 0 {
 		return queue.ErrNotFound
 	}
 	switch j.WriteScope {
-	case WriteRow:
-		stored.Execution, stored.Damaged = old.Execution, old.Damaged
-	case WriteTerms:
+	case WriteRowOnly:
+		stored.Execution, stored.IsDamaged = old.Execution, old.IsDamaged
+	case WriteSettings:
 		stored.Env, stored.Stdin, stored.Labels = old.Env, old.Stdin, old.Labels
 	}
 	if stored.Error = old.Error; j.NewError != nil {
 		stored.Error = *j.NewError
 	}
-	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteRow
+	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteRowOnly
 	f.data.jobs[j.Seq] = stored
 	return nil
 }
@@ -254,7 +259,7 @@ func (f fakeJobs) PutProgress(j *Job) error {
 	return nil
 }
 
-func (f fakeJobs) Remove(seq int64) error {
+func (f fakeJobs) RemoveJob(seq int64) error {
 	delete(f.data.jobs, seq)
 	delete(f.data.attempts, seq)
 	return fakeDependencies(f).DeleteEdges(seq)
@@ -287,9 +292,9 @@ func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
 // TrimUserData removes outputs of ended jobs. It does not remove inputs, because no test of the rules needs
 // that.
 func (f fakeHistory) TrimUserData(uid int, maxBytes int64) error {
-	list := f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
+	list := f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.HasEnded() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-	for i := 0; i < len(list) && f.data.bytes[uid].total > maxBytes; i++ {
+	for i := 0; i < len(list) && f.data.bytesByUID[uid].total > maxBytes; i++ {
 		j := list[i]
 		for k := range f.data.attempts[j.Seq] {
 			f.data.attempts[j.Seq][k].Attempt.Output = nil
@@ -301,41 +306,41 @@ func (f fakeHistory) TrimUserData(uid int, maxBytes int64) error {
 	return nil
 }
 
-func (f fakeHistory) AddMeasurement(m Measurement) {
+func (f fakeHistory) AddMeasurement(m AttemptMeasurement) {
 	f.data.measurements = append(f.data.measurements, m)
 }
 
 type fakeCounters struct{ data *fakeData }
 
-func (f fakeCounters) Counts() Counts {
-	waiting := f.data.sortedJobs(func(j *Job) bool { return j.State.Waiting() })
-	return Counts{Waiting: int64(len(waiting)), EnqueuedTotal: f.data.enqueuedTotal}
+func (f fakeCounters) Counts() JobCounts {
+	waiting := f.data.sortedJobs(func(j *Job) bool { return j.State.IsWaiting() })
+	return JobCounts{WaitingJobs: int64(len(waiting)), EnqueuedTotal: f.data.enqueuedTotal}
 }
 
 func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
-	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.State.Waiting() }) {
-		u.Waiting += int64(boolToInt(j.UID == uid))
-		u.Hooks += int64(boolToInt(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
+	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.State.IsWaiting() }) {
+		u.WaitingJobs += int64(boolToInt(j.UID == uid))
+		u.WaitingHooks += int64(boolToInt(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
 	}
 	for _, l := range f.data.leases {
-		u.Leased += boolToInt(l.Job.UID == uid)
+		u.LeasedJobs += boolToInt(l.Job.UID == uid)
 	}
-	u.Bytes, u.OutputBytes = f.data.bytes[uid].total, f.data.bytes[uid].outputs
+	u.UsedBytes, u.OutputBytes = f.data.bytesByUID[uid].total, f.data.bytesByUID[uid].outputs
 	return u
 }
 
-func (f fakeCounters) CountEnqueued() { f.data.enqueuedTotal++ }
+func (f fakeCounters) CountEnqueuedJob() { f.data.enqueuedTotal++ }
 
-func (f fakeCounters) CountTransition(_ *Job, oldState, newState queue.State) {
-	f.data.states[oldState]--
-	f.data.states[newState]++
+func (f fakeCounters) CountStateTransition(_ *Job, oldState, newState queue.State) {
+	f.data.stateCounts[oldState]--
+	f.data.stateCounts[newState]++
 }
 
-func (f fakeCounters) AdjustRetainedCount(_ *Job, sign int) { f.data.retainedCount += sign }
+func (f fakeCounters) AdjustRetainedCounts(_ *Job, sign int) { f.data.retainedCount += sign }
 
 func (f fakeCounters) AddUserBytes(uid int, storedBytes, outputBytes int64) {
-	b := f.data.bytes[uid]
-	f.data.bytes[uid] = fakeBytes{b.total + storedBytes + outputBytes, b.outputs + outputBytes}
+	b := f.data.bytesByUID[uid]
+	f.data.bytesByUID[uid] = fakeUserBytes{b.total + storedBytes + outputBytes, b.outputs + outputBytes}
 }
 
 type fakeLeases struct{ data *fakeData }
@@ -349,7 +354,7 @@ func (f fakeLeases) FenceStep() int64       { return 1 }
 type fakeSavepoints struct {
 	data     *fakeData
 	rules    *Rules
-	rechecks *RecheckState
+	rechecks *GateRecheckState
 }
 
 func (f fakeSavepoints) WithSavepoint(operation func() error) error {
@@ -357,7 +362,7 @@ func (f fakeSavepoints) WithSavepoint(operation func() error) error {
 	err := operation()
 	if err != nil {
 		*f.data, *f.rules = data, rules
-		f.rules.ClearRates()
+		f.rules.ClearRateCache()
 		restoreGates()
 	}
 	return err

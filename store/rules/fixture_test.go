@@ -24,15 +24,15 @@ const (
 type fixture struct {
 	t *testing.T
 	*fakeData
-	rechecks RecheckState
+	rechecks GateRecheckState
 	rules    *Rules // the rules of the current or the last transaction
 }
 
 // newFixture returns an empty queue in which jobs gain one point of priority per second.
 func newFixture(t *testing.T) *fixture { return &fixture{t: t, fakeData: newFakeData()} }
 
-// tx returns a new transaction on the data of the fixture.
-func (f *fixture) tx() Tx {
+// newTx returns a new transaction on the data of the fixture.
+func (f *fixture) newTx() Tx {
 	d := f.fakeData
 	return fakeTx{
 		fakeClock{d}, fakeSettings{d}, fakeJobs{d}, fakeHistory{d}, fakeCounters{d}, fakeLeases{d}, fakeQueues{d},
@@ -46,11 +46,11 @@ func (f *fixture) tx() Tx {
 func (f *fixture) runTx(operation func(*Rules) error) error {
 	f.t.Helper()
 	f.rules = &Rules{}
-	f.rules.Init(f.tx(), &f.rechecks)
+	f.rules.Init(f.newTx(), &f.rechecks)
 	before, restoreGates := f.clone(), f.rechecks.SaveDirtyGates()
 	err := operation(f.rules)
 	if err == nil {
-		_, err = f.rules.DecideDependants()
+		_, err = f.rules.ResolveChangedDependencies()
 	}
 	if err == nil {
 		err = f.rules.OpenLanes()
@@ -59,7 +59,7 @@ func (f *fixture) runTx(operation func(*Rules) error) error {
 		*f.fakeData = before
 		restoreGates()
 	}
-	f.checkData()
+	f.checkCountsAndLanes()
 	return err
 }
 
@@ -71,23 +71,23 @@ func (f *fixture) mustRunTx(operation func(*Rules) error) {
 	}
 }
 
-// checkData checks that the counts that the rules have reported match the jobs, and that claims can find each
+// checkCountsAndLanes checks that the counts that the rules have reported match the jobs, and that claims can find each
 // ready job.
-func (f *fixture) checkData() {
+func (f *fixture) checkCountsAndLanes() {
 	f.t.Helper()
 	states, kept := map[queue.State]int{}, 0
 	for _, j := range f.jobs {
 		states[j.State]++
-		kept += boolToInt(j.OwnRetention)
-		l := f.lanes[j.Lane]
+		kept += boolToInt(j.UsesQueueRetention)
+		l := f.lanes[j.LaneID]
 		overlooked := l.ClosedBy == Empty || l.Head.After(j.Position())
-		if j.Slot == Ready && f.leases[j.Seq] == nil && overlooked {
+		if j.Slot == SlotReady && f.leases[j.Seq] == nil && overlooked {
 			f.t.Errorf("job %s is ready, but its lane begins after it", j.ID)
 		}
 	}
 	for _, s := range queue.States() {
-		if states[s] != f.states[s] {
-			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.states[s], s, states[s])
+		if states[s] != f.stateCounts[s] {
+			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.stateCounts[s], s, states[s])
 		}
 	}
 	if kept != f.retainedCount {
@@ -99,21 +99,21 @@ func (f *fixture) checkData() {
 func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 	f.t.Helper()
 	err = f.runTx(func(r *Rules) error {
-		ids, err = f.insert(r, drafts)
+		ids, err = f.insertDrafts(r, drafts)
 		return err
 	})
 	return ids, err
 }
 
-// insert carries out an enqueue request in the same steps as package store/engine.
-func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error) {
+// insertDrafts carries out an enqueue request in the same steps as package store/engine.
+func (f *fixture) insertDrafts(r *Rules, drafts []queue.Job) (ids []string, err error) {
 	for i := range drafts {
 		drafts[i] = withDefaults(drafts[i])
 	}
-	if err := r.CheckDrafts(drafts, drafts[0].UID); err != nil {
+	if err := r.CheckDraftDependencies(drafts, drafts[0].UID); err != nil {
 		return nil, err
 	}
-	substitutes, err := r.CheckUnique(drafts)
+	substitutes, err := r.CheckUniqueKeys(drafts)
 	if err != nil {
 		return nil, err
 	}
@@ -136,14 +136,14 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 		draft := drafts[i]
 		draft.DependsOn = slices.Clone(draft.DependsOn)
 		for k := range draft.DependsOn {
-			if d := &draft.DependsOn[k]; d.DraftNumber != 0 {
-				d.JobSeq = seqs[d.DraftNumber-1]
+			if d := &draft.DependsOn[k]; d.ParentDraftNumber != 0 {
+				d.ParentSeq = seqs[d.ParentDraftNumber-1]
 			}
 		}
 		if _, err := r.CancelReplacedJob(&draft); err != nil {
 			return nil, err
 		}
-		if err := r.Insert(&draft, i, draft.UID, seqs[i], ids[i]); err != nil {
+		if err := r.InsertJob(&draft, i, draft.UID, seqs[i], ids[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +173,8 @@ func (f *fixture) mustEnqueue(drafts ...queue.Job) {
 	}
 }
 
-// job returns a copy of the job with an id.
-func (f *fixture) job(id string) *Job {
+// jobByID returns a copy of the job with an id.
+func (f *fixture) jobByID(id string) *Job {
 	f.t.Helper()
 	for _, j := range f.jobs {
 		if j.ID == id {
@@ -186,11 +186,11 @@ func (f *fixture) job(id string) *Job {
 }
 
 // claim claims up to n jobs and returns their ids, separated by spaces.
-func (f *fixture) claim(n int) string {
+func (f *fixture) claim(maxJobs int) string {
 	f.t.Helper()
 	var ids []string
 	f.mustRunTx(func(r *Rules) error {
-		jobs, _, err := r.Claim(n)
+		jobs, _, err := r.Claim(maxJobs)
 		for i := range jobs {
 			ids = append(ids, jobs[i].ID)
 		}
@@ -200,15 +200,15 @@ func (f *fixture) claim(n int) string {
 }
 
 // wantClaim claims up to n jobs and checks that these are the jobs with the ids in want, in this order.
-func (f *fixture) wantClaim(n int, want string) {
+func (f *fixture) wantClaim(maxJobs int, wantIDs string) {
 	f.t.Helper()
-	if got := f.claim(n); got != want {
-		f.t.Fatalf("a claim of up to %d jobs got %q; want %q", n, got, want)
+	if got := f.claim(maxJobs); got != wantIDs {
+		f.t.Fatalf("a claim of up to %d jobs got %q; want %q", maxJobs, got, wantIDs)
 	}
 }
 
 // exchange passes a report of the worker pool to the rules.
-func (f *fixture) exchange(report store.Report) (g store.Grant) {
+func (f *fixture) exchange(report store.LeaseReport) (g store.Grant) {
 	f.t.Helper()
 	f.mustRunTx(func(r *Rules) (err error) {
 		g, err = r.Exchange(&report)
@@ -217,22 +217,23 @@ func (f *fixture) exchange(report store.Report) (g store.Grant) {
 	return g
 }
 
-// lease returns the current lease of a job.
-func (f *fixture) lease(id string) queue.Lease {
+// leaseOf returns the current lease of a job.
+func (f *fixture) leaseOf(id string) queue.Lease {
 	f.t.Helper()
-	l := f.leases[f.job(id).Seq]
+	l := f.leases[f.jobByID(id).Seq]
 	if l == nil {
 		f.t.Fatalf("job %q is not leased", id)
 	}
 	return queue.Lease{Seq: l.Job.Seq, Fence: l.Job.Fence}
 }
 
-// startJobs reports that leased jobs have started.
-func (f *fixture) startJobs(ids ...string) {
+// reportJobsStarted reports that leased jobs have started.
+func (f *fixture) reportJobsStarted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease(id), StartedAt: f.currentTime, Worker: "w",
-			PID: 7}}})
+		f.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: f.leaseOf(id), StartedAt: f.currentTime,
+			WorkerID: "w",
+			PID:      7}}})
 	}
 }
 
@@ -241,59 +242,59 @@ func (f *fixture) startJobs(ids ...string) {
 func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
-	e.Decision = queue.Decision{State: state, RecordsAttempt: true, UsesAttempt: true}
+	e.Decision = queue.AttemptDecision{NextState: state, RecordsAttempt: true, CountsAttempt: true}
 	return e
 }
 
-// completeJobs reports that leased jobs have completed.
-func (f *fixture) completeJobs(ids ...string) {
+// reportJobsCompleted reports that leased jobs have completed.
+func (f *fixture) reportJobsCompleted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.endWithState(id, queue.Completed)
+		f.reportAttemptEnd(id, queue.Completed)
 	}
 }
 
-// endWithState reports the end of a job's attempt. The job then has the given state.
-func (f *fixture) endWithState(id string, state queue.State) {
+// reportAttemptEnd reports the end of a job's attempt. The job then has the given state.
+func (f *fixture) reportAttemptEnd(id string, state queue.State) {
 	f.t.Helper()
-	f.exchange(store.Report{Settlements: []store.Settlement{f.newSettlement(f.lease(id), state)}})
+	f.exchange(store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(f.leaseOf(id), state)}})
 }
 
-// holdLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
-func (f *fixture) holdLock(lock string) {
+// holdSharedLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
+func (f *fixture) holdSharedLock(lock string) {
 	f.t.Helper()
 	f.mustEnqueue(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lock),
 		Priority: 1_000_000})
 	f.wantClaim(1, lock)
 }
 
-// claimAndEnd claims one job, checks that it is the job with this id, and ends its attempt.
-func (f *fixture) claimAndEnd(id string, state queue.State) {
+// claimAndReportEnd claims one job, checks that it is the job with this id, and ends its attempt.
+func (f *fixture) claimAndReportEnd(id string, state queue.State) {
 	f.t.Helper()
 	f.wantClaim(1, id)
-	f.endWithState(id, state)
+	f.reportAttemptEnd(id, state)
 }
 
 // releaseLeases returns leased jobs that have not started to the queue.
 func (f *fixture) releaseLeases(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.Report{Releases: []queue.Lease{f.lease(id)}})
+		f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf(id)}})
 	}
 }
 
-// change applies a verb to a job.
-func (f *fixture) change(verb queue.Verb, id string) error {
+// applyVerb applies a verb to a job.
+func (f *fixture) applyVerb(verb queue.Verb, id string) error {
 	f.t.Helper()
-	seq := f.job(id).Seq
+	seq := f.jobByID(id).Seq
 	return f.runTx(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
 }
 
-// mustChange applies a verb to jobs. The test fails if a change is rejected.
-func (f *fixture) mustChange(verb queue.Verb, ids ...string) {
+// mustApplyVerb applies a verb to jobs. The test fails if a change is rejected.
+func (f *fixture) mustApplyVerb(verb queue.Verb, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		if err := f.change(verb, id); err != nil {
+		if err := f.applyVerb(verb, id); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -304,15 +305,18 @@ func (f *fixture) advanceTime(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)
 	f.mustRunTx(func(r *Rules) error {
-		due := f.sortedJobs(func(j *Job) bool { return j.Slot == Timed && j.DueAt <= f.currentTime })
+		due := f.sortedJobs(func(j *Job) bool { return j.Slot == SlotTimed && j.DueAt <= f.currentTime })
 		for i := range due {
-			if err := r.MarkDue(&due[i]); err != nil {
+			if err := r.AddDueJobToLane(&due[i]); err != nil {
 				return err
 			}
 		}
-		expired := f.sortedJobs(func(j *Job) bool { return r.hasExpired(j) && j.State.Waiting() && f.leases[j.Seq] == nil })
+		expired := f.sortedJobs(func(j *Job) bool {
+			return r.jobHasExpired(j) && j.State.IsWaiting() &&
+				f.leases[j.Seq] == nil
+		})
 		for i := range expired {
-			if err := r.Expire(&expired[i]); err != nil {
+			if err := r.CancelExpiredJob(&expired[i]); err != nil {
 				return err
 			}
 		}
@@ -349,32 +353,32 @@ func (f *fixture) wantStates(ids, want string) {
 	}
 }
 
-// describeLane returns the state of a job's lane: "open", "empty", or "closed by" and the gate.
-func (f *fixture) describeLane(id string) string {
+// laneStateOf returns the state of a job's lane: "open", "empty", or "closed by" and the gate.
+func (f *fixture) laneStateOf(id string) string {
 	f.t.Helper()
-	switch l := f.lanes[f.job(id).Lane]; {
+	switch l := f.lanes[f.jobByID(id).LaneID]; {
 	case l.ClosedBy == Open:
 		return "open"
 	case l.ClosedBy == Empty:
 		return "empty"
-	case l.ClosedBy == UserGate(l.UID):
+	case l.ClosedBy == UserQuotaGate(l.UID):
 		return "closed by quota"
 	default:
-		return "closed by " + f.gates[l.ClosedBy].Key
+		return "closed by " + f.gates[l.ClosedBy].GateKey
 	}
 }
 
-// wantLane checks the state of a job's lane; see describeLane.
-func (f *fixture) wantLane(id, want string) {
+// wantLaneState checks the state of a job's lane; see laneStateOf.
+func (f *fixture) wantLaneState(id, want string) {
 	f.t.Helper()
-	if got := f.describeLane(id); got != want {
+	if got := f.laneStateOf(id); got != want {
 		f.t.Fatalf("the lane of job %s is %s; want %s", id, got, want)
 	}
 }
 
-// eventsOf returns the kinds of the events about a job, oldest first, separated by spaces.
-func (f *fixture) eventsOf(id string) string {
-	seq := f.job(id).Seq
+// eventKindsOf returns the kinds of the events about a job, oldest first, separated by spaces.
+func (f *fixture) eventKindsOf(id string) string {
+	seq := f.jobByID(id).Seq
 	var list []string
 	for _, e := range f.events {
 		if e.seq == seq {
@@ -385,7 +389,7 @@ func (f *fixture) eventsOf(id string) string {
 }
 
 // wantRejection checks that err is a *queue.Error with this code and text.
-func wantRejection(t *testing.T, err error, code queue.Code, text string) {
+func wantRejection(t *testing.T, err error, code queue.ErrorCode, text string) {
 	t.Helper()
 	var rejection *queue.Error
 	if !errors.As(err, &rejection) || rejection.Code != code || !strings.Contains(err.Error(), text) {
@@ -403,11 +407,11 @@ func parseDemands(demandText string) (demandList []queue.Demand) {
 		kind, rest, _ := strings.Cut(word, ":")
 		d := queue.Demand{Kind: kinds[kind], Amount: 1}
 		key, n, counted := strings.Cut(rest, ":")
-		if d.Key = key; counted {
+		if d.GateKey = key; counted {
 			fmt.Sscan(n, &d.Amount)
 		}
 		if d.Kind == queue.GateRate {
-			d.Period = time.Minute
+			d.RatePeriod = time.Minute
 		}
 		demandList = append(demandList, d)
 	}

@@ -11,11 +11,11 @@ import (
 // GateRoom says how many units of a gate are free. A gate is a limited thing that a job needs in order to
 // start: a user's quota, a lock, a rate, a resource or a node.
 type GateRoom struct {
-	Free  int // number of free units
-	Total int // number of all units
+	FreeUnits  int // number of free units
+	TotalUnits int // number of all units
 	// OpensAt is when a rate limit next has a free unit, if no other job starts before, or 0 if this is not
 	// known. The service then calls Promote, which lets waiting jobs start.
-	OpensAt queue.Millis
+	OpensAt queue.UnixMillis
 }
 
 // GateRule contains what the engine stores about a gate. The gate of a user's quota has no GateRule.
@@ -33,116 +33,117 @@ var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind
 // in the current period, which begins at periodStart. usedUnits is the number of units that leases hold.
 // GateRoom contains the free units.
 type rateRoom struct {
-	periodStart  queue.Millis
-	starts       int
-	allowedUnits int // units that the rule allows in a period
-	usedUnits    int
+	periodStart   queue.UnixMillis
+	startCount    int
+	allowedStarts int // units that the rule allows in a period
+	usedUnits     int
 	GateRoom
 }
 
 // gatekeeper computes how many units of gates are free.
 type gatekeeper struct {
-	clock    Clock
-	settings Settings
-	counters Counters
-	gates    Gates
-	rates    map[int64]rateRoom // rates that were checked in this transaction, by gate
+	clock     Clock
+	settings  Settings
+	counters  Counters
+	gates     Gates
+	rateRooms map[int64]rateRoom // rates that were checked in this transaction, by gate
 }
 
 // GateRoom returns how many units are free at the gate that a need names, for a job of the given user.
-func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
+func (k *gatekeeper) GateRoom(uid int, need GateNeed) (room GateRoom, err error) {
 	if need.Kind == queue.GateUser {
-		if k.settings.Node().UnknownUIDs[uid] {
-			return g, nil
+		if k.settings.Node().UIDsWithoutAccount[uid] {
+			return room, nil
 		}
-		if g.Free = math.MaxInt; k.settings.MaxLeasedPerUser() > 0 {
-			g.Total = k.settings.MaxLeasedPerUser()
-			g.Free = g.Total - k.counters.UserCounts(uid).Leased
+		if room.FreeUnits = math.MaxInt; k.settings.MaxLeasedPerUser() > 0 {
+			room.TotalUnits = k.settings.MaxLeasedPerUser()
+			room.FreeUnits = room.TotalUnits - k.counters.UserCounts(uid).LeasedJobs
 		}
-		return g, nil
+		return room, nil
 	}
 	rule, err := k.gates.GateRule(need.Gate)
 	if err != nil {
-		return g, err
+		return room, err
 	}
 	switch need.Kind {
 	case queue.GateNode:
-		if k.settings.Node().MatchesSelector(rule.Key) {
-			g.Free = math.MaxInt
+		if k.settings.Node().MatchesSelector(rule.GateKey) {
+			room.FreeUnits = math.MaxInt
 		}
 	case queue.GateResource:
-		g.Total = k.settings.Node().Resources[rule.Key]
-		g.Free = g.Total - rule.UsedUnits
+		room.TotalUnits = k.settings.Node().ResourceUnits[rule.GateKey]
+		room.FreeUnits = room.TotalUnits - rule.UsedUnits
 	case queue.GateRate:
 		return k.rateLimitRoom(need.Gate, &rule)
 	case queue.GateLock:
-		g.Free, g.Total = rule.Amount-rule.UsedUnits, rule.Amount
+		room.FreeUnits, room.TotalUnits = rule.Amount-rule.UsedUnits, rule.Amount
 	default:
 		err = errUnknownGateKind
 	}
-	return g, err
+	return room, err
 }
 
 // rateLimitRoom returns how many starts a rate still allows. Starts in the current period count, and so do
 // claimed jobs that are not known to have started. If no start is allowed, it schedules a check for the time
 // at which enough of these starts are older than the period.
-func (k *gatekeeper) rateLimitRoom(gate int64, rule *GateRule) (GateRoom, error) {
-	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
-	cached, found := k.rates[gate]
+func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, error) {
+	since := k.clock.Now() - queue.UnixMillis(rule.RatePeriod.Milliseconds())
+	cached, found := k.rateRooms[gateID]
 	found = found && cached.periodStart == since
-	if found && cached.allowedUnits == rule.Amount && cached.usedUnits == rule.UsedUnits {
+	if found && cached.allowedStarts == rule.Amount && cached.usedUnits == rule.UsedUnits {
 		return cached.GateRoom, nil
 	}
-	starts := cached.starts
+	starts := cached.startCount
 	var err error
 	if !found {
-		starts, err = k.gates.CountStarts(gate, since)
+		starts, err = k.gates.CountRateStarts(gateID, since)
 	}
-	g := GateRoom{Free: rule.Amount - rule.UsedUnits - starts, Total: rule.Amount}
-	if err == nil && g.Free <= 0 && starts > 0 {
-		var freeingStart queue.Millis
-		if freeingStart, err = k.gates.NthNewestStart(gate, since, max(0, rule.Amount-rule.UsedUnits-1)); err == nil &&
+	g := GateRoom{FreeUnits: rule.Amount - rule.UsedUnits - starts, TotalUnits: rule.Amount}
+	if err == nil && g.FreeUnits <= 0 && starts > 0 {
+		var freeingStart queue.UnixMillis
+		if freeingStart, err = k.gates.NthNewestRateStart(gateID, since, max(0, rule.Amount-rule.UsedUnits-1)); err == nil &&
 			freeingStart != 0 {
-			g.OpensAt = freeingStart.Add(rule.Period) + 1
-			err = k.gates.ScheduleRecheck(gate, g.OpensAt)
+			g.OpensAt = freeingStart.Add(rule.RatePeriod) + 1
+			err = k.gates.ScheduleGateRecheck(gateID, g.OpensAt)
 		}
 	}
 	if err != nil {
 		return g, err
 	}
-	if k.rates == nil {
-		k.rates = map[int64]rateRoom{}
+	if k.rateRooms == nil {
+		k.rateRooms = map[int64]rateRoom{}
 	}
-	k.rates[gate] = rateRoom{periodStart: since, starts: starts, allowedUnits: rule.Amount, usedUnits: rule.UsedUnits,
-		GateRoom: g}
+	k.rateRooms[gateID] = rateRoom{periodStart: since, startCount: starts, allowedStarts: rule.Amount,
+		usedUnits: rule.UsedUnits,
+		GateRoom:  g}
 	return g, nil
 }
 
-// ClearRates discards the cached free units of rates. It must be called after a part of the transaction was
+// ClearRateCache discards the cached free units of rates. It must be called after a part of the transaction was
 // undone.
-func (k *gatekeeper) ClearRates() { k.rates = nil }
+func (k *gatekeeper) ClearRateCache() { k.rateRooms = nil }
 
-// recordStart records a start, which counts toward the limit of a rate until it is older than the period.
-func (k *gatekeeper) recordStart(gate int64, startedAt queue.Millis) error {
-	delete(k.rates, gate)
-	return k.gates.RecordStart(gate, min(startedAt, k.clock.Now()))
+// recordRateStart records a start, which counts toward the limit of a rate until it is older than the period.
+func (k *gatekeeper) recordRateStart(gateID int64, startedAt queue.UnixMillis) error {
+	delete(k.rateRooms, gateID)
+	return k.gates.RecordRateStart(gateID, min(startedAt, k.clock.Now()))
 }
 
 // applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a
-// user name the same key, the newest job decides. For keys that users share, see Gates.SetRuleFromJob.
+// user name the same key, the newest job decides. For keys that users share, see Gates.SetGateRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
-		if d.HasLimit() {
-			k.recordErr(k.recheckChangedGate(k.gates.SetRuleFromJob(j, d)))
+		if d.StatesLimit() {
+			k.recordErr(k.recheckLanesOfGate(k.gates.SetGateRuleFromJob(j, d)))
 		}
 	}
 }
 
-// recheckChangedGate makes OpenLanes check the lanes that a gate has closed, because the rule of the gate has
+// recheckLanesOfGate makes OpenLanes check the lanes that a gate has closed, because the rule of the gate has
 // changed. It does nothing if gate is 0 or if err is not nil. It returns err.
-func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
-	if err == nil && gate != 0 {
-		k.MarkGateDirty(gate)
+func (k *laneKeeper) recheckLanesOfGate(gateID int64, err error) error {
+	if err == nil && gateID != 0 {
+		k.MarkGateDirty(gateID)
 		k.markResourcesDirty()
 	}
 	return err
@@ -153,7 +154,7 @@ func (k *laneKeeper) SetGate(d queue.Demand) error {
 	if err := checkGateRule(d); err != nil {
 		return err
 	}
-	return k.recheckChangedGate(k.gates.SetFixedRule(d))
+	return k.recheckLanesOfGate(k.gates.SetFixedGateRule(d))
 }
 
 // checkGateRule returns an error if d is not a valid rule of a shared lock or rate. The Amount may be 0: jobs
@@ -162,23 +163,23 @@ func checkGateRule(d queue.Demand) error {
 	if d.Amount == 0 {
 		d.Amount = 1
 		if d.Kind == queue.GateRate {
-			d.Period = time.Second
+			d.RatePeriod = time.Second
 		}
 	}
 	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
 		return err
 	}
-	if !d.HasLimit() || d.Owner(0) != queue.SharedOwner {
-		return queue.Invalid("key", "%q is not a shared key; shared keys begin with @", queue.Clip(d.Key))
+	if !d.StatesLimit() || d.GateOwner(0) != queue.SharedOwner {
+		return queue.InvalidField("key", "%q is not a shared key; shared keys begin with @", queue.ClipForMessage(d.GateKey))
 	}
 	return nil
 }
 
 // recordRateStarts records a start for each rate that a leased job needs.
-func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.Millis) {
-	for _, n := range l.Needs {
+func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.UnixMillis) {
+	for _, n := range l.HeldGateUnits {
 		if n.Kind == queue.GateRate {
-			k.recordErr(k.recordStart(n.Gate, startedAt))
+			k.recordErr(k.recordRateStart(n.Gate, startedAt))
 			k.MarkGateDirty(n.Gate)
 		}
 	}

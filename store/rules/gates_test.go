@@ -11,22 +11,25 @@ import (
 )
 
 // For each kind of gate (lock, rate or other limit), GateRoom returns the units that leases leave free.
-func TestGateRoom(t *testing.T) {
+func TestGateRoomExcludesLeasedUnits(t *testing.T) {
 	const gate = 7
 	type given []func(*fakeData)
 	lease := func(units int, running bool) func(*fakeData) {
 		return func(d *fakeData) {
 			seq := int64(len(d.leases) + 1)
-			need := Need{Gate: gate, Kind: d.gates[gate].Kind, Units: units}
-			d.leases[seq] = &Lease{Job: Job{Job: queue.Job{Seq: seq, UID: userA}}, Running: running, Needs: []Need{need}}
+			need := GateNeed{Gate: gate, Kind: d.gates[gate].Kind, Units: units}
+			d.leases[seq] = &Lease{Job: Job{Job: queue.Job{Seq: seq, UID: userA}}, AttemptStarted: running,
+				HeldGateUnits: []GateNeed{need}}
 		}
 	}
 	startedAgo := func(ago time.Duration) func(*fakeData) {
-		return func(d *fakeData) { _ = fakeGates{d}.RecordStart(gate, d.currentTime-queue.Millis(ago.Milliseconds())) }
+		return func(d *fakeData) {
+			_ = fakeGates{d}.RecordRateStart(gate, d.currentTime-queue.UnixMillis(ago.Milliseconds()))
+		}
 	}
-	mail := queue.Demand{Kind: queue.GateRate, Key: "mail", Amount: 2, Period: time.Minute}
+	mail := queue.Demand{Kind: queue.GateRate, GateKey: "mail", Amount: 2, RatePeriod: time.Minute}
 	units := func(n int) func(*fakeData) {
-		return func(d *fakeData) { d.node.Resources = map[string]int{"gpu": n} }
+		return func(d *fakeData) { d.node.ResourceUnits = map[string]int{"gpu": n} }
 	}
 	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.maxLeasedPerUser = n } }
 	cases := map[string]struct {
@@ -34,32 +37,33 @@ func TestGateRoom(t *testing.T) {
 		given  given
 		want   GateRoom
 	}{
-		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, GateRoom{Free: math.MaxInt}},
-		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, GateRoom{Free: 2, Total: 2}},
+		"quota: unlimited": {queue.Demand{Kind: queue.GateUser}, nil, GateRoom{FreeUnits: math.MaxInt}},
+		"quota: unused":    {queue.Demand{Kind: queue.GateUser}, given{quota(2)}, GateRoom{FreeUnits: 2, TotalUnits: 2}},
 		"quota: partly used": {queue.Demand{Kind: queue.GateUser}, given{quota(2), lease(1, true)},
-			GateRoom{Free: 1, Total: 2}},
+			GateRoom{FreeUnits: 1, TotalUnits: 2}},
 		"quota: lowered below its use": {queue.Demand{Kind: queue.GateUser},
-			given{quota(1), lease(1, true), lease(1, true)}, GateRoom{Free: -1, Total: 1}},
+			given{quota(1), lease(1, true), lease(1, true)}, GateRoom{FreeUnits: -1, TotalUnits: 1}},
 		"quota: unknown account": {queue.Demand{Kind: queue.GateUser},
-			given{func(d *fakeData) { d.node.UnknownUIDs = map[int]bool{userA: true} }}, GateRoom{}},
-		"node: this one":    {queue.Demand{Kind: queue.GateNode, Key: "here"}, nil, GateRoom{Free: math.MaxInt}},
-		"node: another one": {queue.Demand{Kind: queue.GateNode, Key: "there"}, nil, GateRoom{}},
-		"node: this label": {queue.Demand{Kind: queue.GateNode, Key: "os=linux"},
-			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, GateRoom{Free: math.MaxInt}},
-		"lock: free": {queue.Demand{Kind: queue.GateLock, Key: "db", Amount: 2}, nil, GateRoom{Free: 2, Total: 2}},
-		"lock: taken": {queue.Demand{Kind: queue.GateLock, Key: "db", Amount: 2},
-			given{lease(1, true), lease(1, false)}, GateRoom{Free: 0, Total: 2}},
-		"resource: some units taken": {queue.Demand{Kind: queue.GateResource, Key: "gpu"},
-			given{lease(3, true), units(8)}, GateRoom{Free: 5, Total: 8}},
-		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, Key: "gpu"}, nil, GateRoom{}},
-		"rate: unused":                  {mail, nil, GateRoom{Free: 2, Total: 2}},
-		"rate: a claimed job may start": {mail, given{lease(1, false)}, GateRoom{Free: 1, Total: 2}},
+			given{func(d *fakeData) { d.node.UIDsWithoutAccount = map[int]bool{userA: true} }}, GateRoom{}},
+		"node: this one":    {queue.Demand{Kind: queue.GateNode, GateKey: "here"}, nil, GateRoom{FreeUnits: math.MaxInt}},
+		"node: another one": {queue.Demand{Kind: queue.GateNode, GateKey: "there"}, nil, GateRoom{}},
+		"node: this label": {queue.Demand{Kind: queue.GateNode, GateKey: "os=linux"},
+			given{func(d *fakeData) { d.node.Labels = map[string]string{"os": "linux"} }}, GateRoom{FreeUnits: math.MaxInt}},
+		"lock: free": {queue.Demand{Kind: queue.GateLock, GateKey: "db", Amount: 2}, nil,
+			GateRoom{FreeUnits: 2, TotalUnits: 2}},
+		"lock: taken": {queue.Demand{Kind: queue.GateLock, GateKey: "db", Amount: 2},
+			given{lease(1, true), lease(1, false)}, GateRoom{FreeUnits: 0, TotalUnits: 2}},
+		"resource: some units taken": {queue.Demand{Kind: queue.GateResource, GateKey: "gpu"},
+			given{lease(3, true), units(8)}, GateRoom{FreeUnits: 5, TotalUnits: 8}},
+		"resource: the node has none":   {queue.Demand{Kind: queue.GateResource, GateKey: "gpu"}, nil, GateRoom{}},
+		"rate: unused":                  {mail, nil, GateRoom{FreeUnits: 2, TotalUnits: 2}},
+		"rate: a claimed job may start": {mail, given{lease(1, false)}, GateRoom{FreeUnits: 1, TotalUnits: 2}},
 		"rate: a started job is a start": {mail, given{lease(1, true), startedAgo(time.Second)},
-			GateRoom{Free: 1, Total: 2}},
+			GateRoom{FreeUnits: 1, TotalUnits: 2}},
 		"rate: an old start does not count": {mail, given{startedAgo(time.Minute + time.Millisecond)},
-			GateRoom{Free: 2, Total: 2}},
+			GateRoom{FreeUnits: 2, TotalUnits: 2}},
 		"rate: opens when the oldest start leaves": {mail, given{startedAgo(50 * time.Second), startedAgo(time.Second)},
-			GateRoom{Free: 0, Total: 2, OpensAt: 1_010_001}},
+			GateRoom{FreeUnits: 0, TotalUnits: 2, OpensAt: 1_010_001}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +74,7 @@ func TestGateRoom(t *testing.T) {
 			}
 			k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
 			for range 2 { // the second call reads the cached value
-				got, err := k.GateRoom(userA, Need{Gate: gate, Kind: c.demand.Kind, Units: 1})
+				got, err := k.GateRoom(userA, GateNeed{Gate: gate, Kind: c.demand.Kind, Units: 1})
 				if err != nil || got != c.want {
 					t.Fatalf("the gate is %+v, %v; want %+v", got, err, c.want)
 				}
@@ -84,34 +88,34 @@ func TestGateRoom(t *testing.T) {
 func TestUnknownGateKindIsRejected(t *testing.T) {
 	d := newFakeData()
 	k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
-	if _, err := k.GateRoom(userA, Need{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
+	if _, err := k.GateRoom(userA, GateNeed{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
 		t.Errorf("got the error %v; want %v", err, errUnknownGateKind)
 	}
 }
 
 // If a user has reached the quota, jobs of other users can still start.
-func TestQuotaHoldsBackOneUser(t *testing.T) {
+func TestFullQuotaDelaysOnlyItsUser(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 2
 	f.enqueueAs(userA, 9, "a1", "a2", "a3")
 	f.enqueueAs(userB, 0, "b1")
 	f.wantClaim(9, "a1 a2 b1")
-	f.wantLane("a3", "closed by quota")
-	f.completeJobs("a2")
-	f.wantLane("a3", "open")
+	f.wantLaneState("a3", "closed by quota")
+	f.reportJobsCompleted("a2")
+	f.wantLaneState("a3", "open")
 	f.wantClaim(9, "a3")
 }
 
 // A job takes its units of locks and other gates when it is claimed, not when it starts.
-func TestClaimedJobHoldsItsGates(t *testing.T) {
+func TestClaimTakesGateUnitsBeforeStart(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db:2"), draftWithDemands("2", "lock:db:2"),
 		draftWithDemands("3", "lock:db:2"))
 	f.wantClaim(9, "1 2")
 	f.releaseLeases("1")
 	f.wantClaim(9, "1")
-	f.startJobs("1")
-	f.completeJobs("2")
+	f.reportJobsStarted("1")
+	f.reportJobsCompleted("2")
 	f.wantClaim(9, "3")
 }
 
@@ -125,9 +129,9 @@ func TestRateLimitCountsStarts(t *testing.T) {
 	f.wantClaim(9, "1 2")
 	f.releaseLeases("2")
 	f.wantClaim(9, "2")
-	f.completeJobs("1", "2")
+	f.reportJobsCompleted("1", "2")
 	f.wantClaim(9, "")
-	f.wantLane("3", "closed by mail")
+	f.wantLaneState("3", "closed by mail")
 	f.advanceTime(time.Minute)
 	f.wantClaim(9, "") // each start counts until it is older than the period of the rate
 	f.advanceTime(time.Millisecond)
@@ -135,11 +139,12 @@ func TestRateLimitCountsStarts(t *testing.T) {
 }
 
 // A start that was reported with a time in the future counts as a start at the current time.
-func TestRateLimitIgnoresFutureStarts(t *testing.T) {
+func TestFutureStartCountsAsCurrentStart(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "rate:mail:1"), draftWithDemands("2", "rate:mail:1"))
 	f.wantClaim(9, "1")
-	f.exchange(store.Report{Starts: []store.AttemptStart{{Lease: f.lease("1"), StartedAt: f.currentTime.Add(time.Hour)}}})
+	f.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: f.leaseOf("1"),
+		StartedAt: f.currentTime.Add(time.Hour)}}})
 	f.advanceTime(time.Minute + time.Millisecond)
 	f.wantClaim(9, "2")
 }
@@ -147,16 +152,16 @@ func TestRateLimitIgnoresFutureStarts(t *testing.T) {
 // A claim gives a job the free units with the lowest numbers of each resource. The row of the job lists them.
 func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 4}
+	f.node.ResourceUnits = map[string]int{"gpu": 4}
 	f.mustEnqueue(draftWithDemands("1", "resource:gpu:2"), draftWithDemands("2", "resource:gpu:1"),
 		draftWithDemands("3", "resource:gpu:2"))
 	f.wantClaim(9, "1 2")
-	if a, b := f.job("1").HeldUnits, f.job("2").HeldUnits; a != "gpu=0,1" || b != "gpu=2" {
+	if a, b := f.jobByID("1").HeldUnits, f.jobByID("2").HeldUnits; a != "gpu=0,1" || b != "gpu=2" {
 		t.Errorf("the jobs hold the units %q and %q; want gpu=0,1 and gpu=2", a, b)
 	}
-	f.completeJobs("1")
+	f.reportJobsCompleted("1")
 	f.wantClaim(9, "3")
-	if got := f.job("3").HeldUnits; got != "gpu=0,1" {
+	if got := f.jobByID("3").HeldUnits; got != "gpu=0,1" {
 		t.Errorf("job 3 holds the units %q; want those that job 1 has freed", got)
 	}
 }
@@ -165,60 +170,60 @@ func TestClaimAssignsUnitsOfResource(t *testing.T) {
 // must wait.
 func TestLargeJobReservesResource(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 4}
+	f.node.ResourceUnits = map[string]int{"gpu": 4}
 	f.mustEnqueue(draftWithDemands("running", "resource:gpu:2"), draftWithDemands("large", "resource:gpu:4"),
 		draftWithDemands("small", "resource:gpu:1"))
 	f.mustEnqueue(queue.Job{ID: "other queue", Queue: "other", Demands: parseDemands("resource:gpu:1")})
 	f.mustEnqueue(queue.Job{ID: "no resource"})
 	f.wantClaim(9, "running other queue no resource")
-	f.completeJobs("other queue", "running")
+	f.reportJobsCompleted("other queue", "running")
 	f.wantClaim(9, "large")
-	f.completeJobs("large")
+	f.reportJobsCompleted("large")
 	f.wantClaim(9, "small")
 }
 
 // When users take turns, a job must not take units of a resource that are reserved for a better-ranked job of
 // another user. This also holds if no claim has checked the better-ranked job yet.
-func TestTurnKeepsReservation(t *testing.T) {
+func TestUserTurnsRespectResourceReservations(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 4}
+	f.node.ResourceUnits = map[string]int{"gpu": 4}
 	f.mustEnqueue(queue.Job{ID: "warm up C", UID: userC}, queue.Job{ID: "warm up A"})
-	f.claimAndEnd("warm up C", queue.Completed)
-	f.claimAndEnd("warm up A", queue.Completed) // from here on, userB is the user who was served least recently
+	f.claimAndReportEnd("warm up C", queue.Completed)
+	f.claimAndReportEnd("warm up A", queue.Completed) // from here on, userB is the user who was served least recently
 	f.mustEnqueue(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: parseDemands("resource:gpu:2")})
 	f.mustEnqueue(queue.Job{ID: "first", UID: userC}, draftWithDemands("large", "resource:gpu:4"))
 	f.mustEnqueue(queue.Job{ID: "small", UID: userB, Demands: parseDemands("resource:gpu:1")})
 	f.wantClaim(9, "running first") // the two free units of gpu are reserved for the large job
-	f.completeJobs("running")
+	f.reportJobsCompleted("running")
 	f.wantClaim(9, "small") // large and small both fit now, and it is userB's turn
-	f.completeJobs("small")
+	f.reportJobsCompleted("small")
 	f.wantClaim(9, "large")
 }
 
 // A job that names a node starts only there. While it waits, other jobs can start.
-func TestJobWaitsForItsNode(t *testing.T) {
+func TestJobStartsOnlyOnItsNamedNode(t *testing.T) {
 	f := newFixture(t)
 	f.node.Labels = map[string]string{"os": "linux"}
 	f.mustEnqueue(draftWithDemands("elsewhere", "node:there"), draftWithDemands("here", "node:here"),
 		draftWithDemands("label", "node:os=linux"))
 	f.mustEnqueue(queue.Job{ID: "anywhere"})
 	f.wantClaim(9, "here label anywhere")
-	f.wantLane("elsewhere", "closed by there")
+	f.wantLaneState("elsewhere", "closed by there")
 }
 
 // A job that waits for a resource and also for a lock does not reserve units of the resource.
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 4}
-	f.holdLock("@db")
+	f.node.ResourceUnits = map[string]int{"gpu": 4}
+	f.holdSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("large", "lock:@db resource:gpu:4"), draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "small")
-	f.wantLane("large", "closed by @db")
+	f.wantLaneState("large", "closed by @db")
 }
 
 // The newest job sets the limit of a user's lock. The limit of a shared lock is set by an operator or,
 // otherwise, by the first job that names the lock.
-func TestJobsDeclareLimits(t *testing.T) {
+func TestJobsDeclareLockLimits(t *testing.T) {
 	cases := map[string]struct {
 		key      string
 		operator int // limit that an operator has set; 0 if none
@@ -235,7 +240,7 @@ func TestJobsDeclareLimits(t *testing.T) {
 			f := newFixture(t)
 			if c.operator > 0 {
 				f.mustRunTx(func(r *Rules) error {
-					return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: c.key, Amount: c.operator})
+					return r.SetGate(queue.Demand{Kind: queue.GateLock, GateKey: c.key, Amount: c.operator})
 				})
 			}
 			for i, n := range c.declared {
@@ -253,25 +258,25 @@ func TestJobsDeclareLimits(t *testing.T) {
 // When the limit of a gate is raised, jobs that have waited for the gate can start.
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
-	f.holdLock("@db")
+	f.holdSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
-	f.wantLane("waits", "closed by @db")
-	f.mustRunTx(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: 2}) })
+	f.wantLaneState("waits", "closed by @db")
+	f.mustRunTx(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, GateKey: "@db", Amount: 2}) })
 	f.wantClaim(9, "waits")
 }
 
 // An operator can set the limits of shared locks and rates only.
-func TestSetGateTakesSharedKeysOnly(t *testing.T) {
+func TestSetGateAcceptsOnlySharedKeys(t *testing.T) {
 	for _, d := range []queue.Demand{
-		{Kind: queue.GateLock, Key: "own", Amount: 1},
-		{Kind: queue.GateResource, Key: "@gpu", Amount: 1},
-		{Kind: queue.GateNode, Key: "here", Amount: 1},
+		{Kind: queue.GateLock, GateKey: "own", Amount: 1},
+		{Kind: queue.GateResource, GateKey: "@gpu", Amount: 1},
+		{Kind: queue.GateNode, GateKey: "here", Amount: 1},
 	} {
 		f := newFixture(t)
 		err := f.runTx(func(r *Rules) error { return r.SetGate(d) })
 		var rejection *queue.Error
 		if !errors.As(err, &rejection) || rejection.Code != queue.CodeInvalid {
-			t.Errorf("setting the limit of %q returned %v; want an invalid request", d.Key, err)
+			t.Errorf("setting the limit of %q returned %v; want an invalid request", d.GateKey, err)
 		}
 	}
 }
@@ -280,26 +285,27 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 func TestWaitReasonsListAllFullGates(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1
-	f.node.Resources = map[string]int{"gpu": 1}
+	f.node.ResourceUnits = map[string]int{"gpu": 1}
 	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
 	f.mustEnqueue(draftWithDemands("running", "lock:db rate:mail:1"))
-	f.claimAndEnd("running", queue.Completed) // this start uses up the rate
+	f.claimAndReportEnd("running", queue.Completed) // this start uses up the rate
 	f.mustEnqueue(draftWithDemands("holder", "lock:db"))
 	f.wantClaim(1, "holder")
 	f.mustEnqueue(draftWithDemands("waits", "node:there lock:db rate:mail:1 resource:gpu:2"))
 	var list []store.WaitReason
 	f.mustRunTx(func(r *Rules) (err error) {
-		list, err = r.WaitReasons(f.job("waits").Seq)
+		list, err = r.WaitReasons(f.jobByID("waits").Seq)
 		return err
 	})
 	want := []store.WaitReason{
-		{Key: "default", Usage: 1, Limit: 1, NeededUnits: 1},
-		{GateKind: queue.GateUser, Usage: 1, Limit: 1, NeededUnits: 1},
-		{GateKind: queue.GateNode, Key: "there", NeededUnits: 1},
-		{GateKind: queue.GateLock, Key: "db", Usage: 1, Limit: 1, NeededUnits: 1},
-		{GateKind: queue.GateRate, Key: "mail", Usage: 1, Limit: 1, NeededUnits: 1, OpensAt: f.currentTime.Add(time.Minute) +
-			1},
-		{GateKind: queue.GateResource, Key: "gpu", Usage: 0, Limit: 1, NeededUnits: 2},
+		{GateKeyOrQueue: "default", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
+		{GateKind: queue.GateUser, UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
+		{GateKind: queue.GateNode, GateKeyOrQueue: "there", NeededUnits: 1},
+		{GateKind: queue.GateLock, GateKeyOrQueue: "db", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
+		{GateKind: queue.GateRate, GateKeyOrQueue: "mail", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1,
+			RateOpensAt: f.currentTime.Add(time.Minute) +
+				1},
+		{GateKind: queue.GateResource, GateKeyOrQueue: "gpu", UsedUnits: 0, MaxUnits: 1, NeededUnits: 2},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("the obstacles are %+v; want %+v", list, want)
@@ -312,15 +318,15 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 }
 
 // WaitReasons reports that the free units of a resource are reserved for a better-ranked job.
-func TestWaitReasonsNameReservation(t *testing.T) {
+func TestWaitReasonsReportResourceReservation(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 4}
+	f.node.ResourceUnits = map[string]int{"gpu": 4}
 	f.mustEnqueue(draftWithDemands("running", "resource:gpu:2"), draftWithDemands("large", "resource:gpu:4"),
 		draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "running")
 	f.mustRunTx(func(r *Rules) error {
-		list, err := r.WaitReasons(f.job("small").Seq)
-		if len(list) != 1 || !list[0].KeptForOtherJob || list[0].Key != "gpu" {
+		list, err := r.WaitReasons(f.jobByID("small").Seq)
+		if len(list) != 1 || !list[0].UnitsKeptForOtherJob || list[0].GateKeyOrQueue != "gpu" {
 			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)
 		}
 		return err

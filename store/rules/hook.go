@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MaxHookBytes limits the bytes that are read and written to create hooks in one step of an operation that
+// MaxHookBytesPerStep limits the bytes that are read and written to create hooks in one step of an operation that
 // ends many jobs. When a step has reached the limit, the operation continues in the next step.
-const MaxHookBytes = 1 << 20
+const MaxHookBytesPerStep = 1 << 20
 
 // enqueueHooks enqueues the hooks for the state that a job has just reached. A hook is a job that runs a
 // command or sends a request because of that state. It is stored in the transaction that stores the state, so
@@ -17,52 +17,52 @@ const MaxHookBytes = 1 << 20
 // See docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
-	moments := queue.HookEventsOf(j.State) & (j.HookEvents | h.Triggers)
+	moments := queue.HookEventsOfState(j.State) & (j.HookEvents | h.TriggerEvents)
 	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
 		return
 	}
 	// check this first, because reading the job's large fields takes time
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxWaitingHookJobs {
+	if r.tx.UserCounts(j.UID).WaitingHooks >= queue.MaxWaitingHookJobs {
 		r.recordDroppedHook(j)
 		return
 	}
 	fullJob, err := r.tx.Job(j.Seq, ReadFull)
 	isLost := errors.Is(err, queue.ErrNotFound) // the row was deleted while the job was leased
-	if !isLost && r.failed(err) {
+	if !isLost && r.hasFailed(err) {
 		return
 	}
 	// A hook runs as the user of its job, so do not create it if the account of this user no longer exists.
-	if isLost || fullJob.Damaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
+	if isLost || fullJob.IsDamaged || j.UID < 0 || r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 {
 		r.recordDroppedHook(j)
 		return
 	}
 	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
-		r.HookBytes += 2 * store.InputSize(&draft.Execution) // the input is read and written, so count it twice
+		r.HookBytesUsed += 2 * store.InputSize(&draft.Execution) // the input is read and written, so count it twice
 		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
-		if !r.hookFits(j, &draft, h.MaxBytesPerUser) {
+		if !r.hookFitsQuotas(j, &draft, h.MaxBytesPerUser) {
 			r.recordDroppedHook(j)
 			continue
 		}
 		// Hooks are enqueued even if a limit on waiting jobs is reached.
 		draftNumber, seq, id, err := r.tx.RegisterDraft(&draft)
-		if !r.failed(err) {
-			r.recordErr(r.Insert(&draft, draftNumber, draft.UID, seq, id))
+		if !r.hasFailed(err) {
+			r.recordErr(r.InsertJob(&draft, draftNumber, draft.UID, seq, id))
 		}
 	}
 }
 
 // recordDroppedHook records that a hook of a job was not created.
 func (r *Rules) recordDroppedHook(j *Job) {
-	r.recordErr(r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, emptyDetail))
+	r.recordErr(r.tx.AddEvent(queue.EventHookDropped, &j.Job, j.State, emptyEventDetail))
 }
 
-// hookFits reports whether a hook can be created: the job's user may have one more waiting hook, and the
+// hookFitsQuotas reports whether a hook can be created: the job's user may have one more waiting hook, and the
 // hook's user may use the bytes that it needs. maxBytes limits the bytes that the hook's user may hold. If
-// too few bytes are free, hookFits tries to free some.
-func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
+// too few bytes are free, hookFitsQuotas tries to free some.
+func (r *Rules) hookFitsQuotas(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
 	r.recordErr(err)
-	return r.tx.UserCounts(j.UID).Hooks < queue.MaxWaitingHookJobs && r.makeRoom(draft.UID, size, maxBytes)
+	return r.tx.UserCounts(j.UID).WaitingHooks < queue.MaxWaitingHookJobs && r.makeRoomForBytes(draft.UID, size, maxBytes)
 }
 
-var emptyDetail = []byte(`{}`)
+var emptyEventDetail = []byte(`{}`)

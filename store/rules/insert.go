@@ -4,31 +4,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Insert enqueues a draft as a job with the given seq and id. draftNumber is the index of the draft in the
+// InsertJob enqueues a draft as a job with the given seq and id. draftNumber is the index of the draft in the
 // request, or the number from RegisterDraft. uid is the user who made the request.
-func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
+func (r *Rules) InsertJob(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
 	j, now := &Job{Job: *draft}, r.tx.Now()
 	j.Seq, j.ID, j.State, j.ParentCount = seq, id, queue.Pending, len(draft.DependsOn)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.AgingSince = now, now, j.RunAt, max(now, j.RunAt)
-	r.tx.CountEnqueued()
+	r.tx.CountEnqueuedJob()
 	// The arrival number includes the job itself. So only jobs that are enqueued later add to its ageing
 	// points.
 	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
-	j.Rank = rankOf(r.tx, &j.Job)
+	j.Rank = computeRank(r.tx, &j.Job)
 	r.applyDeclaredLimits(j)
-	r.recordErr(r.tx.AdjustNamingCounts(j, 1))
-	statuses, unresolved, broken := r.edgeStatuses(draft)
+	r.recordErr(r.tx.AdjustGateJobCounts(j, 1))
+	statuses, unresolved, broken := r.dependencyStatuses(draft)
 	if unresolved || broken {
 		j.State = queue.Blocked
 	}
 	r.assignSlot(j)
-	r.recordErr(r.tx.Insert(j, draftNumber))
+	r.recordErr(r.tx.InsertJob(j, draftNumber))
 	r.tx.AddUserBytes(j.UID, j.StoredBytes, 0)
-	r.tx.CountTransition(j, 0, j.State)
-	r.recordErr(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserDetail(uid)))
+	r.tx.CountStateTransition(j, 0, j.State)
+	r.recordErr(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserEventDetail(uid)))
 	for i := range statuses {
 		r.recordErr(r.tx.AddEdge(seq, draft.DependsOn[i], draft.OnDependencyFailure, statuses[i]))
 	}
@@ -39,18 +39,18 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 }
 
 // CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces that
-// job. The draft must have passed CheckUnique. cancelled reports whether a job was cancelled.
+// job. The draft must have passed CheckUniqueKeys. cancelled reports whether a job was cancelled.
 func (r *Rules) CancelReplacedJob(draft *queue.Job) (cancelled bool, err error) {
 	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
 		return false, nil
 	}
 	other, found, err := r.tx.UniqueKeyHolder(draft.UID, draft.Unique)
-	if err != nil || !found || !other.State.Waiting() {
+	if err != nil || !found || !other.State.IsWaiting() {
 		return false, err
 	}
 	other.Reason = queue.ReasonReplaced
-	r.Move(&other, queue.Cancelled, queue.EventCancelled, replacedDetail)
+	r.MoveToState(&other, queue.Cancelled, queue.EventCancelled, replacedEventDetail)
 	return true, r.err
 }
 
-var replacedDetail = []byte(`{"reason":"replaced"}`)
+var replacedEventDetail = []byte(`{"reason":"replaced"}`)

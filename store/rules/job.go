@@ -12,10 +12,10 @@ type Slot int64
 
 // The values of Slot. A claimed job keeps its Slot until its start is reported.
 const (
-	NotQueued Slot = 0 // the job is held, blocked or ended
-	Ready     Slot = 1 // the job is in its lane, ordered by rank
-	Timed     Slot = 2 // the job waits until DueAt
-	Running   Slot = 3 // the job is leased and was started
+	SlotNotQueued Slot = 0 // the job is held, blocked or ended
+	SlotReady     Slot = 1 // the job is in its lane, ordered by rank
+	SlotTimed     Slot = 2 // the job waits until DueAt
+	SlotRunning   Slot = 3 // the job is leased and was started
 )
 
 // WriteScope says which parts of a job the method Put writes.
@@ -23,9 +23,9 @@ type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteRow   WriteScope = iota // Put writes only the row
-	WriteTerms                   // Put writes the row and Execution, without Env, Stdin and Labels
-	WriteFull                    // Put writes the row and all of Execution
+	WriteRowOnly  WriteScope = iota // Put writes only the row
+	WriteSettings                   // Put writes the row and Execution, without Env, Stdin and Labels
+	WriteFull                       // Put writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -33,24 +33,24 @@ type ReadScope uint8
 
 // The values of ReadScope. Each includes the ones before it.
 const (
-	ReadSummary ReadScope = iota // read only the short columns of the row
-	ReadTerms                    // also read Execution, without Env and Stdin
-	ReadFull                     // also read Env and Stdin
+	ReadSummary  ReadScope = iota // read only the short columns of the row
+	ReadSettings                  // also read Execution, without Env and Stdin
+	ReadFull                      // also read Env and Stdin
 )
 
 // Job is a stored job with the values that the rules need to change it.
 type Job struct {
 	queue.Job
 	Slot Slot
-	// Node is the number of the node that leased the job last, or 0 if only one node uses the database.
-	Node        int64
-	Lane        int64   // number of the lane that contains the job, if Slot is Ready
-	NewError    *string // new value of Job.Error; nil keeps the stored value
-	StoredBytes int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
-	LastAttempt string  // last attempt, as encoded in the job's row; "" if the attempt has its own row
-	WriteScope  WriteScope
-	// Damaged reports that a part of the job that was to be read is damaged. Error contains the reason.
-	Damaged bool
+	// LastNode is the number of the node that leased the job last, or 0 if only one node uses the database.
+	LastNode           int64
+	LaneID             int64   // number of the lane that contains the job, if Slot is Ready
+	NewError           *string // new value of Job.Error; nil keeps the stored value
+	StoredBytes        int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
+	EncodedLastAttempt string  // last attempt, as encoded in the job's row; "" if the attempt has its own row
+	WriteScope         WriteScope
+	// IsDamaged reports that a part of the job that was to be read is damaged. Error contains the reason.
+	IsDamaged bool
 }
 
 // Position returns the job's position in its lane. If the job is in no lane, it returns the position that it
@@ -70,41 +70,41 @@ func (p Position) Compare(q Position) int {
 // After reports whether p comes after q.
 func (p Position) After(q Position) bool { return p.Rank > q.Rank || p.Rank == q.Rank && p.Seq > q.Seq }
 
-// Measurement describes the start or the end of an attempt, for the statistics.
-type Measurement struct {
+// AttemptMeasurement describes the start or the end of an attempt, for the statistics.
+type AttemptMeasurement struct {
 	Queue string
 	// EndState is the state of the job after the attempt, or 0 for a start.
 	EndState queue.State
-	// Duration is how long the job has waited, for a start, or the attempt's run time, for an end.
-	Duration time.Duration
-	// Fingerprint identifies the command of a completed job, to record its run time. 0 means not to record
+	// WaitOrRunTime is how long the job has waited, for a start, or the attempt's run time, for an end.
+	WaitOrRunTime time.Duration
+	// CommandFingerprint identifies the command of a completed job, to record its run time. 0 means not to record
 	// it.
-	Fingerprint uint64
+	CommandFingerprint uint64
 }
 
 // Lease describes a leased job. The field Job contains the job's row, with changes that the engine has not
 // written yet, but no Execution. The rules never modify a Lease; they replace it with a new one.
 type Lease struct {
-	Job     Job
-	Running bool   // the attempt is known to have started
-	Needs   []Need // units of locks and other gates that the job holds, without its user's quota
-	// Turn records how the claim has changed the turns of users, so that the change can be undone. It is zero
+	Job            Job
+	AttemptStarted bool       // the attempt is known to have started
+	HeldGateUnits  []GateNeed // units of locks and other gates that the job holds, without its user's quota
+	// UserTurn records how the claim has changed the turns of users, so that the change can be undone. It is zero
 	// after the attempt has started or the service was restarted.
-	Turn UserTurn
+	UserTurn UserTurn
 }
 
 // UserCounts holds the counts of one user.
 type UserCounts struct {
-	Waiting     int64 // number of waiting jobs
-	Hooks       int64 // number of waiting hooks of this user's jobs, even if they run as another user
-	StagedJobs  int64 // jobs in batches that are not in the queue yet
-	Leased      int   // number of leased jobs
-	Bytes       int64 // bytes used by the user's jobs and schedules; see store.Quotas
-	OutputBytes int64 // part of Bytes that outputs take
+	WaitingJobs  int64 // number of waiting jobs
+	WaitingHooks int64 // number of waiting hooks of this user's jobs, even if they run as another user
+	StagedJobs   int64 // jobs in batches that are not in the queue yet
+	LeasedJobs   int   // number of leased jobs
+	UsedBytes    int64 // bytes used by the user's jobs and schedules; see store.Quotas
+	OutputBytes  int64 // part of Bytes that outputs take
 }
 
-// Counts holds the counts of all jobs.
-type Counts struct {
-	Waiting       int64 // number of waiting jobs, including those of committed batches
+// JobCounts holds the counts of all jobs.
+type JobCounts struct {
+	WaitingJobs   int64 // number of waiting jobs, including those of committed batches
 	EnqueuedTotal int64 // number of jobs that were ever enqueued
 }

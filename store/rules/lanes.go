@@ -24,10 +24,10 @@ import (
 // When job 1 ends, endLease calls MarkGateDirty for the lock. OpenLanes then opens only the lane of the list
 // with the best head, lane A. Lane B stays closed, because the next claim would read lane A first anyway.
 // That claim finds no job in lane A that ranks before the head of lane B, and moves the head of lane A to job
-// 4. Lane A no longer goes first, so setHead calls MarkGateDirty for the lock, and OpenLanes opens lane B.
+// 4. Lane A no longer goes first, so storeLaneHead calls MarkGateDirty for the lock, and OpenLanes opens lane B.
 // The claim takes job 2 and closes both lanes until job 2 ends.
 //
-// TestTwoLanesAndOneLock executes this example.
+// TestExampleOfTwoLanesSharingLock executes this example.
 
 // Lane is the list of ready jobs with the same queue, user and demands. Only gates can keep these jobs from
 // starting. A claim checks the gates for the first job only. To open or close a lane, the rows of its jobs
@@ -36,13 +36,13 @@ type Lane struct {
 	ID    int64
 	Queue string
 	UID   int
-	// Needs lists the gates that each of the jobs needs, except the user's quota: first nodes, locks and
+	// GateNeeds lists the gates that each of the jobs needs, except the user's quota: first nodes, locks and
 	// rates, then resources.
-	Needs []Need
+	GateNeeds []GateNeed
 	// Head is the position of the lane's first unleased job, or an earlier position. Claims read the lane
 	// from there.
 	Head Position
-	// Priority is the priority of the job at Head, or UnknownPriority.
+	// Priority is the priority of the job at Head, or UnknownLanePriority.
 	Priority int64
 	// ClosedBy is the gate that has no room for the first job. It is Open if no such gate is known, and Empty
 	// if the lane has no jobs.
@@ -57,68 +57,68 @@ const (
 	Empty int64 = math.MinInt64
 )
 
-// chooseAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane, which goes
+// chooseLaneAgain is returned by laneRoom instead of a gate if laneRoom has opened another lane, which goes
 // first. The caller must then choose the lane of the next job again.
-const chooseAgain int64 = math.MinInt64 + 1
+const chooseLaneAgain int64 = math.MinInt64 + 1
 
-// StartPosition comes before every other position.
-var StartPosition = Position{math.MinInt64, 0}
+// MinPosition comes before every other position.
+var MinPosition = Position{math.MinInt64, 0}
 
-// EndPosition comes after every other position.
-var EndPosition = Position{math.MaxInt64, math.MaxInt64}
+// MaxPosition comes after every other position.
+var MaxPosition = Position{math.MaxInt64, math.MaxInt64}
 
-// Need is a gate that a job needs in order to start, and the number of its units that the job takes.
-type Need struct {
+// GateNeed is a gate that a job needs in order to start, and the number of its units that the job takes.
+type GateNeed struct {
 	Gate  int64
 	Kind  queue.GateKind
 	Units int
 }
 
-// UserGate returns the number of the gate for a user's quota. It is negative; the numbers of all other gates
+// UserQuotaGate returns the number of the gate for a user's quota. It is negative; the numbers of all other gates
 // are positive.
-func UserGate(uid int) int64 {
+func UserQuotaGate(uid int) int64 {
 	if uid < 0 {
 		return 2*int64(uid) - 1 // odd numbers are for uids below 0
 	}
 	return -2*int64(uid) - 2 // even numbers are for all other uids
 }
 
-// ClosedListKey identifies a list of closed lanes. Each gate keeps one list of the lanes that it has closed
+// ClosedLaneListKey identifies a list of closed lanes. Each gate keeps one list of the lanes that it has closed
 // for each queue and user.
-type ClosedListKey struct {
+type ClosedLaneListKey struct {
 	Queue string
 	UID   int
 }
 
 // Compare orders the keys of lists by queue, then by user. The result is below 0 if l comes first.
-func (l ClosedListKey) Compare(other ClosedListKey) int {
+func (l ClosedLaneListKey) Compare(other ClosedLaneListKey) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// ClosedListKey returns the key of the list that contains the lane while it is closed.
-func (l *Lane) ClosedListKey() ClosedListKey { return ClosedListKey{l.Queue, l.UID} }
+// ClosedLaneListKey returns the key of the list that contains the lane while it is closed.
+func (l *Lane) ClosedLaneListKey() ClosedLaneListKey { return ClosedLaneListKey{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {
-	*failure
+	*txFailure
 	*gatekeeper
-	lanes    Lanes
-	leases   Leases
-	queues   Queues
-	dropper  jobDropper
-	rechecks *RecheckState
+	lanes        Lanes
+	leases       Leases
+	queues       Queues
+	dropper      jobDropper
+	recheckState *GateRecheckState
 
-	// MadeJobsReady is true if a waiting claim may find a job now, because the transaction has made a job
+	// JobsMayBeClaimable is true if a waiting claim may find a job now, because the transaction has made a job
 	// ready or a full queue has room again.
-	MadeJobsReady bool
+	JobsMayBeClaimable bool
 	// claimSteps counts the steps of claims in this transaction: the lanes that claims check, including lanes
 	// that go before them at a resource, and the jobs that claims read but cannot lease.
 	claimSteps int
-	// otherSteps counts the same steps outside of claims: in OpenLanes, and when a job joins a lane.
-	otherSteps int
+	// nonClaimSteps counts the same steps outside of claims: in OpenLanes, and when a job joins a lane.
+	nonClaimSteps int
 	// steps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
-	// otherwise otherSteps.
-	steps *int
+	// otherwise nonClaimSteps.
+	currentSteps *int
 	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. They had
 	// room, but not the priority of the best lane. When a lane changes, its entry is removed.
 	skippedPriorities map[int64]int64
@@ -127,32 +127,32 @@ type laneKeeper struct {
 // jobDropper removes jobs that can no longer start from their lanes. Rules implements it with Move. It is an
 // interface because Rules itself contains the laneKeeper.
 type jobDropper interface {
-	// Expire cancels a job that has expired before it started.
-	Expire(j *Job) error
-	// HoldDamaged sets a job that cannot be read to held.
-	HoldDamaged(j *Job) error
+	// CancelExpiredJob cancels a job that has expired before it started.
+	CancelExpiredJob(j *Job) error
+	// HoldDamagedJob sets a job that cannot be read to held.
+	HoldDamagedJob(j *Job) error
 }
 
 // moveHead sets a lane's head and the gate that closes the lane. If the head changes, the lane's priority is
 // unknown.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
-		l.Priority = UnknownPriority
+		l.Priority = UnknownLanePriority
 	}
-	k.setHead(l, head, closedBy)
+	k.storeLaneHead(l, head, closedBy)
 }
 
-// setHead stores a lane's head, the gate that closes the lane, and l.Priority. Only setHead changes these
+// storeLaneHead stores a lane's head, the gate that closes the lane, and l.Priority. Only storeLaneHead changes these
 // values.
-func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
+func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 	// While this lane was open, lanes behind it stayed closed in the lists of the gates that it needs. Now
 	// they may open. Only the gate that closes this lane need not be checked, because it has no room for
 	// those lanes either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
-		if gate := UserGate(l.UID); gate != closedBy {
+		if gate := UserQuotaGate(l.UID); gate != closedBy {
 			k.MarkGateDirty(gate)
 		}
-		for _, n := range l.Needs {
+		for _, n := range l.GateNeeds {
 			if n.Gate != closedBy {
 				k.MarkGateDirty(n.Gate)
 			}
@@ -160,7 +160,7 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	}
 	// A lane that waits for a resource holds back the lanes behind its head. This lane may hold back fewer
 	// lanes now.
-	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
+	if laneNeedsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	l.Head, l.ClosedBy = head, closedBy
@@ -169,58 +169,60 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 }
 
 // laneRoom returns how many jobs of a lane may be leased now. If none, fullGate is the gate without room, or
-// chooseAgain.
+// chooseLaneAgain.
 func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
-	maxJobs, fullGate = k.roomAtGate(l, Need{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1})
-	for i := 0; i < len(l.Needs) && maxJobs > 0; i++ {
+	maxJobs, fullGate = k.roomAtGate(l, GateNeed{Gate: UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1})
+	for i := 0; i < len(l.GateNeeds) && maxJobs > 0; i++ {
 		var gateRoom int
-		gateRoom, fullGate = k.roomAtGate(l, l.Needs[i])
+		gateRoom, fullGate = k.roomAtGate(l, l.GateNeeds[i])
 		maxJobs = min(maxJobs, gateRoom)
 	}
 	return maxJobs, fullGate
 }
 
 // roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate or
-// chooseAgain. A resource has no room for a lane while another lane of the queue goes first; see
-// checkResourceOrder.
-func (k *laneKeeper) roomAtGate(l *Lane, need Need) (maxJobs int, fullGate int64) {
+// chooseLaneAgain. A resource has no room for a lane while another lane of the queue goes first; see
+// keepResourceForBetterLane.
+func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGate int64) {
 	if need.Kind == queue.GateResource {
-		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
+		if fullGate := k.keepResourceForBetterLane(l, need.Gate); fullGate != Open {
 			return 0, fullGate
 		}
 	}
 	g, err := k.GateRoom(l.UID, need)
 	k.recordErr(err)
-	if maxJobs = max(0, g.Free) / need.Units; maxJobs == 0 {
+	if maxJobs = max(0, g.FreeUnits) / need.Units; maxJobs == 0 {
 		return 0, need.Gate
 	}
 	return maxJobs, Open
 }
 
-// needAt returns what a lane needs of a gate. If Needs does not list the gate, it is the user's quota, of
+// laneNeedAt returns what a lane needs of a gate. If GateNeeds does not list the gate, it is the user's quota, of
 // which a lane needs one unit.
-func needAt(l *Lane, gate int64) Need {
-	for _, n := range l.Needs {
-		if n.Gate == gate {
+func laneNeedAt(l *Lane, gateID int64) GateNeed {
+	for _, n := range l.GateNeeds {
+		if n.Gate == gateID {
 			return n
 		}
 	}
-	return Need{Gate: gate, Kind: queue.GateUser, Units: 1}
+	return GateNeed{Gate: gateID, Kind: queue.GateUser, Units: 1}
 }
 
-// needsResource reports whether gate is a resource that the lane needs.
-func needsResource(l *Lane, gate int64) bool { return needAt(l, gate).Kind == queue.GateResource }
+// laneNeedsResource reports whether gate is a resource that the lane needs.
+func laneNeedsResource(l *Lane, gateID int64) bool {
+	return laneNeedAt(l, gateID).Kind == queue.GateResource
+}
 
-// joinLane adds a job to its lane. The caller must then write the job's row.
-func (k *laneKeeper) joinLane(j *Job) {
+// addJobToLane adds a job to its lane. The caller must then write the job's row.
+func (k *laneKeeper) addJobToLane(j *Job) {
 	l, err := k.lanes.Lane(j)
-	if k.failed(err) {
+	if k.hasFailed(err) {
 		return
 	}
-	j.Lane = l.ID
+	j.LaneID = l.ID
 	p := j.Position()
 	if l.ClosedBy != Empty && !l.Head.After(p) {
-		k.MadeJobsReady = k.MadeJobsReady || l.ClosedBy == Open
+		k.JobsMayBeClaimable = k.JobsMayBeClaimable || l.ClosedBy == Open
 		return
 	}
 	closedBy := Open
@@ -228,43 +230,43 @@ func (k *laneKeeper) joinLane(j *Job) {
 		candidate := l
 		candidate.Head = p
 		n, fullGate := k.laneRoom(&candidate)
-		// If fullGate is chooseAgain, the lane stays open, and the next claim checks it.
-		if n == 0 && fullGate != chooseAgain {
+		// If fullGate is chooseLaneAgain, the lane stays open, and the next claim checks it.
+		if n == 0 && fullGate != chooseLaneAgain {
 			closedBy = fullGate
 		}
 	}
-	k.MadeJobsReady = k.MadeJobsReady || closedBy == Open
+	k.JobsMayBeClaimable = k.JobsMayBeClaimable || closedBy == Open
 	// A job that is still leased is not the first job of its lane, so the priority of the first job is
 	// unknown.
-	if l.Priority = UnknownPriority; k.leases.Lease(j.Seq) == nil {
-		l.Priority = priorityToStore(j)
+	if l.Priority = UnknownLanePriority; k.leases.Lease(j.Seq) == nil {
+		l.Priority = lanePriorityToStore(j)
 	}
-	k.setHead(&l, p, closedBy)
+	k.storeLaneHead(&l, p, closedBy)
 }
 
-// leaveLane must be called before an unleased job leaves its lane. If the lane holds back other lanes at a
+// prepareJobToLeaveLane must be called before an unleased job leaves its lane. If the lane holds back other lanes at a
 // resource, the resource is checked again, because these lanes may open.
-func (k *laneKeeper) leaveLane(j *Job) {
-	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
+func (k *laneKeeper) prepareJobToLeaveLane(j *Job) {
+	if j.IsDamaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
 		// The row may be damaged, and with it the number of the lane. The claim that found the damaged job
 		// moves the head of the lane past the job, so there is nothing to do.
 		return
 	}
 	l, err := k.lanes.Lane(j)
-	if k.failed(err) {
+	if k.hasFailed(err) {
 		return
 	}
 	delete(k.skippedPriorities, l.ID)
-	if needsResource(&l, l.ClosedBy) {
+	if laneNeedsResource(&l, l.ClosedBy) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	switch {
 	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // the job is not the first one, so the head stays
-	case len(l.Needs) > 0:
+	case len(l.GateNeeds) > 0:
 		k.moveHeadToNext(&l)
-	case l.Priority != UnknownPriority:
-		l.Priority = UnknownPriority
-		k.setHead(&l, l.Head, l.ClosedBy)
+	case l.Priority != UnknownLanePriority:
+		l.Priority = UnknownLanePriority
+		k.storeLaneHead(&l, l.Head, l.ClosedBy)
 	}
 }
 
@@ -273,27 +275,27 @@ func (k *laneKeeper) leaveLane(j *Job) {
 // each search for the best job would have to read all these lanes first. Lanes without demands need no such
 // protection: each user has one in each queue.
 func (k *laneKeeper) moveHeadToNext(l *Lane) {
-	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
+	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
 	k.recordErr(k.lanes.ScanLane(&scan))
-	l.Priority = UnknownPriority
+	l.Priority = UnknownLanePriority
 	switch {
 	case len(scan.DamagedJobs) > 0: // the claim that finds the damaged job will hold it
-		k.setHead(l, scan.Lane.Head, l.ClosedBy)
+		k.storeLaneHead(l, scan.Lane.Head, l.ClosedBy)
 	case len(scan.Jobs) > 0:
-		k.setHead(l, scan.Jobs[0].Position(), l.ClosedBy)
+		k.storeLaneHead(l, scan.Jobs[0].Position(), l.ClosedBy)
 	default:
-		k.setHead(l, scan.NextPosition, Empty)
+		k.storeLaneHead(l, scan.NextPosition, Empty)
 	}
 }
 
 // endLease ends a lease and frees the units of gates that the job has held.
 func (k *laneKeeper) endLease(l *Lease) {
 	k.leases.DeleteLease(l)
-	k.MarkGateDirty(UserGate(l.Job.UID))
-	for _, n := range l.Needs {
+	k.MarkGateDirty(UserQuotaGate(l.Job.UID))
+	for _, n := range l.HeldGateUnits {
 		k.MarkGateDirty(n.Gate)
 	}
 	// With room for exactly one job now, the queue had no room before this lease ended.
-	k.MadeJobsReady = k.MadeJobsReady || k.queues.Queue(l.Job.Queue).Room == 1
+	k.JobsMayBeClaimable = k.JobsMayBeClaimable || k.queues.Queue(l.Job.Queue).LeasableJobs == 1
 }

@@ -16,54 +16,55 @@ import (
 // outputs are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and
 // the attempt is recorded without its output. The same happens if the 9.5 MB are outputs of 100 bytes each: a
 // transaction that removes 5,000 of them would delay all others for too long. If not even the record fits,
-// and the job has store.KeptAttemptRecords records, the new record replaces the oldest one.
+// and the job has store.MinKeptAttemptRecords records, the new record replaces the oldest one.
 
-// roomMaker makes room for data that a user's jobs produce.
-type roomMaker struct {
-	*failure
+// userQuotaRoomMaker makes room for data that a user's jobs produce.
+type userQuotaRoomMaker struct {
+	*txFailure
 	clock    Clock
 	counters Counters
 	history  History
 }
 
-// makeRoom reports whether a user may hold addedBytes more bytes without exceeding maxBytes; 0 means
+// makeRoomForBytes reports whether a user may hold addedBytes more bytes without exceeding maxBytes; 0 means
 // unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if that would not be
-// enough, or if store.RemovalLimit does not allow it.
-func (m *roomMaker) makeRoom(uid int, addedBytes, maxBytes int64) bool {
+// enough, or if store.QuotaRemovalLimit does not allow it.
+func (m *userQuotaRoomMaker) makeRoomForBytes(uid int, addedBytes, maxUserBytes int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
-	case maxBytes <= 0 || addedBytes <= 0 || u.Bytes+addedBytes <= maxBytes:
+	case maxUserBytes <= 0 || addedBytes <= 0 || u.UsedBytes+addedBytes <= maxUserBytes:
 		return true
-	case u.Bytes-u.OutputBytes+addedBytes > maxBytes:
+	case u.UsedBytes-u.OutputBytes+addedBytes > maxUserBytes:
 		return false
 	}
-	m.recordErr(m.history.TrimUserData(uid, maxBytes-addedBytes))
-	if m.counters.UserCounts(uid).Bytes+addedBytes > maxBytes {
+	m.recordErr(m.history.TrimUserData(uid, maxUserBytes-addedBytes))
+	if m.counters.UserCounts(uid).UsedBytes+addedBytes > maxUserBytes {
 		return false
 	}
-	m.clock.WakeAt(m.clock.Now()) // call Promote soon: after it, the service deletes unneeded output files
+	m.clock.WakeServiceAt(m.clock.Now()) // call Promote soon: after it, the service deletes unneeded output files
 	return true
 }
 
 // makeRoomForAttempt makes room for the output and the record of an ended attempt. maxBytes is the byte limit
 // of the job's user; 0 means unlimited. If the output does not fit, it returns a settlement without the
 // output, and lists the output file for deletion. If the record does not fit either and the job has
-// store.KeptAttemptRecords records, it deletes the oldest one, so that the history does not grow.
-func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, maxBytes int64) *store.Settlement {
-	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)
-	if m.makeRoom(j.UID, recordBytes+store.OutputSize(&e.Attempt), maxBytes) {
-		return e
+// store.MinKeptAttemptRecords records, it deletes the oldest one, so that the history does not grow.
+func (m *userQuotaRoomMaker) makeRoomForAttempt(settlement *store.Settlement, j *Job,
+	maxUserBytes int64) *store.Settlement {
+	recordBytes := store.AttemptRecordSize(settlement, j.StartedAttempts)
+	if m.makeRoomForBytes(j.UID, recordBytes+store.OutputSize(&settlement.Attempt), maxUserBytes) {
+		return settlement
 	}
-	stripped := *e
+	stripped := *settlement
 	a := &stripped.Attempt
-	if a.OutputRef != "" {
-		m.recordErr(m.history.AddDeletableOutput(a.OutputRef, a.Node))
-		m.clock.WakeAt(m.clock.Now())
+	if a.OutputFileRef != "" {
+		m.recordErr(m.history.AddDeletableOutput(a.OutputFileRef, a.Node))
+		m.clock.WakeServiceAt(m.clock.Now())
 	}
 	if store.OutputSize(a) > 0 {
-		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+		a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputRemovedByQuota
 	}
-	if !m.makeRoom(j.UID, recordBytes, maxBytes) && j.StartedAttempts >= store.KeptAttemptRecords {
+	if !m.makeRoomForBytes(j.UID, recordBytes, maxUserBytes) && j.StartedAttempts >= store.MinKeptAttemptRecords {
 		m.recordErr(m.history.DeleteOldestAttempt(j.Seq))
 	}
 	return &stripped

@@ -6,20 +6,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Move changes a job's state; no other function does. It checks that the transition is allowed, puts a ready
+// MoveToState changes a job's state; no other function does. It checks that the transition is allowed, puts a ready
 // job into its lane, writes the job with all changes that the caller has made to it, and updates the counts.
 // If kind is not "", it adds an event. Unless the new state is processing, it ends the lease of a leased job.
 // See docs/decisions/0002.
-func (r *Rules) Move(j *Job, newState queue.State, kind queue.EventKind, detail []byte) {
-	from, oldSlot, wasKept := j.State, j.Slot, j.OwnRetention
+func (r *Rules) MoveToState(j *Job, newState queue.State, eventKind queue.EventKind, eventDetail []byte) {
+	from, oldSlot, wasKept := j.State, j.Slot, j.UsesQueueRetention
 	l := r.tx.Lease(j.Seq)
 	if !transitionAllowed(from, newState, l != nil) {
 		r.recordErr(fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, newState))
 		return
 	}
 	r.setState(j, newState)
-	if oldSlot == Ready && l == nil {
-		r.leaveLane(j)
+	if oldSlot == SlotReady && l == nil {
+		r.prepareJobToLeaveLane(j)
 	}
 	if l != nil && newState != queue.Processing {
 		j.HeldUnits = ""
@@ -27,23 +27,23 @@ func (r *Rules) Move(j *Job, newState queue.State, kind queue.EventKind, detail 
 	}
 	r.assignSlot(j)
 	if newState == queue.Processing {
-		r.tx.PutLease(&Lease{Job: *j, Running: true, Needs: l.Needs})
+		r.tx.PutLease(&Lease{Job: *j, AttemptStarted: true, HeldGateUnits: l.HeldGateUnits})
 	}
-	r.recordErr(r.tx.Put(j))
-	r.tx.CountTransition(j, from, newState)
-	if j.OwnRetention != wasKept {
-		r.tx.AdjustRetainedCount(j, boolToInt(j.OwnRetention)-boolToInt(wasKept))
+	r.recordErr(r.tx.PutJob(j))
+	r.tx.CountStateTransition(j, from, newState)
+	if j.UsesQueueRetention != wasKept {
+		r.tx.AdjustRetainedCounts(j, boolToInt(j.UsesQueueRetention)-boolToInt(wasKept))
 	}
-	if newState.Ended() != from.Ended() {
-		r.recordErr(r.tx.AdjustNamingCounts(j, boolToInt(from.Ended())-boolToInt(newState.Ended())))
+	if newState.HasEnded() != from.HasEnded() {
+		r.recordErr(r.tx.AdjustGateJobCounts(j, boolToInt(from.HasEnded())-boolToInt(newState.HasEnded())))
 	}
-	if newState.Ended() && !from.Ended() {
+	if newState.HasEnded() && !from.HasEnded() {
 		r.addParentChange(j, newState)
 	}
-	if kind != "" {
-		r.recordErr(r.tx.AddEvent(kind, &j.Job, newState, detail))
+	if eventKind != "" {
+		r.recordErr(r.tx.AddEvent(eventKind, &j.Job, newState, eventDetail))
 	}
-	if newState.Ended() && !from.Ended() || newState == queue.Failed && kind == queue.EventEnded {
+	if newState.HasEnded() && !from.HasEnded() || newState == queue.Failed && eventKind == queue.EventEnded {
 		r.enqueueHooks(j)
 	}
 }
@@ -54,9 +54,10 @@ func (r *Rules) setState(j *Job, newState queue.State) {
 	if newState != queue.Processing {
 		j.PausedAt, j.PausedBy = 0, 0
 	}
-	j.OwnRetention = (newState == queue.Completed || newState == queue.Cancelled) && r.tx.Queue(j.Queue).HasOwnRetention
+	j.UsesQueueRetention = (newState == queue.Completed || newState == queue.Cancelled) &&
+		r.tx.Queue(j.Queue).HasOwnRetention
 	switch {
-	case !newState.Ended():
+	case !newState.HasEnded():
 		j.EndedAt = 0
 	case j.EndedAt <= 0:
 		j.EndedAt = r.tx.Now()
@@ -73,101 +74,101 @@ func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
 // assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane (list of ready
 // jobs). It makes the service call Promote when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) {
-	if j.State.Waiting() {
-		r.tx.WakeAt(j.ExpiresAt)
+	if j.State.IsWaiting() {
+		r.tx.WakeServiceAt(j.ExpiresAt)
 	}
 	switch {
 	case j.State == queue.Processing:
-		j.Slot = Running
-	case !j.State.Runnable():
-		j.Slot = NotQueued
+		j.Slot = SlotRunning
+	case !j.State.IsRunnable():
+		j.Slot = SlotNotQueued
 	case j.DueAt > r.tx.Now():
-		j.Slot = Timed
-		r.tx.WakeAt(j.DueAt)
+		j.Slot = SlotTimed
+		r.tx.WakeServiceAt(j.DueAt)
 	default:
-		j.Slot = Ready
-		r.joinLane(j)
+		j.Slot = SlotReady
+		r.addJobToLane(j)
 	}
 }
 
-// MarkDue puts a job that is due into its lane. If its ageing starts now, the job gets its arrival number,
+// AddDueJobToLane puts a job that is due into its lane. If its ageing starts now, the job gets its arrival number,
 // from which ageing by enqueues counts.
-func (r *Rules) MarkDue(j *Job) error {
+func (r *Rules) AddDueJobToLane(j *Job) error {
 	if j.State == queue.Pending && j.DueAt == j.AgingSince {
 		j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
-		j.Rank = rankOf(r.tx, &j.Job)
+		j.Rank = computeRank(r.tx, &j.Job)
 	}
 	r.assignSlot(j)
-	r.recordErr(r.tx.Put(j))
+	r.recordErr(r.tx.PutJob(j))
 	return r.err
 }
 
-// Expire cancels a job that was not started before it expired.
-func (r *Rules) Expire(j *Job) error {
+// CancelExpiredJob cancels a job that was not started before it expired.
+func (r *Rules) CancelExpiredJob(j *Job) error {
 	j.Reason = queue.ReasonExpired
-	r.Move(j, queue.Cancelled, queue.EventExpired, expiredDetail)
+	r.MoveToState(j, queue.Cancelled, queue.EventExpired, expiredEventDetail)
 	return r.err
 }
 
 var (
-	expiredDetail  = []byte(`{"reason":"expired"}`)
-	disownedDetail = []byte(`{"reason":"disowned"}`)
+	expiredEventDetail  = []byte(`{"reason":"expired"}`)
+	disownedEventDetail = []byte(`{"reason":"disowned"}`)
 )
 
-// rankOf computes the job's rank from the current settings.
-func rankOf(settings Settings, j *queue.Job) int64 {
+// computeRank computes the job's rank from the current settings.
+func computeRank(settings Settings, j *queue.Job) int64 {
 	order, _ := settings.Order()
 	return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber)
 }
 
-// Rerank changes a job's rank to the one that follows from the current settings.
-func (r *Rules) Rerank(j *Job) error {
+// UpdateRank changes a job's rank to the one that follows from the current settings.
+func (r *Rules) UpdateRank(j *Job) error {
 	l := r.tx.Lease(j.Seq)
 	if l != nil {
 		*j = l.Job
-	} else if j.Slot == Ready {
-		r.leaveLane(j)
+	} else if j.Slot == SlotReady {
+		r.prepareJobToLeaveLane(j)
 	}
-	j.Rank = rankOf(r.tx, &j.Job)
+	j.Rank = computeRank(r.tx, &j.Job)
 	if l != nil {
-		r.tx.PutLease(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
+		r.tx.PutLease(&Lease{Job: *j, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits, UserTurn: l.UserTurn})
 	}
-	if j.Slot == Ready {
-		r.joinLane(j) // the lane's head may be after the new position, so add the job to its lane again
+	if j.Slot == SlotReady {
+		r.addJobToLane(j) // the lane's head may be after the new position, so add the job to its lane again
 	}
-	r.recordErr(r.tx.Put(j))
+	r.recordErr(r.tx.PutJob(j))
 	return r.err
 }
 
-// Disown gives an unleased job to formerOwnerUID, a negative uid that no account has, because another account
+// DisownJob gives an unleased job to formerOwnerUID, a negative uid that no account has, because another account
 // has the job's uid now. A waiting job is held.
-func (r *Rules) Disown(j *Job, formerOwnerUID int) error {
-	if j.Slot == Ready {
-		r.leaveLane(j)
-		j.Slot = NotQueued // the job is in no lane now; a waiting job is held below
+func (r *Rules) DisownJob(j *Job, formerOwnerUID int) error {
+	if j.Slot == SlotReady {
+		r.prepareJobToLeaveLane(j)
+		j.Slot = SlotNotQueued // the job is in no lane now; a waiting job is held below
 	}
 	from := j.State
-	if from.Waiting() {
-		r.tx.CountTransition(j, from, 0)
+	if from.IsWaiting() {
+		r.tx.CountStateTransition(j, from, 0)
 	}
 	old := *j
 	j.UID = formerOwnerUID
 	r.tx.AddUserBytes(old.UID, -j.StoredBytes, -j.OutputBytes)
 	r.tx.AddUserBytes(formerOwnerUID, j.StoredBytes, j.OutputBytes)
-	if from.Waiting() {
-		r.tx.CountTransition(j, 0, from)
+	if from.IsWaiting() {
+		r.tx.CountStateTransition(j, 0, from)
 	}
-	if !from.Ended() {
-		r.recordErr(r.tx.AdjustNamingCounts(&old, -1))
-		r.recordErr(r.tx.AdjustNamingCounts(j, 1))
+	if !from.HasEnded() {
+		r.recordErr(r.tx.AdjustGateJobCounts(&old, -1))
+		r.recordErr(r.tx.AdjustGateJobCounts(j, 1))
 	}
-	if !from.Waiting() || from == queue.Held {
+	if !from.IsWaiting() || from == queue.Held {
 		r.tx.NotifyWatches(j.Seq)
-		r.recordErr(r.tx.Put(j))
+		r.recordErr(r.tx.PutJob(j))
 		return r.err
 	}
 	j.Reason = queue.ReasonDisowned
-	r.Move(j, queue.Held, queue.EventHeld, disownedDetail)
+	r.MoveToState(j, queue.Held, queue.EventHeld, disownedEventDetail)
 	return r.err
 }
 
@@ -179,13 +180,13 @@ func (r *Rules) DisownHook(j *Job, formerOwnerUID int) error {
 		changed := *lease
 		lease, j = &changed, &changed.Job
 	}
-	waits := j.State.Waiting()
+	waits := j.State.IsWaiting()
 	if waits {
-		r.tx.CountTransition(j, j.State, 0)
+		r.tx.CountStateTransition(j, j.State, 0)
 	}
 	j.HookUID = formerOwnerUID
 	if waits {
-		r.tx.CountTransition(j, 0, j.State)
+		r.tx.CountStateTransition(j, 0, j.State)
 	}
 	if lease != nil {
 		r.tx.PutLease(lease)
@@ -198,39 +199,39 @@ func (r *Rules) DisownHook(j *Job, formerOwnerUID int) error {
 // lease.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
-		r.tx.WakeAt(r.tx.Now()) // call Promote, which ends the disownment after its last job
-		r.recordErr(r.Disown(j, former))
+		r.tx.WakeServiceAt(r.tx.Now()) // call Promote, which ends the disownment after its last job
+		r.recordErr(r.DisownJob(j, former))
 	}
 }
 
-// HoldDamaged holds a job that cannot be read. The stored state may be damaged too. If jobs do not start from
-// that state, HoldDamaged does not change it, and only removes the job from its lane.
-func (r *Rules) HoldDamaged(j *Job) error {
-	if !j.State.Runnable() {
-		j.Slot = NotQueued
-		r.recordErr(r.tx.Put(j))
+// HoldDamagedJob holds a job that cannot be read. The stored state may be damaged too. If jobs do not start from
+// that state, HoldDamagedJob does not change it, and only removes the job from its lane.
+func (r *Rules) HoldDamagedJob(j *Job) error {
+	if !j.State.IsRunnable() {
+		j.Slot = SlotNotQueued
+		r.recordErr(r.tx.PutJob(j))
 		return r.err
 	}
 	j.NewError = new(j.Error)
-	r.Move(j, queue.Held, queue.EventHeld, emptyDetail)
+	r.MoveToState(j, queue.Held, queue.EventHeld, emptyEventDetail)
 	return r.err
 }
 
-// Remove deletes an unleased job and its history.
-func (r *Rules) Remove(j *Job, detail []byte) error {
-	if j.Slot == Ready {
-		r.leaveLane(j)
+// RemoveUnleasedJob deletes an unleased job and its history.
+func (r *Rules) RemoveUnleasedJob(j *Job, eventDetail []byte) error {
+	if j.Slot == SlotReady {
+		r.prepareJobToLeaveLane(j)
 	}
-	if !j.State.Ended() {
+	if !j.State.HasEnded() {
 		r.addParentChange(j, 0)
-		r.recordErr(r.tx.AdjustNamingCounts(j, -1))
+		r.recordErr(r.tx.AdjustGateJobCounts(j, -1))
 	}
-	r.recordErr(r.tx.Remove(j.Seq))
+	r.recordErr(r.tx.RemoveJob(j.Seq))
 	r.tx.AddUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
-	r.tx.CountTransition(j, j.State, 0)
-	if j.OwnRetention {
-		r.tx.AdjustRetainedCount(j, -1)
+	r.tx.CountStateTransition(j, j.State, 0)
+	if j.UsesQueueRetention {
+		r.tx.AdjustRetainedCounts(j, -1)
 	}
-	r.recordErr(r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail))
+	r.recordErr(r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, eventDetail))
 	return r.err
 }

@@ -15,7 +15,7 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
 			for _, leased := range []bool{false, true} {
-				want := from == to || from.CanChangeTo(to) || leased && from.Runnable() && queue.Processing.CanChangeTo(to)
+				want := from == to || from.CanChangeTo(to) || leased && from.IsRunnable() && queue.Processing.CanChangeTo(to)
 				if got := transitionAllowed(from, to, leased); got != want {
 					t.Errorf("from %v to %v, leased %t: allowed is %t; want %t", from, to, leased, got, want)
 				}
@@ -25,38 +25,38 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	err := f.runTx(func(r *Rules) error {
-		r.Move(f.job("1"), queue.Dead, "", nil)
+		r.MoveToState(f.jobByID("1"), queue.Dead, "", nil)
 		return r.Err()
 	})
-	if err == nil || f.job("1").State != queue.Pending {
-		t.Errorf("the state of a pending job is now %v, error %v; want an error and no change", f.job("1").State, err)
+	if err == nil || f.jobByID("1").State != queue.Pending {
+		t.Errorf("the state of a pending job is now %v, error %v; want an error and no change", f.jobByID("1").State, err)
 	}
 }
 
 // When a job ends, the gates (locks, rates and other limits) and the units of resources that it has held are
 // free. A job that starts keeps both.
-func TestMoveEndsLease(t *testing.T) {
+func TestEndOfJobFreesItsGates(t *testing.T) {
 	f := newFixture(t)
-	f.node.Resources = map[string]int{"gpu": 1}
+	f.node.ResourceUnits = map[string]int{"gpu": 1}
 	f.mustEnqueue(draftWithDemands("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
-	f.startJobs("1")
-	if f.leases[f.job("1").Seq] == nil || f.job("1").HeldUnits == "" {
+	f.reportJobsStarted("1")
+	if f.leases[f.jobByID("1").Seq] == nil || f.jobByID("1").HeldUnits == "" {
 		t.Error("the start of the job has ended its lease")
 	}
-	f.completeJobs("1")
-	if f.leases[f.job("1").Seq] != nil || f.job("1").HeldUnits != "" {
+	f.reportJobsCompleted("1")
+	if f.leases[f.jobByID("1").Seq] != nil || f.jobByID("1").HeldUnits != "" {
 		t.Error("the end of the job has not ended its lease")
 	}
 }
 
 // Every change of a job notifies the callers that watch it.
-func TestMoveNotifiesWatches(t *testing.T) {
+func TestEveryJobChangeNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	before := len(f.notifiedSeqs)
-	f.exchange(store.Report{Releases: []queue.Lease{f.lease("1")}})
+	f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf("1")}})
 	if len(f.notifiedSeqs) == before {
 		t.Error("the release of a lease notifies no watch")
 	}
@@ -64,16 +64,16 @@ func TestMoveNotifiesWatches(t *testing.T) {
 
 // If a queue has its own retention, its completed and cancelled jobs count toward that retention, and its
 // dead jobs do not.
-func TestRetentionOfQueueCountsJobs(t *testing.T) {
+func TestOwnRetentionDoesNotCountDeadJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
 		f.queueRules["default"] = store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}
 		f.mustEnqueue(queue.Job{ID: "1"})
-		f.claimAndEnd("1", state)
+		f.claimAndReportEnd("1", state)
 		if f.retainedCount != boolToInt(kept) {
 			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedCount, state, boolToInt(kept))
 		}
-		f.mustChange(queue.VerbRetry, "1")
+		f.mustApplyVerb(queue.VerbRetry, "1")
 		if f.retainedCount != 0 {
 			t.Errorf("the retried job still counts toward the retention")
 		}
@@ -85,11 +85,11 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	e := f.newSettlement(f.lease("1"), queue.Completed)
+	e := f.newSettlement(f.leaseOf("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
-	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	f.mustChange(queue.VerbRemove, "1")
-	if got := f.bytes[userA]; got != (fakeBytes{}) {
+	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.mustApplyVerb(queue.VerbRemove, "1")
+	if got := f.bytesByUID[userA]; got != (fakeUserBytes{}) {
 		t.Errorf("the user of the removed job still uses %+v", got)
 	}
 }
@@ -101,20 +101,20 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "leased"})
 	f.wantClaim(1, "leased")
 	f.mustEnqueue(draftWithDemands("waiting", "lock:db"), queue.Job{ID: "done", Priority: 9})
-	f.claimAndEnd("done", queue.Completed)
-	f.disownedUIDs[userA] = -userA
+	f.claimAndReportEnd("done", queue.Completed)
+	f.formerOwnerUIDs[userA] = -userA
 	f.mustRunTx(func(r *Rules) error {
-		return errors.Join(r.Disown(f.job("waiting"), -userA), r.Disown(f.job("done"), -userA))
+		return errors.Join(r.DisownJob(f.jobByID("waiting"), -userA), r.DisownJob(f.jobByID("done"), -userA))
 	})
 	f.wantStates("waiting done", "held completed")
-	f.endWithState("leased", queue.Failed)
+	f.reportAttemptEnd("leased", queue.Failed)
 	f.wantStates("leased", "held")
 	for _, id := range []string{"leased", "waiting", "done"} {
-		if got := f.job(id).UID; got != -userA {
+		if got := f.jobByID(id).UID; got != -userA {
 			t.Errorf("job %s has the uid %d; want %d", id, got, -userA)
 		}
 	}
-	if got := f.bytes[userA]; got != (fakeBytes{}) {
+	if got := f.bytesByUID[userA]; got != (fakeUserBytes{}) {
 		t.Errorf("the new owner of the uid uses %+v bytes of the former owner", got)
 	}
 }
@@ -126,20 +126,22 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "low", Priority: 1})
 	f.advanceTime(time.Hour)
 	f.mustEnqueue(queue.Job{ID: "high", Priority: 2})
-	f.order = queue.Order{Scheduling: queue.ByPriority}
-	f.mustRunTx(func(r *Rules) error { return errors.Join(r.Rerank(f.job("low")), r.Rerank(f.job("high"))) })
+	f.order = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
+	f.mustRunTx(func(r *Rules) error {
+		return errors.Join(r.UpdateRank(f.jobByID("low")), r.UpdateRank(f.jobByID("high")))
+	})
 	f.wantClaim(2, "high low")
 }
 
 // While the ranks of all jobs are computed from new settings, a claim computes the rank of each job that it
 // takes. So a job that is returned has its new rank.
-func TestClaimComputesRankDuringRerank(t *testing.T) {
+func TestClaimComputesNewRankWhileReranking(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Priority: 5})
-	f.order, f.reranking = queue.Order{Scheduling: queue.ByPriority}, true
+	f.order, f.isReranking = queue.RankOrder{Scheduling: queue.SchedulingByPriority}, true
 	f.wantClaim(1, "1")
 	f.releaseLeases("1")
-	if got := f.job("1").Rank; got != -5 {
+	if got := f.jobByID("1").Rank; got != -5 {
 		t.Errorf("the rank of the released job is %d; want -5", got)
 	}
 }
@@ -148,11 +150,11 @@ func TestClaimComputesRankDuringRerank(t *testing.T) {
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Delay: time.Minute})
-	if f.wakeAt != f.currentTime.Add(time.Minute) || f.job("1").Slot != Timed {
-		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.job("1").Slot)
+	if f.wakeAt != f.currentTime.Add(time.Minute) || f.jobByID("1").Slot != SlotTimed {
+		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.jobByID("1").Slot)
 	}
 	f.advanceTime(time.Minute)
-	if got := f.job("1").Slot; got != Ready {
-		t.Errorf("the due job is in slot %d; want %d", got, Ready)
+	if got := f.jobByID("1").Slot; got != SlotReady {
+		t.Errorf("the due job is in slot %d; want %d", got, SlotReady)
 	}
 }

@@ -12,17 +12,19 @@ import (
 )
 
 // addSchedule stores a schedule named "s" with an overlap policy.
-func (f *fixture) addSchedule(overlap store.Overlap) {
+func (f *fixture) addSchedule(overlap store.OverlapPolicy) {
 	draft := withDefaults(queue.Job{})
-	f.schedules["s"] = store.Schedule{Name: "s", Generation: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
+	f.schedules["s"] = store.Schedule{Name: "s", Generation: 1, OwnerUID: userA, Overlap: overlap, JobDraft: draft,
+		LastOccurrenceAt: 100}
 }
 
 // occurrenceRequest returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
 // s-TIME or, if another job has that id, s-TIME-N.
-func occurrenceRequest(occurrences ...queue.Millis) store.OccurrenceRequest {
+func occurrenceRequest(occurrences ...queue.UnixMillis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
-		Name: "s", Generation: 1, ExpectedLastAt: 100, Occurrences: occurrences, LastAt: 900, NextAt: 1000, DueAt: 1000,
-		CandidateID: func(at queue.Millis, n int) string {
+		ScheduleName: "s", Generation: 1, ExpectedLastOccurrenceAt: 100, Occurrences: occurrences, LastOccurrenceAt: 900,
+		NextOccurrenceAt: 1000, NextDueAt: 1000,
+		CandidateJobID: func(at queue.UnixMillis, n int) string {
 			if n == 1 {
 				return fmt.Sprintf("s-%d", int64(at))
 			}
@@ -36,14 +38,15 @@ func (f *fixture) runOccurrences(request store.OccurrenceRequest) (result store.
 	f.t.Helper()
 	err = f.runTx(func(r *Rules) error {
 		result, err = r.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
-			if err := Admit(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPending, request.MaxPendingPerUser); err != nil {
+			if err := CheckWaitingLimits(fakeCounters{f.fakeData}, draft.UID, 1, request.MaxPendingJobs,
+				request.MaxPendingJobsPerUser); err != nil {
 				return 0, "", err
 			}
-			ids, err := f.insert(r, []queue.Job{draft})
+			ids, err := f.insertDrafts(r, []queue.Job{draft})
 			if err != nil {
 				return 0, "", err
 			}
-			return f.job(ids[0]).Seq, ids[0], nil
+			return f.jobByID(ids[0]).Seq, ids[0], nil
 		})
 		return err
 	})
@@ -61,15 +64,16 @@ func (f *fixture) listRecordedOutcomes() string {
 
 // If several occurrences were missed, the jobs of those that the schedule catches up on run one after
 // another. The others are recorded as missed. The schedule stores the newest occurrence that was handled.
-func TestScheduleCatchesUp(t *testing.T) {
+func TestScheduleCatchesUpOnMissedOccurrences(t *testing.T) {
 	cases := map[string]struct {
-		missed, runs []queue.Millis
+		missed, runs []queue.UnixMillis
 		outcomes     string
 		states       string // states of the jobs s-200, s-300 and s-400
 	}{
-		"none": {[]queue.Millis{200, 300}, []queue.Millis{400}, "200 missed, 300 missed, 400 fired", "gone gone pending"},
-		"one":  {[]queue.Millis{200}, []queue.Millis{300}, "200 missed, 300 fired", "gone pending gone"},
-		"all":  {nil, []queue.Millis{200, 300, 400}, "200 fired, 300 fired, 400 fired", "pending blocked blocked"},
+		"none": {[]queue.UnixMillis{200, 300}, []queue.UnixMillis{400}, "200 missed, 300 missed, 400 fired",
+			"gone gone pending"},
+		"one": {[]queue.UnixMillis{200}, []queue.UnixMillis{300}, "200 missed, 300 fired", "gone pending gone"},
+		"all": {nil, []queue.UnixMillis{200, 300, 400}, "200 fired, 300 fired, 400 fired", "pending blocked blocked"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -77,15 +81,16 @@ func TestScheduleCatchesUp(t *testing.T) {
 			f.addSchedule(store.OverlapQueue)
 			request := occurrenceRequest(c.runs...)
 			request.MissedOccurrences = c.missed
-			if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
+			if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
 			if got := f.listRecordedOutcomes(); got != c.outcomes {
 				t.Errorf("the outcomes are %q; want %q", got, c.outcomes)
 			}
 			f.wantStates("s-200 s-300 s-400", c.states)
-			if s := f.schedules["s"]; s.LastAt != 900 || s.NextAt != 1000 || s.DueAt != 1000 {
-				t.Errorf("the schedule has the times %d, %d, %d; want those of the request", s.LastAt, s.NextAt, s.DueAt)
+			if s := f.schedules["s"]; s.LastOccurrenceAt != 900 || s.NextOccurrenceAt != 1000 || s.NextDueAt != 1000 {
+				t.Errorf("the schedule has the times %d, %d, %d; want those of the request", s.LastOccurrenceAt, s.NextOccurrenceAt,
+					s.NextDueAt)
 			}
 		})
 	}
@@ -93,8 +98,8 @@ func TestScheduleCatchesUp(t *testing.T) {
 
 // If an earlier job of the schedule has not ended, the overlap policy decides what happens to the next
 // occurrence.
-func TestScheduleOverlap(t *testing.T) {
-	cases := map[store.Overlap]struct{ outcome, states string }{
+func TestOverlapPolicyDecidesNextOccurrence(t *testing.T) {
+	cases := map[store.OverlapPolicy]struct{ outcome, states string }{
 		store.OverlapSkip:    {"300 skipped", "pending gone"},
 		store.OverlapQueue:   {"300 fired", "pending blocked"},
 		store.OverlapReplace: {"300 fired", "cancelled pending"},
@@ -107,7 +112,7 @@ func TestScheduleOverlap(t *testing.T) {
 				t.Fatal(err)
 			}
 			request := occurrenceRequest(300)
-			request.ExpectedLastAt = 900
+			request.ExpectedLastOccurrenceAt = 900
 			if _, err := f.runOccurrences(request); err != nil {
 				t.Fatal(err)
 			}
@@ -121,19 +126,19 @@ func TestScheduleOverlap(t *testing.T) {
 
 // With the overlap "queue", the job of the next occurrence runs after the earlier job has ended, even if that
 // job is dead.
-func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
+func TestQueuedOccurrenceRunsAfterDeadJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
 	if _, err := f.runOccurrences(occurrenceRequest(200, 300)); err != nil {
 		t.Fatal(err)
 	}
-	f.claimAndEnd("s-200", queue.Dead)
-	f.claimAndEnd("s-300", queue.Completed)
+	f.claimAndReportEnd("s-200", queue.Dead)
+	f.claimAndReportEnd("s-300", queue.Completed)
 }
 
 // With the overlap "replace", a leased job must end before another job can replace it. Until then,
 // RunOccurrences changes nothing.
-func TestReplaceWaitsForLeasedJob(t *testing.T) {
+func TestReplaceOverlapWaitsForLeasedJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
 	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
@@ -141,13 +146,14 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	}
 	f.wantClaim(1, "s-200")
 	request := occurrenceRequest(300)
-	request.ExpectedLastAt = 900
+	request.ExpectedLastOccurrenceAt = 900
 	fired, err := f.runOccurrences(request)
-	if want := []int64{f.job("s-200").Seq}; err != nil || fired.CarriedOut || !slices.Equal(fired.LeasedSeqs, want) {
+	if want := []int64{f.jobByID("s-200").Seq}; err != nil || fired.WasCarriedOut ||
+		!slices.Equal(fired.LeasedJobSeqs, want) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
-	f.endWithState("s-200", queue.Cancelled)
+	f.reportAttemptEnd("s-200", queue.Cancelled)
 	if _, err := f.runOccurrences(request); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +161,7 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 }
 
 // With the overlap "replace", a leased job is not ended if the new job would be rejected anyway.
-func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
+func TestReplaceOverlapKeepsLeasedJobOnRejection(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
 	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
@@ -164,8 +170,8 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "other"})
 	f.wantClaim(1, "s-200")
 	request := occurrenceRequest(300)
-	request.ExpectedLastAt, request.MaxPending = 900, 1
-	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut || len(fired.LeasedSeqs) != 0 {
+	request.ExpectedLastOccurrenceAt, request.MaxPendingJobs = 900, 1
+	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut || len(fired.LeasedJobSeqs) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
 	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {
@@ -177,11 +183,11 @@ func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 	cases := map[string]func(*store.Schedule){
 		"replaced by a new definition":   func(s *store.Schedule) { s.Generation = 2 },
-		"another occurrence was handled": func(s *store.Schedule) { s.LastAt = 150 },
+		"another occurrence was handled": func(s *store.Schedule) { s.LastOccurrenceAt = 150 },
 		"paused":                         func(s *store.Schedule) { s.PausedAt = 1 },
-		"handled for another boot":       func(s *store.Schedule) { s.BootID = "other" },
-		"owned by a former account":      func(s *store.Schedule) { s.UID = -5 },
-		"damaged":                        func(s *store.Schedule) { s.Damaged = true },
+		"handled for another boot":       func(s *store.Schedule) { s.LastBootID = "other" },
+		"owned by a former account":      func(s *store.Schedule) { s.OwnerUID = -5 },
+		"damaged":                        func(s *store.Schedule) { s.IsDamaged = true },
 	}
 	for name, change := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +196,7 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 			s := f.schedules["s"]
 			change(&s)
 			f.schedules["s"] = s
-			if fired, err := f.runOccurrences(occurrenceRequest(200)); err != nil || fired.CarriedOut || len(f.jobs) != 0 ||
+			if fired, err := f.runOccurrences(occurrenceRequest(200)); err != nil || fired.WasCarriedOut || len(f.jobs) != 0 ||
 				len(f.occurrenceRecords["s"]) != 0 {
 				t.Errorf("Fire returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
 			}
@@ -200,21 +206,21 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 
 // A user can run a paused schedule. The run does not change the times of the schedule. If the job is
 // rejected, the user gets an error.
-func TestRunRequestedByUser(t *testing.T) {
+func TestUserCanRunPausedSchedule(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	s := f.schedules["s"]
 	s.PausedAt = 1
 	f.schedules["s"] = s
 	request, by := occurrenceRequest(200), userB
-	request.RequestedBy = &by
-	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
+	request.RequestedByUID = &by
+	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
-	if got := f.schedules["s"]; got.LastAt != 100 || got.PausedAt != 1 {
+	if got := f.schedules["s"]; got.LastOccurrenceAt != 100 || got.PausedAt != 1 {
 		t.Errorf("the run changed the schedule to %+v", got)
 	}
-	request.Occurrences = []queue.Millis{300}
+	request.Occurrences = []queue.UnixMillis{300}
 	_, err := f.runOccurrences(request)
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
@@ -224,8 +230,8 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
 	request := occurrenceRequest(200, 300)
-	request.MaxPending = 1
-	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
+	request.MaxPendingJobs = 1
+	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {
@@ -234,7 +240,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 }
 
 // If the id for the job of an occurrence is taken, the job gets the next possible id.
-func TestOccurrenceTakesFreeID(t *testing.T) {
+func TestOccurrenceJobTakesNextFreeID(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	f.mustEnqueue(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
@@ -245,7 +251,7 @@ func TestOccurrenceTakesFreeID(t *testing.T) {
 }
 
 // If an error does not reject the job of an occurrence, the transaction fails.
-func TestRunOccurrencesReturnsOtherErrors(t *testing.T) {
+func TestRunOccurrencesReturnsNonRejectionErrors(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	broken := errors.New("the disk has failed")

@@ -12,21 +12,21 @@ import (
 
 // parentChecker checks the dependencies of new and of edited jobs.
 type parentChecker struct {
-	*failure
-	jobs  Jobs
-	edges Dependencies
+	*txFailure
+	jobs         Jobs
+	dependencies Dependencies
 }
 
-// CheckDrafts returns an error if a draft of a request depends on a job that does not exist, if drafts depend
-// on each other in a cycle, or if demands are invalid.
-func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
+// CheckDraftDependencies returns an error if a draft of a request depends on a job that does not exist, if drafts
+// depend on each other in a cycle, or if demands are invalid.
+func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
 	}
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].DependsOn); edges > queue.MaxDependencies {
-			return queue.Invalid("depends_on", "the jobs of the request have more than the maximum of %d dependencies; "+
+			return queue.InvalidField("depends_on", "the jobs of the request have more than the maximum of %d dependencies; "+
 				"send fewer jobs per request", queue.MaxDependencies)
 		}
 		var demandError *queue.Error
@@ -34,23 +34,24 @@ func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 			return errorAtDraft(demandError, i, len(drafts))
 		}
 		for _, d := range drafts[i].DependsOn {
-			if d.DraftNumber < 0 || d.DraftNumber > len(drafts) {
-				err := queue.Invalid("depends_on",
-					"refers to job %d of the request, but the request has only jobs 1 to %d", d.DraftNumber, len(drafts))
+			if d.ParentDraftNumber < 0 || d.ParentDraftNumber > len(drafts) {
+				err := queue.InvalidField("depends_on",
+					"refers to job %d of the request, but the request has only jobs 1 to %d", d.ParentDraftNumber, len(drafts))
 				return errorAtDraft(err, i, len(drafts))
 			}
-			if d.DraftNumber != 0 || d.ID != "" { // resolveParents has found the parent: another draft or a stored job
+			// resolveParents has found the parent: another draft or a stored job
+			if d.ParentDraftNumber != 0 || d.ParentID != "" {
 				continue
 			}
-			if _, err := p.jobs.Job(d.JobSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
-				return errorAtDraft(queue.Invalid("depends_on", "there is no job with the number %d; it may have been removed",
-					d.JobSeq), i, len(drafts))
+			if _, err := p.jobs.Job(d.ParentSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
+				return errorAtDraft(queue.InvalidField("depends_on", "there is no job with the number %d; it may have been removed",
+					d.ParentSeq), i, len(drafts))
 			} else if err != nil {
 				return err
 			}
 		}
 	}
-	return checkAcyclic(drafts)
+	return checkDraftsAcyclic(drafts)
 }
 
 // resolveParents finds the jobs on which drafts depend by id: other drafts of the request, or stored jobs.
@@ -59,7 +60,7 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {
 			d := &drafts[i].DependsOn[k]
-			if d.ID == "" {
+			if d.ParentID == "" {
 				continue
 			}
 			if draftNumbers == nil {
@@ -68,27 +69,27 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 					draftNumbers[drafts[n].ID] = n + 1
 				}
 			}
-			if d.DraftNumber = draftNumbers[d.ID]; d.DraftNumber != 0 {
+			if d.ParentDraftNumber = draftNumbers[d.ParentID]; d.ParentDraftNumber != 0 {
 				continue
 			}
-			seq, err := p.jobs.FindByID(uid, d.ID)
+			seq, err := p.jobs.FindByID(uid, d.ParentID)
 			if err != nil {
 				return err
 			}
-			if d.JobSeq = seq; seq == 0 {
-				return errorAtDraft(queue.Invalid("depends_on", "there is no job %q", d.ID), i, len(drafts))
+			if d.ParentSeq = seq; seq == 0 {
+				return errorAtDraft(queue.InvalidField("depends_on", "there is no job %q", d.ParentID), i, len(drafts))
 			}
 		}
 	}
 	return nil
 }
 
-// checkParents finds the jobs on which an edited job depends. It returns an error if the job must not depend
+// checkEditedJobParents finds the jobs on which an edited job depends. It returns an error if the job must not depend
 // on one of them, for example because the jobs would then wait for each other.
-func (p *parentChecker) checkParents(j *Job) error {
+func (p *parentChecker) checkEditedJobParents(j *Job) error {
 	for i := range j.DependsOn {
-		if j.DependsOn[i].ID == j.ID {
-			return queue.Invalid("depends_on", "a job cannot depend on itself")
+		if j.DependsOn[i].ParentID == j.ID {
+			return queue.InvalidField("depends_on", "a job cannot depend on itself")
 		}
 	}
 	drafts := []queue.Job{j.Job}
@@ -97,23 +98,23 @@ func (p *parentChecker) checkParents(j *Job) error {
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	above := ancestors{jobs: p.jobs, edges: p.edges, child: j.Seq, seenSeqs: map[int64]bool{}}
+	above := ancestorSearch{jobs: p.jobs, dependencies: p.dependencies, childSeq: j.Seq, visitedSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
-		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadSummary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
+			return queue.InvalidField("depends_on", "job %q is not in the queue yet; try again later", d.ParentID)
 		case err != nil:
 			return err
-		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+		case parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
 			j.OnDependencyFailure != queue.DependencyFailureRun:
-			return queue.Invalid("depends_on",
-				"job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.Condition)
-		case parent.State.Ended():
+			return queue.InvalidField("depends_on",
+				"job %q has already ended as %v, but the dependency requires %v", d.ParentID, parent.State, d.Condition)
+		case parent.State.HasEnded():
 			continue
 		}
-		if err := above.add(d.JobSeq, d.ID); err != nil {
+		if err := above.addParentAndAncestors(d.ParentSeq, d.ParentID); err != nil {
 			return err
 		}
 	}
@@ -121,26 +122,26 @@ func (p *parentChecker) checkParents(j *Job) error {
 	return nil
 }
 
-// edgeStatuses returns the status of each dependency of a new job. anyUnresolved reports whether one is
+// dependencyStatuses returns the status of each dependency of a new job. anyUnresolved reports whether one is
 // undecided, and anyBroken whether one is broken.
-func (p *parentChecker) edgeStatuses(draft *queue.Job) (
+func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
-		parent, err := p.jobs.Job(d.JobSeq, ReadSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadSummary)
 		status := store.Unresolved
 		switch {
-		case d.DraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
-		case errors.Is(err, queue.ErrNotFound) && p.comesLater(d.JobSeq): // a job of a batch, inserted later
+		case d.ParentDraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
+		case errors.Is(err, queue.ErrNotFound) && p.isInCommittedBatch(d.ParentSeq): // a job of a batch, inserted later
 		// In the next two cases, the parent was removed after this draft was staged.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
 			status = store.Satisfied
-		case p.failed(err):
-		case parent.State.Ended() && !d.Condition.SatisfiedBy(parent.State) &&
+		case p.hasFailed(err):
+		case parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
 			draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
-		case parent.State.Ended():
+		case parent.State.HasEnded():
 			status = store.Satisfied
 		}
 		statuses = append(statuses, status)
@@ -150,87 +151,90 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (
 	return statuses, anyUnresolved, anyBroken
 }
 
-// comesLater reports whether a job that is not in the queue comes into the queue with a frame of a committed batch.
-func (p *parentChecker) comesLater(seq int64) bool {
-	committed, err := p.jobs.InCommittedFrame(seq)
+// isInCommittedBatch reports whether a job that is not in the queue comes into the queue with a frame of a committed
+// batch.
+func (p *parentChecker) isInCommittedBatch(seq int64) bool {
+	committed, err := p.jobs.IsInCommittedFrame(seq)
 	p.recordErr(err)
 	return committed
 }
 
-// replaceEdges deletes the edges of an edited job and adds edges to the parents that checkParents has found.
-func (p *parentChecker) replaceEdges(j *Job) {
-	statuses, _, _ := p.edgeStatuses(&j.Job)
-	p.recordErr(p.edges.DeleteEdges(j.Seq))
+// replaceDependencyEdges deletes the edges of an edited job and adds edges to the parents that checkEditedJobParents
+// has found.
+func (p *parentChecker) replaceDependencyEdges(j *Job) {
+	statuses, _, _ := p.dependencyStatuses(&j.Job)
+	p.recordErr(p.dependencies.DeleteEdges(j.Seq))
 	for i := range statuses {
-		p.recordErr(p.edges.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i]))
+		p.recordErr(p.dependencies.AddEdge(j.Seq, j.DependsOn[i], j.OnDependencyFailure, statuses[i]))
 	}
 }
 
-// ancestors collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
-type ancestors struct {
-	jobs      Jobs
-	edges     Dependencies
-	child     int64
-	seenSeqs  map[int64]bool
-	edgeCount int // number of dependencies followed
+// ancestorSearch collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
+type ancestorSearch struct {
+	jobs          Jobs
+	dependencies  Dependencies
+	childSeq      int64
+	visitedSeqs   map[int64]bool
+	followedEdges int // number of dependencies followed
 }
 
-// add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
-// child, it returns an error that contains parentID. It also returns an error if one of them is still in a frame of a
-// batch, because the edges of that job are not stored yet.
-func (a *ancestors) add(parent int64, parentID string) error {
-	if a.seenSeqs[parent] {
+// addParentAndAncestors adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs
+// waits for the child, it returns an error that contains parentID. It also returns an error if one of them is still in
+// a frame of a batch, because the edges of that job are not stored yet.
+func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string) error {
+	if a.visitedSeqs[parentSeq] {
 		return nil
 	}
-	a.seenSeqs[parent] = true
-	for list := []int64{parent}; len(list) > 0; {
+	a.visitedSeqs[parentSeq] = true
+	for list := []int64{parentSeq}; len(list) > 0; {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
-		if last == a.child {
-			return queue.Invalid("depends_on", "jobs would wait for each other: %q waits for this job", parentID)
+		if last == a.childSeq {
+			return queue.InvalidField("depends_on", "jobs would wait for each other: %q waits for this job", parentID)
 		}
-		parents, err := a.edges.Parents(last, queue.MaxDependencies)
+		parents, err := a.dependencies.UnresolvedParentSeqs(last, queue.MaxDependencies)
 		if err != nil {
 			return err
 		}
 		if len(parents) == 0 {
-			if inFrame, err := a.jobs.InCommittedFrame(last); err != nil {
+			if inFrame, err := a.jobs.IsInCommittedFrame(last); err != nil {
 				return err
 			} else if inFrame {
-				return queue.Invalid("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
+				return queue.InvalidField("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
 					parentID)
 			}
 		}
 		for _, p := range parents {
-			if !a.seenSeqs[p] {
-				a.seenSeqs[p] = true
+			if !a.visitedSeqs[p] {
+				a.visitedSeqs[p] = true
 				list = append(list, p)
 			}
 		}
-		if a.edgeCount += len(parents); len(a.seenSeqs) > maxAncestorEdges || a.edgeCount > maxAncestorEdges {
-			return queue.Invalid("depends_on",
-				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorEdges)
+		if a.followedEdges += len(parents); len(a.visitedSeqs) > maxAncestorSearchSteps ||
+			a.followedEdges > maxAncestorSearchSteps {
+			return queue.InvalidField("depends_on",
+				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorSearchSteps)
 		}
 	}
 	return nil
 }
 
-// maxAncestorEdges limits the jobs and dependencies that are visited to find a cycle, so that the search
+// maxAncestorSearchSteps limits the jobs and dependencies that are visited to find a cycle, so that the search
 // hardly delays other commits.
-const maxAncestorEdges = 2 * queue.MaxDependencies
+const maxAncestorSearchSteps = 2 * queue.MaxDependencies
 
 // errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the index of
 // the draft.
-func errorAtDraft(e *queue.Error, i, draftCount int) error {
+func errorAtDraft(e *queue.Error, draftIndex, draftCount int) error {
 	if draftCount > 1 {
-		return e.WithIndex(i + 1)
+		return e.WithBatchIndex(draftIndex + 1)
 	}
 	return e
 }
 
-// checkAcyclic returns an error that names the drafts of a cycle if drafts depend on each other. Stored jobs
+// checkDraftsAcyclic returns an error that names the drafts of a cycle if drafts depend on each other. Stored jobs
 // need no check, because they cannot depend on drafts.
-func checkAcyclic(drafts []queue.Job) error {
+func checkDraftsAcyclic(drafts []queue.Job) error {
 	const (
 		unvisited = iota
 		onPath
@@ -242,7 +246,7 @@ func checkAcyclic(drafts []queue.Job) error {
 	visit = func(i int) error {
 		status[i], path = onPath, append(path, i)
 		for _, d := range drafts[i].DependsOn {
-			switch parent := d.DraftNumber - 1; {
+			switch parent := d.ParentDraftNumber - 1; {
 			case parent < 0 || status[parent] == visited:
 			case status[parent] == onPath:
 				names := ""
@@ -250,7 +254,7 @@ func checkAcyclic(drafts []queue.Job) error {
 					names += draftName(drafts, j) + " waits for "
 				}
 				names += draftName(drafts, parent)
-				return queue.Invalid("depends_on", "jobs would wait for each other: %s", queue.Clip(names))
+				return queue.InvalidField("depends_on", "jobs would wait for each other: %s", queue.ClipForMessage(names))
 			default:
 				if err := visit(parent); err != nil {
 					return err
@@ -271,6 +275,6 @@ func checkAcyclic(drafts []queue.Job) error {
 }
 
 // draftName returns the text that names a draft in an error.
-func draftName(drafts []queue.Job, i int) string {
-	return cmp.Or(drafts[i].ID, fmt.Sprintf("job %d", i+1))
+func draftName(drafts []queue.Job, draftIndex int) string {
+	return cmp.Or(drafts[draftIndex].ID, fmt.Sprintf("job %d", draftIndex+1))
 }

@@ -36,22 +36,22 @@ type Tx interface {
 // Clock returns the time of the transaction, and makes the service wake up at a later time.
 type Clock interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
-	Now() queue.Millis
-	// WakeAt makes the service call store.Timers.Promote at the given time or earlier. 0 has no effect.
-	WakeAt(at queue.Millis)
+	Now() queue.UnixMillis
+	// WakeServiceAt makes the service call store.Timers.Promote at the given time or earlier. 0 has no effect.
+	WakeServiceAt(at queue.UnixMillis)
 }
 
 // Settings returns the settings that concern all jobs, and the node on which the rules run.
 type Settings interface {
 	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still
 	// have ranks from earlier settings.
-	Order() (o queue.Order, reranking bool)
+	Order() (o queue.RankOrder, isReranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
 	MaxLeasedPerUser() int
 	// Node returns the node on which the rules run, which claims jobs.
 	Node() *store.Node
 	// Hooks returns the hook settings that were last passed to store.Settings.SetHooks.
-	Hooks() *store.Hooks
+	Hooks() *store.HookSettings
 }
 
 // Jobs stores the jobs.
@@ -62,34 +62,34 @@ type Jobs interface {
 	// batches of this user. It does not find hooks that the settings have created and that run as another
 	// user.
 	FindByID(uid int, id string) (seq int64, err error)
-	// InCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch. It then comes
+	// IsInCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch. It then comes
 	// into the queue later.
-	InCommittedFrame(seq int64) (bool, error)
+	IsInCommittedFrame(seq int64) (bool, error)
 	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
 	// have ended, the one that ended last.
-	UniqueKeyHolder(uid int, key string) (j Job, found bool, err error)
-	// IDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
-	IDTaken(id string) (bool, error)
+	UniqueKeyHolder(uid int, uniqueKey string) (holder Job, found bool, err error)
+	// IsIDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
+	IsIDTaken(id string) (bool, error)
 	// FormerOwnerUID returns the negative uid that a job of this uid gets when it is not leased, because
 	// another account has the uid now. It returns 0 if the job keeps its uid.
 	FormerOwnerUID(uid int, seq int64) int
 	// RegisterDraft assigns a seq and an id to a draft. It also returns the draft number to pass to Insert.
 	// It does not check the limits on waiting jobs.
 	RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error)
-	// Insert stores a new job. draftNumber is the index of the draft in the request, counted from 0, or the
+	// InsertJob stores a new job. draftNumber is the index of the draft in the request, counted from 0, or the
 	// number from RegisterDraft.
-	Insert(j *Job, draftNumber int) error
+	InsertJob(j *Job, draftNumber int) error
 	// StoredSize returns how many bytes the row, the input and the dependencies of a job will take.
 	StoredSize(j *queue.Job) (int64, error)
-	// Put writes those parts of a stored job that j.WriteScope names.
-	Put(j *Job) error
+	// PutJob writes those parts of a stored job that j.WriteScope names.
+	PutJob(j *Job) error
 	// PutProgress writes the progress of a job that is already stored.
 	PutProgress(j *Job) error
 	// PutHookUID writes the HookUID of a hook that is already stored.
 	PutHookUID(j *Job) error
-	// Remove deletes a job and its history. The engine may delete the data later, but no reader sees the job
+	// RemoveJob deletes a job and its history. The engine may delete the data later, but no reader sees the job
 	// any more.
-	Remove(seq int64) error
+	RemoveJob(seq int64) error
 	// NotifyWatches notifies the callers that watch a job, after the commit.
 	NotifyWatches(seq int64)
 }
@@ -105,30 +105,30 @@ type History interface {
 	// record.
 	DeleteOldestAttempt(seq int64) error
 	// AddDeletableOutput records that an output file on a node must be deleted.
-	AddDeletableOutput(ref, node string) error
+	AddDeletableOutput(outputRef, nodeName string) error
 	// TrimUserData removes outputs and inputs of a user, in the same order as store.Quotas.TrimUserData,
 	// until the user's bytes are at most maxBytes. It removes nothing if it had to remove more of them than
-	// store.RemovalLimit allows.
-	TrimUserData(uid int, maxBytes int64) error
+	// store.QuotaRemovalLimit allows.
+	TrimUserData(uid int, maxUserBytes int64) error
 	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this
 	// transaction.
-	AddMeasurement(m Measurement)
+	AddMeasurement(m AttemptMeasurement)
 }
 
 // Counters counts jobs and the bytes that they use. The results include the changes of this transaction.
 type Counters interface {
 	// Counts returns the counts of all jobs.
-	Counts() Counts
+	Counts() JobCounts
 	// UserCounts returns the counts of one user.
 	UserCounts(uid int) UserCounts
-	// CountEnqueued counts an enqueued job.
-	CountEnqueued()
-	// CountTransition counts the change of a job from one state to another, for the job's user and queue.
+	// CountEnqueuedJob counts an enqueued job.
+	CountEnqueuedJob()
+	// CountStateTransition counts the change of a job from one state to another, for the job's user and queue.
 	// State 0 means that the job is not stored.
-	CountTransition(j *Job, oldState, newState queue.State)
-	// AdjustRetainedCount counts an ended job to which its queue's own retention applies, and the bytes of
+	CountStateTransition(j *Job, oldState, newState queue.State)
+	// AdjustRetainedCounts counts an ended job to which its queue's own retention applies, and the bytes of
 	// its outputs. sign is 1 to add them to the counts, and -1 to subtract them.
-	AdjustRetainedCount(j *Job, sign int)
+	AdjustRetainedCounts(j *Job, sign int)
 	// AddUserBytes changes the counted bytes of a user's jobs and schedules: outputBytes those of outputs,
 	// and storedBytes all others. Both may be negative.
 	AddUserBytes(uid int, storedBytes, outputBytes int64)
@@ -149,17 +149,17 @@ type Leases interface {
 
 // Queues returns the state of queues, and which queue a claim serves next.
 type Queues interface {
-	// Queues calls visit for the queues that have room and an open lane, until visit returns false. The queue
+	// EachReadyQueue calls visit for the queues that have room and an open lane, until visit returns false. The queue
 	// with the best head comes first, then the second best, then the others in any order.
-	Queues(visit func(*Queue) bool) error
+	EachReadyQueue(visit func(*Queue) bool) error
 	// Queue returns the state of a queue.
-	Queue(name string) *Queue
+	Queue(queueName string) *Queue
 	// QueueWaitReason returns why no job of a queue may start: the queue is paused or has reached its limit.
-	QueueWaitReason(name string) store.WaitReason
-	// WeightsDiffer reports whether any queue has a weight other than 1.
-	WeightsDiffer() bool
-	// LastServedTurn returns the number of the turn in which a queue was last served.
-	LastServedTurn() int64
+	QueueWaitReason(queueName string) store.WaitReason
+	// QueueWeightsDiffer reports whether any queue has a weight other than 1.
+	QueueWeightsDiffer() bool
+	// LastServedQueueTurn returns the number of the turn in which a queue was last served.
+	LastServedQueueTurn() int64
 	// RecordQueueTurn records that a queue was served in the turn with this number, and sets its next turn.
 	RecordQueueTurn(q *Queue, turn, nextTurn int64)
 }
@@ -176,15 +176,15 @@ type Lanes interface {
 	// method Queues must have passed the queue to its callback.
 	BestLane(q *Queue) (Lane, Position, error)
 	// ScanLane reads the next jobs of a lane. l contains its parameters, and receives its results.
-	ScanLane(l *LaneScan) error
-	// EachClosedList visits the lists of lanes that a gate has closed, beginning after the list with the key
-	// afterList, in the order of ClosedListKey.Compare. It calls visit with the best lane of each list, until
+	ScanLane(scan *LaneScan) error
+	// EachClosedLaneList visits the lists of lanes that a gate has closed, beginning after the list with the key
+	// afterList, in the order of ClosedLaneListKey.Compare. It calls visit with the best lane of each list, until
 	// visit returns false.
-	EachClosedList(gate int64, afterList ClosedListKey, visit func(Lane) (bool, error)) error
-	// BestClosedInList returns the best lane of one list of a gate's closed lanes.
-	BestClosedInList(gate int64, key ClosedListKey) (l Lane, found bool, err error)
-	// BestClosedInQueue returns the best lane of a queue, of any user, among a gate's closed lanes.
-	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
+	EachClosedLaneList(gateID int64, afterList ClosedLaneListKey, visit func(Lane) (bool, error)) error
+	// BestClosedLaneInList returns the best lane of one list of a gate's closed lanes.
+	BestClosedLaneInList(gateID int64, key ClosedLaneListKey) (l Lane, found bool, err error)
+	// BestClosedLaneInQueue returns the best lane of a queue, of any user, among a gate's closed lanes.
+	BestClosedLaneInQueue(gateID int64, queueName string) (l Lane, found bool, err error)
 }
 
 // UserTurns remembers which users were served last. The top of user_turns.go explains turns.
@@ -204,31 +204,31 @@ type UserTurns interface {
 // is a limited thing that a job needs in order to start, such as a lock.
 type Gates interface {
 	// GateRule returns the rule of a gate and the units in use.
-	GateRule(gate int64) (GateRule, error)
-	// TakenUnits returns the numbers of those units of a resource that leased jobs hold.
-	TakenUnits(name string) map[int]bool
-	// ResourceGates returns the gates that are resources. They are few.
-	ResourceGates() []int64
-	// RecordStart stores a start for a rate, and may delete starts that are older than its period.
-	RecordStart(gate int64, startedAt queue.Millis) error
-	// CountStarts counts the starts at or after the time since. A start in the future counts as a start now.
-	CountStarts(gate int64, since queue.Millis) (n int, err error)
-	// NthNewestStart considers the starts at or after the time since. It returns the time of the start that
+	GateRule(gateID int64) (GateRule, error)
+	// LeasedUnitNumbers returns the numbers of those units of a resource that leased jobs hold.
+	LeasedUnitNumbers(resource string) map[int]bool
+	// ResourceGateIDs returns the gates that are resources. They are few.
+	ResourceGateIDs() []int64
+	// RecordRateStart stores a start for a rate, and may delete starts that are older than its period.
+	RecordRateStart(gateID int64, startedAt queue.UnixMillis) error
+	// CountRateStarts counts the starts at or after the time since. A start in the future counts as a start now.
+	CountRateStarts(gateID int64, since queue.UnixMillis) (n int, err error)
+	// NthNewestRateStart considers the starts at or after the time since. It returns the time of the start that
 	// has exactly that number of newer starts, or 0 if no start has.
-	NthNewestStart(gate int64, since queue.Millis, newerStarts int) (at queue.Millis, err error)
-	// ScheduleRecheck makes Promote check at the given time whether lanes that the gate has closed can open.
-	ScheduleRecheck(gate int64, recheckAt queue.Millis) error
-	// SetRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
+	NthNewestRateStart(gateID int64, since queue.UnixMillis, newerStartCount int) (at queue.UnixMillis, err error)
+	// ScheduleGateRecheck makes Promote check at the given time whether lanes that the gate has closed can open.
+	ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis) error
+	// SetGateRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
 	// other unfinished jobs name it. It returns the gate, or 0 if the rule has not changed. The engine keeps
 	// the rule while unfinished jobs name the key.
-	SetRuleFromJob(j *Job, d queue.Demand) (gate int64, err error)
-	// SetFixedRule sets the rule of a shared lock or rate, which jobs then cannot change. It returns the
+	SetGateRuleFromJob(j *Job, d queue.Demand) (gateID int64, err error)
+	// SetFixedGateRule sets the rule of a shared lock or rate, which jobs then cannot change. It returns the
 	// gate, or 0 if the rule has not changed. If d.Amount is 0, the rule stays as it is, but jobs can change
 	// it.
-	SetFixedRule(d queue.Demand) (gate int64, err error)
-	// AdjustNamingCounts adds delta, which is 1 or -1, to the number of unfinished jobs that name a key, for
+	SetFixedGateRule(d queue.Demand) (gateID int64, err error)
+	// AdjustGateJobCounts adds delta, which is 1 or -1, to the number of unfinished jobs that name a key, for
 	// each lock and rate that j names.
-	AdjustNamingCounts(j *Job, delta int) error
+	AdjustGateJobCounts(j *Job, delta int) error
 }
 
 // Dependencies stores the dependencies between jobs, called edges: a job, the child, waits for another job,
@@ -237,33 +237,33 @@ type Dependencies interface {
 	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
-	AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure, status store.DependencyStatus) error
+	AddEdge(childSeq int64, d queue.Dependency, onFailure queue.OnDependencyFailure, status store.DependencyStatus) error
 	// SetEdgeStatus writes the status of an edge.
-	SetEdgeStatus(e *Edge, status store.DependencyStatus) error
+	SetEdgeStatus(e *DependencyEdge, status store.DependencyStatus) error
 	// DeleteEdges deletes all edges of a child.
-	DeleteEdges(child int64) error
+	DeleteEdges(childSeq int64) error
 	// HasEdgeWithStatus reports whether any edge of a child has the given status.
-	HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error)
-	// Parents returns the seqs of the jobs for which a job waits, up to the limit.
-	Parents(child int64, limit int) ([]int64, error)
-	// EdgesToDecide returns up to n edges to which a note applies: those with the status store.Unresolved or,
+	HasEdgeWithStatus(childSeq int64, status store.DependencyStatus) (bool, error)
+	// UnresolvedParentSeqs returns the seqs of the jobs for which a job waits, up to the limit.
+	UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error)
+	// EdgesToResolve returns up to n edges to which a note applies: those with the status store.Unresolved or,
 	// if the parent runs again (Rerun), store.Broken.
-	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
+	EdgesToResolve(change ParentChange, maxEdges int) ([]DependencyEdge, error)
 	// AddParentChange adds a note that a parent has ended in state, was removed (state 0), or runs again
 	// (state Rerun). The note applies to the edges that the parent has now. If none of them has an id above
 	// afterEdge, no note is added.
-	AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error
+	AddParentChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error
 	// CountParentChanges returns the number of notes about a parent, and the newest note.
-	CountParentChanges(parent int64) (n int64, newest ParentChange, err error)
+	CountParentChanges(parentSeq int64) (n int64, newest ParentChange, err error)
 	// ExtendRerunChange extends a parent's newest Rerun note to all current edges of the parent, and deletes
 	// the notes after it. found is false if the parent has no Rerun note.
-	ExtendRerunChange(parent int64) (found bool, err error)
+	ExtendRerunChange(parentSeq int64) (found bool, err error)
 	// NextParentChange returns the oldest note about a parent of the next user; users take turns. The parent
 	// may have been removed.
-	NextParentChange() (e ParentChange, found bool, err error)
+	NextParentChange() (change ParentChange, found bool, err error)
 	// PostponeParentChanges moves the notes about a parent, in the same order, behind the other notes of its
 	// user.
-	PostponeParentChanges(parent int64) error
+	PostponeParentChanges(parentSeq int64) error
 	// DeleteParentChange deletes a note.
 	DeleteParentChange(id int64) error
 }

@@ -6,7 +6,7 @@
 //
 // Start with Move, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
 // reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot
-// start. The tests are a specification: start with TestTwoLanesAndOneLock.
+// start. The tests are a specification: start with TestExampleOfTwoLanesSharingLock.
 package rules
 
 import "cmp"
@@ -15,56 +15,57 @@ import "cmp"
 // some of the interfaces in roles.go. The methods of Rules itself use all parts.
 type Rules struct {
 	tx Tx // used only by the methods of Rules, not by the parts; see roles.go
-	failure
+	txFailure
 
 	gatekeeper
 	laneKeeper
 	claimer
 	parentChecker
-	uniqueKeys
-	roomMaker
+	uniqueKeyChecker
+	userQuotaRoomMaker
 
-	// HookBytes is the number of bytes that the transaction has read and written to create hook jobs. They are
+	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. They are
 	// counted separately because an operation on a small job may have to read large jobs to create their hooks.
-	HookBytes int
+	HookBytesUsed int
 }
 
 // Init prepares r, which must be the zero value, for the transaction tx. rechecks is kept in memory between
 // transactions. It lists the gates (locks, rates and other limits) that may have room again. The parts of r
 // point to each other, so r must not be moved in memory. An engine may save a copy of r, and later copy it
 // back to the same address.
-func (r *Rules) Init(tx Tx, rechecks *RecheckState) {
-	if rechecks.dirtyGates == nil {
-		rechecks.dirtyGates = map[int64]recheckPass{}
+func (r *Rules) Init(tx Tx, recheckState *GateRecheckState) {
+	if recheckState.dirtyGates == nil {
+		recheckState.dirtyGates = map[int64]recheckPass{}
 	}
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
 	r.laneKeeper = laneKeeper{
-		failure: &r.failure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r, rechecks: rechecks,
-		steps: &r.otherSteps,
+		txFailure: &r.txFailure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r,
+		recheckState: recheckState,
+		currentSteps: &r.nonClaimSteps,
 	}
 	r.claimer = claimer{laneKeeper: &r.laneKeeper, jobs: tx, turns: tx}
-	r.parentChecker = parentChecker{failure: &r.failure, jobs: tx, edges: tx}
-	r.uniqueKeys = uniqueKeys{failure: &r.failure, clock: tx, jobs: tx, leases: tx}
-	r.roomMaker = roomMaker{failure: &r.failure, clock: tx, counters: tx, history: tx}
+	r.parentChecker = parentChecker{txFailure: &r.txFailure, jobs: tx, dependencies: tx}
+	r.uniqueKeyChecker = uniqueKeyChecker{txFailure: &r.txFailure, clock: tx, jobs: tx, leases: tx}
+	r.userQuotaRoomMaker = userQuotaRoomMaker{txFailure: &r.txFailure, clock: tx, counters: tx, history: tx}
 }
 
-// failure holds the first error that ends the transaction, as opposed to one that rejects a single operation.
+// txFailure holds the first error that ends the transaction, as opposed to one that rejects a single operation.
 // The parts of the rules record such an error here and do not return it to each other. They may continue with
 // missing values, because the engine executes no more statements (see Err) and rolls the transaction back. Only
 // the method that the engine has called returns the error.
-type failure struct{ err error }
+type txFailure struct{ err error }
 
 // Err returns the error that has ended the transaction, or nil. After an error, the engine must not execute
 // further statements, even if the rules still ask for some.
-func (f *failure) Err() error { return f.err }
+func (f *txFailure) Err() error { return f.err }
 
 // recordErr records an error that the engine has returned. It ignores nil.
-func (f *failure) recordErr(err error) { f.err = cmp.Or(f.err, err) }
+func (f *txFailure) recordErr(err error) { f.err = cmp.Or(f.err, err) }
 
-// failed records an error like recordErr. It reports whether any error was recorded, by
+// hasFailed records an error like recordErr. It reports whether any error was recorded, by
 // this call or an earlier one.
-func (f *failure) failed(err error) bool {
+func (f *txFailure) hasFailed(err error) bool {
 	f.recordErr(err)
 	return f.err != nil
 }

@@ -8,26 +8,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Substitute is the job that the reply names instead of a new job (draft) that is not stored, because both have
+// DraftSubstitute is the job that the reply names instead of a new job (draft) that is not stored, because both have
 // the same unique key. Substitute is an existing job or, if Job is nil, an earlier draft of the request.
-type Substitute struct {
+type DraftSubstitute struct {
 	Job        *Job
 	DraftIndex int
 }
 
-// uniqueKeys finds the jobs that use a unique key.
-type uniqueKeys struct {
-	*failure
+// uniqueKeyChecker finds the jobs that use a unique key.
+type uniqueKeyChecker struct {
+	*txFailure
 	clock  Clock
 	jobs   Jobs
 	leases Leases
 }
 
-// CheckUnique checks whether a stored job or an earlier draft uses the unique key of a draft. If so, the
-// draft's conflict action decides: CheckUnique returns an error, or the draft replaces the other job or
+// CheckUniqueKeys checks whether a stored job or an earlier draft uses the unique key of a draft. If so, the
+// draft's conflict action decides: CheckUniqueKeys returns an error, or the draft replaces the other job or
 // draft, or the draft is not stored. substitutes maps the index of each draft that is not stored to the
 // job or draft with its key.
-func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substitute, err error) {
+func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[int]DraftSubstitute, err error) {
 	var earlierDrafts map[string]int // for each key, the index of the draft that will have it
 	for i := range drafts {
 		d := &drafts[i]
@@ -35,19 +35,19 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 			continue
 		}
 		if substitutes == nil {
-			substitutes, earlierDrafts = map[int]Substitute{}, map[string]int{}
+			substitutes, earlierDrafts = map[int]DraftSubstitute{}, map[string]int{}
 		}
 		earlierIndex, duplicate := earlierDrafts[d.Unique]
 		var keyOwner *Job
 		switch {
 		case duplicate && d.OnConflict == queue.ConflictReject:
-			err = keyTakenError("an earlier job of this request has the same unique key, %q; give each job its own key",
+			err = uniqueKeyTakenError("an earlier job of this request has the same unique key, %q; give each job its own key",
 				d.Unique)
 		case duplicate && d.OnConflict == queue.ConflictReturn:
-			substitutes[i] = Substitute{DraftIndex: earlierIndex}
+			substitutes[i] = DraftSubstitute{DraftIndex: earlierIndex}
 			continue
 		case !duplicate:
-			keyOwner, err = u.keyConflict(d)
+			keyOwner, err = u.uniqueKeyConflict(d)
 		}
 		var rejection *queue.Error
 		if errors.As(err, &rejection) {
@@ -57,17 +57,17 @@ func (u *uniqueKeys) CheckUnique(drafts []queue.Job) (substitutes map[int]Substi
 			return nil, err
 		}
 		if keyOwner != nil && d.OnConflict == queue.ConflictReturn {
-			substitutes[i] = Substitute{Job: keyOwner}
+			substitutes[i] = DraftSubstitute{Job: keyOwner}
 			continue
 		}
 		earlierDrafts[d.Unique] = i
 	}
-	return substitutes, checkAcyclicSubstituted(drafts, substitutes)
+	return substitutes, checkAcyclicWithSubstitutes(drafts, substitutes)
 }
 
-// checkAcyclicSubstituted checks dependencies between drafts after each draft in substitutes is replaced by its
+// checkAcyclicWithSubstitutes checks dependencies between drafts after each draft in substitutes is replaced by its
 // substitute. It returns an error if drafts would then depend on each other in a cycle.
-func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute) error {
+func checkAcyclicWithSubstitutes(drafts []queue.Job, substitutes map[int]DraftSubstitute) error {
 	if len(substitutes) == 0 {
 		return nil
 	}
@@ -79,55 +79,55 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 			continue
 		}
 		for _, d := range after {
-			other, substituted := substitutes[d.DraftNumber-1]
+			other, substituted := substitutes[d.ParentDraftNumber-1]
 			switch {
 			case substituted && other.Job != nil: // a stored job cannot depend on a draft
-				d.DraftNumber = 0
+				d.ParentDraftNumber = 0
 			case substituted:
-				d.DraftNumber = other.DraftIndex + 1
+				d.ParentDraftNumber = other.DraftIndex + 1
 			}
 			list[i].DependsOn = append(list[i].DependsOn, d)
 		}
 	}
-	return checkAcyclic(list)
+	return checkDraftsAcyclic(list)
 }
 
-// keyConflict returns the job that already uses the unique key of the draft d, or nil. It returns an error if d
+// uniqueKeyConflict returns the job that already uses the unique key of the draft d, or nil. It returns an error if d
 // must be rejected because of that job.
-func (u *uniqueKeys) keyConflict(d *queue.Job) (*Job, error) {
-	j, found := u.keyHolder(d.UID, d.Unique)
+func (u *uniqueKeyChecker) uniqueKeyConflict(draft *queue.Job) (*Job, error) {
+	j, found := u.currentUniqueKeyHolder(draft.UID, draft.Unique)
 	switch {
 	case !found:
 		return nil, u.err
-	case d.OnConflict == queue.ConflictReturn,
-		d.OnConflict == queue.ConflictReplace && j.State.Waiting() && u.leases.Lease(j.Seq) == nil:
+	case draft.OnConflict == queue.ConflictReturn,
+		draft.OnConflict == queue.ConflictReplace && j.State.IsWaiting() && u.leases.Lease(j.Seq) == nil:
 		return &j, nil
-	case j.State.Ended():
+	case j.State.HasEnded():
 		until := j.EndedAt.Add(j.UniqueFor)
-		return nil, keyTakenError("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
-			d.Unique, j.ID, j.State, until)
+		return nil, uniqueKeyTakenError("the unique key %q is already used by job %s, which is %v but keeps the key until %s",
+			draft.Unique, j.ID, j.State, until)
 	}
-	return nil, keyTakenError("the unique key %q is already used by job %s, which is %v; "+
-		"wait for that job, or cancel it", d.Unique, j.ID, j.State)
+	return nil, uniqueKeyTakenError("the unique key %q is already used by job %s, which is %v; "+
+		"wait for that job, or cancel it", draft.Unique, j.ID, j.State)
 }
 
-func keyTakenError(format string, args ...any) error {
+func uniqueKeyTakenError(format string, args ...any) error {
 	return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf(format, args...)}
 }
 
-// keyHolder returns the job that currently reserves a unique key. found is false if the key is free.
-func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool) {
-	j, found, err := u.jobs.UniqueKeyHolder(uid, key)
+// currentUniqueKeyHolder returns the job that currently reserves a unique key. found is false if the key is free.
+func (u *uniqueKeyChecker) currentUniqueKeyHolder(uid int, uniqueKey string) (j Job, found bool) {
+	j, found, err := u.jobs.UniqueKeyHolder(uid, uniqueKey)
 	u.recordErr(err)
-	return j, found && (!j.State.Ended() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
+	return j, found && (!j.State.HasEnded() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
 }
 
-// successorWithKey returns the unfinished job, other than j, that uses the unique key of the ended job j.
-func (u *uniqueKeys) successorWithKey(j *Job) (other Job, isTaken bool) {
+// successorWithUniqueKey returns the unfinished job, other than j, that uses the unique key of the ended job j.
+func (u *uniqueKeyChecker) successorWithUniqueKey(j *Job) (other Job, isTaken bool) {
 	if j.Unique == "" {
 		return other, false
 	}
 	other, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
 	u.recordErr(err)
-	return other, found && other.Seq != j.Seq && !other.State.Ended()
+	return other, found && other.Seq != j.Seq && !other.State.HasEnded()
 }

@@ -9,12 +9,12 @@ import (
 )
 
 // If another job already uses a new job's unique key, the new job's conflict action decides what happens.
-func TestUniqueKeyConflict(t *testing.T) {
+func TestConflictActionDecidesUniqueKeyConflict(t *testing.T) {
 	pending := func(*fixture) {}
 	leased := func(f *fixture) { f.wantClaim(1, "old") }
-	running := func(f *fixture) { f.wantClaim(1, "old"); f.startJobs("old") }
-	ended := func(f *fixture) { f.claimAndEnd("old", queue.Completed) }
-	endedLongAgo := func(f *fixture) { f.claimAndEnd("old", queue.Completed); f.advanceTime(time.Minute) }
+	running := func(f *fixture) { f.wantClaim(1, "old"); f.reportJobsStarted("old") }
+	ended := func(f *fixture) { f.claimAndReportEnd("old", queue.Completed) }
+	endedLongAgo := func(f *fixture) { f.claimAndReportEnd("old", queue.Completed); f.advanceTime(time.Minute) }
 	cases := []struct {
 		on    queue.ConflictAction
 		other string
@@ -53,7 +53,7 @@ func TestUniqueKeyConflict(t *testing.T) {
 }
 
 // Jobs of different users may have the same unique key.
-func TestUniqueKeyBelongsToUser(t *testing.T) {
+func TestUsersMayUseSameUniqueKey(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "a", UID: userA, Unique: "k"})
 	f.mustEnqueue(queue.Job{ID: "b", UID: userB, Unique: "k", OnConflict: queue.ConflictReject})
@@ -61,7 +61,7 @@ func TestUniqueKeyBelongsToUser(t *testing.T) {
 }
 
 // If two jobs of one request have the same unique key, the conflict action applies too.
-func TestUniqueKeyWithinRequest(t *testing.T) {
+func TestUniqueKeyConflictWithinOneRequest(t *testing.T) {
 	cases := map[queue.ConflictAction]string{
 		queue.ConflictReturn:  "1 1 pending gone",
 		queue.ConflictReplace: "1 2 cancelled pending",
@@ -86,23 +86,24 @@ func TestUniqueKeyWithinRequest(t *testing.T) {
 
 // A request is rejected if the replacement of one of its jobs by an existing job or an earlier one makes its
 // jobs wait for each other.
-func TestSubstituteMustNotCloseCycle(t *testing.T) {
+func TestSubstituteCausingCycleIsRejected(t *testing.T) {
 	f := newFixture(t)
-	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ID: "3", Condition: queue.ParentEnded}}}
+	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ParentID: "3", Condition: queue.ParentEnded}}}
 	same := queue.Job{ID: "2", Unique: "k", OnConflict: queue.ConflictReturn}
-	last := queue.Job{ID: "3", DependsOn: []queue.Dependency{{ID: "2", Condition: queue.ParentEnded}}}
+	last := queue.Job{ID: "3", DependsOn: []queue.Dependency{{ParentID: "2", Condition: queue.ParentEnded}}}
 	_, err := f.enqueue(first, same, last)
 	wantRejection(t, err, queue.CodeInvalid, "1 waits for 3 waits for 1")
 }
 
 // An ended job cannot be retried while a later unfinished job has the same unique key.
-func TestRetryNeedsUniqueKey(t *testing.T) {
+func TestRetryRequiresFreeUniqueKey(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "old", Unique: "k"})
-	f.claimAndEnd("old", queue.Dead)
+	f.claimAndReportEnd("old", queue.Dead)
 	f.mustEnqueue(queue.Job{ID: "new", Unique: "k"})
-	wantRejection(t, f.change(queue.VerbRetry, "old"), queue.CodeExists, "job new was enqueued later with the same unique key")
-	f.claimAndEnd("new", queue.Completed)
-	f.mustChange(queue.VerbRetry, "old")
+	wantRejection(t, f.applyVerb(queue.VerbRetry, "old"), queue.CodeExists,
+		"job new was enqueued later with the same unique key")
+	f.claimAndReportEnd("new", queue.Completed)
+	f.mustApplyVerb(queue.VerbRetry, "old")
 	f.wantStates("old", "pending")
 }

@@ -26,12 +26,12 @@ import (
 // before it starts, its user also gets the turn back. Otherwise, a user whose jobs are given back repeatedly
 // would always be last and never start one.
 
-// UnknownPriority is the stored priority of a lane (waiting jobs of one user with the same demands) whose first
+// UnknownLanePriority is the stored priority of a lane (waiting jobs of one user with the same demands) whose first
 // job has not been read. See docs/decisions/0014.
-const UnknownPriority = math.MinInt64
+const UnknownLanePriority = math.MinInt64
 
 // UserTurn describes a user's turn in a queue: its number, and the number of the user's previous turn.
-type UserTurn struct{ Number, Previous int64 }
+type UserTurn struct{ TurnNumber, PreviousNumber int64 }
 
 // contender is the best open lane of one user in a queue, and the number of the user's last turn.
 type contender struct {
@@ -39,27 +39,28 @@ type contender struct {
 	lastTurn int64
 }
 
-// pickLane chooses the lane from which the claim takes its next jobs: that of the user with the next turn in the
+// pickNextLane chooses the lane from which the claim takes its next jobs: that of the user with the next turn in the
 // queue. It prepares scan for that lane. wantedJobs is the number of jobs that the claim still wants.
-// pickLane returns how many jobs of the lane may be leased. A result of 0 means that lanes have opened or
+// pickNextLane returns how many jobs of the lane may be leased. A result of 0 means that lanes have opened or
 // closed, and the caller must choose again.
-func (c *claimer) pickLane(q *Queue, scan *LaneScan, wantedJobs int) (n int) {
-	c.steps = &c.claimSteps
-	defer func() { c.steps = &c.otherSteps }()
-	n = c.roomOrClose(&scan.Lane)
-	if order, _ := c.settings.Order(); n == 0 || order.Scheduling == queue.ByArrival || !c.turns.HasSeveralUsers(q) {
-		return n
+func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJobs int) {
+	c.currentSteps = &c.claimSteps
+	defer func() { c.currentSteps = &c.nonClaimSteps }()
+	maxJobs = c.roomOrCloseLane(&scan.Lane)
+	if order, _ := c.settings.Order(); maxJobs == 0 || order.Scheduling == queue.SchedulingByArrival ||
+		!c.turns.HasSeveralUsers(q) {
+		return maxJobs
 	}
 	first := &scan.Lane
-	if c.ensurePriority(first) {
+	if c.ensureLanePriority(first) {
 		return 0
 	}
-	scan.WantedJobs, scan.PeekPriority = 1, true
+	scan.WantedJobs, scan.MustReadNextPriority = 1, true
 	c.contenders = c.contenders[:0]
 	c.turns.EachContender(q, func(l *Lane, lastTurn int64) {
 		// A lane whose known priority differs from that of the first lane takes no turn. If it also has no demands,
 		// it cannot block other lanes, so it need not be checked.
-		if len(l.Needs) > 0 || l.Priority == UnknownPriority || l.Priority == first.Priority {
+		if len(l.GateNeeds) > 0 || l.Priority == UnknownLanePriority || l.Priority == first.Priority {
 			c.contenders = append(c.contenders, contender{l, lastTurn})
 		}
 	})
@@ -93,32 +94,32 @@ func (c *claimer) pickLane(q *Queue, scan *LaneScan, wantedJobs int) (n int) {
 		if c.closeOvertakenLanes(&l, list) {
 			return 0
 		}
-		scan.StartPlace, scan.Lane, scan.StopAt = new(queue.StartPosition(first.Head)), l, EndPosition
+		scan.NewStartPosition, scan.Lane, scan.StopPosition = new(queue.StartPosition(first.Head)), l, MaxPosition
 		return n
 	}
-	return n
+	return maxJobs
 }
 
 // upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority,
 // ordered by user: the user who was served least recently comes first.
-func (c *claimer) upcomingLanes(priority int64, n int) (list []Lane) {
+func (c *claimer) upcomingLanes(priority int64, maxLanes int) (lanes []Lane) {
 	next := slices.Clone(c.contenders)
 	slices.SortFunc(next, contender.compare)
 	for i := range next {
-		if len(list) < n && next[i].lane.Priority == priority {
-			list = append(list, *next[i].lane)
+		if len(lanes) < maxLanes && next[i].lane.Priority == priority {
+			lanes = append(lanes, *next[i].lane)
 		}
 	}
-	return list
+	return lanes
 }
 
-// maxTurnSteps limits the steps that a claim takes to check which users take turns. After maxDemandSteps steps,
-// the claim checks no more lanes with demands. This leaves steps for lanes without demands, whose priorities
-// are unknown after a restart. After maxTurnSteps steps, only lanes whose priority is already known to equal
-// that of the best lane take turns. The claim needs the other steps to lease jobs.
+// maxTurnCheckSteps limits the steps that a claim takes to check which users take turns. After maxDemandLaneSteps
+// steps, the claim checks no more lanes with demands. This leaves steps for lanes without demands, whose priorities are
+// unknown after a restart. After maxTurnCheckSteps steps, only lanes whose priority is already known to equal that of
+// the best lane take turns. The claim needs the other steps to lease jobs.
 const (
-	maxTurnSteps   = MaxSteps / 2
-	maxDemandSteps = maxTurnSteps / 2
+	maxTurnCheckSteps  = MaxLaneStepsPerTx / 2
+	maxDemandLaneSteps = maxTurnCheckSteps / 2
 )
 
 // nextContender returns the index of the contender to check next, or -1. Among the contenders whose next job
@@ -133,8 +134,8 @@ func (c *claimer) nextContender(contenders []contender, firstLane *Lane) int {
 		if !checked {
 			priority = l.Priority
 		}
-		outOfSteps := c.turnSteps >= maxTurnSteps || c.claimSteps >= MaxSteps ||
-			len(l.Needs) > 0 && c.turnSteps >= maxDemandSteps
+		outOfSteps := c.turnSteps >= maxTurnCheckSteps || c.claimSteps >= MaxLaneStepsPerTx ||
+			len(l.GateNeeds) > 0 && c.turnSteps >= maxDemandLaneSteps
 		if l.UID != firstLane.UID && priority != firstLane.Priority && (checked || outOfSteps) {
 			continue
 		}
@@ -152,13 +153,13 @@ func (c contender) compare(other contender) int {
 
 // closeOvertakenLanes ensures that jobs of lane l do not take units of a resource for which a better-ranked
 // job waits. It closes the better-ranked lanes that need the same resource and have no room.
-// checkResourceOrder then keeps the resource for them. The result reports whether any lane has changed.
+// keepResourceForBetterLane then keeps the resource for them. The result reports whether any lane has changed.
 func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lanesChanged bool) {
 	for i := range otherContenders {
 		other := *otherContenders[i].lane
 		_, skipped := c.skippedPriorities[other.ID]
-		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
-			return n.Kind == queue.GateResource && needsResource(&other, n.Gate)
+		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.GateNeeds, func(n GateNeed) bool {
+			return n.Kind == queue.GateResource && laneNeedsResource(&other, n.Gate)
 		}) {
 			continue
 		}
@@ -171,22 +172,22 @@ func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lan
 
 // contenderRoom reads the priority of lane l if it is unknown. It returns how many jobs of the lane may be
 // leased, or 0 if lanes have opened or closed.
-func (c *claimer) contenderRoom(l *Lane) (n int) {
-	if c.ensurePriority(l) {
+func (c *claimer) contenderRoom(l *Lane) (maxJobs int) {
+	if c.ensureLanePriority(l) {
 		return 0
 	}
-	if len(l.Needs) > 0 {
+	if len(l.GateNeeds) > 0 {
 		c.claimSteps++
 	}
-	return c.roomOrClose(l)
+	return c.roomOrCloseLane(l)
 }
 
-// roomOrClose returns how many jobs of an open lane may be leased. If a gate has no room for the first
+// roomOrCloseLane returns how many jobs of an open lane may be leased. If a gate has no room for the first
 // job, it closes the lane.
-func (c *claimer) roomOrClose(l *Lane) (n int) {
-	n, fullGate := c.laneRoom(l)
-	if n == 0 && fullGate != chooseAgain {
+func (c *claimer) roomOrCloseLane(l *Lane) (maxJobs int) {
+	maxJobs, fullGate := c.laneRoom(l)
+	if maxJobs == 0 && fullGate != chooseLaneAgain {
 		c.moveHead(l, l.Head, fullGate)
 	}
-	return n
+	return maxJobs
 }

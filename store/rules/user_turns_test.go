@@ -25,8 +25,8 @@ func TestUsersOfEqualPriorityTakeTurns(t *testing.T) {
 	f.wantClaim(6, "a1 b1 c1 a2 b2 a3")
 }
 
-// TestExampleOfUserTurns is the example at the top of user_turns.go, with fewer jobs.
-func TestExampleOfUserTurns(t *testing.T) {
+// TestDocumentedExampleOfUserTurns is the example at the top of user_turns.go, with fewer jobs.
+func TestDocumentedExampleOfUserTurns(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "warm")
 	f.wantClaim(1, "warm") // user 1 was served most recently
@@ -36,7 +36,7 @@ func TestExampleOfUserTurns(t *testing.T) {
 	f.enqueueAs(userB, 5, "10001")
 	f.enqueueAs(userC, 3, "10002")
 
-	best := f.job("1")
+	best := f.jobByID("1")
 	f.mustRunTx(func(r *Rules) error {
 		jobs, _, err := r.Claim(1)
 		if err != nil || len(jobs) != 1 || jobs[0].ID != "10001" {
@@ -45,7 +45,7 @@ func TestExampleOfUserTurns(t *testing.T) {
 		if want := queue.StartPosition(best.Position()); jobs[0].StartPosition != want {
 			t.Errorf("job 10001 starts at %v; want the place of job 1, %v", jobs[0].StartPosition, want)
 		}
-		if jobs[0].Rank != f.job("10001").Rank {
+		if jobs[0].Rank != f.jobByID("10001").Rank {
 			t.Error("the turn has changed the rank of job 10001")
 		}
 		return nil
@@ -55,27 +55,27 @@ func TestExampleOfUserTurns(t *testing.T) {
 }
 
 // If a claimed job is given back before it starts, its user is next in turn again.
-func TestReleasedJobGivesTurnBack(t *testing.T) {
+func TestReleasedJobReturnsUserTurn(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "a1", "a2")
 	f.enqueueAs(userB, 5, "b1", "b2")
 	f.wantClaim(2, "a1 b1")
-	f.completeJobs("a1")
+	f.reportJobsCompleted("a1")
 	f.releaseLeases("b1")
 	f.wantClaim(1, "b1")
 }
 
 // With the scheduling setting fifo, users do not take turns: jobs start in rank order.
-func TestFifoHasNoTurns(t *testing.T) {
+func TestFifoSchedulingIgnoresUserTurns(t *testing.T) {
 	f := newFixture(t)
-	f.order.Scheduling = queue.ByArrival
+	f.order.Scheduling = queue.SchedulingByArrival
 	f.enqueueAs(userA, 5, "a1", "a2")
 	f.enqueueAs(userB, 5, "b1")
 	f.wantClaim(3, "a1 a2 b1")
 }
 
 // Turns between users do not change the order in which the jobs of one user start.
-func TestTurnKeepsOrderWithinUser(t *testing.T) {
+func TestUserTurnsKeepRankOrderWithinUser(t *testing.T) {
 	f := newFixture(t)
 	f.enqueueAs(userA, 5, "a1")
 	f.enqueueAs(userB, 3, "b-low")
@@ -85,19 +85,19 @@ func TestTurnKeepsOrderWithinUser(t *testing.T) {
 }
 
 // If a limit holds back the user's next job, another user gets the turn.
-func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
+func TestUserWithoutGateRoomTakesNoTurn(t *testing.T) {
 	f := newFixture(t)
 	f.maxLeasedPerUser = 1
 	f.enqueueAs(userA, 5, "a1", "a2")
 	f.enqueueAs(userB, 5, "b1", "b2")
 	f.wantClaim(4, "a1 b1")
-	f.completeJobs("b1")
+	f.reportJobsCompleted("b1")
 	f.wantClaim(4, "b2")
-	f.wantLane("a2", "closed by quota")
+	f.wantLaneState("a2", "closed by quota")
 }
 
 // Each queue counts its own turns: a start in one queue does not use up a turn in another.
-func TestTurnsCountPerQueue(t *testing.T) {
+func TestUserTurnsAreCountedPerQueue(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "other", UID: userA, Queue: "other"})
 	f.wantClaim(1, "other")

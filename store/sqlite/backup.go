@@ -25,9 +25,9 @@ import (
 // too, so the backup need not begin again. A backup holds no read transaction, so SQLite can still empty the
 // WAL (write-ahead log). See docs/decisions/0037.
 const (
-	copyPrefix       = "copy-" // start of the name of an unfinished copy
-	pagesPerCopyStep = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
-	outputPieceBytes = 1 << 20 // bytes of output in one row of the table outputs
+	tempCopyFilePrefix   = "copy-" // start of the name of an unfinished copy
+	pagesPerCopyStep     = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
+	backupOutputRowBytes = 1 << 20 // bytes of output in one row of the table outputs
 )
 
 // backupFile is a finished backup.
@@ -54,11 +54,11 @@ func (c *backupFile) Close() error {
 func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	reportProgress func(done, total int64) error) (store.BackupReader,
 	error) {
-	path, err := s.makeCopy(ctx, s.Counts().OutputBytes, reportProgress, func(c *sqlitedb.Conn) error {
-		if err := s.addOutputs(ctx, c, outputs); err != nil {
+	path, err := s.copyToTempFile(ctx, s.Counts().OutputBytes, reportProgress, func(c *sqlitedb.Conn) error {
+		if err := s.addOutputsToCopy(ctx, c, outputs); err != nil {
 			return err
 		}
-		if err := integrity.CheckPages(c); err != nil {
+		if err := integrity.CheckDatabasePages(c); err != nil {
 			return fmt.Errorf("the backup copy is damaged (%w), so the database may be damaged too; check the database with: "+
 				"queuectl doctor --verify", err)
 		}
@@ -81,25 +81,26 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	return made, nil
 }
 
-// makeCopy copies the database into a temporary file and calls inspect with a connection to the copy. It
+// copyToTempFile copies the database into a temporary file and calls inspect with a connection to the copy. It
 // returns the path of the file, which the caller deletes. If it returns an error, it has deleted the
-// file. addedBytes is how many bytes inspect will add to the copy. When ctx ends, running statements on
+// file. bytesToAdd is how many bytes inspect will add to the copy. When ctx ends, running statements on
 // the copy are interrupted.
-func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress func(done, total int64) error,
-	inspect func(c *sqlitedb.Conn) error) (path string, err error) {
-	if !s.StartCopy() {
+func (s *Store) copyToTempFile(ctx context.Context, bytesToAdd int64, reportProgress func(done, total int64) error,
+	processCopy func(c *sqlitedb.Conn) error) (path string, err error) {
+	if !s.StartDatabaseCopy() {
 		return "", queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
-	defer s.EndCopy()
-	needed := s.Counts().DatabaseBytes + addedBytes + minFreeAfterCopy
-	if free, err := s.freeSpace(); err == nil && free < needed {
+	defer s.EndDatabaseCopy()
+	needed := s.Counts().DatabaseBytes + bytesToAdd + minFreeBytesAfterCopy
+	if free, err := s.freeDiskBytes(); err == nil && free < needed {
 		// Show both sizes in whole KiB, the needed size rounded up, so that they are easy to compare.
 		const kib = 1 << 10
 		return "", queue.Errorf(queue.CodeNoSpace,
 			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
-			queue.DescribeSize((needed+kib-1)/kib*kib), s.dir, queue.DescribeSize(free/kib*kib))
+			queue.DescribeSize((needed+kib-1)/kib*kib), s.stateDir, queue.DescribeSize(free/kib*kib))
 	}
-	f, err := os.CreateTemp(s.dir, copyPrefix) // CreateTemp uses mode 0600, so other accounts cannot read the copy
+	// CreateTemp uses mode 0600, so other accounts cannot read the copy
+	f, err := os.CreateTemp(s.stateDir, tempCopyFilePrefix)
 	if err != nil {
 		return "", err
 	}
@@ -114,7 +115,7 @@ func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress f
 	}
 	c, err := sqlitedb.Open(path, `journal_mode = off`, `synchronous = off`, `cache_size = -2048`, `trusted_schema = 0`)
 	if err != nil {
-		return "", s.copySpaceError(err)
+		return "", s.explainCopyError(err)
 	}
 	release := c.InterruptWhenDone(ctx)
 	err = s.copyPages(ctx, c, reportProgress)
@@ -123,37 +124,37 @@ func (s *Store) makeCopy(ctx context.Context, addedBytes int64, reportProgress f
 		err = c.Exec(`PRAGMA journal_mode = delete`)
 	}
 	if err == nil {
-		err = inspect(c)
+		err = processCopy(c)
 	}
 	release()
 	if ctx.Err() != nil {
 		err = ctx.Err() // if ctx has ended, report that instead of the interrupted statement's error
 	}
-	return path, s.copySpaceError(errors.Join(err, c.Close()))
+	return path, s.explainCopyError(errors.Join(err, c.Close()))
 }
 
-// minFreeAfterCopy is the disk space in bytes that a copy must leave free. With less, new jobs would be refused
+// minFreeBytesAfterCopy is the disk space in bytes that a copy must leave free. With less, new jobs would be refused
 // and running jobs could lose output.
-const minFreeAfterCopy = sqlitedb.MinFreeBytes + pagesPerCopyStep*sqlitedb.PageSize
+const minFreeBytesAfterCopy = sqlitedb.MinFreeBytes + pagesPerCopyStep*sqlitedb.PageSize
 
-// checkCopySpace returns an error if less than minFreeAfterCopy bytes are free on the disk.
-func (s *Store) checkCopySpace() error {
-	if free, err := s.freeSpace(); err == nil && free < minFreeAfterCopy {
-		return s.noCopySpaceError()
+// checkFreeSpaceForCopy returns an error if less than minFreeBytesAfterCopy bytes are free on the disk.
+func (s *Store) checkFreeSpaceForCopy() error {
+	if free, err := s.freeDiskBytes(); err == nil && free < minFreeBytesAfterCopy {
+		return s.noSpaceForCopyError()
 	}
 	return nil
 }
 
-func (s *Store) noCopySpaceError() error {
+func (s *Store) noSpaceForCopyError() error {
 	return queue.Errorf(queue.CodeNoSpace, "the disk of %s has no space left for a temporary copy of the database; free "+
-		"some space there, then try again", s.dir)
+		"some space there, then try again", s.stateDir)
 }
 
-// copySpaceError replaces an error about a full disk by one that says that the copy failed, not the database
+// explainCopyError replaces an error about a full disk by one that says that the copy failed, not the database
 // itself. It returns other errors unchanged.
-func (s *Store) copySpaceError(err error) error {
+func (s *Store) explainCopyError(err error) error {
 	if err != nil && database.ErrorKindOf(err) == database.DiskFull {
-		return s.noCopySpaceError()
+		return s.noSpaceForCopyError()
 	}
 	return err
 }
@@ -167,9 +168,10 @@ func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 		return err
 	}
 	defer libc.Xfree(target.TLS, main)
-	err = s.BetweenTx(ctx, func() error {
-		if s.backupHandle = sqlite3.Xsqlite3_backup_init(s.conn.TLS, target.DB, main, s.conn.DB, main); s.backupHandle == 0 {
-			return target.ResultError(sqlite3.Xsqlite3_errcode(s.conn.TLS, target.DB))
+	err = s.RunBetweenTransactions(ctx, func() error {
+		if s.backupHandle = sqlite3.Xsqlite3_backup_init(s.writerConn.TLS, target.DBHandle, main, s.writerConn.DBHandle,
+			main); s.backupHandle == 0 {
+			return target.ResultError(sqlite3.Xsqlite3_errcode(s.writerConn.TLS, target.DBHandle))
 		}
 		return nil
 	})
@@ -178,13 +180,13 @@ func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 	}
 	for more := true; more && err == nil; {
 		var remainingPages, totalPages int64
-		err = s.BetweenTx(ctx, func() error {
+		err = s.RunBetweenTransactions(ctx, func() error {
 			if s.backupHandle == 0 {
 				return engine.ErrClosed
 			}
-			rc := sqlite3.Xsqlite3_backup_step(s.conn.TLS, s.backupHandle, pagesPerCopyStep)
-			remainingPages, totalPages = int64(sqlite3.Xsqlite3_backup_remaining(s.conn.TLS, s.backupHandle)),
-				int64(sqlite3.Xsqlite3_backup_pagecount(s.conn.TLS, s.backupHandle))
+			rc := sqlite3.Xsqlite3_backup_step(s.writerConn.TLS, s.backupHandle, pagesPerCopyStep)
+			remainingPages, totalPages = int64(sqlite3.Xsqlite3_backup_remaining(s.writerConn.TLS, s.backupHandle)),
+				int64(sqlite3.Xsqlite3_backup_pagecount(s.writerConn.TLS, s.backupHandle))
 			more = rc == sqlite3.SQLITE_OK
 			if !more && rc != sqlite3.SQLITE_DONE {
 				return &sqlitedb.Error{Code: int(rc)}
@@ -192,7 +194,7 @@ func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 			return nil
 		})
 		if err == nil {
-			err = s.checkCopySpace()
+			err = s.checkFreeSpaceForCopy()
 		}
 		if err == nil {
 			err = reportProgress((totalPages-remainingPages)*sqlitedb.PageSize, totalPages*sqlitedb.PageSize)
@@ -200,20 +202,20 @@ func (s *Store) copyPages(ctx context.Context, target *sqlitedb.Conn,
 	}
 	// End SQLite's backup even if ctx has ended or the store has failed, because this must happen before the
 	// target connection is closed.
-	s.AsWriter(s.endBackup)
+	s.RunAsWriter(s.finishSQLiteBackup)
 	return err
 }
 
-// endBackup ends a running backup. Only the writer, the goroutine that commits, may call it.
-func (s *Store) endBackup() {
+// finishSQLiteBackup ends a running backup. Only the writer, the goroutine that commits, may call it.
+func (s *Store) finishSQLiteBackup() {
 	if s.backupHandle != 0 {
-		sqlite3.Xsqlite3_backup_finish(s.conn.TLS, s.backupHandle) // its result only repeats the error of a step
+		sqlite3.Xsqlite3_backup_finish(s.writerConn.TLS, s.backupHandle) // its result only repeats the error of a step
 		s.backupHandle = 0
 	}
 }
 
-// addOutputs copies the output files that a database copy refers to into a table of that copy.
-func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.OutputOpener) error {
+// addOutputsToCopy copies the output files that a database copy refers to into a table of that copy.
+func (s *Store) addOutputsToCopy(ctx context.Context, c *sqlitedb.Conn, outputs store.OutputOpener) error {
 	err := c.Exec(`CREATE TABLE outputs (ref TEXT NOT NULL, n INTEGER NOT NULL, bytes BLOB NOT NULL, ` +
 		`PRIMARY KEY (ref, n)) STRICT, WITHOUT ROWID`)
 	if err == nil {
@@ -222,7 +224,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	if err != nil {
 		return err
 	}
-	err = integrity.EachOutput(c, func(ref string, size int64) error {
+	err = integrity.EachReferencedOutput(c, func(ref string, size int64) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -234,10 +236,10 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 			return fmt.Errorf("cannot read an output file: %w", err)
 		}
 		defer f.Close()
-		piece, whole := make([]byte, outputPieceBytes), io.LimitReader(f, size) // a running job may append more output
+		piece, whole := make([]byte, backupOutputRowBytes), io.LimitReader(f, size) // a running job may append more output
 		for n := int64(0); ; n++ {
 			got, err := io.ReadFull(whole, piece)
-			if failed := errors.Join(ctx.Err(), s.checkCopySpace()); failed != nil {
+			if failed := errors.Join(ctx.Err(), s.checkFreeSpaceForCopy()); failed != nil {
 				return failed
 			}
 			if got > 0 {
@@ -259,9 +261,9 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 	return c.Exec(`COMMIT`)
 }
 
-// deleteUnfinishedCopies deletes the files of backups that a killed service has not finished.
-func deleteUnfinishedCopies(dir string) {
-	list, _ := filepath.Glob(filepath.Join(dir, copyPrefix+"*")) // Glob fails only for a malformed pattern
+// deleteUnfinishedDatabaseCopies deletes the files of backups that a killed service has not finished.
+func deleteUnfinishedDatabaseCopies(dir string) {
+	list, _ := filepath.Glob(filepath.Join(dir, tempCopyFilePrefix+"*")) // Glob fails only for a malformed pattern
 	for _, path := range list {
 		os.Remove(path)
 	}

@@ -22,7 +22,7 @@ import (
 func openStoreWithOutput(t *testing.T, sizeText string) *Store {
 	t.Helper()
 	dir := createDatabase(t, 1)
-	execOnClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at,
+	execOnClosedDatabase(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at,
 			ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref,
 			output_bytes)
 		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+sizeText+`)`,
@@ -32,7 +32,7 @@ func openStoreWithOutput(t *testing.T, sizeText string) *Store {
 
 func checkNoCopies(t *testing.T, s *Store) {
 	t.Helper()
-	if left, _ := filepath.Glob(filepath.Join(s.dir, copyPrefix+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(s.stateDir, tempCopyFilePrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -48,7 +48,7 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 		read++
 		return io.NopCloser(strings.NewReader("x")), nil
 	}
-	s.freeSpace = func() (int64, error) { return 50<<20 + 1, nil }
+	s.freeDiskBytes = func() (int64, error) { return 50<<20 + 1, nil }
 	_, err := s.Backup(t.Context(), outputs, ignoreProgress)
 	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
 		t.Errorf("with too little space: %v", err)
@@ -58,7 +58,7 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 		t.Errorf("with too little space: %v; want %v", err, units)
 	}
 	free := int64(1 << 30)
-	s.freeSpace = func() (int64, error) { return free, nil }
+	s.freeDiskBytes = func() (int64, error) { return free, nil }
 	taken := func(string) (io.ReadCloser, error) {
 		free = sqlitedb.MinFreeBytes
 		return outputs("")
@@ -95,24 +95,24 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	made.Close()
 }
 
-// Verify does not report an output file that is deleted while it runs.
+// VerifyData does not report an output file that is deleted while it runs.
 func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	enqueue(t, s, 3)
+	enqueueJobs(t, s, 3)
 	dir := t.TempDir()
 	for _, name := range []string{"7-1", "8-1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{dir}},
+	list, err := s.VerifyData(t.Context(), store.OutputDirs{Dirs: []string{dir}},
 		func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	var said []string
 	for _, f := range list {
-		if f.Check == "outputs" {
+		if f.CheckName == "outputs" {
 			said = append(said, f.Message)
 		}
 	}
@@ -124,12 +124,13 @@ func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 // The backup operation of SQLite always ends before the copy is closed, so that SQLite does not
 // write to a closed file. This holds even if the client disconnects, the store closes or fails, or
 // the write queue is full.
-func TestABackupIsAlwaysEnded(t *testing.T) {
+func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 	for name, during := range map[string]func(s *Store, cancel func()) error{
 		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
 		"closing":     func(s *Store, _ func()) error { return s.Close() },
 		"failed": func(s *Store, _ func()) error {
-			if err := os.Rename(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
+			if err := os.Rename(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName+"-wal"),
+				filepath.Join(s.stateDir, "away")); err != nil {
 				return err
 			}
 			if err := s.Do(context.Background(), engine.Urgent, func(*engine.Tx) error { return nil }); !errors.Is(err,
@@ -139,7 +140,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			return nil
 		},
 		"full queue": func(s *Store, _ func()) error {
-			release := occupyWriter(t, s)
+			release := blockWriter(t, s)
 			var waiters sync.WaitGroup
 			refused := make(chan error, 1)
 			for full := false; !full; {
@@ -183,7 +184,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was accepted") {
 				t.Errorf("got %v, want an error", err)
 			}
-			s.AsWriter(func() {
+			s.RunAsWriter(func() {
 				if s.backupHandle != 0 {
 					t.Error("the backup was not ended")
 				}

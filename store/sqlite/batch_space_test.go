@@ -15,11 +15,11 @@ import (
 
 // A committed batch cannot be moved into the queue if the disk is full when the store opens. Until the batch is
 // moved, its jobs count for all limits, and no other job can get their ids.
-func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
+func TestUnappliedBatchCountsTowardLimitsAfterReopen(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	stageJobs(t, s, "a", 2000)
-	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	stageBatchJobs(t, s, "a", 2000)
+	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,21 +28,21 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	}
 	before := s.UserBytes(0)
 	s.Close()
-	full := filepath.Join(dir, sqlitedb.ReserveName) // the store cannot create the reserve file
+	full := filepath.Join(dir, sqlitedb.ReserveFileName) // the store cannot create the reserve file
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if after := s.UserBytes(0); after != before || before < 2000*store.JobBytes {
+	if after := s.UserBytes(0); after != before || before < 2000*store.QuotaBytesPerJob {
 		t.Errorf("the user's jobs use %d bytes after opening, %d before", after, before)
 	}
 	asks := func(what string, most int64, want error) {
 		t.Helper()
-		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingPerUser: most}} {
-			r.Drafts = []queue.Job{draft()}
+		for _, r := range []store.EnqueueRequest{{MaxPendingJobs: most}, {MaxPendingJobsPerUser: most}} {
+			r.Drafts = []queue.Job{newDraft()}
 			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
-				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending,
-					r.MaxPendingPerUser, err, want)
+				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPendingJobs,
+					r.MaxPendingJobsPerUser, err, want)
 			}
 		}
 	}
@@ -54,8 +54,8 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	// Make the store check the free space again.
 	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{
-			draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{
+			newDraft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
 			t.Errorf("a job whose id %s is the number of a job of the batch: got %v, want %v", id, err, queue.ErrExists)
 		}
 	}

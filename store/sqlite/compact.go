@@ -23,97 +23,98 @@ import (
 // one more page for every 800 pages. Over 12,000 jobs (enqueue, claim, settle with output), no
 // difference in CPU time was measured.
 const (
-	compactPages        = 256                          // maximum number of pages cut by one step
-	compactTimeLimit    = 5 * time.Millisecond         // time limit of one step, checked after each page
-	compactPauseFactor  = 3                            // the pause after a step, as a multiple of the step's duration
-	compactIdlePause    = 30 * time.Second             // the pause when there is nothing to do
-	compactRetryPause   = 100 * time.Millisecond       // the pause after a checkpoint; spaceHints end no pause earlier
-	compactMinFreePages = 16 << 20 / sqlitedb.PageSize // with fewer free pages, a file does not count as mostly free
-	compactMinCutPages  = 1 << 20 / sqlitedb.PageSize  // with fewer free pages, a step is not worthwhile
-	// Compaction pauses while more than compactMaxBacklogBytes of the write-ahead log have not been checkpointed.
-	compactMaxBacklogBytes = 16 << 20
+	maxPagesPerCompactStep = 256                  // maximum number of pages cut by one step
+	compactTimeLimit       = 5 * time.Millisecond // time limit of one step, checked after each page
+	compactPauseFactor     = 3                    // the pause after a step, as a multiple of the step's duration
+	compactIdlePause       = 30 * time.Second     // the pause when there is nothing to do
+	// the pause after a checkpoint; compactionWakeups end no pause earlier
+	compactRetryPause       = 100 * time.Millisecond
+	compactMinFreePages     = 16 << 20 / sqlitedb.PageSize // with fewer free pages, a file does not count as mostly free
+	compactMinTruncatePages = 1 << 20 / sqlitedb.PageSize  // with fewer free pages, a step is not worthwhile
+	// Compaction pauses while more than compactMaxWALBacklogBytes of the write-ahead log have not been checkpointed.
+	compactMaxWALBacklogBytes = 16 << 20
 )
 
-// compaction is the progress of a compaction. Only the writer, the goroutine that commits, uses it.
-type compaction struct {
-	// mostlyFree is set when more than half of the file is free. Compaction then continues until at most an
+// compactionState is the progress of a compaction. Only the writer, the goroutine that commits, uses it.
+type compactionState struct {
+	// fileIsMostlyFree is set when more than half of the file is free. Compaction then continues until at most an
 	// eighth of the file is free.
-	mostlyFree bool
-	cutBytes   int64 // bytes cut off since the last checkpoint; the next one returns them to the disk
+	fileIsMostlyFree bool
+	truncatedBytes   int64 // bytes cut off since the last checkpoint; the next one returns them to the disk
 	// pause is the time until the next attempt to empty the WAL (write-ahead log), after the last attempt failed.
-	pause time.Duration
+	checkpointRetryPause time.Duration
 }
 
-// Compact returns free space inside the database to the disk, while most of the file is free or the disk is
+// CompactFiles returns free space inside the database to the disk, while most of the file is free or the disk is
 // short of space. It returns when ctx ends or the store fails.
-func (s *Store) Compact(ctx context.Context) {
+func (s *Store) CompactFiles(ctx context.Context) {
 	for {
 		var wait time.Duration
-		err := s.BetweenTx(ctx, func() (err error) {
-			wait, err = s.compactStep()
+		err := s.RunBetweenTransactions(ctx, func() (err error) {
+			wait, err = s.runCompactStep()
 			return err
 		})
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && database.ErrorKindOf(err) == database.DatabaseFailed:
-			s.FailFromRead(err)
+			s.FailAfterReadError(err)
 			return
 		case err != nil:
 			s.Log().Warn("cannot compact the database now; trying again later", "error", err)
 			wait = compactIdlePause
 		}
-		if !s.pauseCompaction(ctx, wait) {
+		if !s.waitForNextCompactStep(ctx, wait) {
 			return
 		}
 	}
 }
 
-// pauseCompaction waits for the given time, or less if new jobs are refused for lack of space. It returns
-// false if Compact must return.
-func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
-	first := min(wait, compactRetryPause)
+// waitForNextCompactStep waits for the given time, or less if new jobs are refused for lack of space. It returns
+// false if CompactFiles must return.
+func (s *Store) waitForNextCompactStep(ctx context.Context, maxWait time.Duration) bool {
+	first := min(maxWait, compactRetryPause)
 	var spaceHint chan struct{} // nil at first: no hint shortens the first part of the pause
-	for _, pause := range []time.Duration{first, wait - first} {
+	for _, pause := range []time.Duration{first, maxWait - first} {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-s.Broken():
+		case <-s.StoreFailed():
 			return false
 		case <-time.After(pause):
 		case <-spaceHint:
 		}
-		spaceHint = s.spaceHints
+		spaceHint = s.compactionWakeups
 	}
 	return true
 }
 
-// compactStep cuts a limited number of pages and returns how long to wait before the next step.
+// runCompactStep cuts a limited number of pages and returns how long to wait before the next step.
 // Only the writer calls it.
-func (s *Store) compactStep() (wait time.Duration, err error) {
+func (s *Store) runCompactStep() (waitBeforeNextStep time.Duration, err error) {
 	if s.CopyInProgress() {
 		return compactIdlePause, nil // wait: a running backup would have to copy each moved page again
 	}
-	if _, err := s.checkFiles(); err != nil {
+	if _, err := s.checkFilesIntact(); err != nil {
 		return 0, err
 	}
 	pages, err := s.countPages()
 	if err != nil {
 		return 0, err
 	}
-	missing := s.missingSpace()
-	n := s.pagesToCut(pages, missing)
+	missing := s.missingDiskBytes()
+	n := s.pagesToTruncate(pages, missing)
 	if n == 0 {
 		return s.finishCompaction(missing)
 	}
-	if all, written, err := s.countFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxBacklogBytes {
+	if all, written, err := s.countWALFrames(); err != nil || (all-written)*sqlitedb.PageSize > compactMaxWALBacklogBytes {
 		return time.Second, err // wait: each moved page would make the log even longer
 	}
 	began := time.Now()
-	cut, err := s.cutPages(n)
+	cut, err := s.truncateFreePages(n)
 	switch {
 	case err != nil && database.ErrorKindOf(err) == database.DiskFull:
-		if s.releaseReserve(true) {
+		if s.releaseDiskReserve(true) {
 			return 0, nil
 		}
 		return s.finishCompaction(missing)
@@ -123,8 +124,8 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	if cut == 0 { // no page could be cut, because the file was created without auto_vacuum
 		return s.finishCompaction(missing)
 	}
-	s.compaction.cutBytes += cut * sqlitedb.PageSize
-	if missing > 0 && s.compaction.cutBytes >= missing {
+	s.compaction.truncatedBytes += cut * sqlitedb.PageSize
+	if missing > 0 && s.compaction.truncatedBytes >= missing {
 		return s.finishCompaction(missing)
 	}
 	if missing > 0 {
@@ -133,31 +134,31 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	return compactPauseFactor * time.Since(began), nil
 }
 
-// pagesToCut returns how many pages the next step should cut from the end of the file; 0 means none.
-// missingBytes is the result of missingSpace.
-func (s *Store) pagesToCut(pages sqlitedb.PageCounts, missingBytes int64) int64 {
+// pagesToTruncate returns how many pages the next step should cut from the end of the file; 0 means none.
+// missingDiskBytes is the result of missingDiskBytes.
+func (s *Store) pagesToTruncate(pageCounts sqlitedb.PageCounts, missingDiskBytes int64) int64 {
 	c := &s.compaction
 	switch {
-	case pages.Free >= compactMinFreePages && 2*pages.Free > pages.Total:
-		c.mostlyFree = true
-	case 8*pages.Free <= pages.Total:
-		c.mostlyFree = false
+	case pageCounts.Free >= compactMinFreePages && 2*pageCounts.Free > pageCounts.Total:
+		c.fileIsMostlyFree = true
+	case 8*pageCounts.Free <= pageCounts.Total:
+		c.fileIsMostlyFree = false
 	}
-	if c.mostlyFree || missingBytes > c.cutBytes && pages.Free > compactMinCutPages {
-		return min(pages.Free, compactPages)
+	if c.fileIsMostlyFree || missingDiskBytes > c.truncatedBytes && pageCounts.Free > compactMinTruncatePages {
+		return min(pageCounts.Free, maxPagesPerCompactStep)
 	}
 	return 0
 }
 
-// missingSpace returns how many more bytes must be free on the disk so that new jobs are accepted. If the
+// missingDiskBytes returns how many more bytes must be free on the disk so that new jobs are accepted. If the
 // reserve file does not exist, its size is included.
-func (s *Store) missingSpace() int64 {
-	free, err := s.freeSpace()
+func (s *Store) missingDiskBytes() int64 {
+	free, err := s.freeDiskBytes()
 	if err != nil {
 		return 0
 	}
 	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // with less, "queuectl doctor" reports a failure
-	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.ReserveName))
+	info, err := os.Stat(filepath.Join(s.stateDir, sqlitedb.ReserveFileName))
 	if err != nil || info.Size() < sqlitedb.ReserveBytes {
 		need += sqlitedb.ReserveBytes
 	}
@@ -165,22 +166,22 @@ func (s *Store) missingSpace() int64 {
 }
 
 // countPages counts the pages of the database. It also stores the number of free bytes in
-// the file for SpaceError.
+// the file for DiskSpaceError.
 func (s *Store) countPages() (sqlitedb.PageCounts, error) {
-	pages, err := sqlitedb.CountPages(s.conn)
+	pages, err := sqlitedb.CountPages(s.writerConn)
 	if err == nil {
 		s.freePageBytes.Store(pages.Free * sqlitedb.PageSize)
 	}
 	return pages, err
 }
 
-// cutPages cuts up to n pages from the end of the database, in one transaction.
-func (s *Store) cutPages(n int64) (cutCount int64, err error) {
-	err = database.InTx(s.conn, func() error {
+// truncateFreePages cuts up to n pages from the end of the database, in one transaction.
+func (s *Store) truncateFreePages(maxPages int64) (truncatedPages int64, err error) {
+	err = database.InTransaction(s.writerConn, func() error {
 		end := time.Now().Add(compactTimeLimit)
-		return s.conn.Query(func(database.Row) (bool, error) {
-			cutCount++
-			return cutCount < n && time.Now().Before(end), nil
+		return s.writerConn.Query(func(database.Row) (bool, error) {
+			truncatedPages++
+			return truncatedPages < maxPages && time.Now().Before(end), nil
 		}, `PRAGMA incremental_vacuum`)
 	})
 	if err != nil {
@@ -188,35 +189,39 @@ func (s *Store) cutPages(n int64) (cutCount int64, err error) {
 	}
 	s.recordFileSizes()
 	_, err = s.countPages()
-	return cutCount, err
+	return truncatedPages, err
 }
 
 // finishCompaction truncates the database file and its log with a checkpoint, unless little
 // disk space would be freed.
-func (s *Store) finishCompaction(missingBytes int64) (wait time.Duration, err error) {
+func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep time.Duration, err error) {
 	c := &s.compaction
-	if c.cutBytes == 0 && (missingBytes == 0 || s.lastSizes.walBytes <= compactMinCutPages*sqlitedb.PageSize) {
-		c.pause = 0
+	if c.truncatedBytes == 0 &&
+		(missingDiskBytes == 0 || s.lastFileSizes.walBytes <= compactMinTruncatePages*sqlitedb.PageSize) {
+		c.checkpointRetryPause = 0
 		return compactIdlePause, nil
 	}
 	if err = s.emptyWAL(`TRUNCATE`); err != nil {
-		c.pause = min(max(2*c.pause, walMinPause), walMaxPause)
+		c.checkpointRetryPause = min(max(2*c.checkpointRetryPause, walMinRetryPause), walMaxRetryPause)
 		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
 			kind == database.DiskFull {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}
-		return c.pause, err
+		return c.checkpointRetryPause, err
 	}
-	c.cutBytes, c.pause = 0, 0
+	c.truncatedBytes, c.checkpointRetryPause = 0, 0
 	s.recordFileSizes()
-	s.maintainReserve()
+	s.createMissingReserve()
 	return compactRetryPause, nil
 }
 
-// countFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a
+// countWALFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a
 // checkpoint has written to the database.
-func (s *Store) countFrames() (totalFrames, writtenFrames int64, err error) {
-	_, err = database.FirstRow(s.conn, func(r database.Row) { totalFrames, writtenFrames = r.Num(1), r.Num(2) },
+func (s *Store) countWALFrames() (totalFrames, checkpointedFrames int64, err error) {
+	_, err = database.ReadFirstRow(s.writerConn, func(r database.Row) {
+		totalFrames, checkpointedFrames = r.Int64(1),
+			r.Int64(2)
+	},
 		`PRAGMA wal_checkpoint(NOOP)`)
-	return totalFrames, writtenFrames, err
+	return totalFrames, checkpointedFrames, err
 }

@@ -18,11 +18,11 @@ import (
 )
 
 // createDatabase creates a database with n jobs and closes it, so that its main file contains everything.
-func createDatabase(t *testing.T, n int) (dir string) {
+func createDatabase(t *testing.T, jobCount int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	s := openStore(t, dir)
-	enqueue(t, s, n)
+	enqueueJobs(t, s, jobCount)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,13 +38,13 @@ func fileChecksum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in dir fails with an error that contains wantText, and that
+// expectOpenRefused checks that opening the database in dir fails with an error that contains wantText, and that
 // the database file does not change.
-func expectRefused(t *testing.T, dir, wantText string) error {
+func expectOpenRefused(t *testing.T, dir, wantText string) error {
 	t.Helper()
-	path := filepath.Join(dir, sqlitedb.DatabaseName)
+	path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 	before, _ := os.ReadFile(path)
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 	if err == nil {
 		s.Close()
 		t.Fatalf("it was opened, want an error with %q", wantText)
@@ -58,10 +58,10 @@ func expectRefused(t *testing.T, dir, wantText string) error {
 	return err
 }
 
-// execOnClosed executes statements on a closed database.
-func execOnClosed(t *testing.T, dir string, statements ...string) {
+// execOnClosedDatabase executes statements on a closed database.
+func execOnClosedDatabase(t *testing.T, dir string, statements ...string) {
 	t.Helper()
-	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseName))
+	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseFileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,35 +79,35 @@ func execOnClosed(t *testing.T, dir string, statements ...string) {
 // this version may read it.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := createDatabase(t, 1)
-	newer := len(database.Migrations) + 7
-	execOnClosed(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	newer := len(database.SchemaMigrations) + 7
+	execOnClosedDatabase(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
 	s := openStore(t, dir)
-	enqueue(t, s, 1)
+	enqueueJobs(t, s, 1)
 	s.Close()
-	execOnClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
-	before := fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseName))
-	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
-		len(database.Migrations)))
+	execOnClosedDatabase(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.SchemaMigrations)+1))
+	before := fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseFileName))
+	err := expectOpenRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
+		len(database.SchemaMigrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	if fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseName)) != before {
+	if fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseFileName)) != before {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
-	execOnClosed(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
-	if err := expectRefused(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
+	execOnClosedDatabase(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	if err := expectOpenRefused(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	execOnClosed(t, dir, `PRAGMA user_version = -1`)
-	if err := expectRefused(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
+	execOnClosedDatabase(t, dir, `PRAGMA user_version = -1`)
+	if err := expectOpenRefused(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
 }
 
 // A database whose tables are not those of this program is rejected before anything reads them. The error names
 // the file and the next step, and the file is not changed.
-func TestOtherTablesAreRefused(t *testing.T) {
+func TestOpenRefusesUnknownTables(t *testing.T) {
 	for what, statement := range map[string]string{
 		"a column of jobs":     `ALTER TABLE jobs DROP COLUMN stored`,
 		"a column of the mark": `ALTER TABLE meta DROP COLUMN commits`,
@@ -116,12 +116,12 @@ func TestOtherTablesAreRefused(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 1)
-			execOnClosed(t, dir, statement)
-			err := expectRefused(t, dir, filepath.Join(dir, sqlitedb.DatabaseName))
+			execOnClosedDatabase(t, dir, statement)
+			err := expectOpenRefused(t, dir, filepath.Join(dir, sqlitedb.DatabaseFileName))
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
 			}
-			if _, err := OpenReadOnly(Options{Dir: dir, Order: defaultOrder}); !errors.Is(err, store.ErrNewerSchema) {
+			if _, err := OpenReadOnly(Options{Dir: dir, Order: defaultJobOrder}); !errors.Is(err, store.ErrNewerSchema) {
 				t.Errorf("read only: got %v, want %v", err, store.ErrNewerSchema)
 			}
 		})
@@ -144,31 +144,31 @@ func TestLostDatabaseIsNotReplacedByAnEmptyOne(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := createDatabase(t, 100)
-			if err := c.harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+			if err := c.harm(filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil {
 				t.Fatal(err)
 			}
-			expectRefused(t, dir, c.says)
+			expectOpenRefused(t, dir, c.says)
 		})
 	}
 }
 
 // A crash during the first start can leave an empty database file. The next start uses it, since
 // there is no queue to lose.
-func TestEmptyFileOfAFirstStartIsUsed(t *testing.T) {
+func TestOpenUsesEmptyFileOfCrashedStart(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, sqlitedb.DatabaseName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, sqlitedb.DatabaseFileName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	enqueue(t, openStore(t, dir), 1)
+	enqueueJobs(t, openStore(t, dir), 1)
 }
 
 // Jobs are never lost silently if the header of a page is damaged: opening fails, reading fails, or all
 // jobs are found. If the last service had an I/O error, the next start checks the whole database, and
 // opening a damaged one fails.
-func TestDamagedPagesAreNeverSilent(t *testing.T) {
+func TestDamagedPagesNeverLoseJobsSilently(t *testing.T) {
 	const jobs = 150
 	dir := createDatabase(t, jobs)
-	whole, err := os.ReadFile(filepath.Join(dir, sqlitedb.DatabaseName))
+	whole, err := os.ReadFile(filepath.Join(dir, sqlitedb.DatabaseFileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 		damaged := slices.Clone(whole)
 		damaged[head] ^= 0x08
 		for _, doubt := range []bool{false, true} {
-			outcomes[outcomeOfOpening(t, damaged, doubt, jobs)]++
+			outcomes[outcomeOfOpeningDatabase(t, damaged, doubt, jobs)]++
 		}
 	}
 	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
@@ -190,31 +190,32 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database with the contents raw and returns what happens: "refused" if opening
+// outcomeOfOpeningDatabase opens a database with the contents raw and returns what happens: "refused" if opening
 // fails, "unreadable" if reading fails, or "whole". If hasErrorMarker is set, the marker file of an
 // earlier I/O error exists.
-func outcomeOfOpening(t *testing.T, raw []byte, hasErrorMarker bool, jobCount int) string {
+func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMarker bool, jobCount int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	files := map[string][]byte{sqlitedb.DatabaseName: raw, sqlitedb.HighWaterName: nil, sqlitedb.ReserveName: nil}
+	files := map[string][]byte{sqlitedb.DatabaseFileName: databaseContents, sqlitedb.HighWaterFileName: nil,
+		sqlitedb.ReserveFileName: nil}
 	if hasErrorMarker {
-		files[sqlitedb.CheckMarkerName] = nil
+		files[sqlitedb.StartupCheckFileName] = nil
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 	if err != nil {
 		return "refused"
 	}
 	defer s.Close()
-	s.freeSpace = func() (int64, error) { return 0, nil }
+	s.freeDiskBytes = func() (int64, error) { return 0, nil }
 	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
 	if err != nil && !hasErrorMarker {
 		return "unreadable"
@@ -227,12 +228,12 @@ func outcomeOfOpening(t *testing.T, raw []byte, hasErrorMarker bool, jobCount in
 }
 
 // A database that has lost the last assigned numbers is rejected, so that numbers are not assigned twice.
-func TestLostNumbersAreRefused(t *testing.T) {
+func TestOpenRefusesLostSequenceNumbers(t *testing.T) {
 	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
-		execOnClosed(t, dir, loss)
-		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err == nil ||
+		execOnClosedDatabase(t, dir, loss)
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder}); err == nil ||
 			!strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
 			if err == nil {
@@ -246,24 +247,24 @@ func TestLostNumbersAreRefused(t *testing.T) {
 func awaitFailure(t *testing.T, s *Store) {
 	t.Helper()
 	select {
-	case <-s.Broken():
+	case <-s.StoreFailed():
 	case <-time.After(20 * time.Second):
 		t.Fatal("the store has not failed")
 	}
-	if _, err := os.Stat(filepath.Join(s.dir, sqlitedb.CheckMarkerName)); err != nil {
+	if _, err := os.Stat(filepath.Join(s.stateDir, sqlitedb.StartupCheckFileName)); err != nil {
 		t.Errorf("the next start checks nothing: %v", err)
 	}
 }
 
 // If a read finds a damaged page or gets an I/O error, the store stops.
-func TestAReaderOfDamageStopsTheStore(t *testing.T) {
+func TestReadOfDamagedPageStopsStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+	if err := s.writerConn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseFileName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,18 +277,18 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) ||
-		!namesNextSteps(err) {
+		!mentionsLogAndDoctor(err) {
 		t.Errorf("the reader got %v", err)
 	}
 	awaitFailure(t, s)
-	if err := s.Err(); !namesNextSteps(err) {
+	if err := s.Err(); !mentionsLogAndDoctor(err) {
 		t.Errorf("a writer would get %v", err)
 	}
 }
 
-// namesNextSteps reports whether an error names both sources of information about a damaged database: the log and
+// mentionsLogAndDoctor reports whether an error names both sources of information about a damaged database: the log and
 // "queuectl doctor".
-func namesNextSteps(err error) bool {
+func mentionsLogAndDoctor(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }
 
@@ -296,10 +297,11 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 2000, func(*queue.Job) {})
-	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.CheckMarkerName), nil, 0o600)); err != nil {
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.StartupCheckFileName), nil,
+		0o600)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseName), os.O_RDWR, 0)
+	f, err := os.OpenFile(filepath.Join(dir, sqlitedb.DatabaseFileName), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +309,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 	if err == nil || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), "is damaged (*** in database main *** ") ||
 		!strings.Contains(err.Error(), "queuectl doctor --verify") {
@@ -322,22 +324,22 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	s := openStore(t, dir)
 	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
 	for seq := range int64(2900) {
-		if err := s.Change(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`,
 		`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
-		before := s.lastSizes
-		said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), sql)
+		before := s.lastFileSizes
+		said, stop := startSQLProgram(t, filepath.Join(dir, sqlitedb.DatabaseFileName), sql)
 		stop()
 		if said != "<nil>" {
 			t.Fatalf("%s: %s", sql, said)
 		}
-		enqueue(t, s, 1)
-		if s.lastSizes.walBytes >= before.walBytes && s.lastSizes.databaseBytes >= before.databaseBytes &&
+		enqueueJobs(t, s, 1)
+		if s.lastFileSizes.walBytes >= before.walBytes && s.lastFileSizes.databaseBytes >= before.databaseBytes &&
 			strings.Contains(sql, "TRUNCATE") {
-			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastSizes)
+			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastFileSizes)
 		}
 	}
 	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
@@ -348,10 +350,10 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 
 // Transactions that a process committed before it was killed are there when the database is opened again. Its
 // uncommitted last transaction is not.
-func TestCommitsOfADeadProcessHold(t *testing.T) {
+func TestCommitsSurviveKilledProcess(t *testing.T) {
 	dir := createDatabase(t, 1)
-	path := filepath.Join(dir, sqlitedb.DatabaseName)
-	said, die := startOtherProgram(t, path,
+	path := filepath.Join(dir, sqlitedb.DatabaseFileName)
+	said, die := startSQLProgram(t, path,
 		`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 	die()
 	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
@@ -362,5 +364,5 @@ func TestCommitsOfADeadProcessHold(t *testing.T) {
 		page.Jobs[0].Error != "committed" {
 		t.Errorf("got %+v, %v", page.Jobs, err)
 	}
-	enqueue(t, s, 1)
+	enqueueJobs(t, s, 1)
 }

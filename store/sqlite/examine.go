@@ -12,9 +12,9 @@ import (
 // Examine checks the database, its directory and its disk, for "queuectl doctor". It does not read the whole
 // database, so it is fast. It is safe for concurrent use.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
-	list := integrity.ExamineDir(s.dir)
-	if err := s.SpaceError(); err != nil {
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: err.Error()})
+	list := integrity.ExamineStateDir(s.stateDir)
+	if err := s.DiskSpaceError(); err != nil {
+		list = append(list, store.Finding{CheckName: "disk", Level: store.LevelFailure, Message: err.Error()})
 	}
 	wait := slowCommitTime // how long to wait for the writer, which may hang in a commit
 	if s.SlowCommitError() != nil {
@@ -22,35 +22,35 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err := s.BetweenTx(ctx, func() error {
-		list = append(list, integrity.ExamineDatabase(s.conn)...)
+	err := s.RunBetweenTransactions(ctx, func() error {
+		list = append(list, integrity.ExamineDatabase(s.writerConn)...)
 		return nil
 	})
 	switch slow := s.SlowCommitError(); {
 	case slow != nil:
-		list = append(list, store.Finding{Check: "disk", Level: store.LevelFailure, Message: slow.Error(),
+		list = append(list, store.Finding{CheckName: "disk", Level: store.LevelFailure, Message: slow.Error(),
 			Advice: "check the disk"})
 	case err != nil:
-		list = append(list, integrity.UnexaminedFinding(err))
+		list = append(list, integrity.ExaminationFailedFinding(err))
 	}
 	return list
 }
 
-// Verify copies the database, as Backup does, and checks the copy: its rows must agree with each other and with
+// VerifyData copies the database, as Backup does, and checks the copy: its rows must agree with each other and with
 // the output files in the given directories. It calls reportProgress with the progress of the copy.
-func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
-	reportProgress func(done, total int64) error) (list []store.Finding, err error) {
+func (s *Store) VerifyData(ctx context.Context, outputs store.OutputDirs,
+	reportProgress func(done, total int64) error) (findings []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempts of all listed files.
 	files, err := integrity.ListOutputFiles(outputs.Dirs)
 	if err != nil {
 		return nil, err
 	}
-	path, err := s.makeCopy(ctx, 0, reportProgress, func(c *sqlitedb.Conn) error {
-		list = integrity.Verify(c, files, outputs, s.Now())
+	path, err := s.copyToTempFile(ctx, 0, reportProgress, func(c *sqlitedb.Conn) error {
+		findings = integrity.VerifyDatabase(c, files, outputs, s.Now())
 		return nil
 	})
 	if err == nil {
 		os.Remove(path)
 	}
-	return list, err
+	return findings, err
 }

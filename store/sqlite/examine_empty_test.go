@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// For a database without tables, ExamineStopped reports exactly one finding: a failure if the directory once
-// had a queue. ExamineStopped does not change an empty file.
+// For a database without tables, ExamineStoppedDatabase reports exactly one finding: a failure if the directory once
+// had a queue. ExamineStoppedDatabase does not change an empty file.
 func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 	emptyFile := func(path string) error { return os.WriteFile(path, nil, 0o600) }
 	noTables := func(path string) error {
@@ -26,14 +26,14 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 		return errors.Join(c.Exec(`CREATE TABLE x (y)`), c.Exec(`DROP TABLE x`), c.Close())
 	}
 	for what, create := range map[string]func(path string) error{"an empty file": emptyFile, "no tables": noTables} {
-		for level, hasMark := range map[store.Level]bool{store.LevelWarning: false, store.LevelFailure: true} {
+		for level, hasMark := range map[store.FindingLevel]bool{store.LevelWarning: false, store.LevelFailure: true} {
 			dir := t.TempDir()
-			path := filepath.Join(dir, sqlitedb.DatabaseName)
+			path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 			if err := create(path); err != nil {
 				t.Fatal(err)
 			}
 			if hasMark {
-				if err := os.WriteFile(filepath.Join(dir, sqlitedb.HighWaterName), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, sqlitedb.HighWaterFileName), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -43,8 +43,8 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 			}
 			for _, thorough := range []bool{false, true} {
 				var found []store.Finding
-				for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, thorough) {
-					if f.Check == "database" || f.Check == "batches" || f.Check == "clock" || f.Check == "integrity" {
+				for _, f := range integrity.ExamineStoppedDatabase(dir, store.OutputDirs{}, thorough) {
+					if f.CheckName == "database" || f.CheckName == "batches" || f.CheckName == "clock" || f.CheckName == "integrity" {
 						found = append(found, f)
 					}
 				}

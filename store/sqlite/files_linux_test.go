@@ -22,37 +22,37 @@ import (
 )
 
 // A database that is a symbolic link, or that other users can read, is rejected.
-func TestForeignDatabaseIsRefused(t *testing.T) {
+func TestOpenRefusesLinkedOrExposedDatabase(t *testing.T) {
 	for says, harm := range map[string]func(path string) error{
 		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
 		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
 	} {
 		dir := createDatabase(t, 100)
-		if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+		if err := harm(filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil {
 			t.Fatal(err)
 		}
-		expectRefused(t, dir, says)
+		expectOpenRefused(t, dir, says)
 	}
 }
 
-// If the directory or a database file is not writable, opening fails, and ExamineDir reports the file. The
+// If the directory or a database file is not writable, opening fails, and ExamineStateDir reports the file. The
 // error names the next step. Root is tested too, after it has given up its privileges.
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
-		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseName) },
+		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseFileName) },
 	} {
 		t.Run(name, func(t *testing.T) { checkReadOnlyRefused(t, createDatabase(t, 1), path) })
 	}
 }
 
 // checkReadOnlyRefused makes a path read-only and checks that opening the database then fails and that
-// ExamineDir reports the path. pathIn returns the path, given the database's directory.
-func checkReadOnlyRefused(t *testing.T, dir string, pathIn func(dir string) string) {
+// ExamineStateDir reports the path. readOnlyPath returns the path, given the database's directory.
+func checkReadOnlyRefused(t *testing.T, dir string, readOnlyPath func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
 		for _, p := range []string{
-			dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName),
+			dir, filepath.Join(dir, sqlitedb.DatabaseFileName), filepath.Join(dir, sqlitedb.HighWaterFileName),
 		} {
 			if err := os.Chown(p, 65534, 65534); err != nil {
 				t.Fatal(err)
@@ -70,14 +70,14 @@ func checkReadOnlyRefused(t *testing.T, dir string, pathIn func(dir string) stri
 		setUID(65534)
 		defer setUID(0)
 	}
-	if err := os.Chmod(pathIn(dir), 0o500); err != nil {
+	if err := os.Chmod(readOnlyPath(dir), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(pathIn(dir), 0o700)
-	expectRefused(t, dir, "cannot be written")
-	want := pathIn(dir) + " cannot be written: permission denied; give the service's account write access to it"
+	defer os.Chmod(readOnlyPath(dir), 0o700)
+	expectOpenRefused(t, dir, "cannot be written")
+	want := readOnlyPath(dir) + " cannot be written: permission denied; give the service's account write access to it"
 	reported := func(f store.Finding) bool { return f.Level == store.LevelFailure && f.Message == want }
-	if got := integrity.ExamineDir(dir); !slices.ContainsFunc(got, reported) {
+	if got := integrity.ExamineStateDir(dir); !slices.ContainsFunc(got, reported) {
 		t.Errorf("doctor reports %+v, want %q among them", got, want)
 	}
 }
@@ -100,19 +100,19 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
-			enqueue(t, s, 1)
-			if err := harm(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil {
+			enqueueJobs(t, s, 1)
+			if err := harm(filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil {
 				t.Fatal(err)
 			}
-			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+			_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}})
 			if !errors.Is(err, queue.ErrOutcomeUnknown) {
 				t.Errorf("got %v, want %v", err, queue.ErrOutcomeUnknown)
 			}
-			<-s.Broken()
+			<-s.StoreFailed()
 			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
 				t.Errorf("got %v as the reason, want %v", s.Err(), queue.ErrOutcomeUnknown)
 			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}}); err == nil {
 				t.Error("a failed store took a job")
 			}
 		})
@@ -121,8 +121,8 @@ func TestReplacedFilesStopTheStore(t *testing.T) {
 
 // Closing another descriptor of the database does not release SQLite's locks on it, because they belong to the
 // open file description, not to the process.
-func TestLocksAreOfTheOpenFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
+func TestClosingDescriptorKeepsSQLiteLocks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseFileName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		info, err := os.Stat(path)
@@ -152,13 +152,13 @@ func TestLocksAreOfTheOpenFile(t *testing.T) {
 
 // A store reports that it is a copy or was restored, until StoreRunnerDirs is called. A store that is opened
 // again in its original directory does not.
-func TestCopiesSaySo(t *testing.T) {
+func TestStoreReportsThatItIsACopy(t *testing.T) {
 	moved := func(s *Store) bool {
 		left, err := s.PreviousSession(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return left.IsCopy
+		return left.IsDatabaseCopy
 	}
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -178,7 +178,7 @@ func TestCopiesSaySo(t *testing.T) {
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(filepath.Join(copied, sqlitedb.DatabaseName), 0o600); err != nil {
+	if err := os.Chmod(filepath.Join(copied, sqlitedb.DatabaseFileName), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, copied)
@@ -194,7 +194,7 @@ func TestCopiesSaySo(t *testing.T) {
 	if moved(s) {
 		t.Error("a copy that has recorded its runners is still reported as a copy")
 	}
-	if err := restore(dir, file); err != nil {
+	if err := restoreBackup(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	restored := openStore(t, dir)
@@ -208,9 +208,9 @@ func TestCopiesSaySo(t *testing.T) {
 func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	s.dir = filepath.Join(dir, strings.Repeat(strings.Repeat("x", 200)+"/", 3)) // SQLite allows 512 bytes
-	defer func() { s.dir = dir }()
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	s.stateDir = filepath.Join(dir, strings.Repeat(strings.Repeat("x", 200)+"/", 3)) // SQLite allows 512 bytes
+	defer func() { s.stateDir = dir }()
+	if err := os.MkdirAll(s.stateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Backup(t.Context(), nil, ignoreProgress); err == nil {
@@ -237,16 +237,16 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
 			enqueueMany(t, s, 5000, func(*queue.Job) {})
-			if err := s.conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+			if err := s.writerConn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 				t.Fatal(err)
 			}
 			enqueueMany(t, s, 1000, func(*queue.Job) {})
-			path := filepath.Join(dir, sqlitedb.DatabaseName+c.suffix)
+			path := filepath.Join(dir, sqlitedb.DatabaseFileName+c.suffix)
 			var load sync.WaitGroup
 			for range 4 {
 				load.Go(func() {
 					for s.Err() == nil {
-						s.Enqueue(context.Background(), store.Request{Drafts: []queue.Job{draft()}})
+						s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}})
 					}
 				})
 			}
@@ -256,7 +256,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 				}
 			})
 			var err error
-			s.AsWriter(func() { // truncate between two commits: this is the most common case
+			s.RunAsWriter(func() { // truncate between two commits: this is the most common case
 				info, failed := os.Stat(path)
 				if err = failed; err == nil {
 					err = os.Truncate(path, c.keep(info.Size()))
@@ -270,11 +270,11 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
 				t.Errorf("the store failed with %v", s.Err())
 			}
-			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}}); err == nil {
 				t.Error("a failed store took a job")
 			}
 			s.Close()
-			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
 				return // the database is rejected: the lost pages are not in the WAL either
 			}
@@ -283,15 +283,15 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 					t.Fatalf("opening a file that lost pages: %v", err)
 				}
 				// Open the database again with the jobs that are left.
-				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err == nil {
-					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterFileName)); err == nil {
+					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 				}
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if n := s.Counts().States[queue.Pending]; n < 5000 {
+			if n := s.Counts().JobsByState[queue.Pending]; n < 5000 {
 				t.Errorf("%d jobs are left of 5000 that were in the database", n)
 			}
 			expectNoFaults(t, s, "opened again")
@@ -299,7 +299,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 	}
 }
 
-// ExamineStopped follows a symbolic link to the directory and checks its target.
+// ExamineStoppedDatabase follows a symbolic link to the directory and checks its target.
 func TestExamineFollowsDirectoryLink(t *testing.T) {
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -309,8 +309,8 @@ func TestExamineFollowsDirectoryLink(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range integrity.ExamineStopped(link, store.OutputDirs{}, false) {
-		if f.Check == "permissions" && f.Level != store.LevelOK {
+	for _, f := range integrity.ExamineStoppedDatabase(link, store.OutputDirs{}, false) {
+		if f.CheckName == "permissions" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}
 	}

@@ -20,10 +20,10 @@ func TestSharedFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	share := `\\localhost\` + strings.Replace(dir, ":", "$", 1)
 	if _, err := os.Stat(share); err != nil {
-		skip.Missing(t, "windows", "needs a real Windows and an administrator; the workflow windows runs it, "+
-			"and TestFileSystemsAreJudged tests which file systems are rejected")
+		skip.MissingRequirement(t, "windows", "needs a real Windows and an administrator; the workflow windows runs it, "+
+			"and TestClassifyVolumeFileSystem tests which file systems are rejected")
 	}
-	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultOrder}); !errors.Is(err, queue.ErrInvalid) {
+	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultJobOrder}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
 		if err == nil {
 			s.Close()
@@ -36,11 +36,12 @@ func TestSharedFolderIsRefused(t *testing.T) {
 
 // On Windows, the files of an open store cannot be removed, renamed or replaced. So the
 // store does not watch them.
-func TestFilesInUseStay(t *testing.T) {
+func TestOpenStoreFilesCannotBeReplaced(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueue(t, s, 1)
-	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.DatabaseName + "-shm"} {
+	enqueueJobs(t, s, 1)
+	for _, name := range []string{sqlitedb.DatabaseFileName, sqlitedb.DatabaseFileName + "-wal",
+		sqlitedb.DatabaseFileName + "-shm"} {
 		path := filepath.Join(dir, name)
 		other := filepath.Join(t.TempDir(), "other")
 		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
@@ -53,22 +54,22 @@ func TestFilesInUseStay(t *testing.T) {
 			}
 		}
 	}
-	enqueue(t, s, 1)
-	if _, err := s.checkSameFiles(); err != nil || s.Err() != nil {
+	enqueueJobs(t, s, 1)
+	if _, err := s.checkFilesNotReplaced(); err != nil || s.Err() != nil {
 		t.Errorf("the store: %v, %v", err, s.Err())
 	}
 }
 
 // The directory of an open store cannot be renamed. Wine allows it, but then the next commit fails, and
 // nothing more is acknowledged.
-func TestFolderInUse(t *testing.T) {
+func TestOpenStoreDirectoryCannotBeRenamed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "q")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, dir)
 	renamed := os.Rename(dir, dir+"2") == nil
-	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}})
 	if renamed != errors.Is(err, queue.ErrOutcomeUnknown) || !renamed && err != nil {
 		t.Errorf("the directory was renamed: %t; then: %v", renamed, err)
 	}
@@ -81,20 +82,20 @@ func TestFolderInUse(t *testing.T) {
 // database is unchanged. After the program has ended, a restore succeeds.
 func TestRestoreOfADatabaseInUse(t *testing.T) {
 	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
-	said, stop := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `SELECT count(*) FROM jobs`)
-	err := restore(dir, file)
+	said, stop := startSQLProgram(t, filepath.Join(dir, sqlitedb.DatabaseFileName), `SELECT count(*) FROM jobs`)
+	err := restoreBackup(dir, file)
 	stop()
 	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
 		t.Fatalf("the other program got %s; restoring got %v", said, err)
 	}
 	s := openStore(t, dir)
-	if n := s.Counts().EnqueuedTotal; n != 2 {
+	if n := s.Counts().JobsEverEnqueued; n != 2 {
 		t.Errorf("%d jobs, want the 2 that were there", n)
 	}
-	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restore(dir, file)); err != nil {
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restoreBackup(dir, file)); err != nil {
 		t.Fatal(err)
 	}
-	if n := openStore(t, dir).Counts().States[queue.Pending]; n != 3 {
+	if n := openStore(t, dir).Counts().JobsByState[queue.Pending]; n != 3 {
 		t.Errorf("%d jobs, want the 3 of the backup", n)
 	}
 }

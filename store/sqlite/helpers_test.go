@@ -11,13 +11,14 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 )
 
-var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+var defaultJobOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+	AgingInterval: time.Minute}
 
-// draft returns a new job to be enqueued, as changed by the functions in set.
-func draft(set ...func(*queue.Job)) queue.Job {
+// newDraft returns a new job to be enqueued, as changed by the functions in set.
+func newDraft(options ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
-	for _, f := range set {
+	for _, f := range options {
 		f(&j)
 	}
 	return j
@@ -25,7 +26,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +34,14 @@ func openStore(t *testing.T, dir string) *Store {
 	return s
 }
 
-// enqueue stores n jobs in one request.
-func enqueue(t *testing.T, s *Store, n int) store.Receipt {
+// enqueueJobs stores n jobs in one request.
+func enqueueJobs(t *testing.T, s *Store, n int) store.Receipt {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft()
+		drafts[i] = newDraft()
 	}
-	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,22 +49,23 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 }
 
 // enqueueMany enqueues n jobs, a multiple of 1,000, with 1,000 jobs per request.
-func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
+func enqueueMany(t *testing.T, s *Store, n int, setFields func(*queue.Job)) {
 	t.Helper()
 	for range n / 1000 {
 		drafts := make([]queue.Job, 1000)
 		for i := range drafts {
-			drafts[i] = draft(set)
+			drafts[i] = newDraft(setFields)
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// completionOf returns the report for the store that the job j has completed.
-func completionOf(j *queue.Job) store.Settlement {
-	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
+// completedSettlement returns the report for the store that the job j has completed.
+func completedSettlement(j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
+		CountsAttempt:  true,
 		RecordsAttempt: true}}
 }
 
@@ -78,7 +80,7 @@ func expectNoFaults(t *testing.T, s *Store, testStep string) {
 // findFaults returns the messages of all faults that Verify finds in the database.
 func findFaults(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
-	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
+	list, err := s.VerifyData(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},
 		func(int64, int64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -91,23 +93,23 @@ func findFaults(t *testing.T, s *Store) (messages []string) {
 	return messages
 }
 
-// stageJobs sends n jobs of a batch to the store, up to 1,000 per request. It does not commit the batch.
-func stageJobs(t *testing.T, s *Store, batch string, n int) {
+// stageBatchJobs sends n jobs of a batch to the store, up to 1,000 per request. It does not commit the batch.
+func stageBatchJobs(t *testing.T, s *Store, batchName string, n int) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))
 		for i := range drafts {
-			drafts[i] = draft()
+			drafts[i] = newDraft()
 		}
-		if _, err := s.StageBatch(t.Context(), store.Request{Batch: batch, Drafts: drafts}); err != nil {
+		if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: batchName, Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// occupyWriter starts an operation that blocks the writer, the goroutine that commits, until release is
+// blockWriter starts an operation that blocks the writer, the goroutine that commits, until release is
 // called.
-func occupyWriter(t *testing.T, s *Store) (release func()) {
+func blockWriter(t *testing.T, s *Store) (release func()) {
 	t.Helper()
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup

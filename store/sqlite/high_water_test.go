@@ -19,7 +19,8 @@ import (
 func readDatabaseFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
-	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.HighWaterName} {
+	for _, name := range []string{sqlitedb.DatabaseFileName, sqlitedb.DatabaseFileName + "-wal",
+		sqlitedb.HighWaterFileName} {
 		raw, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -33,16 +34,16 @@ func readDatabaseFiles(t *testing.T, dir string) map[string][]byte {
 func enqueueSeparately(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for range n {
-		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// A database that has lost acknowledged changes is rejected by the next start and by ExamineStopped,
+// A database that has lost acknowledged changes is rejected by the next start and by ExamineStoppedDatabase,
 // and is not modified. SQLite itself does not notice the loss, because it ignores a write-ahead log
 // from the first damaged part on.
-func TestLostCommitsAreNoticed(t *testing.T) {
+func TestOpenRefusesLostCommits(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueSeparately(t, s, 10)
@@ -56,19 +57,25 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	}{
 		{"no damage", func(map[string][]byte) {}, 20},
 		{"a flipped bit", func(f map[string][]byte) {
-			f[sqlitedb.DatabaseName+"-wal"][len(f[sqlitedb.DatabaseName+"-wal"])/2] ^= 1
+			f[sqlitedb.DatabaseFileName+"-wal"][len(f[sqlitedb.DatabaseFileName+"-wal"])/2] ^= 1
 		}, -1},
 		{"a cut log", func(f map[string][]byte) {
-			f[sqlitedb.DatabaseName+"-wal"] = f[sqlitedb.DatabaseName+"-wal"][:len(f[sqlitedb.DatabaseName+"-wal"])/2]
+			f[sqlitedb.DatabaseFileName+"-wal"] = f[sqlitedb.DatabaseFileName+
+				"-wal"][:len(f[sqlitedb.DatabaseFileName+"-wal"])/2]
 		}, -1},
-		{"no log", func(f map[string][]byte) { delete(f, sqlitedb.DatabaseName+"-wal") }, -1},
+		{"no log", func(f map[string][]byte) { delete(f, sqlitedb.DatabaseFileName+"-wal") }, -1},
 		{"an older copy", func(f map[string][]byte) {
-			maps.Copy(f, map[string][]byte{sqlitedb.DatabaseName: older[sqlitedb.DatabaseName], sqlitedb.DatabaseName + "-wal": older[sqlitedb.DatabaseName+"-wal"]})
+			maps.Copy(f, map[string][]byte{sqlitedb.DatabaseFileName: older[sqlitedb.DatabaseFileName],
+				sqlitedb.DatabaseFileName + "-wal": older[sqlitedb.DatabaseFileName+"-wal"]})
 		}, -1},
-		{"an older mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName] = older[sqlitedb.HighWaterName] }, 20},
-		{"a damaged mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName][1] ^= 1; f[sqlitedb.HighWaterName][64+1] ^= 1 },
+		{"an older mark", func(f map[string][]byte) { f[sqlitedb.HighWaterFileName] = older[sqlitedb.HighWaterFileName] },
 			20},
-		{"half a mark", func(f map[string][]byte) { f[sqlitedb.HighWaterName] = f[sqlitedb.HighWaterName][:10] }, 20},
+		{"a damaged mark", func(f map[string][]byte) {
+			f[sqlitedb.HighWaterFileName][1] ^= 1
+			f[sqlitedb.HighWaterFileName][64+1] ^= 1
+		},
+			20},
+		{"half a mark", func(f map[string][]byte) { f[sqlitedb.HighWaterFileName] = f[sqlitedb.HighWaterFileName][:10] }, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := map[string][]byte{}
@@ -82,13 +89,13 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+			s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
 			if c.jobs >= 0 {
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				if n := s.Counts().States[queue.Pending]; n != c.jobs {
+				if n := s.Counts().JobsByState[queue.Pending]; n != c.jobs {
 					t.Errorf("%d jobs, want %d", n, c.jobs)
 				}
 				return
@@ -100,18 +107,18 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				t.Fatalf("it opens: %v", err)
 			}
 			said := ""
-			for _, f := range integrity.ExamineStopped(dir, store.OutputDirs{}, false) {
-				if f.Level == store.LevelFailure && f.Check == "database" {
+			for _, f := range integrity.ExamineStoppedDatabase(dir, store.OutputDirs{}, false) {
+				if f.Level == store.LevelFailure && f.CheckName == "database" {
 					said += f.Message
 				}
 			}
 			if !strings.Contains(said, "acknowledged changes") {
 				t.Errorf("doctor says %q", said)
 			}
-			if err := os.Remove(filepath.Join(dir, sqlitedb.HighWaterName)); err != nil {
+			if err := os.Remove(filepath.Join(dir, sqlitedb.HighWaterFileName)); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder}); err != nil {
+			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder}); err != nil {
 				t.Fatalf("opening the rest of the files: %v", err)
 			}
 			s.Close()
@@ -121,21 +128,21 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 
 // After a restore, numbers of jobs that were assigned before are not assigned again, even if the old database
 // cannot be read. The high-water file next to the database contains the last numbers.
-func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
+func TestRestoreReusesNoJobNumbers(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueSeparately(t, s, 3)
 	file := backup(t, s)
 	enqueueSeparately(t, s, 5)
 	s.Close()
-	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil { // a killed restore leaves this state
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil { // a killed restore leaves this state
 		t.Fatal(err)
 	}
-	if err := restore(dir, file); err != nil {
+	if err := restoreBackup(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	receipt, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	receipt, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}})
 	if err != nil || receipt.Seqs[0] != 9 {
 		t.Errorf("the next job is %v, want 9: %v", receipt.Seqs, err)
 	}

@@ -37,16 +37,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startLockHolder starts another program that begins a write transaction on a database and so locks it. printed
+// startLockingProgram starts another program that begins a write transaction on a database and so locks it. printed
 // is the result that the program prints. stop ends the program.
-func startLockHolder(t *testing.T, path string) (printed string, stop func()) {
+func startLockingProgram(t *testing.T, path string) (output string, stop func()) {
 	t.Helper()
-	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
+	return startSQLProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// startOtherProgram starts another program that executes SQL statements on a database and then keeps it open.
+// startSQLProgram starts another program that executes SQL statements on a database and then keeps it open.
 // printed is the output of the program. stop ends it.
-func startOtherProgram(t *testing.T, path, sql string) (printed string, stop func()) {
+func startSQLProgram(t *testing.T, path, sql string) (output string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
@@ -76,32 +76,32 @@ func startOtherProgram(t *testing.T, path, sql string) (printed string, stop fun
 func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueue(t, s, 1)
+	enqueueJobs(t, s, 1)
 	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
 		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds of waiting are too long for a test
 		return err
 	})
-	said, stop := startLockHolder(t, filepath.Join(dir, sqlitedb.DatabaseName))
+	said, stop := startLockingProgram(t, filepath.Join(dir, sqlitedb.DatabaseFileName))
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
-	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}})
 	if !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, queue.ErrUnavailable)
 	}
 	stop()
-	if got := s.Counts().EnqueuedTotal; got != 1 {
+	if got := s.Counts().JobsEverEnqueued; got != 1 {
 		t.Errorf("got %d jobs, want 1", got)
 	}
-	if r := enqueue(t, s, 1); r.Seqs[0] != 2 {
+	if r := enqueueJobs(t, s, 1); r.Seqs[0] != 2 {
 		t.Errorf("got seq %d, want 2: the refused job used none", r.Seqs[0])
 	}
 }
 
 // If this process closes another descriptor of the database during a transaction, the database stays locked,
 // and no other program can write.
-func TestLocksSurviveOtherDescriptors(t *testing.T) {
-	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
+func TestClosingDescriptorKeepsTransactionLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseFileName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
 		// Do not open the -shm file here: closing it would release the locks of this process on it.
@@ -110,7 +110,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 			return err
 		}
 		f.Close()
-		said, stop := startLockHolder(t, path)
+		said, stop := startLockingProgram(t, path)
 		stop()
 		if !strings.Contains(said, "locked") && !strings.Contains(said, fmt.Sprint(sqlite3.SQLITE_BUSY)) {
 			t.Errorf("another program began to write in a transaction: %s", said)
@@ -137,30 +137,34 @@ func inTransaction(t *testing.T, s *Store, operation func() error) {
 // jobs are accepted again.
 func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	enqueue(t, s, 1)
+	enqueueJobs(t, s, 1)
 	var free atomic.Int64
 	free.Store(sqlitedb.MinFreeBytes - 1)
 	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { // force a new check of the free space
-		s.freeSpace, s.lastSpaceCheck = func() (int64, error) { return free.Load(), nil }, spaceCheck{}
+		s.freeDiskBytes, s.lastSpaceCheck = func() (int64, error) { return free.Load(), nil }, spaceCheckResult{}
 		return nil
 	})
 	add := func() error {
-		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "new" })}})
+		_,
+			err := s.Enqueue(t.Context(),
+			store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "new" })}})
 		return err
 	}
 	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
-	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-	if err != nil || len(turned.Jobs) != 1 {
-		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
+	turned, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	if err != nil || len(turned.ClaimedJobs) != 1 {
+		t.Fatalf("claimed %v, %v, want the old job", turned.ClaimedJobs, err)
 	}
-	done := queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}
-	if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
-		Decision: done}}}); err != nil {
+	done := queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}
+	if _,
+		err := s.ReportAndClaim(t.Context(),
+		store.LeaseReport{Settlements: []store.Settlement{{Lease: turned.ClaimedJobs[0].Lease(),
+			Decision: done}}}); err != nil {
 		t.Fatal(err)
 	}
-	if c := s.Counts().States; c[queue.Completed] != 1 {
+	if c := s.Counts().JobsByState; c[queue.Completed] != 1 {
 		t.Errorf("got states %v, want one completed", c)
 	}
 	free.Store(sqlitedb.MinFreeBytes)

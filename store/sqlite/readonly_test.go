@@ -34,13 +34,13 @@ func readFiles(t *testing.T, dir string) map[string]string {
 // A read-only store shows the jobs that the last service has left, even after a crash, and changes
 // no file. A service can start while it is open. After the service has written something, the
 // read-only store refuses reads.
-func TestReadOnlyWhileAServiceRuns(t *testing.T) {
+func TestReadOnlyStoreRefusesReadsAfterWrites(t *testing.T) {
 	for name, dies := range map[string]bool{"after a stop": false, "after a crash": true} {
 		dir := createDatabase(t, 3)
-		path := filepath.Join(dir, sqlitedb.DatabaseName)
+		path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 		want := ""
 		if dies {
-			said, die := startOtherProgram(t, path,
+			said, die := startSQLProgram(t, path,
 				`UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
 			die()
 			if want = "committed"; said != "<nil>" {
@@ -56,19 +56,19 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 		if err != nil || len(page.Jobs) != 3 || page.Jobs[0].Error != want {
 			t.Errorf("%s: %+v, %v", name, page.Jobs, err)
 		}
-		if n := s.Counts().States[queue.Pending]; n != 3 {
+		if n := s.Counts().JobsByState[queue.Pending]; n != 3 {
 			t.Errorf("%s: %d jobs wait, want 3", name, n)
 		}
-		if n := s.UserBytes(page.Jobs[0].UID); n < 3*store.JobBytes {
-			t.Errorf("%s: the jobs hold %d bytes, want at least %d", name, n, 3*store.JobBytes)
+		if n := s.UserBytes(page.Jobs[0].UID); n < 3*store.QuotaBytesPerJob {
+			t.Errorf("%s: the jobs hold %d bytes, want at least %d", name, n, 3*store.QuotaBytesPerJob)
 		}
-		if _, err := s.Enqueue(t.Context(), store.Request{}); !errors.Is(err, queue.ErrUnavailable) {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{}); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%s: a change: %v", name, err)
 		}
 		if !maps.Equal(readFiles(t, dir), before) {
 			t.Errorf("%s: a file was changed", name)
 		}
-		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'concurrent'`)
+		said, die := startSQLProgram(t, path, `UPDATE jobs SET error = 'concurrent'`)
 		if said != "<nil>" {
 			t.Errorf("%s: another writer: %s", name, said)
 		}
@@ -88,21 +88,21 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 }
 
 // A database that cannot be read without changing a file is rejected, and the error says why.
-func TestReadOnlyRefusals(t *testing.T) {
+func TestReadOnlyOpenExplainsItsRefusal(t *testing.T) {
 	empty := t.TempDir()
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no database: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(empty, sqlitedb.DatabaseName), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(empty, sqlitedb.DatabaseFileName), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: empty}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an empty file: %v", err)
 	}
 	dir := createDatabase(t, 1)
-	_, die := startOtherProgram(t, filepath.Join(dir, sqlitedb.DatabaseName), `UPDATE jobs SET error = 'committed'`)
+	_, die := startSQLProgram(t, filepath.Join(dir, sqlitedb.DatabaseFileName), `UPDATE jobs SET error = 'committed'`)
 	die()
-	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName+"-shm")); err != nil {
+	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseFileName+"-shm")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(Options{Dir: dir}); !errors.Is(err, queue.ErrWrongState) {

@@ -17,22 +17,22 @@ import (
 )
 
 // createBackup returns a backup of a queue with n jobs that have the given command.
-func createBackup(t *testing.T, n int, command string) (file string) {
+func createBackup(t *testing.T, jobCount int, jobCommand string) (backupPath string) {
 	t.Helper()
 	s := openStore(t, t.TempDir())
 	defer s.Close()
-	drafts := make([]queue.Job, n)
+	drafts := make([]queue.Job, jobCount)
 	for i := range drafts {
-		drafts[i] = draft(func(j *queue.Job) { j.Command = command })
+		drafts[i] = newDraft(func(j *queue.Job) { j.Command = jobCommand })
 	}
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
 	return backup(t, s)
 }
 
 // backup writes a backup of a store to a file, and returns the path of the file.
-func backup(t *testing.T, s *Store) (file string) {
+func backup(t *testing.T, s *Store) (backupPath string) {
 	t.Helper()
 	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
 	made, err := s.Backup(t.Context(), none, func(int64, int64) error { return nil })
@@ -44,23 +44,23 @@ func backup(t *testing.T, s *Store) (file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file = filepath.Join(t.TempDir(), "copy.db")
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
+	backupPath = filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(backupPath, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return file
+	return backupPath
 }
 
-// restore restores a backup that contains no output files into a directory.
-func restore(dir, file string) error {
-	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
+// restoreBackup restores a backup that contains no output files into a directory.
+func restoreBackup(targetDir, backupPath string) error {
+	_, replace, err := integrity.PrepareRestore(targetDir, backupPath, func(string) (io.WriteCloser, error) {
 		return nil,
 			errors.New("no outputs here")
 	}, func(int64, int64) {})
 	if err != nil {
 		return err
 	}
-	aside := filepath.Join(dir, "aside")
+	aside := filepath.Join(targetDir, "aside")
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return err
 	}
@@ -69,9 +69,9 @@ func restore(dir, file string) error {
 
 // Files that a killed restore has left do not affect the next restore. SQLite would otherwise apply an old
 // journal to the new file.
-func TestRestoreAfterAKilledOne(t *testing.T) {
+func TestRestoreIgnoresFilesOfKilledRestore(t *testing.T) {
 	dir := t.TempDir()
-	killed := filepath.Join(t.TempDir(), integrity.PreparedFileName)
+	killed := filepath.Join(t.TempDir(), integrity.PreparedDatabaseFileName)
 	if err := integrity.CopyFile(killed, createBackup(t, 300, "old"), func(int64, int64) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +85,13 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 		}
 	}
 	for _, end := range []string{"", "-journal"} {
-		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedFileName+end), killed+end, func(int64, int64) {}); err != nil {
+		if err := integrity.CopyFile(filepath.Join(dir, integrity.PreparedDatabaseFileName+end), killed+end,
+			func(int64, int64) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.Close()
-	if err := restore(dir, createBackup(t, 300, "new")); err != nil {
+	if err := restoreBackup(dir, createBackup(t, 300, "new")); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, dir)
@@ -104,13 +105,13 @@ func TestRestoreAfterAKilledOne(t *testing.T) {
 			t.Fatalf("job %s comes from another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedFileName+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, integrity.PreparedDatabaseFileName+"*")); len(left) > 0 {
 		t.Errorf("remaining files: %v", left)
 	}
 }
 
 // A database that passes SQLite's own checks but lacks a table or column of a queue is rejected.
-func TestRestoreRefusesOtherDatabases(t *testing.T) {
+func TestRestoreRefusesIncompleteSchema(t *testing.T) {
 	for _, change := range []string{
 		`DROP TABLE keys`,
 		`CREATE TRIGGER t AFTER UPDATE ON meta BEGIN DELETE FROM jobs; END`,
@@ -127,7 +128,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 		}
 		c.Close()
 		dir := t.TempDir()
-		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) ||
+		if err := restoreBackup(dir, file); !errors.Is(err, queue.ErrInvalid) ||
 			!strings.Contains(fmt.Sprint(err), "not a valid backup") {
 			t.Errorf("%s: %v", change, err)
 		}
@@ -139,27 +140,27 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 
 // A backup with a newer schema can be restored if it says that this version may use it.
 // Examine then reports no faults.
-func TestRestoreOfANewerSchema(t *testing.T) {
+func TestRestoreAcceptsPermittedNewerSchema(t *testing.T) {
 	file := createBackup(t, 3, "true")
 	c, err := sqlitedb.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range []string{`ALTER TABLE jobs ADD COLUMN newer TEXT`, `CREATE TABLE newest (n INTEGER)`,
-		fmt.Sprintf(`PRAGMA user_version = %d`, len(database.Migrations)+1)} {
+		fmt.Sprintf(`PRAGMA user_version = %d`, len(database.SchemaMigrations)+1)} {
 		if err := c.Exec(q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.Close()
 	dir := t.TempDir()
-	if err := restore(dir, file); err != nil {
+	if err := restoreBackup(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	s := openStore(t, dir)
 	defer s.Close()
 	for _, f := range s.Examine(t.Context()) {
-		if f.Check == "database" && f.Level != store.LevelOK {
+		if f.CheckName == "database" && f.Level != store.LevelOK {
 			t.Errorf("%+v", f)
 		}
 	}

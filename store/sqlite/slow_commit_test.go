@@ -18,14 +18,14 @@ func TestSlowCommitIsReported(t *testing.T) {
 		if err := s.SlowCommitError(); err != nil {
 			t.Errorf("without a commit: %v", err)
 		}
-		release := occupyWriter(t, s)
+		release := blockWriter(t, s)
 		time.Sleep(slowCommitTime - time.Second)
 		if err := s.SlowCommitError(); err != nil {
 			t.Errorf("before slowCommitTime: %v", err)
 		}
 		time.Sleep(2500 * time.Millisecond)
 		if err := s.SlowCommitError(); err == nil ||
-			!strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
+			!strings.Contains(err.Error(), "waiting for the disk of "+s.stateDir+" for 11s") {
 			t.Errorf("after slowCommitTime: %v", err)
 		}
 		if list := s.Examine(t.Context()); !slices.ContainsFunc(list, func(f store.Finding) bool {

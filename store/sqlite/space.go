@@ -24,45 +24,45 @@ import (
 // the database itself has filled would stay full.
 const (
 	removalReserveBytes = 2 << 20
-	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
+	// freeSpaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
-	spaceCheckInterval = 5 * time.Millisecond
-	// fileCheckPause is the minimum time between two checks of the database files after changes in their directory.
-	fileCheckPause = time.Second
-	// fileCheckInterval is the time between two checks of the files if the directory cannot be watched.
-	fileCheckInterval = 30 * time.Second
+	freeSpaceCheckInterval = 5 * time.Millisecond
+	// minFileCheckInterval is the minimum time between two checks of the database files after changes in their directory.
+	minFileCheckInterval = time.Second
+	// unwatchedFileCheckInterval is the time between two checks of the files if the directory cannot be watched.
+	unwatchedFileCheckInterval = 30 * time.Second
 )
 
-// spaceCheck is the result of the writer's last check of the free space.
-type spaceCheck struct {
-	checkedAt time.Time
-	refusal   error // why new jobs are refused; nil if there is space
+// spaceCheckResult is the result of the writer's last check of the free space.
+type spaceCheckResult struct {
+	checkedAt      time.Time
+	newJobsRefusal error // why new jobs are refused; nil if there is space
 }
 
-// CheckSpace implements engine.DiskSpace. It returns an error if new jobs must be refused, because the disk is
+// CheckDiskSpace implements engine.DiskSpace. It returns an error if new jobs must be refused, because the disk is
 // nearly full and the database has no free pages for them.
-func (b backend) CheckSpace() error {
-	if time.Since(b.lastSpaceCheck.checkedAt) > spaceCheckInterval {
+func (b engineBackend) CheckDiskSpace() error {
+	if time.Since(b.lastSpaceCheck.checkedAt) > freeSpaceCheckInterval {
 		if b.reserveError.Load() != nil {
-			b.maintainReserve() // try to create the reserve, since new jobs are refused while it is missing
+			b.createMissingReserve() // try to create the reserve, since new jobs are refused while it is missing
 		}
-		if b.lastSpaceCheck.refusal = b.SpaceError(); b.lastSpaceCheck.refusal != nil {
-			queue.TrySend(b.spaceHints, struct{}{})
+		if b.lastSpaceCheck.newJobsRefusal = b.DiskSpaceError(); b.lastSpaceCheck.newJobsRefusal != nil {
+			queue.TrySend(b.compactionWakeups, struct{}{})
 			if _, err := b.countPages(); err != nil {
 				return err
 			}
-			b.lastSpaceCheck.refusal = b.SpaceError()
+			b.lastSpaceCheck.newJobsRefusal = b.DiskSpaceError()
 		}
 		b.lastSpaceCheck.checkedAt = time.Now()
 	}
-	return b.lastSpaceCheck.refusal
+	return b.lastSpaceCheck.newJobsRefusal
 }
 
-// SpaceError returns an error while new jobs are refused for lack of space: the disk is nearly full and
+// DiskSpaceError returns an error while new jobs are refused for lack of space: the disk is nearly full and
 // the database has no free pages, or the database has nearly reached this process's file size limit. It is
 // safe for concurrent use.
-func (s *Store) SpaceError() error {
-	free, err := s.freeSpace()
+func (s *Store) DiskSpaceError() error {
+	free, err := s.freeDiskBytes()
 	if err != nil {
 		free = math.MaxInt64
 	}
@@ -74,7 +74,7 @@ func (s *Store) SpaceError() error {
 	if free >= sqlitedb.MinFreeBytes && !limited {
 		return nil
 	}
-	now, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName))
+	now, err := statDatabaseFiles(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName))
 	if err != nil {
 		return nil // accept new jobs, because the next commit reports the error
 	}
@@ -82,38 +82,39 @@ func (s *Store) SpaceError() error {
 	// Free pages alone are not enough: SQLite first writes each change to the WAL. But it can reuse
 	// the space of the WAL file.
 	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.walBytes < sqlitedb.MinFreeBytes) {
-		return s.noSpaceError()
+		return s.noSpaceForJobsError()
 	}
 	if limited && size.databaseBytes+size.walBytes-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
-			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir,
+			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised",
+			s.stateDir,
 			queue.DescribeSize(maxSize))
 	}
 	return nil
 }
 
-func (s *Store) noSpaceError() error {
+func (s *Store) noSpaceForJobsError() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
 		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
-		queue.FormatSize(sqlitedb.MinFreeBytes), s.dir)
+		queue.FormatSize(sqlitedb.MinFreeBytes), s.stateDir)
 }
 
-// setReserveError makes SpaceError return err until the reserve file exists again, so
+// setReserveError makes DiskSpaceError return err until the reserve file exists again, so
 // that new jobs are refused.
 func (s *Store) setReserveError(err error) { s.reserveError.Store(&err) }
 
 // These constants are minimum values for the process's file size limit, in bytes. The limit must be at least
-// minFileLimit, and at least minFileGrowth more than the size of an existing database.
+// minFileSizeLimit, and at least minDatabaseGrowthBytes more than the size of an existing database.
 const (
-	minFileLimit  = 64 << 20
-	minFileGrowth = 1 << 20
+	minFileSizeLimit       = 64 << 20
+	minDatabaseGrowthBytes = 1 << 20
 )
 
 // checkFileLimit returns an error if the process's file size limit is too low for the database.
 func checkFileLimit(path string) error {
-	need := int64(minFileLimit)
+	need := int64(minFileSizeLimit)
 	if info, err := os.Stat(path); err == nil {
-		need = max(need, info.Size()+minFileGrowth)
+		need = max(need, info.Size()+minDatabaseGrowthBytes)
 	}
 	if maxSize, limited := sqlitedb.FileSizeLimit(); limited && maxSize < need {
 		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit "+
@@ -122,17 +123,19 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// ReleaseReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file.
-func (b backend) ReleaseReserve(wholeReserve bool) bool { return b.releaseReserve(wholeReserve) }
+// ReleaseDiskReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file.
+func (b engineBackend) ReleaseDiskReserve(wholeReserve bool) bool {
+	return b.releaseDiskReserve(wholeReserve)
+}
 
-// releaseReserve frees disk space by shrinking or removing the reserve file. If wholeReserve is false, it keeps
+// releaseDiskReserve frees disk space by shrinking or removing the reserve file. If wholeReserve is false, it keeps
 // removalReserveBytes of the file. It reports whether it has freed any space.
-func (s *Store) releaseReserve(wholeReserve bool) bool {
+func (s *Store) releaseDiskReserve(wholeReserve bool) bool {
 	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
-		s.dir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
-	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+		s.stateDir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
+	path := filepath.Join(s.stateDir, sqlitedb.ReserveFileName)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -151,38 +154,38 @@ const maxCapacityAge = time.Minute
 
 // capacity is the size of a file system, in bytes, and when it was measured.
 type capacity struct {
-	bytes      int64
+	totalBytes int64
 	measuredAt time.Time
 }
 
-// DiskCapacity returns the size of the database's file system in bytes, at most maxCapacityAge old, and 0 if the
+// DiskCapacityBytes returns the size of the database's file system in bytes, at most maxCapacityAge old, and 0 if the
 // size is unknown. It is safe for concurrent use.
-func (s *Store) DiskCapacity() int64 {
+func (s *Store) DiskCapacityBytes() int64 {
 	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < maxCapacityAge {
-		return known.bytes
+		return known.totalBytes
 	}
-	disk, err := sqlitedb.DiskOf(s.dir)
+	disk, err := sqlitedb.DiskSpaceOf(s.stateDir)
 	if err != nil {
 		return 0
 	}
-	s.capacity.Store(&capacity{disk.Total, time.Now()})
-	return disk.Total
+	s.capacity.Store(&capacity{disk.TotalBytes, time.Now()})
+	return disk.TotalBytes
 }
 
 // OnSpaceFreed implements engine.DiskSpace. It makes Compact check soon whether the file has enough free pages.
-func (b backend) OnSpaceFreed() { queue.TrySend(b.spaceHints, struct{}{}) }
+func (b engineBackend) OnSpaceFreed() { queue.TrySend(b.compactionWakeups, struct{}{}) }
 
-// MaintainReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
-func (b backend) MaintainReserve() { b.maintainReserve() }
+// MaintainDiskReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
+func (b engineBackend) MaintainDiskReserve() { b.createMissingReserve() }
 
-// maintainReserve creates the reserve if it is missing and there is space for it.
-func (s *Store) maintainReserve() {
-	path := filepath.Join(s.dir, sqlitedb.ReserveName)
+// createMissingReserve creates the reserve if it is missing and there is space for it.
+func (s *Store) createMissingReserve() {
+	path := filepath.Join(s.stateDir, sqlitedb.ReserveFileName)
 	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
 		s.reserveError.Store(nil)
 		return
 	}
-	free, err := s.freeSpace()
+	free, err := s.freeDiskBytes()
 	if err != nil || free < sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes {
 		return
 	}
@@ -195,12 +198,12 @@ func (s *Store) maintainReserve() {
 		s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
-		s.setReserveError(s.noSpaceError())
+		s.setReserveError(s.noSpaceForJobsError())
 	}
 }
 
 func writeReserve(path string) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.PlainFileFlags, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.RegularFileOpenFlags, 0o600)
 	if err != nil {
 		return err
 	}
@@ -214,8 +217,8 @@ func writeReserve(path string) error {
 	return err
 }
 
-// statFiles returns the identity and size of the database and of its WAL, in this order.
-func statFiles(path string) (files [2]os.FileInfo, err error) {
+// statDatabaseFiles returns the identity and size of the database and of its WAL, in this order.
+func statDatabaseFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
 			return files, fmt.Errorf("cannot check the database files: %w", err)
@@ -229,16 +232,17 @@ func statFiles(path string) (files [2]os.FileInfo, err error) {
 // detected by the next commit.
 func (s *Store) WatchFiles(ctx context.Context) {
 	for warned := false; ; {
-		err := dir.WaitForChange(ctx, s.dir, []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal"}, func() bool {
-			_, err := s.checkSameFiles()
-			return err == nil
-		})
+		err := dir.WaitForChange(ctx, s.stateDir, []string{sqlitedb.DatabaseFileName, sqlitedb.DatabaseFileName + "-wal"},
+			func() bool {
+				_, err := s.checkFilesNotReplaced()
+				return err == nil
+			})
 		if ctx.Err() != nil {
 			return
 		}
-		wait := fileCheckPause
+		wait := minFileCheckInterval
 		if err != nil {
-			if wait = fileCheckInterval; !warned {
+			if wait = unwatchedFileCheckInterval; !warned {
 				s.Log().Warn("cannot watch the database's directory for changes; checking the database files at intervals instead",
 					"error", err, "every", wait)
 			}
@@ -250,23 +254,23 @@ func (s *Store) WatchFiles(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.Broken():
+		case <-s.StoreFailed():
 			return
 		case <-time.After(wait):
 		}
 	}
 }
 
-// checkSameFiles returns the current state of the database and its WAL. It returns an error if one of them was
+// checkFilesNotReplaced returns the current state of the database and its WAL. It returns an error if one of them was
 // deleted or replaced while it was open, because later writes to it would be lost.
-func (s *Store) checkSameFiles() (files [2]os.FileInfo, err error) {
-	if files, err = statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err != nil {
+func (s *Store) checkFilesNotReplaced() (files [2]os.FileInfo, err error) {
+	if files, err = statDatabaseFiles(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)); err != nil {
 		return files, err
 	}
 	for i := range files {
 		if !os.SameFile(files[i], s.openedFiles[i]) {
 			return files, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
-				"before you restore a copy", s.dir)
+				"before you restore a copy", s.stateDir)
 		}
 	}
 	return files, nil
@@ -279,32 +283,32 @@ func fileSizesOf(files [2]os.FileInfo) fileSizes {
 	return fileSizes{files[0].Size(), files[1].Size()}
 }
 
-// checkFiles checks the database and its WAL before a commit, and returns the size of the WAL. It returns an
+// checkFilesIntact checks the database and its WAL before a commit, and returns the size of the WAL. It returns an
 // error if one of them was deleted or replaced, or was truncated since the last commit, because content is then
 // lost. Only the writer calls it. See docs/decisions/0034.
-func (s *Store) checkFiles() (walBytes int64, err error) {
-	files, err := s.checkSameFiles()
+func (s *Store) checkFilesIntact() (walBytes int64, err error) {
+	files, err := s.checkFilesNotReplaced()
 	if err != nil {
 		return 0, err
 	}
 	now := fileSizesOf(files)
-	if now.walBytes < s.lastSizes.walBytes {
-		err = s.checkWAL(now.walBytes)
+	if now.walBytes < s.lastFileSizes.walBytes {
+		err = s.checkShrunkWAL(now.walBytes)
 	}
-	if err == nil && now.databaseBytes < s.lastSizes.databaseBytes {
-		err = s.checkDatabase(now.databaseBytes)
+	if err == nil && now.databaseBytes < s.lastFileSizes.databaseBytes {
+		err = s.checkShrunkDatabase(now.databaseBytes)
 	}
-	s.lastSizes = now
+	s.lastFileSizes = now
 	return now.walBytes, err
 }
 
-// checkWAL is called when the WAL file has shrunk to size bytes. It returns an error if changes are missing. If
+// checkShrunkWAL is called when the WAL file has shrunk to size bytes. It returns an error if changes are missing. If
 // another program has made a checkpoint and then truncated the WAL, none are missing.
-func (s *Store) checkWAL(size int64) error {
-	frames, _, err := s.countFrames()
-	if err == nil && frames > 0 && size < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
+func (s *Store) checkShrunkWAL(walBytes int64) error {
+	frames, _, err := s.countWALFrames()
+	if err == nil && frames > 0 && walBytes < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
-			"bytes, too few for its %d changed pages", s.dir, size, frames)
+			"bytes, too few for its %d changed pages", s.stateDir, walBytes, frames)
 	}
 	return err
 }
@@ -315,13 +319,13 @@ const (
 	frameHeaderSize = 24
 )
 
-// checkDatabase is called when the database file has shrunk to size bytes. It returns an error if pages are
+// checkShrunkDatabase is called when the database file has shrunk to size bytes. It returns an error if pages are
 // missing. If another program has made a VACUUM, none are missing.
-func (s *Store) checkDatabase(size int64) error {
-	pages, err := s.conn.QueryNumber(`PRAGMA page_count`)
-	if err == nil && size < pages*sqlitedb.PageSize {
+func (s *Store) checkShrunkDatabase(databaseBytes int64) error {
+	pages, err := s.writerConn.QueryNumber(`PRAGMA page_count`)
+	if err == nil && databaseBytes < pages*sqlitedb.PageSize {
 		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too "+
-			"few for its %d pages", s.dir, size, pages)
+			"few for its %d pages", s.stateDir, databaseBytes, pages)
 	}
 	return err
 }

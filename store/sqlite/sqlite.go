@@ -29,44 +29,44 @@ import (
 // changes.
 type Store struct {
 	*engine.Engine
-	dir       string
-	freeSpace func() (int64, error) // returns the free bytes on the disk; replaced in tests
-	conn      *sqlitedb.Conn        // the connection of the writer
-	readPath  string                // the path with which readers open the database
-	readFlags int32                 // the SQLite flags with which readers open the database
+	stateDir           string
+	freeDiskBytes      func() (int64, error) // returns the free bytes on the disk; replaced in tests
+	writerConn         *sqlitedb.Conn        // the connection of the writer
+	readerDatabasePath string                // the path with which readers open the database
+	readerOpenFlags    int32                 // the SQLite flags with which readers open the database
 
 	openedFiles [2]os.FileInfo // database and WAL at the time when they were opened
-	// statesAtOpen describes the files when they were opened in read-only mode. It is zero if
+	// readOnlyFileStates describes the files when they were opened in read-only mode. It is zero if
 	// the store is not read-only.
-	statesAtOpen   fileStates
-	lastSizes      fileSizes  // sizes of the files after the last commit; used by the writer only
-	lastSpaceCheck spaceCheck // used by the writer only
-	walState       walState   // used by the writer only
+	readOnlyFileStates databaseFileStates
+	lastFileSizes      fileSizes        // sizes of the files after the last commit; used by the writer only
+	lastSpaceCheck     spaceCheckResult // used by the writer only
+	walState           walState         // used by the writer only
 
-	compaction    compaction   // used by the writer only
-	freePageBytes atomic.Int64 // bytes of free pages in the database, when they were last counted
+	compaction    compactionState // used by the writer only
+	freePageBytes atomic.Int64    // bytes of free pages in the database, when they were last counted
 	// reserveError is why new jobs are refused while the reserve file is missing. It is nil if the file exists.
 	reserveError atomic.Pointer[error]
 	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil before the first measurement
-	// spaceHints receives a value when new jobs are refused for lack of space or when rows were
+	// compactionWakeups receives a value when new jobs are refused for lack of space or when rows were
 	// removed. It wakes Compact.
-	spaceHints chan struct{}
+	compactionWakeups chan struct{}
 
 	walStuckReason atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
 	backupHandle   uintptr                // SQLite's handle of a running backup, 0 if none; used by the writer only
-	highWater      sqlitedb.HighWaterFile // used by the writer only
+	highWaterFile  sqlitedb.HighWaterFile // used by the writer only
 }
 
-// backend implements the interfaces Backend and DiskSpace for the engine of a Store.
-type backend struct{ *Store }
+// engineBackend implements the interfaces Backend and DiskSpace for the engine of a Store.
+type engineBackend struct{ *Store }
 
 // Options are the parameters of Open and of OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
 	// Order says how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the order from
 	// the stored settings, and Order is not used.
-	Order             queue.Order
-	OrderFromSettings func([]store.Setting) (queue.Order, error)
+	Order             queue.RankOrder
+	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
 	Log               *slog.Logger // nil discards the log
 }
 
@@ -74,13 +74,13 @@ type Options struct {
 // there before. The caller ensures that no other process uses the directory. If ctx ends, Open returns an
 // error. The next call of Open then continues unfinished work, such as moving a committed batch into the queue.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
+	path := filepath.Join(o.Dir, sqlitedb.DatabaseFileName)
 	system, err := sqlitedb.FileSystemOf(o.Dir)
 	if err == nil {
 		err = system.CheckSupported(o.Dir)
 	}
 	if err == nil {
-		err = sqlitedb.CheckDir(o.Dir, path)
+		err = sqlitedb.CheckStateDir(o.Dir, path)
 	}
 	if err == nil {
 		err = checkFileLimit(path)
@@ -90,12 +90,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := newStore(o)
 	if failpoint.IsEnabled("smallwal") {
-		s.walState = walState{keepBytes: 1 << 20, alarmBytes: 4 << 20}
+		s.walState = walState{waitAboveBytes: 1 << 20, warnAboveBytes: 4 << 20}
 	}
-	if err := s.open(path); err != nil {
+	if err := s.openFiles(path); err != nil {
 		if e := sqlitedb.SQLiteErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
 			e.Code&0xff == sqlite3.SQLITE_CORRUPT) {
-			return nil, fmt.Errorf("%w; "+sqlitedb.DamageDetails, sqlitedb.ExplainOpenError(path, err))
+			return nil, fmt.Errorf("%w; "+sqlitedb.DamageAdvice, sqlitedb.ExplainOpenError(path, err))
 		}
 		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
@@ -109,87 +109,87 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // newStore returns a store whose files are not open yet.
 func newStore(o Options) *Store {
 	s := &Store{
-		dir:      o.Dir,
-		walState: walState{keepBytes: sqlitedb.WALKeepBytes, alarmBytes: walAlarmBytes},
-		freeSpace: func() (int64, error) {
-			disk, err := sqlitedb.DiskOf(o.Dir)
-			return disk.Free, err
+		stateDir: o.Dir,
+		walState: walState{waitAboveBytes: sqlitedb.WALSizeLimitBytes, warnAboveBytes: walWarningBytes},
+		freeDiskBytes: func() (int64, error) {
+			disk, err := sqlitedb.DiskSpaceOf(o.Dir)
+			return disk.FreeBytes, err
 		},
-		spaceHints: make(chan struct{}, 1),
+		compactionWakeups: make(chan struct{}, 1),
 	}
-	b := backend{s}
-	s.Engine = engine.New(engine.Config{Backend: b, Space: b, Order: o.Order, Log: o.Log})
+	b := engineBackend{s}
+	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, RankOrder: o.Order, Log: o.Log})
 	return s
 }
 
-// open opens the files, updates the schema and loads the data that the writer keeps in memory.
-func (s *Store) open(path string) (err error) {
-	if s.conn, err = sqlitedb.OpenWriter(path); err != nil {
+// openFiles opens the files, updates the schema and loads the data that the writer keeps in memory.
+func (s *Store) openFiles(path string) (err error) {
+	if s.writerConn, err = sqlitedb.OpenWriter(path); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			s.conn.Close()
-			s.highWater.Close()
+			s.writerConn.Close()
+			s.highWaterFile.Close()
 		}
 	}()
 	if err = s.checkAfterIOError(); err != nil {
 		return err
 	}
-	if err = sqlitedb.CheckUsable(s.conn, s.dir); err != nil {
+	if err = sqlitedb.CheckUsable(s.writerConn, s.stateDir); err != nil {
 		return err
 	}
-	if err = sqlitedb.Migrate(s.conn, database.Migrations); err != nil {
+	if err = sqlitedb.Migrate(s.writerConn, database.SchemaMigrations); err != nil {
 		return err
 	}
-	if s.highWater, err = sqlitedb.OpenHighWater(s.dir); err != nil {
+	if s.highWaterFile, err = sqlitedb.OpenHighWater(s.stateDir); err != nil {
 		return err
 	}
-	deleteUnfinishedCopies(s.dir)
-	integrity.DeleteUnfinishedRestore(filepath.Join(s.dir, integrity.PreparedFileName))
-	if err = s.Load(s.conn, sqlitedb.FileID(path)); err != nil {
+	deleteUnfinishedDatabaseCopies(s.stateDir)
+	integrity.DeleteUnfinishedRestore(filepath.Join(s.stateDir, integrity.PreparedDatabaseFileName))
+	if err = s.LoadCache(s.writerConn, sqlitedb.FileID(path)); err != nil {
 		return err
 	}
-	if s.openedFiles, err = statFiles(path); err != nil {
+	if s.openedFiles, err = statDatabaseFiles(path); err != nil {
 		return err
 	}
-	s.lastSizes = fileSizesOf(s.openedFiles)
-	s.maintainReserve()
-	s.readPath, s.readFlags = path, sqlitedb.ReadWriteFlags
+	s.lastFileSizes = fileSizesOf(s.openedFiles)
+	s.createMissingReserve()
+	s.readerDatabasePath, s.readerOpenFlags = path, sqlitedb.ReadWriteFlags
 	return nil
 }
 
 // checkAfterIOError runs SQLite's quick check if a marker file shows that the last service had an I/O error.
 func (s *Store) checkAfterIOError() error {
-	marker := filepath.Join(s.dir, sqlitedb.CheckMarkerName)
+	marker := filepath.Join(s.stateDir, sqlitedb.StartupCheckFileName)
 	if _, err := os.Stat(marker); err != nil {
 		return nil
 	}
-	verdict, err := database.QueryText(s.conn, `PRAGMA quick_check(1)`)
+	verdict, err := database.QueryText(s.writerConn, `PRAGMA quick_check(1)`)
 	if err != nil {
 		return err
 	}
 	if verdict != "ok" {
 		verdict = strings.ReplaceAll(verdict, "\n", " ")
 		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: "+
-			"queuectl restore FILE; "+sqlitedb.DamageDetails, s.dir, verdict)
+			"queuectl restore FILE; "+sqlitedb.DamageAdvice, s.stateDir, verdict)
 	}
 	return os.Remove(marker)
 }
 
 // OpenReader implements reads.Database.
-func (b backend) OpenReader() (database.ReadConn, error) {
-	c, err := sqlitedb.OpenWithFlags(b.readPath, b.readFlags, sqlitedb.ReaderPragmas()...)
+func (b engineBackend) OpenReader() (database.ReadConn, error) {
+	c, err := sqlitedb.OpenWithFlags(b.readerDatabasePath, b.readerOpenFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// BeforeCommit implements engine.Backend. It checks that the files are unchanged, and keeps the write-ahead log
+// BeforeCommitGroup implements engine.Backend. It checks that the files are unchanged, and keeps the write-ahead log
 // from growing too large.
-func (b backend) BeforeCommit() error {
-	wal, err := b.checkFiles()
+func (b engineBackend) BeforeCommitGroup() error {
+	wal, err := b.checkFilesIntact()
 	if err == nil {
 		b.checkpointWAL(wal)
 	}
@@ -197,76 +197,76 @@ func (b backend) BeforeCommit() error {
 }
 
 // BeginTx implements engine.Backend. It does nothing, because no other process changes the database.
-func (b backend) BeginTx(*engine.Tx) error { return nil }
+func (b engineBackend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements engine.Backend. It does nothing, because the engine itself reads all
 // reservations (leases of jobs that have not started) from the table meta.
-func (b backend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
+func (b engineBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements engine.Backend. It returns all reservations (leases of jobs that have not
 // started) as text for the table meta.
-func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
-	return t.Reservations(), true, nil
+func (b engineBackend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
+	return t.EncodedReservations(), true, nil
 }
 
-// MayBlameOtherStatement implements engine.Backend. It returns false, because SQLite reports each error for
+// MayStemFromEarlierStatement implements engine.Backend. It returns false, because SQLite reports each error for
 // the statement that caused it.
-func (b backend) MayBlameOtherStatement(error) bool { return false }
+func (b engineBackend) MayStemFromEarlierStatement(error) bool { return false }
 
-// OnCommit implements engine.Backend. It records the new sizes of the files, and writes the high-water mark,
+// AfterCommit implements engine.Backend. It records the new sizes of the files, and writes the high-water mark,
 // which shows how many changes were committed.
-func (b backend) OnCommit(metaChanged bool) {
+func (b engineBackend) AfterCommit(metaChanged bool) {
 	if metaChanged {
-		b.highWater.Write(sqlitedb.HighWater(b.Counters()))
+		b.highWaterFile.Write(sqlitedb.HighWaterMark(b.Counters()))
 	}
 	b.recordFileSizes()
 }
 
-// recordFileSizes stores the current sizes of the files in lastSizes. The writer calls it after a change.
+// recordFileSizes stores the current sizes of the files in lastFileSizes. The writer calls it after a change.
 func (s *Store) recordFileSizes() {
 	// If this fails, the next commit reports the error.
-	if files, err := statFiles(filepath.Join(s.dir, sqlitedb.DatabaseName)); err == nil {
-		s.lastSizes = fileSizesOf(files)
+	if files, err := statDatabaseFiles(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)); err == nil {
+		s.lastFileSizes = fileSizesOf(files)
 	}
 }
 
 // RefusalError implements engine.Backend. It returns the error for requests that fail because the disk is full
 // or the database is busy.
-func (b backend) RefusalError(kind database.ErrorKind, err error) error {
+func (b engineBackend) RefusalError(kind database.ErrorKind, err error) error {
 	if kind == database.DiskFull {
-		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.dir)
+		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.stateDir)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that "+
-		"program and try again", filepath.Join(b.dir, sqlitedb.DatabaseName))
+		"program and try again", filepath.Join(b.stateDir, sqlitedb.DatabaseFileName))
 }
 
-// OnFailure implements engine.Backend. It keeps the write-ahead log, and makes the next start check the database.
-func (b backend) OnFailure() {
-	b.conn.KeepWAL()
+// OnEngineFailure implements engine.Backend. It keeps the write-ahead log, and makes the next start check the database.
+func (b engineBackend) OnEngineFailure() {
+	b.writerConn.KeepWAL()
 	// If writing this marker fails, the next start does not check the database in advance,
 	// but still detects damage.
-	os.WriteFile(filepath.Join(b.dir, sqlitedb.CheckMarkerName), nil, 0o600)
+	os.WriteFile(filepath.Join(b.stateDir, sqlitedb.StartupCheckFileName), nil, 0o600)
 }
 
 // DatabaseBytes implements engine.DiskSpace. It returns the size of the database file and its write-ahead log.
-func (b backend) DatabaseBytes() int64 {
-	states := readFileStates(filepath.Join(b.dir, sqlitedb.DatabaseName))
+func (b engineBackend) DatabaseBytes() int64 {
+	states := readDatabaseFileStates(filepath.Join(b.stateDir, sqlitedb.DatabaseFileName))
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 
 // ConvertReadError implements reads.Database. An I/O error or a damaged file stops the store for good,
 // as it does during a write.
-func (b backend) ConvertReadError(err error) error {
+func (b engineBackend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
 		return err
 	}
 	switch e.Code & 0xff {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
-		if b.statesAtOpen != (fileStates{}) {
-			return sqlitedb.ExplainOpenError(filepath.Join(b.dir, sqlitedb.DatabaseName), err)
+		if b.readOnlyFileStates != (databaseFileStates{}) {
+			return sqlitedb.ExplainOpenError(filepath.Join(b.stateDir, sqlitedb.DatabaseFileName), err)
 		}
-		b.FailFromRead(err)
+		b.FailAfterReadError(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
 			"see the service's log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
@@ -277,17 +277,17 @@ func (b backend) ConvertReadError(err error) error {
 
 // CheckReadable implements reads.Database. For a read-only store, it returns an error if a service has changed
 // the files since they were opened.
-func (b backend) CheckReadable() error { return b.checkUnchanged() }
+func (b engineBackend) CheckReadable() error { return b.checkFilesUnchanged() }
 
 // Close implements engine.Backend. It ends a running backup and closes the files.
-func (b backend) Close() error {
-	b.endBackup()
-	return errors.Join(b.conn.Close(), b.highWater.Close())
+func (b engineBackend) Close() error {
+	b.finishSQLiteBackup()
+	return errors.Join(b.writerConn.Close(), b.highWaterFile.Close())
 }
 
 var (
 	_ store.Store      = (*Store)(nil)
 	_ store.Maintainer = (*Store)(nil)
-	_ engine.Backend   = backend{}
-	_ engine.DiskSpace = backend{}
+	_ engine.Backend   = engineBackend{}
+	_ engine.DiskSpace = engineBackend{}
 )

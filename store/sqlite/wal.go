@@ -16,55 +16,55 @@ import (
 // when no reader uses the WAL. So overlapping readers, or one reader that does not end, would let the file grow
 // without limit. See docs/decisions/0036.
 const (
-	walAlarmBytes     = 256 << 20              // if the WAL is larger, a warning is shown and reads get less time
-	walWaitMillis     = `100`                  // time in ms that the writer waits for readers
-	walLongWaitMillis = `400`                  // the same while the warning is shown; longer than any read may take
-	walMinPause       = time.Second            // minimum time between two attempts to wait for readers
-	walMaxPause       = 30 * time.Second       // maximum time between two attempts, if a reader does not end
-	shortReadTimeout  = 250 * time.Millisecond // time limit of reads while the warning is shown
+	walWarningBytes         = 256 << 20              // if the WAL is larger, a warning is shown and reads get less time
+	walReaderWaitMillis     = `100`                  // time in ms that the writer waits for readers
+	walLongReaderWaitMillis = `400`                  // the same while the warning is shown; longer than any read may take
+	walMinRetryPause        = time.Second            // minimum time between two attempts to wait for readers
+	walMaxRetryPause        = 30 * time.Second       // maximum time between two attempts, if a reader does not end
+	stuckWALReadTimeout     = 250 * time.Millisecond // time limit of reads while the warning is shown
 )
 
 // walState holds the limits and times that the writer uses to keep the WAL small.
 type walState struct {
-	// If the WAL is larger than keepBytes, the writer waits for readers. If it is larger than
-	// alarmBytes, a warning is shown.
-	keepBytes, alarmBytes int64
-	nextWait              time.Time     // earliest time of the next wait for readers
-	pause                 time.Duration // time from the last wait to nextWait
+	// If the WAL is larger than waitAboveBytes, the writer waits for readers. If it is larger than
+	// warnAboveBytes, a warning is shown.
+	waitAboveBytes, warnAboveBytes int64
+	nextReaderWait                 time.Time     // earliest time of the next wait for readers
+	readerWaitPause                time.Duration // time from the last wait to nextReaderWait
 }
 
 // checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next
 // commit writes to the beginning of the WAL file. The writer waits a moment for readers that still use the
 // WAL. New readers use only the database, so they do not prevent this. If the checkpoint fails, the commit
 // continues.
-func (s *Store) checkpointWAL(size int64) {
+func (s *Store) checkpointWAL(walBytes int64) {
 	w := &s.walState
-	if size <= w.keepBytes {
-		w.pause = 0
+	if walBytes <= w.waitAboveBytes {
+		w.readerWaitPause = 0
 		s.setWALStuck("")
 		return
 	}
-	if time.Now().Before(w.nextWait) {
+	if time.Now().Before(w.nextReaderWait) {
 		return
 	}
 	err := s.emptyWAL(`RESTART`)
 	if err == nil {
-		w.pause = 0
+		w.readerWaitPause = 0
 	}
-	w.pause = min(max(2*w.pause, walMinPause), walMaxPause)
-	w.nextWait = time.Now().Add(w.pause)
-	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
+	w.readerWaitPause = min(max(2*w.readerWaitPause, walMinRetryPause), walMaxRetryPause)
+	w.nextReaderWait = time.Now().Add(w.readerWaitPause)
+	path := filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)
 	switch {
 	case err == nil:
 		s.setWALStuck("")
-	case size <= w.alarmBytes: // the WAL is not large enough for a warning
+	case walBytes <= w.warnAboveBytes: // the WAL is not large enough for a warning
 	case errors.Is(err, errWALInUse):
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
 			"the database; find that program with: %s, and end it",
-			path, queue.FormatSize(w.alarmBytes), sqlitedb.ReadersCommand(path)))
+			path, queue.FormatSize(w.warnAboveBytes), sqlitedb.ListFileUsersCommand(path)))
 	default:
 		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
-			"(%v); check the disk", path, queue.FormatSize(w.alarmBytes), err))
+			"(%v); check the disk", path, queue.FormatSize(w.warnAboveBytes), err))
 	}
 }
 
@@ -73,16 +73,16 @@ var errWALInUse = errors.New("another program keeps reading the database")
 // emptyWAL moves all changes in the write-ahead log into the database. mode is a mode of SQLite's
 // wal_checkpoint: after RESTART, the next commit writes to the beginning of the log file; after TRUNCATE, the
 // file is empty. If another connection reads from the log for too long, the error is errWALInUse.
-func (s *Store) emptyWAL(mode string) error {
-	wait := `PRAGMA busy_timeout = ` + walWaitMillis
+func (s *Store) emptyWAL(checkpointMode string) error {
+	wait := `PRAGMA busy_timeout = ` + walReaderWaitMillis
 	if s.walStuckReason.Load() != nil {
-		wait = `PRAGMA busy_timeout = ` + walLongWaitMillis
+		wait = `PRAGMA busy_timeout = ` + walLongReaderWaitMillis
 	}
-	if err := s.conn.Exec(wait); err != nil {
+	if err := s.writerConn.Exec(wait); err != nil {
 		return err
 	}
-	held, err := s.conn.QueryNumber(`PRAGMA wal_checkpoint(` + mode + `)`)
-	err2 := s.conn.Exec(`PRAGMA ` + sqlitedb.BusyTimeout)
+	held, err := s.writerConn.QueryNumber(`PRAGMA wal_checkpoint(` + checkpointMode + `)`)
+	err2 := s.writerConn.Exec(`PRAGMA ` + sqlitedb.BusyTimeoutPragma)
 	if err == nil && held != 0 {
 		err = errWALInUse
 	}
@@ -112,7 +112,7 @@ func (s *Store) SlowCommitError() error {
 	if took := s.RunningCommitTime(); took >= slowCommitTime {
 		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores "+
 			"nothing until the disk responds",
-			s.dir, queue.FormatDuration(took.Truncate(time.Second)))
+			s.stateDir, queue.FormatDuration(took.Truncate(time.Second)))
 	}
 	return nil
 }
@@ -128,15 +128,15 @@ func (s *Store) CheckpointError() error {
 
 // ReadTimeout implements reads.Database. It returns the time limit of a read, which is shorter while
 // the WAL cannot be emptied.
-func (b backend) ReadTimeout() time.Duration {
+func (b engineBackend) ReadTimeout() time.Duration {
 	if b.walStuckReason.Load() != nil {
-		return shortReadTimeout
+		return stuckWALReadTimeout
 	}
-	return engine.ReadTimeout
+	return engine.DefaultReadTimeout
 }
 
 // ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
-func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
+func (b engineBackend) ReadTimeoutError(timeLimit time.Duration) error {
 	if err := b.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
 			"following problem lasts: %v", timeLimit, err)

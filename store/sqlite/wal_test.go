@@ -26,7 +26,7 @@ import (
 func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
-	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultOrder, Log: slog.New(slog.NewTextHandler(log,
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultJobOrder, Log: slog.New(slog.NewTextHandler(log,
 		nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
-	s.walState.keepBytes, s.walState.alarmBytes = 256<<10, 1<<20
+	s.walState.waitAboveBytes, s.walState.warnAboveBytes = 256<<10, 1<<20
 	return s, log
 }
 
@@ -51,17 +51,18 @@ func growWAL(t *testing.T, s *Store) {
 }
 
 // growWALBy enqueues n jobs of 64 KiB.
-func growWALBy(t *testing.T, s *Store, n int) {
+func growWALBy(t *testing.T, s *Store, jobCount int) {
 	t.Helper()
-	big := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
-	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: slices.Repeat([]queue.Job{big}, n)}); err != nil {
+	big := newDraft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
+	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: slices.Repeat([]queue.Job{big},
+		jobCount)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func walSize(t *testing.T, s *Store) int64 {
 	t.Helper()
-	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+"-wal"))
+	info, err := os.Stat(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName+"-wal"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,22 +71,22 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint lets the next commit checkpoint the WAL, even if the last attempt was a moment ago.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.walState.nextWait = time.Time{}; return nil })
+	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.walState.nextReaderWait = time.Time{}; return nil })
 }
 
 // While another program's read transaction does not end, the WAL grows. The store logs one warning,
 // shortens the time limit of all reads, and refuses no request. After the transaction has
 // ended, the WAL is small again.
-func TestReaderThatDoesNotEnd(t *testing.T) {
+func TestStoreToleratesEndlessReader(t *testing.T) {
 	s, log := openStoreWithSmallWAL(t)
 	growWAL(t, s)
-	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
-	way := sqlitedb.ReadersCommand(path)
-	said, stop := startOtherProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
+	path := filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)
+	way := sqlitedb.ListFileUsersCommand(path)
+	said, stop := startSQLProgram(t, path, `BEGIN;SELECT count(*) FROM jobs`)
 	if said != "<nil>" {
 		t.Fatalf("the other program got %s", said)
 	}
-	for walSize(t, s) <= s.walState.alarmBytes {
+	for walSize(t, s) <= s.walState.warnAboveBytes {
 		if s.CheckpointError() != nil {
 			t.Fatalf("starved at %d bytes", walSize(t, s))
 		}
@@ -100,11 +101,11 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
 	}
 	begun := time.Now()
-	err := s.Read(t.Context(), func(r *reads.Reader) error {
+	err := s.RunRead(t.Context(), func(r *reads.ReadSnapshot) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err
 	})
-	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= engine.ReadTimeout ||
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= engine.DefaultReadTimeout ||
 		!strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
@@ -116,10 +117,10 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 	for range 3 {
 		growWAL(t, s)
 	}
-	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.keepBytes {
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.waitAboveBytes {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
-	if (backend{s}).ReadTimeout() != engine.ReadTimeout {
+	if (engineBackend{s}).ReadTimeout() != engine.DefaultReadTimeout {
 		t.Errorf("reads are still kept short")
 	}
 	text := log.String()
@@ -129,9 +130,9 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 }
 
 // While a reader prevents the WAL from being emptied, only a few commits wait for the reader.
-func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
+func TestFewCommitsWaitForEndlessReader(t *testing.T) {
 	s, _ := openStoreWithSmallWAL(t)
-	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
+	_, stop := startSQLProgram(t, filepath.Join(s.stateDir, sqlitedb.DatabaseFileName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
 	begun := time.Now()
 	for range 60 {
@@ -141,32 +142,32 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 		t.Errorf("60 commits took %v", took)
 	}
 	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error {
-		if s.walState.pause < walMinPause {
-			t.Errorf("the pause is %v", s.walState.pause)
+		if s.walState.readerWaitPause < walMinRetryPause {
+			t.Errorf("the pause is %v", s.walState.readerWaitPause)
 		}
-		s.walState.pause, s.walState.nextWait = walMaxPause, time.Time{}
+		s.walState.readerWaitPause, s.walState.nextReaderWait = walMaxRetryPause, time.Time{}
 		return nil
 	})
 	growWAL(t, s)
-	if s.walState.pause != walMaxPause {
-		t.Errorf("the longest pause is %v", s.walState.pause)
+	if s.walState.readerWaitPause != walMaxRetryPause {
+		t.Errorf("the longest pause is %v", s.walState.readerWaitPause)
 	}
 }
 
 // readSlowly executes a query that counts up to the given number. The query stops when ctx ends.
-func readSlowly(ctx context.Context, s *Store, count string) {
-	s.Read(ctx, func(r *reads.Reader) error {
-		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + count +
+func readSlowly(ctx context.Context, s *Store, countTo string) {
+	s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + countTo +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
 }
 
-// keepReadersBusy calls read repeatedly, in reads.MaxReaders goroutines, until the test ends.
+// keepReadersBusy calls read repeatedly, in reads.MaxConcurrentReads goroutines, until the test ends.
 func keepReadersBusy(t *testing.T, read func(context.Context)) {
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
-	for range reads.MaxReaders {
+	for range reads.MaxConcurrentReads {
 		readers.Go(func() {
 			for ctx.Err() == nil {
 				read(ctx)
@@ -219,7 +220,7 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	for range 2 {
 		growWAL(t, s)
 	}
-	if size := walSize(t, s); size > 2*s.walState.keepBytes {
+	if size := walSize(t, s); size > 2*s.walState.waitAboveBytes {
 		t.Errorf("the WAL has %d bytes", size)
 	}
 }

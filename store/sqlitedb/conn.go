@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-var _ database.MissingChecker = (*Conn)(nil)
+var _ database.MissingJobChecker = (*Conn)(nil)
 
 // Conn is one connection to SQLite with its prepared statements. Only one goroutine may use it at a time. It
 // calls SQLite's C API through modernc.org/sqlite/lib, where addresses in SQLite's memory are uintptr. It does
@@ -29,18 +29,18 @@ var _ database.MissingChecker = (*Conn)(nil)
 // not need. That would cost a ninth of the service's CPU time for a short job. See docs/decisions/0007.
 type Conn struct {
 	// Other packages need TLS and DB to call those functions of SQLite's C API for which Conn has no method.
-	TLS            *libc.TLS
-	DB             uintptr
-	Stmts          map[string]uintptr // prepared statements by SQL text
-	resultMemory   uintptr            // memory in which SQLite stores the value that a call returns
-	textMemory     uintptr            // memory for the texts and blobs passed to one statement
-	textMemorySize int                // size of textMemory in bytes
-	boundBytes     int64              // total size in bytes of the texts and blobs passed to statements
-	row            Row                // current row of the running query
+	TLS                *libc.TLS
+	DBHandle           uintptr
+	PreparedStmts      map[string]uintptr // prepared statements by SQL text
+	resultMemory       uintptr            // memory in which SQLite stores the value that a call returns
+	argumentMemory     uintptr            // memory for the texts and blobs passed to one statement
+	argumentMemorySize int                // size of argumentMemory in bytes
+	totalArgumentBytes int64              // total size in bytes of the texts and blobs passed to statements
+	currentRow         Row                // current row of the running query
 }
 
-// maxKeptTextMemory is the maximum size of textMemory, in bytes, that is kept after a statement.
-const maxKeptTextMemory = 64 << 10
+// maxKeptArgumentMemory is the maximum size of argumentMemory, in bytes, that is kept after a statement.
+const maxKeptArgumentMemory = 64 << 10
 
 // configureSQLite sets options that apply to all connections. SQLite uses open-file-description locks where
 // the system has them, and POSIX locks elsewhere. A POSIX lock is lost when this process closes any
@@ -67,7 +67,7 @@ const ReadWriteFlags = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREAT
 // OpenWithFlags opens a database with the given SQLite flags and executes the pragmas.
 func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err error) {
 	configureSQLite()
-	c := &Conn{TLS: libc.NewTLS(), Stmts: map[string]uintptr{}}
+	c := &Conn{TLS: libc.NewTLS(), PreparedStmts: map[string]uintptr{}}
 	defer func() {
 		if err != nil {
 			c.Close()
@@ -76,7 +76,7 @@ func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err er
 	if c.resultMemory = libc.Xmalloc(c.TLS, 16); c.resultMemory == 0 {
 		return nil, &Error{Code: sqlite3.SQLITE_NOMEM}
 	}
-	if err := c.growTextMemory(maxKeptTextMemory); err != nil {
+	if err := c.replaceArgumentMemory(maxKeptArgumentMemory); err != nil {
 		return nil, err
 	}
 	name, err := libc.CString(path)
@@ -86,13 +86,13 @@ func OpenWithFlags(path string, flags int32, pragmas ...string) (_ *Conn, err er
 	defer libc.Xfree(c.TLS, name)
 	rc := sqlite3.Xsqlite3_open_v2(c.TLS, name, c.resultMemory,
 		flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
-	c.DB = *(*uintptr)(pointerTo(c.resultMemory))
+	c.DBHandle = *(*uintptr)(pointerTo(c.resultMemory))
 	if rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
 	}
 	// Defensive mode disables SQL features that can corrupt a database. Without it, the schema of a file from an
 	// attacker could use these features.
-	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
+	if rc := sqlite3.Xsqlite3_db_config(c.TLS, c.DBHandle, sqlite3.SQLITE_DBCONFIG_DEFENSIVE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
 		return nil, c.ResultError(rc)
 	}
@@ -110,34 +110,34 @@ func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsaf
 // bytesAt returns n bytes of SQLite's memory as a slice.
 func bytesAt(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
 
-// growTextMemory replaces textMemory by new memory of n bytes. The old contents are lost.
-func (c *Conn) growTextMemory(n int) error {
-	libc.Xfree(c.TLS, c.textMemory)
-	c.textMemorySize = 0
-	if c.textMemory = libc.Xmalloc(c.TLS, libc.Tsize_t(n)); c.textMemory == 0 {
+// replaceArgumentMemory replaces argumentMemory by new memory of n bytes. The old contents are lost.
+func (c *Conn) replaceArgumentMemory(byteCount int) error {
+	libc.Xfree(c.TLS, c.argumentMemory)
+	c.argumentMemorySize = 0
+	if c.argumentMemory = libc.Xmalloc(c.TLS, libc.Tsize_t(byteCount)); c.argumentMemory == 0 {
 		return &Error{Code: sqlite3.SQLITE_NOMEM}
 	}
-	c.textMemorySize = n
+	c.argumentMemorySize = byteCount
 	return nil
 }
 
 // Close closes the connection and its statements.
 func (c *Conn) Close() error {
-	for _, p := range c.Stmts {
+	for _, p := range c.PreparedStmts {
 		sqlite3.Xsqlite3_finalize(c.TLS, p) // ignore the result, which only repeats the error of the last step
 	}
 	var err error
-	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DB); rc != sqlite3.SQLITE_OK {
+	if rc := sqlite3.Xsqlite3_close(c.TLS, c.DBHandle); rc != sqlite3.SQLITE_OK {
 		err = c.ResultError(rc)
 	}
 	libc.Xfree(c.TLS, c.resultMemory)
-	libc.Xfree(c.TLS, c.textMemory)
+	libc.Xfree(c.TLS, c.argumentMemory)
 	c.TLS.Close()
 	return err
 }
 
 func (c *Conn) prepare(sql string) (uintptr, error) {
-	if p, ok := c.Stmts[sql]; ok {
+	if p, ok := c.PreparedStmts[sql]; ok {
 		return p, nil
 	}
 	text, err := libc.CString(sql)
@@ -145,18 +145,18 @@ func (c *Conn) prepare(sql string) (uintptr, error) {
 		return 0, err
 	}
 	defer libc.Xfree(c.TLS, text)
-	if rc := sqlite3.Xsqlite3_prepare_v3(c.TLS, c.DB, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory,
+	if rc := sqlite3.Xsqlite3_prepare_v3(c.TLS, c.DBHandle, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.resultMemory,
 		0); rc != sqlite3.SQLITE_OK {
 		return 0, c.ResultError(rc)
 	}
 	p := *(*uintptr)(pointerTo(c.resultMemory))
-	c.Stmts[sql] = p
+	c.PreparedStmts[sql] = p
 	return p, nil
 }
 
-// bind prepares a statement and binds its arguments: int64, string, []byte or nil. Texts and blobs are copied
-// to c.textMemory, which stays unchanged until the next statement.
-func (c *Conn) bind(sql string, args []any) (uintptr, error) {
+// prepareAndBind prepares a statement and binds its arguments: int64, string, []byte or nil. Texts and blobs are copied
+// to c.argumentMemory, which stays unchanged until the next statement.
+func (c *Conn) prepareAndBind(sql string, args []any) (uintptr, error) {
 	p, err := c.prepare(sql)
 	if err != nil {
 		return 0, err
@@ -174,13 +174,13 @@ func (c *Conn) bind(sql string, args []any) (uintptr, error) {
 			size += len(a)
 		}
 	}
-	c.boundBytes += int64(size)
-	if size > c.textMemorySize || c.textMemorySize > maxKeptTextMemory && size <= maxKeptTextMemory {
-		if err := c.growTextMemory(max(size, maxKeptTextMemory)); err != nil {
+	c.totalArgumentBytes += int64(size)
+	if size > c.argumentMemorySize || c.argumentMemorySize > maxKeptArgumentMemory && size <= maxKeptArgumentMemory {
+		if err := c.replaceArgumentMemory(max(size, maxKeptArgumentMemory)); err != nil {
 			return 0, err
 		}
 	}
-	next := c.textMemory
+	next := c.argumentMemory
 	for i, a := range args {
 		var rc int32
 		switch a := a.(type) {
@@ -223,9 +223,9 @@ func (c *Conn) Commit() error { return c.Exec(`COMMIT`) }
 // Rollback rolls the transaction back. SQLite may have done so already, so errors are ignored.
 func (c *Conn) Rollback() { c.Exec(`ROLLBACK`) }
 
-// BeginReading begins a read transaction, in which all reads see the same snapshot, and EndReading ends it.
-func (c *Conn) BeginReading() error { return c.Exec(`BEGIN`) }
-func (c *Conn) EndReading() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough: nothing was written
+// BeginSnapshot begins a read transaction, in which all reads see the same snapshot, and EndSnapshot ends it.
+func (c *Conn) BeginSnapshot() error { return c.Exec(`BEGIN`) }
+func (c *Conn) EndSnapshot() error   { return c.Exec(`ROLLBACK`) } // a rollback is enough: nothing was written
 
 // QueryAll implements database.Statements. It executes statements one after another.
 func (c *Conn) QueryAll(queries []database.Query) error {
@@ -247,12 +247,13 @@ func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
-// ReadLimit implements database.Conn. No limit is needed, because SQLite searches for a
+// RowLimit implements database.Conn. No limit is needed, because SQLite searches for a
 // row only when it is read.
-func (c *Conn) ReadLimit(int, int) int { return math.MaxInt32 }
+func (c *Conn) RowLimit(int, int) int { return math.MaxInt32 }
 
-// HasWritten implements database.Conn. It returns false, because the engine's own counters include every write.
-func (c *Conn) HasWritten() bool { return false }
+// HasUncountedChanges implements database.Conn. It returns false, because the engine's own counters include every
+// write.
+func (c *Conn) HasUncountedChanges() bool { return false }
 
 // IsInterruption reports whether err was caused by InterruptWhenDone, which interrupts statements.
 func (c *Conn) IsInterruption(err error) bool {
@@ -260,13 +261,13 @@ func (c *Conn) IsInterruption(err error) bool {
 	return ok && e.Code&0xff == sqlite3.SQLITE_INTERRUPT
 }
 
-// ArgumentBytes implements database.Conn. It returns the total size of the texts and blobs passed to statements.
-func (c *Conn) ArgumentBytes() int64 { return c.boundBytes }
+// TotalArgumentBytes implements database.Conn. It returns the total size of the texts and blobs passed to statements.
+func (c *Conn) TotalArgumentBytes() int64 { return c.totalArgumentBytes }
 
 // ExecCount executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
 // nil.
 func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
-	p, err := c.bind(sql, args)
+	p, err := c.prepareAndBind(sql, args)
 	if err != nil {
 		return 0, err
 	}
@@ -281,29 +282,29 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return sqlite3.Xsqlite3_changes64(c.TLS, c.DB), nil
+	return sqlite3.Xsqlite3_changes64(c.TLS, c.DBHandle), nil
 }
 
 // Query calls handleRow for every row, until handleRow returns false. The row is valid only during the call.
 // handleRow must not execute another statement.
 func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
-	p, err := c.bind(sql, args)
+	p, err := c.prepareAndBind(sql, args)
 	if err != nil {
 		return err
 	}
-	outer := c.row // keep the row of an outer query, whose handleRow may have called this method
-	c.row = Row{c.TLS, p}
+	outer := c.currentRow // keep the row of an outer query, whose handleRow may have called this method
+	c.currentRow = Row{c.TLS, p}
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {
 		case sqlite3.SQLITE_ROW:
-			more, err = handleRow(&c.row)
+			more, err = handleRow(&c.currentRow)
 		case sqlite3.SQLITE_DONE:
 			more = false
 		default:
 			err = c.ResultError(rc)
 		}
 	}
-	c.row = outer
+	c.currentRow = outer
 	sqlite3.Xsqlite3_reset(c.TLS, p) // ignore the result, which only repeats the error of sqlite3_step
 	return err
 }
@@ -320,7 +321,7 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(ended)
 		for {
-			sqlite3.Xsqlite3_interrupt(c.TLS, c.DB)
+			sqlite3.Xsqlite3_interrupt(c.TLS, c.DBHandle)
 			select {
 			case <-released:
 				return
@@ -339,7 +340,7 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 // KeepWAL makes SQLite leave the WAL unchanged when the connection closes. Otherwise SQLite would empty the
 // WAL, and the next start could not find damage in it.
 func (c *Conn) KeepWAL() {
-	sqlite3.Xsqlite3_db_config(c.TLS, c.DB, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
+	sqlite3.Xsqlite3_db_config(c.TLS, c.DBHandle, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
 }
 
@@ -368,14 +369,14 @@ func (e *Error) Error() string {
 }
 
 // ResultError returns the error of a call whose result rc is not SQLITE_OK.
-func (c *Conn) ResultError(rc int32) error {
-	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.TLS, rc))
-	if c.DB != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DB) == rc {
-		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.TLS, c.DB))
+func (c *Conn) ResultError(resultCode int32) error {
+	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.TLS, resultCode))
+	if c.DBHandle != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DBHandle) == resultCode {
+		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.TLS, c.DBHandle))
 	}
-	e := &Error{Code: int(rc), message: text}
-	if rc == sqlite3.SQLITE_IOERR_WRITE && c.DB != 0 {
-		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DB))
+	e := &Error{Code: int(resultCode), message: text}
+	if resultCode == sqlite3.SQLITE_IOERR_WRITE && c.DBHandle != 0 {
+		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.TLS, c.DBHandle))
 		if e.isOutOfSpace = IsDiskLimitErrno(errno); e.isOutOfSpace {
 			e.message += ": " + errno.Error()
 		}
@@ -410,8 +411,8 @@ type Row struct {
 	stmt uintptr
 }
 
-// Num implements database.Row. It returns an integer, or 0 if the column holds another type.
-func (r *Row) Num(column int) int64 {
+// Int64 implements database.Row. It returns an integer, or 0 if the column holds another type.
+func (r *Row) Int64(column int) int64 {
 	if sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) != sqlite3.SQLITE_INTEGER {
 		return 0
 	}
@@ -419,11 +420,11 @@ func (r *Row) Num(column int) int64 {
 }
 
 // Text implements database.Row. It returns a text, or the bytes of a blob as a string.
-func (r *Row) Text(column int) string { return string(r.View(column)) }
+func (r *Row) Text(column int) string { return string(r.BytesView(column)) }
 
-// View implements database.Row. It returns a text or blob without copying it from SQLite's memory. The bytes
+// BytesView implements database.Row. It returns a text or blob without copying it from SQLite's memory. The bytes
 // are valid only until the next row is read.
-func (r *Row) View(column int) []byte {
+func (r *Row) BytesView(column int) []byte {
 	kind := sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column))
 	if kind != sqlite3.SQLITE_TEXT && kind != sqlite3.SQLITE_BLOB {
 		return nil
@@ -440,11 +441,11 @@ func (r *Row) View(column int) []byte {
 func (r *Row) Value(column int) any {
 	switch sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column)) {
 	case sqlite3.SQLITE_INTEGER:
-		return r.Num(column)
+		return r.Int64(column)
 	case sqlite3.SQLITE_TEXT:
 		return r.Text(column)
 	case sqlite3.SQLITE_BLOB:
-		return append([]byte{}, r.View(column)...)
+		return append([]byte{}, r.BytesView(column)...)
 	}
 	return nil
 }

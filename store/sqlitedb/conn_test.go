@@ -13,7 +13,7 @@ import (
 
 // Values of every type and size are read as they were written. A method of Row returns the zero value if
 // the value has another type.
-func TestValuesComeBackAsGiven(t *testing.T) {
+func TestQueryReturnsStoredValuesUnchanged(t *testing.T) {
 	c, err := Open(filepath.Join(t.TempDir(), "db"))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 		rows := 0
 		err := c.Query(func(r database.Row) (bool, error) {
 			rows++
-			if got := (value{v.given, r.Text(1), r.Num(0), r.Text(0)}); got.kind != v.kind || got.num != v.num ||
+			if got := (value{v.given, r.Text(1), r.Int64(0), r.Text(0)}); got.kind != v.kind || got.num != v.num ||
 				got.text != v.text {
 				t.Errorf("%.20q: got %s, %d, %.20q", v.given, got.kind, got.num, got.text)
 			}
@@ -49,13 +49,13 @@ func TestValuesComeBackAsGiven(t *testing.T) {
 			t.Errorf("%.20q: %d rows, %v", v.given, rows, err)
 		}
 	}
-	if err := c.Exec(`SELECT ?`, "small"); err != nil || c.textMemorySize != maxKeptTextMemory {
-		t.Errorf("room for %d bytes is kept, %v", c.textMemorySize, err)
+	if err := c.Exec(`SELECT ?`, "small"); err != nil || c.argumentMemorySize != maxKeptArgumentMemory {
+		t.Errorf("room for %d bytes is kept, %v", c.argumentMemorySize, err)
 	}
 }
 
 // A failed statement reports SQLite's error code and text, and can be executed again.
-func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
+func TestFailedStatementExplainsErrorAndRunsAgain(t *testing.T) {
 	c, err := Open(filepath.Join(t.TempDir(), "db"))
 	if err != nil {
 		t.Fatal(err)

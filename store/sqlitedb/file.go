@@ -17,26 +17,26 @@ import (
 
 // Names of files in the state directory.
 const (
-	DatabaseName = "queuectl.db"
-	// HighWaterName is the name of the HighWaterFile. If this file exists, the directory has had a database.
-	HighWaterName = "initialized"
-	// CheckMarkerName is the name of a file that is created after an I/O error. It makes the next
+	DatabaseFileName = "queuectl.db"
+	// HighWaterFileName is the name of the HighWaterFile. If this file exists, the directory has had a database.
+	HighWaterFileName = "initialized"
+	// StartupCheckFileName is the name of a file that is created after an I/O error. It makes the next
 	// start check the database.
-	CheckMarkerName = "check"
+	StartupCheckFileName = "check"
 )
 
-// DatabaseFiles returns the names of the database and of the files that SQLite creates next to it.
-func DatabaseFiles() []string {
-	return []string{DatabaseName, DatabaseName + "-wal", DatabaseName + "-shm"}
+// DatabaseFileNames returns the names of the database and of the files that SQLite creates next to it.
+func DatabaseFileNames() []string {
+	return []string{DatabaseFileName, DatabaseFileName + "-wal", DatabaseFileName + "-shm"}
 }
 
-// WALKeepBytes is the size in bytes up to which the WAL (write-ahead log) may grow freely. Above it, the writer
+// WALSizeLimitBytes is the size in bytes up to which the WAL (write-ahead log) may grow freely. Above it, the writer
 // waits for readers to end. SQLite truncates a longer WAL file to this size.
-const WALKeepBytes = 64 << 20
+const WALSizeLimitBytes = 64 << 20
 
-// BusyTimeout is the pragma that makes the writer's connection wait for other programs that
+// BusyTimeoutPragma is the pragma that makes the writer's connection wait for other programs that
 // have locked the database.
-const BusyTimeout = `busy_timeout = 5000` // in milliseconds
+const BusyTimeoutPragma = `busy_timeout = 5000` // in milliseconds
 
 // OpenWriter opens a database for writing. For an empty file, it sets auto_vacuum, which compaction needs and
 // which SQLite only accepts before the first page is written. So every new database file of a queue must be
@@ -68,24 +68,25 @@ func writerPragmas() []string {
 		synchronous = "NORMAL"
 	}
 	return []string{
-		BusyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
-		`journal_size_limit = ` + strconv.Itoa(WALKeepBytes), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`,
+		BusyTimeoutPragma, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
+		`journal_size_limit = ` + strconv.Itoa(WALSizeLimitBytes), `cache_size = -2048`, `temp_store = memory`,
+		`foreign_keys = 1`,
 		`trusted_schema = 0`,
 	}
 }
 
-// CheckDir returns an error if the directory has lost its database, or if other users can access the database.
-// If the directory has never had a database, CheckDir creates an empty file.
-func CheckDir(dir, path string) error {
-	mark := filepath.Join(dir, HighWaterName)
+// CheckStateDir returns an error if the directory has lost its database, or if other users can access the database.
+// If the directory has never had a database, CheckStateDir creates an empty file.
+func CheckStateDir(dir, databasePath string) error {
+	mark := filepath.Join(dir, HighWaterFileName)
 	_, markErr := os.Stat(mark)
-	info, err := os.Lstat(path)
+	info, err := os.Lstat(databasePath)
 	switch {
 	case errors.Is(err, os.ErrNotExist) && markErr == nil:
 		return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
-			"with an empty queue", path, mark)
+			"with an empty queue", databasePath, mark)
 	case errors.Is(err, os.ErrNotExist):
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		f, err := os.OpenFile(databasePath, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
 			return fmt.Errorf("cannot create the database: %w", err)
 		}
@@ -94,19 +95,19 @@ func CheckDir(dir, path string) error {
 		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("the database %s must be a regular file, not a symbolic link or a directory; to use another "+
-			"directory, give it with --dir", path)
+			"directory, give it with --dir", databasePath)
 	case info.Size() == 0 && markErr == nil:
 		return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
-			"with an empty queue", path, mark)
+			"with an empty queue", databasePath, mark)
 	}
-	if err := cmp.Or(CheckPrivate(path, info, 0o077), CheckWritable(path, info)); err != nil {
+	if err := cmp.Or(CheckPrivate(databasePath, info, 0o077), CheckWritable(databasePath, info)); err != nil {
 		return fmt.Errorf("the database %w", err)
 	}
 	return nil
 }
 
-// DamageDetails says how to find out what is damaged.
-const DamageDetails = "to see what is damaged: queuectl doctor --verify"
+// DamageAdvice says how to find out what is damaged.
+const DamageAdvice = "to see what is damaged: queuectl doctor --verify"
 
 // SQLiteErrorIn returns the SQLite error in err, or nil if err contains none. For damage that this program has
 // found itself, it returns an error with SQLite's code for corruption.
@@ -128,8 +129,8 @@ func ExplainOpenError(path string, err error) error {
 	// For these codes, SQLite does not report the error of the operating system, so check
 	// whether the disk is full.
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE:
-		if disk, failed := DiskOf(filepath.Dir(path)); failed == nil && disk.Free < minSideFileBytes {
-			return noSpaceError(path, err)
+		if disk, failed := DiskSpaceOf(filepath.Dir(path)); failed == nil && disk.FreeBytes < minAuxiliaryFileBytes {
+			return noSpaceForDatabaseError(path, err)
 		}
 	}
 	switch e.Code & 0xff {
@@ -140,18 +141,18 @@ func ExplainOpenError(path string, err error) error {
 		return fmt.Errorf("the database %s cannot be written (%w); give the service's account write access to the file "+
 			"and its directory", path, err)
 	case sqlite3.SQLITE_FULL:
-		return noSpaceError(path, err)
+		return noSpaceForDatabaseError(path, err)
 	case sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
 	}
 	return fmt.Errorf("cannot open %s: %w; check the file and its disk", path, err)
 }
 
-// minSideFileBytes is the minimum size in bytes of the files that SQLite creates next to the database.
-const minSideFileBytes = 64 << 10
+// minAuxiliaryFileBytes is the minimum size in bytes of the files that SQLite creates next to the database.
+const minAuxiliaryFileBytes = 64 << 10
 
-// noSpaceError returns the error for a database that cannot be opened because the disk is full.
-func noSpaceError(path string, err error) error {
+// noSpaceForDatabaseError returns the error for a database that cannot be opened because the disk is full.
+func noSpaceForDatabaseError(path string, err error) error {
 	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
@@ -159,31 +160,32 @@ func noSpaceError(path string, err error) error {
 // are not suitable: other machines or programs may write to them, and locks, fsync and the WAL's
 // shared memory are unreliable.
 type fileSystem struct {
-	Name    string
-	Refused bool   // true if no queue may be stored on it
-	Note    string // warning for the user; "" if there is nothing to warn about
+	Name          string
+	IsUnsupported bool   // true if no queue may be stored on it
+	Warning       string // warning for the user; "" if there is nothing to warn about
 }
 
 // CheckSupported returns an error if no queue may be stored on the file system of dir.
 func (f fileSystem) CheckSupported(dir string) error {
-	if !f.Refused {
+	if !f.IsUnsupported {
 		return nil
 	}
-	return queue.Invalid("dir", "%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk",
+	return queue.InvalidField("dir",
+		"%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk",
 		dir, f.Name)
 }
 
-// Disk describes the space in a file system.
-type Disk struct {
-	Free     int64 // number of bytes that an unprivileged process may still write
-	Total    int64 // size of the file system in bytes
-	NoInodes bool  // no more files can be created, even if bytes are free
+// DiskSpace describes the space in a file system.
+type DiskSpace struct {
+	FreeBytes     int64 // number of bytes that an unprivileged process may still write
+	TotalBytes    int64 // size of the file system in bytes
+	IsOutOfInodes bool  // no more files can be created, even if bytes are free
 }
 
 // These constants describe the disk space that a queue needs.
 const (
-	ReserveName  = "reserve" // name of the file that is shrunk or removed when the disk is full
-	ReserveBytes = 8 << 20   // size of that file in bytes
+	ReserveFileName = "reserve" // name of the file that is shrunk or removed when the disk is full
+	ReserveBytes    = 8 << 20   // size of that file in bytes
 	// MinFreeBytes is the free space in bytes below which new jobs are refused.
 	MinFreeBytes = 4 << 20
 )

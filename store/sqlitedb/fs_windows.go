@@ -37,27 +37,28 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	if failpoint.IsEnabled("nfs") {
 		real = `\\?\UNC\server\share`
 	}
-	return volumeFileSystem(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
+	return classifyVolumeFileSystem(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
 }
 
-// volumeFileSystem returns the file system that contains path. The path has no links. driveType and name are
+// classifyVolumeFileSystem returns the file system that contains path. The path has no links. driveType and name are
 // the type of the drive and the name of the file system, as Windows reports them.
-func volumeFileSystem(path string, driveType uint32, name string) fileSystem {
+func classifyVolumeFileSystem(path string, driveType uint32, fileSystemName string) fileSystem {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`), driveType == windows.DRIVE_REMOTE:
-		return fileSystem{Name: "a network drive", Refused: true}
+		return fileSystem{Name: "a network drive", IsUnsupported: true}
 	case driveType == windows.DRIVE_RAMDISK:
 		return fileSystem{Name: "a RAM disk",
-			Note: "files there are only in memory, so all jobs are lost when Windows restarts"}
-	case strings.Contains(strings.ToUpper(name), "FAT"):
-		return fileSystem{Name: name, Note: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
-			"failure can damage it"}
+			Warning: "files there are only in memory, so all jobs are lost when Windows restarts"}
+	case strings.Contains(strings.ToUpper(fileSystemName), "FAT"):
+		return fileSystem{Name: fileSystemName,
+			Warning: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
+				"failure can damage it"}
 	}
-	return fileSystem{Name: name}
+	return fileSystem{Name: fileSystemName}
 }
 
-// RefusedFileSystems returns text for the user that lists the file systems on which no queue may be stored.
-func RefusedFileSystems() string { return "network drives" }
+// UnsupportedFileSystemNames returns text for the user that lists the file systems on which no queue may be stored.
+func UnsupportedFileSystemNames() string { return "network drives" }
 
 // allocateWALIndex does nothing: disk blocks have at least 4 KiB on this system, and SQLite itself allocates
 // every such block.

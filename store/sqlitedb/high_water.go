@@ -17,15 +17,15 @@ import (
 // database, but never newer, because each commit is synced before the file is written. See docs/decisions/0035.
 type HighWaterFile struct{ File *os.File }
 
-// HighWater holds counters that show how many changes a database has stored. All values only increase.
-type HighWater struct {
-	Commits   int64 // number of transactions that changed jobs or added events
-	NextSeq   int64
-	NextEvent int64
+// HighWaterMark holds counters that show how many changes a database has stored. All values only increase.
+type HighWaterMark struct {
+	CommitCount     int64 // number of transactions that changed jobs or added events
+	NextJobSeq      int64
+	NextEventNumber int64
 }
 
 const (
-	highWaterBytes = 3 * 8 // size of an encoded HighWater in bytes, without its checksum
+	highWaterBytes = 3 * 8 // size of an encoded HighWaterMark in bytes, without its checksum
 	// highWaterSlotBytes is the size of a slot in bytes. The file has two slots, which are written alternately, so
 	// that a crash during a write leaves the other slot intact.
 	highWaterSlotBytes = 64
@@ -33,7 +33,7 @@ const (
 
 // OpenHighWater opens the file in a directory, and creates it if it does not exist.
 func OpenHighWater(dir string) (m HighWaterFile, err error) {
-	m.File, err = os.OpenFile(filepath.Join(dir, HighWaterName), os.O_CREATE|os.O_WRONLY, 0o600)
+	m.File, err = os.OpenFile(filepath.Join(dir, HighWaterFileName), os.O_CREATE|os.O_WRONLY, 0o600)
 	return m, err
 }
 
@@ -46,31 +46,32 @@ func (f HighWaterFile) Close() error {
 }
 
 // Write writes the high-water mark. It ignores errors, because the previous mark in the other slot stays valid.
-func (f HighWaterFile) Write(p HighWater) {
+func (f HighWaterFile) Write(p HighWaterMark) {
 	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	f.File.WriteAt(b, p.Commits%2*highWaterSlotBytes)
+	f.File.WriteAt(b, p.CommitCount%2*highWaterSlotBytes)
 }
 
-// ReadHighWater reads the high-water mark in a directory. It returns the zero value if the file is missing or damaged.
-func ReadHighWater(dir string) (p HighWater) {
-	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterName))
+// ReadHighWaterMark reads the high-water mark in a directory. It returns the zero value if the file is missing or
+// damaged.
+func ReadHighWaterMark(dir string) (p HighWaterMark) {
+	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterFileName))
 	for at := 0; at+highWaterBytes+4 <= len(raw); at += highWaterSlotBytes {
-		var slotContent HighWater
+		var slotContent HighWaterMark
 		b := raw[at:]
 		binary.Decode(b, binary.LittleEndian, &slotContent)
 		if crc32.ChecksumIEEE(b[:highWaterBytes]) == binary.LittleEndian.Uint32(b[highWaterBytes:]) &&
-			slotContent.Commits > p.Commits {
+			slotContent.CommitCount > p.CommitCount {
 			p = slotContent
 		}
 	}
 	return p
 }
 
-// CheckHighWater returns an error if the database has fewer commits than the high-water mark in its directory.
-func CheckHighWater(c *Conn, dir string) error {
-	marked, commits := ReadHighWater(dir), int64(0)
-	if marked.Commits == 0 {
+// CheckNoCommitsLost returns an error if the database has fewer commits than the high-water mark in its directory.
+func CheckNoCommitsLost(c *Conn, dir string) error {
+	marked, commits := ReadHighWaterMark(dir), int64(0)
+	if marked.CommitCount == 0 {
 		return nil
 	}
 	hasMeta, err := c.QueryNumber(`SELECT count(*) FROM sqlite_schema WHERE name = 'meta'`)
@@ -81,11 +82,11 @@ func CheckHighWater(c *Conn, dir string) error {
 	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}
-	if commits >= marked.Commits {
+	if commits >= marked.CommitCount {
 		return nil
 	}
 	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or "+
 		"missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl "+
 		"restore FILE; to continue without those changes, remove %s",
-		dir, marked.Commits-commits, DatabaseName, filepath.Join(dir, HighWaterName))
+		dir, marked.CommitCount-commits, DatabaseFileName, filepath.Join(dir, HighWaterFileName))
 }

@@ -13,7 +13,7 @@ import (
 // an entry from the search without an SQLite error. For example, a changed bit can remove the last entry of a
 // leaf, or make a page refer to a wrong page of the same index.
 //
-// So if an id was not found, checkIndexPath reads these pages again and checks each one as SQLite's
+// So if an id was not found, checkIndexSearchPath reads these pages again and checks each one as SQLite's
 // integrity_check does. The page's entries, free blocks and fragments must fill it exactly. Its ids must
 // be in order, and between the ids that led to the page. These checks cost about as much as the search.
 // Writes cost nothing more.
@@ -34,20 +34,20 @@ const maxIndexDepth = 20
 // indexEntry is one entry in a page of the id index. child is the number of the page with
 // smaller ids; it is 0 on a leaf.
 type indexEntry struct {
-	id    string
-	child int64
+	jobID     string
+	childPage int64
 }
 
-// indexPage is one page of the id index. lastChild is the number of the page with ids greater than those of all
+// indexPage is one page of the id index. lastChildPage is the number of the page with ids greater than those of all
 // entries; it is 0 on a leaf.
 type indexPage struct {
-	entries   []indexEntry
-	lastChild int64
+	entries       []indexEntry
+	lastChildPage int64
 }
 
-// checkIndexPath checks the pages of the index that SQLite has read to search for an id without finding it. It
+// checkIndexSearchPath checks the pages of the index that SQLite has read to search for an id without finding it. It
 // returns a damage error if one of these pages is damaged or contains the id.
-func checkIndexPath(c *Conn, id string) error {
+func checkIndexSearchPath(c *Conn, jobID string) error {
 	if known, err := knownPageFormat(c); err != nil || !known {
 		return err
 	}
@@ -62,51 +62,51 @@ func checkIndexPath(c *Conn, id string) error {
 			return err
 		}
 		for _, e := range p.entries {
-			if e.id <= low {
-				return lookupDamage("the ids in page %d of the database index jobs_id are not in order", page)
+			if e.jobID <= low {
+				return lookupDamageErrorf("the ids in page %d of the database index jobs_id are not in order", page)
 			}
-			low = e.id
+			low = e.jobID
 		}
 		if high != "" && low >= high {
-			return lookupDamage("the ids in page %d of the database index jobs_id are not in order", page)
+			return lookupDamageErrorf("the ids in page %d of the database index jobs_id are not in order", page)
 		}
-		at, found := slices.BinarySearchFunc(p.entries, id,
-			func(e indexEntry, id string) int { return strings.Compare(e.id, id) })
+		at, found := slices.BinarySearchFunc(p.entries, jobID,
+			func(e indexEntry, id string) int { return strings.Compare(e.jobID, id) })
 		if found {
-			return lookupDamage("a lookup does not find an id that page %d of the database index jobs_id contains", page)
+			return lookupDamageErrorf("a lookup does not find an id that page %d of the database index jobs_id contains", page)
 		}
-		if p.lastChild == 0 {
+		if p.lastChildPage == 0 {
 			return nil
 		}
-		page, low = p.lastChild, ""
+		page, low = p.lastChildPage, ""
 		if at > 0 {
-			low = p.entries[at-1].id
+			low = p.entries[at-1].jobID
 		}
 		if at < len(p.entries) {
-			page, high = p.entries[at].child, p.entries[at].id
+			page, high = p.entries[at].childPage, p.entries[at].jobID
 		}
 	}
-	return lookupDamage("the pages of the database index jobs_id form a cycle")
+	return lookupDamageErrorf("the pages of the database index jobs_id form a cycle")
 }
 
 // knownPageFormat reports whether parseIndexPage can read the pages of the database. They must have the default
 // size and no reserved bytes at their ends. A file that another program has rewritten may have another format.
-func knownPageFormat(c *Conn) (isKnown bool, err error) {
+func knownPageFormat(c *Conn) (hasKnownFormat bool, err error) {
 	const pageBytes, reservedOffset = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
-	_, err = database.FirstRow(c, func(r database.Row) {
-		page := r.View(0)
-		isKnown = len(page) == pageBytes && page[reservedOffset] == 0
+	_, err = database.ReadFirstRow(c, func(r database.Row) {
+		page := r.BytesView(0)
+		hasKnownFormat = len(page) == pageBytes && page[reservedOffset] == 0
 	}, `SELECT data FROM sqlite_dbpage WHERE pgno = 1`)
-	return isKnown, err
+	return hasKnownFormat, err
 }
 
 // readIndexPage reads one page of the id index.
 func readIndexPage(c *Conn, pageNumber int64) (p indexPage, err error) {
 	sound := false
-	_, err = database.FirstRow(c, func(r database.Row) { p, sound = parseIndexPage(r.View(0)) },
+	_, err = database.ReadFirstRow(c, func(r database.Row) { p, sound = parseIndexPage(r.BytesView(0)) },
 		`SELECT data FROM sqlite_dbpage WHERE pgno = ?`, pageNumber)
 	if err == nil && !sound {
-		err = lookupDamage("page %d of the database index jobs_id is damaged", pageNumber)
+		err = lookupDamageErrorf("page %d of the database index jobs_id is damaged", pageNumber)
 	}
 	return p, err
 }
@@ -126,13 +126,13 @@ func parseIndexPage(b []byte) (p indexPage, isSound bool) {
 	case leafPageKind:
 	case interiorPageKind:
 		offsetsStart += 4
-		p.lastChild = int64(binary.BigEndian.Uint32(b[headerBytes:]))
+		p.lastChildPage = int64(binary.BigEndian.Uint32(b[headerBytes:]))
 	default:
 		return p, false
 	}
 	number := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
 	free, entries, content, fragments := number(1), number(3), number(5), int(b[7])
-	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorPageKind && p.lastChild == 0 {
+	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorPageKind && p.lastChildPage == 0 {
 		return p, false
 	}
 	var usedRanges []byteRange
@@ -175,11 +175,11 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 		if len(b) < 4 {
 			return e, 0, false
 		}
-		e.child, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
+		e.childPage, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
 	}
 	payload, n := shortVarint(b[entryBytes:])
 	entryBytes += n
-	if n == 0 || entryBytes+payload > len(b) || isInterior && e.child == 0 {
+	if n == 0 || entryBytes+payload > len(b) || isInterior && e.childPage == 0 {
 		return e, 0, false
 	}
 	record := b[entryBytes : entryBytes+payload]
@@ -192,13 +192,13 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 	if n1*n2*n3 == 0 || header != n1+n2+n3 || text < 13 || text%2 == 0 || !known || header+length+bytes != payload {
 		return e, 0, false
 	}
-	e.id = string(record[header : header+length])
+	e.jobID = string(record[header : header+length])
 	return e, max(4, entryBytes+payload), true
 }
 
 // shortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id
 // index need no longer ones. length is the number of bytes, or 0 if b does not begin with such a varint.
-func shortVarint(b []byte) (value, length int) {
+func shortVarint(b []byte) (value, byteCount int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:
 		return int(b[0]), 1

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PlainFileFlags are flags for opening a regular file. If the path is a symbolic link, opening fails. If the
+// RegularFileOpenFlags are flags for opening a regular file. If the path is a symbolic link, opening fails. If the
 // file is a pipe, opening does not block.
-const PlainFileFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+const RegularFileOpenFlags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
 // IsDiskLimitErrno reports whether a write failed because the disk is full, or because a disk quota or file size limit
 // is reached.
@@ -23,20 +23,20 @@ func IsDiskLimitErrno(errno syscall.Errno) bool {
 	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
 }
 
-// DiskOf returns the space in the file system of a directory.
-func DiskOf(dir string) (Disk, error) {
+// DiskSpaceOf returns the space in the file system of a directory.
+func DiskSpaceOf(dir string) (DiskSpace, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return Disk{}, err
+		return DiskSpace{}, err
 	}
-	return Disk{
-		Free: int64(s.Bavail) * int64(s.Bsize), Total: int64(s.Blocks) * int64(s.Bsize),
-		NoInodes: s.Files > 0 && s.Ffree == 0,
+	return DiskSpace{
+		FreeBytes: int64(s.Bavail) * int64(s.Bsize), TotalBytes: int64(s.Blocks) * int64(s.Bsize),
+		IsOutOfInodes: s.Files > 0 && s.Ffree == 0,
 	}, nil
 }
 
 // FileSizeLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
-func FileSizeLimit() (n int64, ok bool) {
+func FileSizeLimit() (maxBytes int64, isLimited bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
 		return 0, false
@@ -80,8 +80,8 @@ func CheckPrivate(path string, info os.FileInfo, forbiddenBits os.FileMode) erro
 	return nil
 }
 
-// ReadersCommand returns a command that shows which processes have a file open.
-func ReadersCommand(path string) string { return "fuser -v " + path }
+// ListFileUsersCommand returns a command that shows which processes have a file open.
+func ListFileUsersCommand(path string) string { return "fuser -v " + path }
 
 // FileID returns an id of a file. No other existing file has the same id, not even a copy.
 func FileID(path string) string {

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// PlainFileFlags are flags for opening a regular file. On Windows, none are needed.
-const PlainFileFlags = 0
+// RegularFileOpenFlags are flags for opening a regular file. On Windows, none are needed.
+const RegularFileOpenFlags = 0
 
 // IsDiskLimitErrno reports whether a write failed because a disk quota is reached. Callers detect a full disk
 // themselves.
 func IsDiskLimitErrno(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
-// DiskOf returns the space in the file system of a directory. NoInodes is always false, because Windows has no
-// separate limit on the number of files.
-func DiskOf(dir string) (Disk, error) {
+// DiskSpaceOf returns the space in the file system of a directory. IsOutOfInodes is always false, because Windows has
+// no separate limit on the number of files.
+func DiskSpaceOf(dir string) (DiskSpace, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
-		return Disk{}, err
+		return DiskSpace{}, err
 	}
 	var free, total uint64
 	err = windows.GetDiskFreeSpaceEx(name, &free, &total, nil)
-	return Disk{Free: int64(free), Total: int64(total)}, err
+	return DiskSpace{FreeBytes: int64(free), TotalBytes: int64(total)}, err
 }
 
 // CheckWritable returns an error if a file has the read-only attribute. It accepts every directory, because the
@@ -40,13 +40,13 @@ func CheckWritable(path string, info os.FileInfo) error {
 // CheckPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func CheckPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
-// ReadersCommand returns text for the user that describes how to find the processes that have a file open.
-func ReadersCommand(path string) string {
+// ListFileUsersCommand returns text for the user that describes how to find the processes that have a file open.
+func ListFileUsersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
 // FileSizeLimit returns false for ok, because Windows has no file size limit per process.
-func FileSizeLimit() (n int64, ok bool) { return 0, false }
+func FileSizeLimit() (maxBytes int64, isLimited bool) { return 0, false }
 
 // FileID returns "", because on Windows an id can be read only from an open file.
 func FileID(string) string { return "" }

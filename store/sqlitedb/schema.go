@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkSchema returns the schema version of the database. It returns an error if that version is newer than the
+// checkSchemaVersion returns the schema version of the database. It returns an error if that version is newer than the
 // migrations in steps, unless the database says that this version of the program may use it.
-func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
+func checkSchemaVersion(c *Conn, migrations [][]string) (version int64, err error) {
 	version, err = c.QueryNumber(`PRAGMA user_version`)
-	if err != nil || version >= 0 && version <= int64(len(steps)) {
+	if err != nil || version >= 0 && version <= int64(len(migrations)) {
 		return version, err
 	}
 	oldest, err := c.QueryNumber(`SELECT min_reader FROM meta`)
-	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
+	if err == nil && oldest <= int64(len(migrations)) && oldest > 0 {
 		return version, nil
 	}
 	// RequestFailed means that the table or column does not exist. Then this version may not use the database.
@@ -30,36 +30,36 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	}
 	return version, queue.Errorf(store.ErrNewerSchema.Code,
 		"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again",
-		version, len(steps))
+		version, len(migrations))
 }
 
 // CheckUsable returns an error if this program cannot use the database, or if the database has lost changes;
-// see checkTables and CheckHighWater. Call it before anything reads the tables.
+// see checkTableColumns and CheckNoCommitsLost. Call it before anything reads the tables.
 func CheckUsable(c *Conn, dir string) error {
-	if err := checkTables(c, dir); err != nil {
+	if err := checkTableColumns(c, dir); err != nil {
 		return err
 	}
-	return CheckHighWater(c, dir)
+	return CheckNoCommitsLost(c, dir)
 }
 
 // OldSchemaError returns the error for a database with an old schema that no service has opened to update it.
 func OldSchemaError(dir string, version int64) error {
 	return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 		"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
-		dir, version, len(database.Migrations))
+		dir, version, len(database.SchemaMigrations))
 }
 
-// checkTables returns an error if this program does not support the schema version, or if a table lacks a
+// checkTableColumns returns an error if this program does not support the schema version, or if a table lacks a
 // column. A database from before the first release may have the same version number but other tables.
-func checkTables(c *Conn, dir string) error {
-	version, err := checkSchema(c, database.Migrations)
-	if err != nil || version != int64(len(database.Migrations)) {
+func checkTableColumns(c *Conn, dir string) error {
+	version, err := checkSchemaVersion(c, database.SchemaMigrations)
+	if err != nil || version != int64(len(database.SchemaMigrations)) {
 		return err
 	}
-	if made, err := hasTables(c, slices.Concat(database.Migrations...)); made || err != nil {
+	if made, err := tablesMatchStatements(c, slices.Concat(database.SchemaMigrations...)); made || err != nil {
 		return err
 	}
-	fresh, err := OpenFresh()
+	fresh, err := OpenEmptyMemoryDatabase()
 	if err != nil {
 		return err
 	}
@@ -75,60 +75,60 @@ func checkTables(c *Conn, dir string) error {
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code,
 		"the database %s was created by another version of queuectl: it has no column %s; use that version, or move the "+
-			"directory away to start with an empty queue", filepath.Join(dir, DatabaseName), want[missing])
+			"directory away to start with an empty queue", filepath.Join(dir, DatabaseFileName), want[missing])
 }
 
-// OpenFresh returns a new database in memory that has the newest schema and no rows.
-func OpenFresh() (*Conn, error) {
+// OpenEmptyMemoryDatabase returns a new database in memory that has the newest schema and no rows.
+func OpenEmptyMemoryDatabase() (*Conn, error) {
 	c, err := Open(":memory:")
 	if err != nil {
 		return nil, err
 	}
-	if err := Migrate(c, database.Migrations); err != nil {
+	if err := Migrate(c, database.SchemaMigrations); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }
 
-// hasTables reports whether all tables were created by exactly the given statements. If so, the caller need
+// tablesMatchStatements reports whether all tables were created by exactly the given statements. If so, the caller need
 // not check their columns.
-func hasTables(c *Conn, statements []string) (bool, error) {
-	tables, err := database.Rows(c, database.TextOf, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
-	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {
+func tablesMatchStatements(c *Conn, createStatements []string) (bool, error) {
+	tables, err := database.ReadRows(c, database.FirstColumnText, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
+	return err == nil && !slices.ContainsFunc(createStatements, func(s string) bool {
 		return strings.HasPrefix(s, `CREATE TABLE `) && !slices.Contains(tables, s)
 	}), err
 }
 
 // listColumns returns all columns of the database, as table.column.
 func listColumns(c *Conn) ([]string, error) {
-	return database.Rows(c, database.TextOf, `SELECT m.name || '.' || p.name FROM sqlite_schema m
+	return database.ReadRows(c, database.FirstColumnText, `SELECT m.name || '.' || p.name FROM sqlite_schema m
 		JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
 }
 
 // Migrate updates the schema to the newest version. Each step to the next version is one transaction, so a
 // crash leaves a complete version.
-func Migrate(c *Conn, steps [][]string) error {
-	version, err := checkSchema(c, steps)
+func Migrate(c *Conn, migrations [][]string) error {
+	version, err := checkSchemaVersion(c, migrations)
 	if err != nil {
 		return err
 	}
-	for v := version; v < int64(len(steps)); v++ {
-		if err := MigrateOne(c, int(v), steps[v]); err != nil {
+	for v := version; v < int64(len(migrations)); v++ {
+		if err := MigrateToNextVersion(c, int(v), migrations[v]); err != nil {
 			return fmt.Errorf("cannot update the database to schema version %d: %w", v+1, err)
 		}
 	}
 	return nil
 }
 
-// MigrateOne updates the schema from one version to the next.
-func MigrateOne(c *Conn, oldVersion int, statements []string) error {
-	return ExecAll(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
+// MigrateToNextVersion updates the schema from one version to the next.
+func MigrateToNextVersion(c *Conn, oldVersion int, statements []string) error {
+	return ExecInOneTx(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
 		fmt.Sprintf(`PRAGMA user_version = %d`, oldVersion+1)))
 }
 
-// ExecAll executes statements in one transaction.
-func ExecAll(c *Conn, statements []string) error {
-	return database.InTx(c, func() (err error) {
+// ExecInOneTx executes statements in one transaction.
+func ExecInOneTx(c *Conn, statements []string) error {
+	return database.InTransaction(c, func() (err error) {
 		for i := 0; i < len(statements) && err == nil; i++ {
 			err = c.Exec(statements[i])
 		}

@@ -13,7 +13,7 @@ import (
 
 // Network drives are rejected, whatever path leads to them. The user is warned about file systems in memory
 // or without access control.
-func TestFileSystemsAreJudged(t *testing.T) {
+func TestClassifyVolumeFileSystem(t *testing.T) {
 	for _, c := range []struct {
 		path    string
 		kind    uint32
@@ -29,9 +29,9 @@ func TestFileSystemsAreJudged(t *testing.T) {
 		{`\\?\E:\q`, windows.DRIVE_REMOVABLE, "FAT32", false, true},
 		{`\\?\E:\q`, windows.DRIVE_FIXED, "exFAT", false, true},
 	} {
-		f := volumeFileSystem(c.path, c.kind, c.name)
-		if err := f.CheckSupported(`Q:\q`); f.Refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
-			(f.Note != "") != c.noted {
+		f := classifyVolumeFileSystem(c.path, c.kind, c.name)
+		if err := f.CheckSupported(`Q:\q`); f.IsUnsupported != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) ||
+			(f.Warning != "") != c.noted {
 			t.Errorf("%+v: got %+v, %v", c, f, err)
 		}
 	}
@@ -40,11 +40,11 @@ func TestFileSystemsAreJudged(t *testing.T) {
 // For a local directory, the name of the file system and the free space are known.
 func TestLocalDirectoryIsAccepted(t *testing.T) {
 	dir := t.TempDir()
-	if f, err := FileSystemOf(dir); err != nil || f.Refused || f.Name == "" {
+	if f, err := FileSystemOf(dir); err != nil || f.IsUnsupported || f.Name == "" {
 		t.Errorf("got %+v, %v", f, err)
 	}
-	if disk, err := DiskOf(dir); err != nil || disk.Free < 1<<20 || disk.Free > 1<<60 {
-		t.Errorf("%d bytes are free, %v", disk.Free, err)
+	if disk, err := DiskSpaceOf(dir); err != nil || disk.FreeBytes < 1<<20 || disk.FreeBytes > 1<<60 {
+		t.Errorf("%d bytes are free, %v", disk.FreeBytes, err)
 	}
 	if _, err := FileSystemOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing directory: %v", err)

@@ -11,139 +11,139 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var awaitPromises = []promise{
-	{name: "Await returns ready jobs immediately", check: awaitReturnsReadyJobs},
-	{name: "Await returns when a job is enqueued", check: awaitReturnsEnqueuedJob},
-	{name: "Await returns when a job is due", check: awaitReturnsDueJob},
-	{name: "Await returns whenever a leased job is runnable again", check: awaitReturnsReleasedJob},
-	{name: "Await never returns an expired job", check: awaitReturnsNoExpiredJob},
-	{name: "Await returns when its context ends", check: awaitEndsWithContext},
-	{name: "a cancelled Await loses no job", check: awaitLosesNoJob},
-	{name: "Await and Exchange never return the same lease", check: awaitAndExchangeShareNoLease},
-	{name: "Await returns when the store is closed", check: awaitEndsOnClose},
+var awaitTests = []contractTest{
+	{name: "Await returns ready jobs immediately", run: awaitReturnsReadyJobs},
+	{name: "Await returns when a job is enqueued", run: awaitReturnsEnqueuedJob},
+	{name: "Await returns when a job is due", run: awaitReturnsDueJob},
+	{name: "Await returns whenever a leased job is runnable again", run: awaitReturnsReleasedJob},
+	{name: "Await never returns an expired job", run: awaitReturnsNoExpiredJob},
+	{name: "Await returns when its context ends", run: awaitEndsWithContext},
+	{name: "a cancelled Await loses no job", run: cancelledAwaitLosesNoJob},
+	{name: "Await and Exchange never return the same lease", run: awaitAndExchangeShareNoLease},
+	{name: "Await returns when the store is closed", run: awaitEndsOnClose},
 }
 
 // awaitResult is the result of a call of Await.
 type awaitResult struct {
-	jobs []queue.Job
-	err  error
+	claimedJobs []queue.Job
+	err         error
 }
 
-// await calls Store.Await in a goroutine. Await waits for jobs and claims up to want of them. The returned
+// startAwait calls Store.Await in a goroutine. Await waits for jobs and claims up to want of them. The returned
 // channel receives the result.
-func (r *rig) await(ctx context.Context, want int) <-chan awaitResult {
+func (r *storeTest) startAwait(ctx context.Context, maxJobs int) <-chan awaitResult {
 	result := make(chan awaitResult, 1)
 	go func() {
-		jobs, err := r.s.Await(ctx, want)
+		jobs, err := r.store.AwaitJobs(ctx, maxJobs)
 		result <- awaitResult{jobs, err}
 	}()
 	return result
 }
 
-// awaitedJobs waits for the result of an Await call, which must succeed, and returns the claimed jobs.
-func (r *rig) awaitedJobs(subject string, result <-chan awaitResult) []queue.Job {
+// receiveAwaitedJobs waits for the result of an Await call, which must succeed, and returns the claimed jobs.
+func (r *storeTest) receiveAwaitedJobs(description string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
-	got := receive(r, subject, result)
+	got := receive(r, description, result)
 	if got.err != nil {
-		r.Fatalf("%s: got error %v, want none", subject, got.err)
+		r.Fatalf("%s: got error %v, want none", description, got.err)
 	}
-	r.checkRanks(got.jobs)
-	return got.jobs
+	r.checkRanks(got.claimedJobs)
+	return got.claimedJobs
 }
 
-func awaitReturnsReadyJobs(r *rig) {
+func awaitReturnsReadyJobs(r *storeTest) {
 	low, high, middle := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9)), r.enqueueOne(withPriority(5))
 	r.newEvents()
-	first := r.awaitedJobs("first await", r.await(r.Context(), 2))
-	checkEqual(r, "first await", first, r.asClaimed(first, high, middle))
-	second := r.awaitedJobs("second await", r.await(r.Context(), 2))
-	checkEqual(r, "second await", second, r.asClaimed(second, low))
+	first := r.receiveAwaitedJobs("first await", r.startAwait(r.Context(), 2))
+	checkEqual(r, "first await", first, r.expectedClaimedJobs(first, high, middle))
+	second := r.receiveAwaitedJobs("second await", r.startAwait(r.Context(), 2))
+	checkEqual(r, "second await", second, r.expectedClaimedJobs(second, low))
 	checkEqual(r, "job as stored", r.getJob(high.ID), first[0])
 	checkEqual(r, "events", r.newEvents(), nil)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func awaitReturnsEnqueuedJob(r *rig) {
+func awaitReturnsEnqueuedJob(r *storeTest) {
 	for range 20 {
-		result := r.await(r.Context(), 2)
-		jobs := r.enqueueAndGet(draft(), draft(), draft())
-		got := r.awaitedJobs("await", result)
-		checkEqual(r, "awaited", seqs(got), seqs(jobs[:2]))
-		checkEqual(r, "claimed afterwards", seqs(r.claim(10)), seqs(jobs[2:]))
+		result := r.startAwait(r.Context(), 2)
+		jobs := r.enqueueAndGet(newDraft(), newDraft(), newDraft())
+		got := r.receiveAwaitedJobs("await", result)
+		checkEqual(r, "awaited", seqsOf(got), seqsOf(jobs[:2]))
+		checkEqual(r, "claimed afterwards", seqsOf(r.claimJobs(10)), seqsOf(jobs[2:]))
 	}
 }
 
-func awaitReturnsDueJob(r *rig) {
+func awaitReturnsDueJob(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Minute))
-	result := r.await(r.Context(), 1)
+	result := r.startAwait(r.Context(), 1)
 	r.advanceAndPromote(time.Minute)
 	j.ArrivalNumber = 1
-	got := r.awaitedJobs("await", result)
-	checkEqual(r, "awaited", got, r.asClaimed(got, j))
+	got := r.receiveAwaitedJobs("await", result)
+	checkEqual(r, "awaited", got, r.expectedClaimedJobs(got, j))
 }
 
 // While Await waits, it returns a job once the job can run again, for whatever reason.
-func awaitReturnsReleasedJob(r *rig) {
-	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
+func awaitReturnsReleasedJob(r *storeTest) {
+	release := func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
 		name         string
 		makeRunnable func(claimed queue.Job)
 	}{
 		{"a release", release},
-		{"an end whose retry is due immediately", func(j queue.Job) { r.settle(j, outcomeOfCause(queue.EndRunnerLost)) }},
-		{"a refund", func(j queue.Job) { r.settle(j, outcomeOfCause(queue.EndNeverStarted)) }},
+		{"an end whose retry is due immediately", func(j queue.Job) { r.settleJob(j, outcomeOfCause(queue.EndRunnerLost)) }},
+		{"a refund", func(j queue.Job) { r.settleJob(j, outcomeOfCause(queue.EndNeverStarted)) }},
 		{"a revival", func(j queue.Job) {
-			r.settle(j, exitOutcome(0))
-			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+			r.settleJob(j, exitOutcome(0))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 		}},
 		{"a retry that is due", func(j queue.Job) {
-			r.settle(j, exitOutcome(1))
+			r.settleJob(j, exitOutcome(1))
 			r.advanceAndPromote(2 * time.Second)
 		}},
 	} {
 		r.enqueueOne()
 		claimed := r.claimOne()
-		result := r.await(r.Context(), 1)
+		result := r.startAwait(r.Context(), 1)
 		c.makeRunnable(claimed)
-		got := r.awaitedJobs(c.name, result)
+		got := r.receiveAwaitedJobs(c.name, result)
 		want := r.getJob(claimed.ID)
 		checkEqual(r, c.name+": awaited", got, []queue.Job{want})
 		checkEqual(r, c.name+": has a new fence", want.Fence > claimed.Fence, true)
-		r.settle(want, exitOutcome(0))
+		r.settleJob(want, exitOutcome(0))
 	}
 }
 
-func awaitReturnsNoExpiredJob(r *rig) {
-	expiring := r.enqueueOne(withExpiry(r.s.Now() + 1))
-	r.advance(time.Millisecond)
-	result := r.await(r.Context(), 5)
+func awaitReturnsNoExpiredJob(r *storeTest) {
+	expiring := r.enqueueOne(withExpiry(r.store.Now() + 1))
+	r.advanceClock(time.Millisecond)
+	result := r.startAwait(r.Context(), 5)
 	fresh := r.enqueueOne()
-	checkEqual(r, "awaited", seqs(r.awaitedJobs("await", result)), []int64{fresh.Seq})
-	r.promote()
-	checkEqual(r, "expired job", r.getJob(expiring.ID), r.expiredJob(expiring))
+	checkEqual(r, "awaited", seqsOf(r.receiveAwaitedJobs("await", result)), []int64{fresh.Seq})
+	r.promoteUntilDone()
+	checkEqual(r, "expired job", r.getJob(expiring.ID), r.expectedExpiredJob(expiring))
 }
 
-func awaitEndsWithContext(r *rig) {
+func awaitEndsWithContext(r *storeTest) {
 	ctx, cancel := context.WithTimeout(r.Context(), time.Millisecond)
 	defer cancel()
-	got := receive(r, "await until a deadline", r.await(ctx, 1))
-	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
-		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
+	got := receive(r, "await until a deadline", r.startAwait(ctx, 1))
+	if !errors.Is(got.err, context.DeadlineExceeded) || got.claimedJobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and %v", len(got.claimedJobs), got.err, context.DeadlineExceeded)
 	}
 	j := r.enqueueOne()
-	got = receive(r, "await after the deadline", r.await(ctx, 1))
-	if !errors.Is(got.err, context.DeadlineExceeded) || got.jobs != nil {
-		r.Errorf("got %d jobs and error %v, want none and %v", len(got.jobs), got.err, context.DeadlineExceeded)
+	got = receive(r, "await after the deadline", r.startAwait(ctx, 1))
+	if !errors.Is(got.err, context.DeadlineExceeded) || got.claimedJobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and %v", len(got.claimedJobs), got.err, context.DeadlineExceeded)
 	}
-	checkEqual(r, "claimed later", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed later", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
 // If an Await is cancelled while a job is enqueued, either Await returns the job, or the job is not leased. No
 // job is leased without being returned to the caller.
-func awaitLosesNoJob(r *rig) {
+func cancelledAwaitLosesNoJob(r *storeTest) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
-		result := r.await(ctx, 1)
+		result := r.startAwait(ctx, 1)
 		for range i % 10 {
 			runtime.Gosched() // in some rounds, this lets Await begin to wait before the cancellation
 		}
@@ -154,39 +154,86 @@ func awaitLosesNoJob(r *rig) {
 		got := receive(r, "await", result)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		checkEqual(r, "leased jobs, compared with those that Await returned", leases(leased), leases(got.jobs))
-		if (got.err == nil) == (len(got.jobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
-			r.Fatalf("got %d jobs and error %v, want either a job or an error", len(got.jobs), got.err)
+		checkEqual(r, "leased jobs, compared with those that Await returned", leasesOf(leased), leasesOf(got.claimedJobs))
+		if (got.err == nil) == (len(got.claimedJobs) == 0) || got.err != nil && !errors.Is(got.err, context.Canceled) {
+			r.Fatalf("got %d jobs and error %v, want either a job or an error", len(got.claimedJobs), got.err)
 		}
-		claimed := append(got.jobs, r.claim(1)...)
-		checkEqual(r, "the job, awaited or claimed", seqs(claimed), []int64{j.Seq})
-		r.settle(claimed[0], exitOutcome(0))
+		claimed := append(got.claimedJobs, r.claimJobs(1)...)
+		checkEqual(r, "the job, awaited or claimed", seqsOf(claimed), []int64{j.Seq})
+		r.settleJob(claimed[0], exitOutcome(0))
 	}
 }
 
-func awaitAndExchangeShareNoLease(r *rig) {
+func awaitAndExchangeShareNoLease(r *storeTest) {
 	for range 50 {
-		result := r.await(r.Context(), 1)
-		r.enqueueAndGet(draft(), draft())
-		claimed := append(r.claim(1), r.awaitedJobs("await", result)...)
+		result := r.startAwait(r.Context(), 1)
+		r.enqueueAndGet(newDraft(), newDraft())
+		claimed := append(r.claimJobs(1), r.receiveAwaitedJobs("await", result)...)
 		checkEqual(r, "jobs of both calls", len(claimed), 2)
 		if claimed[0].Seq == claimed[1].Seq {
 			r.Fatalf("job %d was claimed twice", claimed[0].Seq)
 		}
 		for _, j := range claimed {
-			r.settle(j, exitOutcome(0))
+			r.settleJob(j, exitOutcome(0))
 		}
 	}
 }
 
-func awaitEndsOnClose(r *rig) {
-	result := r.await(r.Context(), 1)
+func awaitEndsOnClose(r *storeTest) {
+	result := r.startAwait(r.Context(), 1)
 	for range 1000 {
 		runtime.Gosched() // in most cases, this gives Await enough time to begin waiting
 	}
-	r.must(r.s.Close())
+	r.must(r.store.Close())
 	got := receive(r, "await", result)
-	if !errors.Is(got.err, queue.ErrUnavailable) || got.jobs != nil {
-		r.Errorf("got %d jobs and error %v, want none and ErrUnavailable", len(got.jobs), got.err)
+	if !errors.Is(got.err, queue.ErrUnavailable) || got.claimedJobs != nil {
+		r.Errorf("got %d jobs and error %v, want none and ErrUnavailable", len(got.claimedJobs), got.err)
+	}
+}
+
+func awaitReturnsBelowUserLimit(r *storeTest) {
+	for _, c := range []struct {
+		name     string
+		makeRoom func(claimed queue.Job)
+		want     int // how many of the two jobs are then claimed
+	}{
+		{"an end", func(j queue.Job) { r.settleJob(j, exitOutcome(0)) }, 1},
+		{"a failure", func(j queue.Job) { r.settleJob(j, exitOutcome(1)) }, 1},
+		{"a release", func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }, 0},
+		{"a hold", func(j queue.Job) {
+			r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: j.Lease(),
+				Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
+		}, 1},
+	} {
+		r.setMaxRunning(1)
+		jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)))
+		claimed := r.claimOne()
+		result := r.startAwait(r.Context(), 2)
+		checkEqual(r, "claimed while the other job is leased", r.claimJobs(1), nil)
+		c.makeRoom(claimed)
+		got := r.receiveAwaitedJobs(c.name, result)
+		checkEqual(r, c.name+": awaited", seqsOf(got), []int64{jobs[c.want].Seq})
+		r.setMaxRunning(0)
+		r.settleJob(got[0], exitOutcome(0))
+		for _, j := range jobs {
+			r.must(r.applyVerb(j, queue.VerbRemove))
+		}
+	}
+}
+
+func awaitReturnsWhenLimitIsRaised(r *storeTest) {
+	for _, n := range []int{2, 0} {
+		r.setMaxRunning(1)
+		jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)))
+		r.claimJobs(1)
+		result := r.startAwait(r.Context(), 2)
+		r.setMaxRunning(1)
+		checkEqual(r, "claimed at the same limit", r.claimJobs(1), nil)
+		r.setMaxRunning(n)
+		checkEqual(r, "awaited", seqsOf(r.receiveAwaitedJobs("another limit", result)), seqsOf(jobs[1:]))
+		r.setMaxRunning(0)
+		for _, j := range jobs {
+			r.settleJob(r.getJob(j.ID), exitOutcome(0))
+		}
 	}
 }

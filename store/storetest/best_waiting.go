@@ -7,99 +7,99 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var bestWaitingPromises = []promise{
-	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", check: bestWaitingSpansQueues},
-	{name: "a job that waits for its retry counts as waiting", check: bestWaitingCountsRetries},
-	{name: "a job does not count as waiting while it is leased", check: bestWaitingSkipsLeased},
-	{name: "jobs that cannot start yet do not count as waiting", check: bestWaitingSkipsFuture},
-	{name: "with ageing by enqueues, the best waiting job gains points", order: enqueueAgingOrder,
-		check: bestWaitingGainsEnqueuePoints},
+var bestWaitingPriorityTests = []contractTest{
+	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", run: bestWaitingSpansQueues},
+	{name: "a job that waits for its retry counts as waiting", run: bestWaitingCountsRetries},
+	{name: "a job does not count as waiting while it is leased", run: bestWaitingSkipsLeased},
+	{name: "jobs that cannot start yet do not count as waiting", run: bestWaitingSkipsFuture},
+	{name: "with ageing by enqueues, the best waiting job gains points", jobOrder: enqueueAgingOrder,
+		run: bestWaitingPriorityAgesByEnqueues},
 }
 
-// checkBestWaiting checks the result of BestWaitingPriority: the priority, including ageing, of the user's
+// checkBestWaitingPriority checks the result of BestWaitingPriority: the priority, including ageing, of the user's
 // best-ranked waiting job.
-func (r *rig) checkBestWaiting(subject string, uid int, want int64) {
+func (r *storeTest) checkBestWaitingPriority(description string, uid int, wantPriority int64) {
 	r.Helper()
-	got, err := r.s.BestWaitingPriority(r.Context(), uid)
+	got, err := r.store.BestWaitingPriority(r.Context(), uid)
 	r.must(err)
-	if exact := (store.WaitingPriority{Priority: want, Found: true}); got != exact {
-		r.Errorf("%s: got %+v, want %+v", subject, got, exact)
+	if exact := (store.WaitingPriority{Priority: wantPriority, JobFound: true}); got != exact {
+		r.Errorf("%s: got %+v, want %+v", description, got, exact)
 	}
 }
 
-// checkNothingWaiting checks that BestWaitingPriority finds no waiting job of a user.
-func (r *rig) checkNothingWaiting(subject string, uid int) {
+// checkNoWaitingJob checks that BestWaitingPriority finds no waiting job of a user.
+func (r *storeTest) checkNoWaitingJob(description string, uid int) {
 	r.Helper()
-	if got, err := r.s.BestWaitingPriority(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
-		r.Errorf("%s: got %+v, error %v; want none", subject, got, err)
+	if got, err := r.store.BestWaitingPriority(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
+		r.Errorf("%s: got %+v, error %v; want none", description, got, err)
 	}
 }
 
 // BestWaitingPriority finds the user's best-ranked job in all queues.
-func bestWaitingSpansQueues(r *rig) {
-	r.checkNothingWaiting("an empty store", 1)
-	r.enqueueFor(2, 3, withPriority(15))
-	r.checkNothingWaiting("jobs of another user", 1)
-	r.enqueueFor(1, 1, withPriority(4))
-	r.checkBestWaiting("one job", 1, 4)
+func bestWaitingSpansQueues(r *storeTest) {
+	r.checkNoWaitingJob("an empty store", 1)
+	r.enqueueUserJobs(2, 3, withPriority(15))
+	r.checkNoWaitingJob("jobs of another user", 1)
+	r.enqueueUserJobs(1, 1, withPriority(4))
+	r.checkBestWaitingPriority("one job", 1, 4)
 	other := func(j *queue.Job) { j.Queue = "other" }
-	locked := r.enqueueFor(1, 1, withPriority(7), other, withDemands(lockDemand("k", 1)))[0]
-	r.enqueueFor(1, 1, withPriority(3), other)
-	r.checkBestWaiting("three lanes", 1, 7)
-	r.advance(4 * time.Minute)
-	r.checkBestWaiting("four minutes later", 1, 11)
-	r.enqueueFor(1, 1, withPriority(10))
-	r.checkBestWaiting("after a new job was enqueued", 1, 11)
+	locked := r.enqueueUserJobs(1, 1, withPriority(7), other, withDemands(lockDemand("k", 1)))[0]
+	r.enqueueUserJobs(1, 1, withPriority(3), other)
+	r.checkBestWaitingPriority("three lanes", 1, 7)
+	r.advanceClock(4 * time.Minute)
+	r.checkBestWaitingPriority("four minutes later", 1, 11)
+	r.enqueueUserJobs(1, 1, withPriority(10))
+	r.checkBestWaitingPriority("after a new job was enqueued", 1, 11)
 	r.setQueueRule("other", store.QueueRule{Weight: 1, Paused: true})
-	r.checkBestWaiting("in a paused queue", 1, 11)
-	r.must(r.s.Change(r.Context(), locked.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
-	r.checkBestWaiting("after the best job was cancelled", 1, 10)
+	r.checkBestWaitingPriority("in a paused queue", 1, 11)
+	r.must(r.store.ChangeJob(r.Context(), locked.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	r.checkBestWaitingPriority("after the best job was cancelled", 1, 10)
 }
 
 // For BestWaitingPriority, a failed job that waits for its retry counts as waiting.
-func bestWaitingCountsRetries(r *rig) {
-	r.enqueueFor(1, 1, withPriority(9))
-	r.settle(r.claimOne(), exitOutcome(1))
-	r.checkBestWaiting("the job waits for its retry", 1, 9)
-	r.enqueueFor(1, 1, withPriority(6))
-	r.checkBestWaiting("a second job could start now", 1, 9)
+func bestWaitingCountsRetries(r *storeTest) {
+	r.enqueueUserJobs(1, 1, withPriority(9))
+	r.settleJob(r.claimOne(), exitOutcome(1))
+	r.checkBestWaitingPriority("the job waits for its retry", 1, 9)
+	r.enqueueUserJobs(1, 1, withPriority(6))
+	r.checkBestWaitingPriority("a second job could start now", 1, 9)
 	r.advanceAndPromote(5 * time.Second)
-	r.checkBestWaiting("the retry is due", 1, 9)
+	r.checkBestWaitingPriority("the retry is due", 1, 9)
 }
 
-func bestWaitingSkipsLeased(r *rig) {
-	jobs := r.enqueueFor(1, 2, withPriority(9))
-	r.enqueueFor(1, 1, withPriority(6))
-	leased := r.claim(1)
-	r.checkBestWaiting("one of two is claimed", 1, 9)
-	leased = append(leased, r.claim(1)...)
-	checkEqual(r, "claimed", seqs(leased), seqs(jobs))
-	r.checkBestWaiting("both are claimed", 1, 6)
+func bestWaitingSkipsLeased(r *storeTest) {
+	jobs := r.enqueueUserJobs(1, 2, withPriority(9))
+	r.enqueueUserJobs(1, 1, withPriority(6))
+	leased := r.claimJobs(1)
+	r.checkBestWaitingPriority("one of two is claimed", 1, 9)
+	leased = append(leased, r.claimJobs(1)...)
+	checkEqual(r, "claimed", seqsOf(leased), seqsOf(jobs))
+	r.checkBestWaitingPriority("both are claimed", 1, 6)
 	r.startJob(leased[0])
-	r.checkBestWaiting("one of the claimed jobs has started", 1, 6)
-	r.release(leased[1])
-	r.checkBestWaiting("the other job was given back", 1, 9)
+	r.checkBestWaitingPriority("one of the claimed jobs has started", 1, 6)
+	r.releaseClaimedJobs(leased[1])
+	r.checkBestWaitingPriority("the other job was given back", 1, 9)
 }
 
 // For BestWaitingPriority, jobs that cannot start yet do not count as waiting.
-func bestWaitingSkipsFuture(r *rig) {
-	r.enqueueFor(1, 1, withPriority(9), withDelay(time.Hour))
-	r.checkNothingWaiting("a job that is due later", 1)
-	parent := r.enqueueFor(2, 1)[0]
-	r.enqueueFor(1, 1, withPriority(12), func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentEnded}}
+func bestWaitingSkipsFuture(r *storeTest) {
+	r.enqueueUserJobs(1, 1, withPriority(9), withDelay(time.Hour))
+	r.checkNoWaitingJob("a job that is due later", 1)
+	parent := r.enqueueUserJobs(2, 1)[0]
+	r.enqueueUserJobs(1, 1, withPriority(12), func(j *queue.Job) {
+		j.DependsOn = []queue.Dependency{{ParentSeq: parent.Seq, Condition: queue.ParentEnded}}
 	})
-	r.checkNothingWaiting("a blocked job", 1)
-	waiting := r.enqueueFor(1, 1, withPriority(13))[0]
-	r.must(r.s.Change(r.Context(), waiting.Seq, store.Change{Verb: queue.VerbHold}))
-	r.checkNothingWaiting("a held job", 1)
+	r.checkNoWaitingJob("a blocked job", 1)
+	waiting := r.enqueueUserJobs(1, 1, withPriority(13))[0]
+	r.must(r.store.ChangeJob(r.Context(), waiting.Seq, store.Change{Verb: queue.VerbHold}))
+	r.checkNoWaitingJob("a held job", 1)
 	r.advanceAndPromote(time.Hour)
-	r.checkBestWaiting("the job is due", 1, 9)
+	r.checkBestWaitingPriority("the job is due", 1, 9)
 }
 
 // With ageing by enqueues, a waiting job gains points for each job that is enqueued later.
-func bestWaitingGainsEnqueuePoints(r *rig) {
-	r.enqueueFor(1, 1, withPriority(2))
-	r.enqueueFor(2, 5)
-	r.checkBestWaiting("five jobs later", 1, 7)
+func bestWaitingPriorityAgesByEnqueues(r *storeTest) {
+	r.enqueueUserJobs(1, 1, withPriority(2))
+	r.enqueueUserJobs(2, 5)
+	r.checkBestWaitingPriority("five jobs later", 1, 7)
 }

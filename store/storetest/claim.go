@@ -10,104 +10,107 @@ import (
 // Settings that determine the order in which jobs start: ageing by enqueues, priority
 // without ageing, and arrival.
 var (
-	enqueueAgingOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues,
+	enqueueAgingOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 		AgingInterval: time.Minute}
-	priorityOrder = queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
-	arrivalOrder  = queue.Order{Scheduling: queue.ByArrival, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+	priorityOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
+		AgingInterval: time.Minute}
+	arrivalOrder = queue.RankOrder{Scheduling: queue.SchedulingByArrival, AgingUnit: queue.AgingByTime,
+		AgingInterval: time.Minute}
 )
 
-var claimPromises = []promise{
-	{name: "a claim reserves a job and raises its fence", check: claimReserves},
-	{name: "a claim returns at most the requested number of jobs", check: claimTakesAtMostWanted},
-	{name: "jobs with equal ranks start in order of their seqs", check: equalRanksStartBySeq},
-	{name: "with ageing by time, a waiting job gains one point per interval", check: jobsAgeByTime},
+var claimTests = []contractTest{
+	{name: "a claim reserves a job and raises its fence", run: claimLeasesJobAndRaisesFence},
+	{name: "a claim returns at most the requested number of jobs", run: claimTakesAtMostWanted},
+	{name: "jobs with equal ranks start in order of their seqs", run: equalRanksStartBySeq},
+	{name: "with ageing by time, a waiting job gains one point per interval", run: jobsAgeByTime},
 	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
-		check: jobsAgeByEnqueue, order: enqueueAgingOrder},
-	{name: "with ageing by time, a job gains no points before it is due", check: noPointsBeforeDue},
+		run: jobsAgeByEnqueue, jobOrder: enqueueAgingOrder},
+	{name: "with ageing by time, a job gains no points before it is due", run: jobDoesNotAgeBeforeDue},
 	{name: "with ageing by enqueues, a job gains no points before it is due",
-		check: noEnqueuePointsBeforeDue, order: enqueueAgingOrder},
-	{name: "with order by priority, waiting gains no points", check: priorityOrderIgnoresWaiting, order: priorityOrder},
-	{name: "with order by arrival, priorities have no effect", check: arrivalOrderIgnoresPriority, order: arrivalOrder},
-	{name: "a job is not claimed before it is due", check: jobIsNotClaimedBeforeDue},
-	{name: "a retry keeps the job's rank", check: retryKeepsRank},
-	{name: "a released job gets its old rank back", check: releasedJobGetsOldRank},
-	{name: "a claim cancels the expired jobs that it finds", check: claimCancelsExpired},
-	{name: "Promote cancels expired jobs in all waiting states", check: promoteCancelsExpired},
-	{name: "a leased job does not expire", check: leasedJobDoesNotExpire},
-	{name: "Promote is due when a released job expires", check: releasedJobExpires},
-	{name: "Promote is due when a job that waits for its retry expires", check: waitingRetryExpires},
+		run: noEnqueuePointsBeforeDue, jobOrder: enqueueAgingOrder},
+	{name: "with order by priority, waiting gains no points", run: priorityOrderIgnoresWaiting, jobOrder: priorityOrder},
+	{name: "with order by arrival, priorities have no effect", run: arrivalOrderIgnoresPriority, jobOrder: arrivalOrder},
+	{name: "a job is not claimed before it is due", run: jobIsNotClaimedBeforeDue},
+	{name: "a retry keeps the job's rank", run: retryKeepsRank},
+	{name: "a released job gets its old rank back", run: releasedJobGetsOldRank},
+	{name: "a claim cancels the expired jobs that it finds", run: claimCancelsExpired},
+	{name: "Promote cancels expired jobs in all waiting states", run: promoteCancelsExpired},
+	{name: "a leased job does not expire", run: leasedJobDoesNotExpire},
+	{name: "Promote is due when a released job expires", run: releasedJobExpires},
+	{name: "Promote is due when a job that waits for its retry expires", run: waitingRetryExpires},
 }
 
 // A claim leases a job and raises its fence (the number of its lease).
-func claimReserves(r *rig) {
+func claimLeasesJobAndRaisesFence(r *storeTest) {
 	j := r.enqueueOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	r.newEvents()
-	counts := r.s.Counts()
-	claimed := r.claim(1)
-	checkEqual(r, "claimed job", claimed, r.asClaimed(claimed, j))
+	counts := r.store.Counts()
+	claimed := r.claimJobs(1)
+	checkEqual(r, "claimed job", claimed, r.expectedClaimedJobs(claimed, j))
 	want := claimed[0]
 	checkEqual(r, "job as stored", r.getJob(j.ID), want)
-	checkEqual(r, "counts", r.s.Counts().States, counts.States)
+	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
 	checkEqual(r, "events of a claim", r.newEvents(), nil)
-	checkEqual(r, "claimed again", r.claim(1), nil)
+	checkEqual(r, "claimed again", r.claimJobs(1), nil)
 	leased, err := r.leasedJobs()
 	r.must(err)
 	checkEqual(r, "leased jobs", leased, []queue.Job{want})
 	r.advanceAndPromote(time.Hour)
-	checkEqual(r, "claimed after an hour", r.claim(1), nil)
+	checkEqual(r, "claimed after an hour", r.claimJobs(1), nil)
 }
 
-func claimTakesAtMostWanted(r *rig) {
-	jobs := r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
-	checkEqual(r, "none", r.claim(0), nil)
-	checkEqual(r, "a negative number", r.claim(-1), nil)
-	checkEqual(r, "two", seqs(r.claim(2)), seqs(jobs[:2]))
-	checkEqual(r, "more than the queue contains", seqs(r.claim(100)), seqs(jobs[2:]))
-	checkEqual(r, "from an empty queue", r.claim(1), nil)
+func claimTakesAtMostWanted(r *storeTest) {
+	jobs := r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft(), newDraft())
+	checkEqual(r, "none", r.claimJobs(0), nil)
+	checkEqual(r, "a negative number", r.claimJobs(-1), nil)
+	checkEqual(r, "two", seqsOf(r.claimJobs(2)), seqsOf(jobs[:2]))
+	checkEqual(r, "more than the queue contains", seqsOf(r.claimJobs(100)), seqsOf(jobs[2:]))
+	checkEqual(r, "from an empty queue", r.claimJobs(1), nil)
 }
 
-func equalRanksStartBySeq(r *rig) {
-	jobs := r.enqueueAndGet(draft(withID("z")), draft(withID("a")), draft(withID("m")), draft(), draft(withID("b")))
+func equalRanksStartBySeq(r *storeTest) {
+	jobs := r.enqueueAndGet(newDraft(withID("z")), newDraft(withID("a")), newDraft(withID("m")), newDraft(),
+		newDraft(withID("b")))
 	var order []int64
 	for range jobs {
 		order = append(order, r.claimOne().Seq)
 	}
-	checkEqual(r, "order of claims", order, seqs(jobs))
+	checkEqual(r, "order of claims", order, seqsOf(jobs))
 }
 
 // With ageing by time, a job gains one point of priority per minute of waiting. Four jobs have the priorities
 // 2, 3, 5 and 8 and have waited 7, 5, 3 and 0 minutes. The first job has 9 points and starts first. The others
 // have 8 points each and start in order of arrival.
-func jobsAgeByTime(r *rig) {
+func jobsAgeByTime(r *storeTest) {
 	two := r.enqueueOne(withPriority(2))
-	r.advance(2 * time.Minute)
+	r.advanceClock(2 * time.Minute)
 	three := r.enqueueOne(withPriority(3))
-	r.advance(2 * time.Minute)
+	r.advanceClock(2 * time.Minute)
 	five := r.enqueueOne(withPriority(5))
-	r.advance(3 * time.Minute)
+	r.advanceClock(3 * time.Minute)
 	eight := r.enqueueOne(withPriority(8))
-	r.promote()
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
+	r.promoteUntilDone()
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 
-	urgent := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(10)), draft(withPriority(-3)),
-		draft(withPriority(10)))
-	checkEqual(r, "order of claims without waiting", seqs(r.claim(10)),
+	urgent := r.enqueueAndGet(newDraft(withPriority(1)), newDraft(withPriority(10)), newDraft(withPriority(-3)),
+		newDraft(withPriority(10)))
+	checkEqual(r, "order of claims without waiting", seqsOf(r.claimJobs(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
 	// Points increase continuously: one millisecond of waiting decides which of two jobs starts first.
 	old := r.enqueueOne(withPriority(4))
-	r.advance(time.Minute + time.Millisecond)
+	r.advanceClock(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
-	checkEqual(r, "older by more than a point", seqs(r.claim(10)), []int64{old.Seq, young.Seq})
+	checkEqual(r, "older by more than a point", seqsOf(r.claimJobs(10)), []int64{old.Seq, young.Seq})
 	old = r.enqueueOne(withPriority(4))
-	r.advance(time.Minute - time.Millisecond)
+	r.advanceClock(time.Minute - time.Millisecond)
 	young = r.enqueueOne(withPriority(5))
-	checkEqual(r, "older by less than a point", seqs(r.claim(10)), []int64{young.Seq, old.Seq})
+	checkEqual(r, "older by less than a point", seqsOf(r.claimJobs(10)), []int64{young.Seq, old.Seq})
 }
 
 // With ageing by enqueues, a waiting job gains one point per enqueued job.
-func jobsAgeByEnqueue(r *rig) {
+func jobsAgeByEnqueue(r *storeTest) {
 	fill := func(n int) {
 		for range n {
 			r.enqueueOne(withPriority(-1000))
@@ -123,97 +126,117 @@ func jobsAgeByEnqueue(r *rig) {
 	checkEqual(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
 		[]int64{1, 3, 5, 8})
 	r.advanceAndPromote(time.Hour) // ageing by enqueues ignores time
-	checkEqual(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
-	r.claim(10)
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
+	r.claimJobs(10)
 
 	// An enqueued job gives a point to each earlier job. They keep these points even if the later job is removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
-		r.must(r.s.Change(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	second := r.enqueueOne(withPriority(3))
-	checkEqual(r, "order of claims after removals", seqs(r.claim(10)), []int64{first.Seq, second.Seq})
+	checkEqual(r, "order of claims after removals", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq})
 }
 
 // With ageing by time, a job gains no points before it is due.
-func noPointsBeforeDue(r *rig) {
+func jobDoesNotAgeBeforeDue(r *storeTest) {
 	sleeper := r.enqueueOne(withDelay(10 * time.Minute))
-	r.advance(5 * time.Minute)
+	r.advanceClock(5 * time.Minute)
 	waiter := r.enqueueOne()
 	r.advanceAndPromote(5 * time.Minute)
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{waiter.Seq, sleeper.Seq})
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{waiter.Seq, sleeper.Seq})
 }
 
 // With ageing by enqueues, a job gains no points before it is due.
-func noEnqueuePointsBeforeDue(r *rig) {
+func noEnqueuePointsBeforeDue(r *storeTest) {
 	sleeper := r.enqueueOne(withPriority(5), withDelay(10*time.Minute))
 	first, second, third := r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5))
 	r.advanceAndPromote(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
 	checkEqual(r, "arrival of the sleeper", r.getJob(sleeper.ID).ArrivalNumber, 4)
-	checkEqual(r, "points of the newest job", r.s.Order().AgingPoints(waiter.AgingSince, r.s.Now(), waiter.ArrivalNumber,
-		r.s.Counts().EnqueuedTotal), 0)
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
+	checkEqual(r, "points of the newest job", r.store.RankOrder().AgingPoints(waiter.AgingSince, r.store.Now(),
+		waiter.ArrivalNumber,
+		r.store.Counts().JobsEverEnqueued), 0)
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)),
+		[]int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
+}
+
+// A dependant starts to age only when its parents have ended.
+func dependantAgesAfterParentsEnd(r *storeTest) {
+	parent := r.enqueueOne()
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parent))
+	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, withParents(queue.ParentCompleted, parent))
+	r.advanceAndPromote(time.Minute)
+	other := r.enqueueOne()
+	got := r.claimAndExpect("the parent and another job", parent, other)
+	r.advanceAndPromote(time.Minute)
+	r.settleJob(got[0], exitOutcome(0))
+	checkEqual(r, "waiting since", r.getJob(child.ID).AgingSince, r.store.Now())
+	checkEqual(r, "due", r.getJob(later.ID).DueAt, r.getJob(later.ID).RunAt)
+	r.claimAndExpect("the dependant that is due", child)
+	r.advanceAndPromote(time.Hour)
+	r.promoteUntilDone()
+	r.claimAndExpect("the delayed dependant", later)
 }
 
 // If jobs start by priority, they gain no points by waiting.
-func priorityOrderIgnoresWaiting(r *rig) {
+func priorityOrderIgnoresWaiting(r *storeTest) {
 	low := r.enqueueOne(withPriority(1))
-	r.advance(1000 * time.Hour)
+	r.advanceClock(1000 * time.Hour)
 	high := r.enqueueOne(withPriority(2))
-	checkEqual(r, "order of claims", seqs(r.claim(1)), []int64{high.Seq})
-	again := r.enqueueAndGet(draft(withPriority(1)), draft(withPriority(-1)), draft(withPriority(7)))
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(1)), []int64{high.Seq})
+	again := r.enqueueAndGet(newDraft(withPriority(1)), newDraft(withPriority(-1)), newDraft(withPriority(7)))
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
 }
 
 // If jobs start in order of arrival, their priorities have no effect.
-func arrivalOrderIgnoresPriority(r *rig) {
+func arrivalOrderIgnoresPriority(r *storeTest) {
 	late := r.enqueueOne(withPriority(100), withDelay(2*time.Minute))
 	first := r.enqueueOne(withPriority(1))
-	r.advance(time.Minute)
+	r.advanceClock(time.Minute)
 	second := r.enqueueOne(withPriority(100))
 	r.advanceAndPromote(time.Minute)
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, late.Seq})
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, late.Seq})
 }
 
-func jobIsNotClaimedBeforeDue(r *rig) {
+func jobIsNotClaimedBeforeDue(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Minute))
-	checkEqual(r, "claimed before it is due", r.claim(1), nil)
+	checkEqual(r, "claimed before it is due", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Minute - time.Millisecond)
-	checkEqual(r, "claimed a millisecond early", r.claim(1), nil)
+	checkEqual(r, "claimed a millisecond early", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Millisecond)
 	// A job gains no points before it is due, so its arrival number is the number of jobs
 	// enqueued up to that time.
-	j.ArrivalNumber = r.s.Counts().EnqueuedTotal
-	claimed := r.claim(1)
-	checkEqual(r, "claimed when due", claimed, r.asClaimed(claimed, j))
-	failed := r.settle(claimed[0], exitOutcome(1))
-	checkEqual(r, "wait after the first failure", failed.DueAt, r.s.Now()+2000)
+	j.ArrivalNumber = r.store.Counts().JobsEverEnqueued
+	claimed := r.claimJobs(1)
+	checkEqual(r, "claimed when due", claimed, r.expectedClaimedJobs(claimed, j))
+	failed := r.settleJob(claimed[0], exitOutcome(1))
+	checkEqual(r, "wait after the first failure", failed.DueAt, r.store.Now()+2000)
 	r.advanceAndPromote(2*time.Second - time.Millisecond)
-	checkEqual(r, "retried a millisecond early", r.claim(1), nil)
+	checkEqual(r, "retried a millisecond early", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	checkEqual(r, "retried when due", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "retried when due", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-func retryKeepsRank(r *rig) {
+func retryKeepsRank(r *storeTest) {
 	first := r.enqueueOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	second := r.enqueueOne()
-	failed := r.settle(r.claimOne(), exitOutcome(1))
+	failed := r.settleJob(r.claimOne(), exitOutcome(1))
 	checkEqual(r, "since and arrival of the failed job", []int64{int64(failed.AgingSince), failed.ArrivalNumber},
 		[]int64{int64(first.AgingSince), first.ArrivalNumber})
 	r.advanceAndPromote(2 * time.Second)
 	third := r.enqueueOne()
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, third.Seq})
 }
 
-func releasedJobGetsOldRank(r *rig) {
+func releasedJobGetsOldRank(r *storeTest) {
 	first := r.enqueueOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	second := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	done := r.exchange(store.Report{Releases: []queue.Lease{claimed.Lease()}})
+	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed.Lease()}})
 	checkEqual(r, "result", done, store.Grant{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "released job", r.getJob(first.ID), first)
@@ -221,50 +244,50 @@ func releasedJobGetsOldRank(r *rig) {
 	leased, err := r.leasedJobs()
 	r.must(err)
 	checkEqual(r, "leased jobs", leased, nil)
-	both := r.claim(2)
-	checkEqual(r, "claimed in order", both, r.asClaimed(both, first, second))
+	both := r.claimJobs(2)
+	checkEqual(r, "claimed in order", both, r.expectedClaimedJobs(both, first, second))
 	first = both[0]
 
 	// A failed job that is claimed and given back only differs in its fence (the number of its lease).
-	failed := r.settle(first, exitOutcome(1))
+	failed := r.settleJob(first, exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
-	r.exchange(store.Report{Releases: []queue.Lease{again.Lease()}})
+	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
 	checkEqual(r, "released failed job", r.getJob(failed.ID), failed)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-// expiredEvent returns the event that the store must record when job j expires at the current time.
-func (r *rig) expiredEvent(j queue.Job) queue.Event {
-	return r.event(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
+// expectedExpiryEvent returns the event that the store must record when job j expires at the current time.
+func (r *storeTest) expectedExpiryEvent(j queue.Job) queue.Event {
+	return r.expectedEvent(queue.EventExpired, j, queue.EventDetail{Reason: queue.ReasonExpired})
 }
 
-// expiredJob returns job j as it must be after it has expired at the current time.
-func (r *rig) expiredJob(j queue.Job) queue.Job {
-	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.s.Now(), r.s.Now()
+// expectedExpiredJob returns job j as it must be after it has expired at the current time.
+func (r *storeTest) expectedExpiredJob(j queue.Job) queue.Job {
+	j.State, j.Reason, j.EndedAt, j.UpdatedAt = queue.Cancelled, queue.ReasonExpired, r.store.Now(), r.store.Now()
 	return j
 }
 
-func claimCancelsExpired(r *rig) {
-	late := r.enqueueOne(withPriority(9), withExpiry(r.s.Now()+1000))
+func claimCancelsExpired(r *storeTest) {
+	late := r.enqueueOne(withPriority(9), withExpiry(r.store.Now()+1000))
 	next := r.enqueueOne()
 	r.newEvents()
-	r.advance(time.Second)
-	checkEqual(r, "claimed", seqs(r.claim(1)), []int64{next.Seq})
-	late = r.expiredJob(late)
+	r.advanceClock(time.Second)
+	checkEqual(r, "claimed", seqsOf(r.claimJobs(1)), []int64{next.Seq})
+	late = r.expectedExpiredJob(late)
 	checkEqual(r, "expired job", r.getJob(late.ID), late)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expiredEvent(late)})
-	r.checkCounts()
-	punctual := r.enqueueOne(withExpiry(r.s.Now() + 1))
-	checkEqual(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
-	gone := r.enqueueOne(withExpiry(r.s.Now()))
-	checkEqual(r, "claimed when it expires", r.claim(1), nil)
-	checkEqual(r, "job that was expired when it was enqueued", r.getJob(gone.ID), r.expiredJob(gone))
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedExpiryEvent(late)})
+	r.checkJobCounts()
+	punctual := r.enqueueOne(withExpiry(r.store.Now() + 1))
+	checkEqual(r, "claimed a millisecond before it expires", seqsOf(r.claimJobs(1)), []int64{punctual.Seq})
+	gone := r.enqueueOne(withExpiry(r.store.Now()))
+	checkEqual(r, "claimed when it expires", r.claimJobs(1), nil)
+	checkEqual(r, "job that was expired when it was enqueued", r.getJob(gone.ID), r.expectedExpiredJob(gone))
 }
 
-func promoteCancelsExpired(r *rig) {
-	at := r.s.Now() + 1000
+func promoteCancelsExpired(r *storeTest) {
+	at := r.store.Now() + 1000
 	failed := r.runJob(exitOutcome(3), withExpiry(at))
 	held := r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withExpiry(at))
 	pending := r.enqueueOne(withExpiry(at))
@@ -274,67 +297,80 @@ func promoteCancelsExpired(r *rig) {
 	r.advanceAndPromote(time.Second)
 	var want []queue.Event
 	for _, j := range []queue.Job{failed, held, pending, sleeping} {
-		checkEqual(r, "expired job", r.getJob(j.ID), r.expiredJob(j))
-		want = append(want, r.expiredEvent(r.expiredJob(j)))
+		checkEqual(r, "expired job", r.getJob(j.ID), r.expectedExpiredJob(j))
+		want = append(want, r.expectedExpiryEvent(r.expectedExpiredJob(j)))
 	}
 	checkEqual(r, "job that expires later", r.getJob(later.ID), later)
 	checkEqual(r, "events, in any order", sortedByJob(r.newEvents()), want)
-	checkEqual(r, "claimed", r.claim(10), nil)
-	r.checkCounts()
+	checkEqual(r, "claimed", r.claimJobs(10), nil)
+	r.checkJobCounts()
 }
 
-func leasedJobDoesNotExpire(r *rig) {
-	at := r.s.Now() + 1000
-	r.enqueueAndGet(draft(withExpiry(at)), draft(withExpiry(at)), draft(withExpiry(at)))
-	jobs := r.claim(3)
+func leasedJobDoesNotExpire(r *storeTest) {
+	at := r.store.Now() + 1000
+	r.enqueueAndGet(newDraft(withExpiry(at)), newDraft(withExpiry(at)), newDraft(withExpiry(at)))
+	jobs := r.claimJobs(3)
 	r.advanceAndPromote(time.Minute)
 	checkEqual(r, "reserved job", r.getJob(jobs[0].ID), jobs[0])
 	running := r.startJob(jobs[0])
 	r.advanceAndPromote(time.Minute)
 	checkEqual(r, "running job", r.getJob(running.ID), running)
-	checkEqual(r, "state after success", r.settle(running, exitOutcome(0)).State, queue.Completed)
+	checkEqual(r, "state after success", r.settleJob(running, exitOutcome(0)).State, queue.Completed)
 
-	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
-	failed := r.settle(jobs[2], exitOutcome(1))
+	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
+	failed := r.settleJob(jobs[2], exitOutcome(1))
 	checkEqual(r, "state after failure", failed.State, queue.Failed)
-	r.promote()
-	checkEqual(r, "released job", r.getJob(jobs[1].ID), r.expiredJob(jobs[1]))
-	checkEqual(r, "failed job", r.getJob(failed.ID), r.expiredJob(failed))
+	r.promoteUntilDone()
+	checkEqual(r, "released job", r.getJob(jobs[1].ID), r.expectedExpiredJob(jobs[1]))
+	checkEqual(r, "failed job", r.getJob(failed.ID), r.expectedExpiredJob(failed))
 }
 
-func releasedJobExpires(r *rig) {
-	r.enqueueOne(withExpiry(r.s.Now().Add(10 * time.Second)))
+func releasedJobExpires(r *storeTest) {
+	r.enqueueOne(withExpiry(r.store.Now().Add(10 * time.Second)))
 	j := r.claimOne()
-	r.checkDueWithin(10*time.Second, func() { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) })
+	r.checkPromoteRequestedWithin(10*time.Second,
+		func() { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) })
 }
 
 // A failed job can expire while it waits for its retry. The store requests a call of Promote for that time.
-func waitingRetryExpires(r *rig) {
-	r.enqueueOne(withExpiry(r.s.Now().Add(500 * time.Millisecond)))
+func waitingRetryExpires(r *storeTest) {
+	r.enqueueOne(withExpiry(r.store.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
-	r.checkDueWithin(500*time.Millisecond, func() {
-		if failed := r.settle(j, exitOutcome(1)); failed.DueAt <= failed.ExpiresAt {
+	r.checkPromoteRequestedWithin(500*time.Millisecond, func() {
+		if failed := r.settleJob(j, exitOutcome(1)); failed.DueAt <= failed.ExpiresAt {
 			r.Errorf("the retry is due at %v, want it after the expiry", failed.DueAt)
 		}
 	})
 }
 
-// checkDueWithin performs an action. It then checks that the store requests a call of Promote within maxDelay,
-// by the result of the last Promote or by a value on PromoteHints.
-func (r *rig) checkDueWithin(maxDelay time.Duration, action func()) {
+func retryRemovesExpiry(r *storeTest) {
+	j := r.enqueueOne(withExpiry(r.store.Now() + 1000))
+	r.advanceAndPromote(time.Second)
+	checkEqual(r, "state when expired", r.getJob(j.ID).State, queue.Cancelled)
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.advanceAndPromote(time.Hour)
+	got := r.getJob(j.ID)
+	checkEqual(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
+		[]any{queue.Pending, queue.UnixMillis(0), queue.Reason("")})
+	checkEqual(r, "claimed", seqsOf(r.claimJobs(1)), []int64{j.Seq})
+}
+
+// checkPromoteRequestedWithin performs an action. It then checks that the store requests a call of Promote within
+// maxDelay, by the result of the last Promote or by a value on DueChangeHints.
+func (r *storeTest) checkPromoteRequestedWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
-	said := r.promote()
+	said := r.promoteUntilDone()
 	for hinted := true; hinted; {
 		select {
-		case <-r.s.PromoteHints():
+		case <-r.store.DueChangeHints():
 		default:
 			hinted = false
 		}
 	}
 	action()
 	select {
-	case <-r.s.PromoteHints():
-		said = r.promote()
+	case <-r.store.DueChangeHints():
+		said = r.promoteUntilDone()
 	default:
 	}
 	if said > maxDelay {

@@ -13,66 +13,69 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var concurrencyPromises = []promise{
-	{name: "calls with a cancelled context change nothing", check: cancelledContextDoesNothing},
-	{name: "a closed store returns ErrUnavailable", check: closedStoreIsUnavailable},
-	{name: "concurrent enqueues get distinct, rising seqs", check: concurrentEnqueuesGetDistinctSeqs},
-	{name: "one of several concurrent enqueues of an id succeeds", check: oneOfConcurrentIDsWins},
-	{name: "concurrent enqueues with the same key store one job", check: concurrentKeysStoreOneJob},
-	{name: "concurrent claims never return the same lease", check: concurrentClaimsShareNoLease},
-	{name: "one of several concurrent settlements of a lease succeeds", check: oneOfConcurrentSettlementsWins},
-	{name: "concurrent use loses no job", check: concurrentUseLosesNoJob},
+var concurrencyTests = []contractTest{
+	{name: "calls with a cancelled context change nothing", run: cancelledContextDoesNothing},
+	{name: "a closed store returns ErrUnavailable", run: closedStoreIsUnavailable},
+	{name: "concurrent enqueues get distinct, rising seqs", run: concurrentEnqueuesGetDistinctSeqs},
+	{name: "one of several concurrent enqueues of an id succeeds", run: concurrentSameIDStoresOneJob},
+	{name: "concurrent enqueues with the same key store one job", run: concurrentIdempotencyKeyStoresOneJob},
+	{name: "concurrent claims never return the same lease", run: concurrentClaimsShareNoLease},
+	{name: "one of several concurrent settlements of a lease succeeds", run: onlyOneConcurrentSettlementSucceeds},
+	{name: "concurrent use loses no job", run: concurrentUseLosesNoJob},
 }
 
-// callAll calls every method of the store that takes a context, with ctx. It returns the errors by method name.
-func (r *rig) callAll(ctx context.Context, seq int64, l queue.Lease) map[string]error {
+// callAllStoreMethods calls every method of the store that takes a context, with ctx. It returns the errors by method
+// name.
+func (r *storeTest) callAllStoreMethods(ctx context.Context, seq int64, l queue.Lease) map[string]error {
 	failed := map[string]error{}
 	try := func(name string, f func() error) { failed[name] = f() }
 	try("Enqueue", func() error {
-		_, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: testUID})
+		_, err := r.store.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID})
 		return err
 	})
-	try("Cancel", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) })
-	try("Retry", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: testUID}) })
-	try("Remove", func() error { return r.s.Change(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
-	try("Pause", func() error { return r.s.Pause(ctx, store.Pause{Lease: l, Paused: true, UID: testUID}) })
+	try("Cancel", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) })
+	try("Retry", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: testUID}) })
+	try("Remove", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
+	try("Pause", func() error {
+		return r.store.RecordPause(ctx, store.PauseRequest{Lease: l, Paused: true, RequesterUID: testUID})
+	})
 	try("Exchange", func() error {
-		_, err := r.s.Exchange(ctx, store.Report{Releases: []queue.Lease{l}, WantedJobs: 1})
+		_, err := r.store.ReportAndClaim(ctx, store.LeaseReport{ReleasedLeases: []queue.Lease{l}, WantedJobs: 1})
 		return err
 	})
-	try("Await", func() error { _, err := r.s.Await(ctx, 1); return err })
-	try("PreviousSession", func() error { _, err := r.s.PreviousSession(ctx); return err })
-	try("NextEpoch", func() error { _, err := r.s.NextEpoch(ctx); return err })
-	try("Get", func() error { _, err := r.s.Get(ctx, "x"); return err })
-	try("GetFull", func() error { _, err := r.s.GetFull(ctx, "x"); return err })
-	try("ListRefs", func() error { _, err := r.s.ListRefs(ctx, store.Filter{Limit: 1}); return err })
-	try("History", func() error { _, err := r.s.History(ctx, seq, 0, 1); return err })
-	try("Attempt", func() error { _, err := r.s.Attempt(ctx, seq, 0); return err })
-	try("List", func() error { _, err := r.s.List(ctx, store.Filter{Limit: 1}); return err })
-	try("OldestReadySince", func() error { _, err := r.s.OldestReadySince(ctx); return err })
-	try("Screen", func() error { _, err := r.s.Screen(ctx, store.ScreenFilter{Rows: 1}); return err })
-	try("Events", func() error { _, err := r.s.Events(ctx, 0, 1); return err })
-	try("Settings", func() error { _, err := r.s.Settings(ctx); return err })
-	try("SetSetting", func() error { return r.s.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
-	try("SetMaxRunningPerUser", func() error { return r.s.SetMaxRunningPerUser(ctx, 3) })
-	try("Promote", func() error { _, err := r.s.Promote(ctx); return err })
-	try("Owners", func() error { _, _, err := r.s.Owners(ctx); return err })
-	try("Disown", func() error { _, err := r.s.Disown(ctx, testUID, "unknown"); return err })
-	try("MarkUnownedOutputs", func() error { _, err := r.s.MarkUnownedOutputs(ctx, []string{"9-9"}); return err })
-	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
-	try("ForgetDeletedOutputs", func() error { return r.s.ForgetDeletedOutputs(ctx, []string{"x"}) })
-	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, testUID, 1); return err })
-	try("TrimUserData", func() error { _, err := r.s.TrimUserData(ctx, testUID, 0); return err })
+	try("Await", func() error { _, err := r.store.AwaitJobs(ctx, 1); return err })
+	try("PreviousSession", func() error { _, err := r.store.PreviousSession(ctx); return err })
+	try("NextEpoch", func() error { _, err := r.store.NextEpoch(ctx); return err })
+	try("Get", func() error { _, err := r.store.Get(ctx, "x"); return err })
+	try("GetFull", func() error { _, err := r.store.GetWithEnvAndStdin(ctx, "x"); return err })
+	try("ListRefs", func() error { _, err := r.store.ListRefs(ctx, store.Filter{Limit: 1}); return err })
+	try("History", func() error { _, err := r.store.AttemptHistory(ctx, seq, 0, 1); return err })
+	try("Attempt", func() error { _, err := r.store.Attempt(ctx, seq, 0); return err })
+	try("List", func() error { _, err := r.store.List(ctx, store.Filter{Limit: 1}); return err })
+	try("OldestReadySince", func() error { _, err := r.store.OldestReadySince(ctx); return err })
+	try("Screen", func() error { _, err := r.store.ReadScreen(ctx, store.ScreenFilter{RowsPerPart: 1}); return err })
+	try("Events", func() error { _, err := r.store.Events(ctx, 0, 1); return err })
+	try("Settings", func() error { _, err := r.store.Settings(ctx); return err })
+	try("SetSetting", func() error { return r.store.SetSetting(ctx, store.Setting{Key: "k", Value: "v"}) })
+	try("SetMaxRunningPerUser", func() error { return r.store.SetMaxRunningPerUser(ctx, 3) })
+	try("Promote", func() error { _, err := r.store.ApplyDueChanges(ctx); return err })
+	try("Owners", func() error { _, _, err := r.store.Owners(ctx); return err })
+	try("Disown", func() error { _, err := r.store.DisownJobs(ctx, testUID, "unknown"); return err })
+	try("MarkUnownedOutputs", func() error { _, err := r.store.MarkUnownedOutputs(ctx, []string{"9-9"}); return err })
+	try("DeletableOutputs", func() error { _, err := r.store.DeletableOutputs(ctx, 1); return err })
+	try("ForgetDeletedOutputs", func() error { return r.store.ForgetDeletedOutputs(ctx, []string{"x"}) })
+	try("RemovableBytes", func() error { _, err := r.store.RemovableUserBytes(ctx, testUID, 1); return err })
+	try("TrimUserData", func() error { _, err := r.store.TrimUserData(ctx, testUID, 0); return err })
 	return failed
 }
 
-func cancelledContextDoesNothing(r *rig) {
-	r.enqueueAndGet(draft(), draft())
+func cancelledContextDoesNothing(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft())
 	j := r.claimOne()
 	ctx, cancel := context.WithCancel(r.Context())
 	cancel()
-	r.checkUnchanged(func() {
-		for name, err := range r.callAll(ctx, j.Seq+1, j.Lease()) {
+	r.checkStoreUnchanged(func() {
+		for name, err := range r.callAllStoreMethods(ctx, j.Seq+1, j.Lease()) {
 			if !errors.Is(err, context.Canceled) {
 				r.Errorf("%s: got error %v, want %v", name, err, context.Canceled)
 			}
@@ -83,10 +86,10 @@ func cancelledContextDoesNothing(r *rig) {
 	checkEqual(r, "leased jobs", leased, []queue.Job{j})
 }
 
-func closedStoreIsUnavailable(r *rig) {
+func closedStoreIsUnavailable(r *storeTest) {
 	j := r.enqueueOne()
-	r.must(r.s.Close())
-	for name, err := range r.callAll(r.Context(), j.Seq, j.Lease()) {
+	r.must(r.store.Close())
+	for name, err := range r.callAllStoreMethods(r.Context(), j.Seq, j.Lease()) {
 		if !errors.Is(err, queue.ErrUnavailable) {
 			r.Errorf("%s: got error %v, want ErrUnavailable", name, err)
 		}
@@ -107,13 +110,14 @@ func concurrently(n int, f func(i int)) {
 	goroutines.Wait()
 }
 
-func concurrentEnqueuesGetDistinctSeqs(r *rig) {
+func concurrentEnqueuesGetDistinctSeqs(r *storeTest) {
 	const enqueuers, requests = 16, 10
 	var receipts [enqueuers][]store.Receipt
 	concurrently(enqueuers, func(i int) {
 		for n := range requests {
 			own := withID(fmt.Sprintf("e%d.%d", i, n))
-			receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(own), draft()}, UID: i})
+			receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft(own),
+				newDraft()}, UID: i})
 			if err != nil {
 				r.Errorf("enqueue %d of %d: got error %v, want none", n, i, err)
 				return
@@ -141,14 +145,15 @@ func concurrentEnqueuesGetDistinctSeqs(r *rig) {
 		checkEqual(r, "arrival, in order of seq", j.ArrivalNumber, int64(i)+1)
 	}
 	checkEqual(r, "events", len(r.newEvents()), len(jobs))
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 // If several concurrent requests enqueue a job with the same id, exactly one succeeds.
-func oneOfConcurrentIDsWins(r *rig) {
+func concurrentSameIDStoresOneJob(r *storeTest) {
 	var successes, rejections atomic.Int32
 	concurrently(16, func(int) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID("one"))}, UID: testUID})
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft(withID("one"))},
+			UID: testUID})
 		switch {
 		case err == nil:
 			successes.Add(1)
@@ -160,15 +165,15 @@ func oneOfConcurrentIDsWins(r *rig) {
 	})
 	checkEqual(r, "won and lost", []int32{successes.Load(), rejections.Load()}, []int32{1, 15})
 	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 2)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 // Concurrent enqueues with the same idempotency key store one job.
-func concurrentKeysStoreOneJob(r *rig) {
+func concurrentIdempotencyKeyStoresOneJob(r *storeTest) {
 	var receipts [16]store.Receipt
 	concurrently(len(receipts), func(i int) {
 		var err error
-		receipts[i], err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID,
+		receipts[i], err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID,
 			IdempotencyKey: "k"})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
@@ -185,30 +190,30 @@ func concurrentKeysStoreOneJob(r *rig) {
 	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
 }
 
-func concurrentClaimsShareNoLease(r *rig) {
+func concurrentClaimsShareNoLease(r *storeTest) {
 	const claimers, jobs = 8, 200
 	drafts := make([]queue.Job, jobs)
 	for i := range drafts {
-		drafts[i] = draft(withPriority(int64(i % 10)))
+		drafts[i] = newDraft(withPriority(int64(i % 10)))
 	}
 	stored := r.enqueueAndGet(drafts...)
 	var claimed [claimers][]queue.Job
 	concurrently(claimers, func(i int) {
 		for {
-			done, err := r.s.Exchange(r.Context(), store.Report{WantedJobs: 3})
+			done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobs: 3})
 			if err != nil {
 				r.Errorf("claimer %d: got error %v, want none", i, err)
 			}
-			if len(done.Jobs) == 0 {
+			if len(done.ClaimedJobs) == 0 {
 				return
 			}
-			claimed[i] = append(claimed[i], done.Jobs...)
+			claimed[i] = append(claimed[i], done.ClaimedJobs...)
 		}
 	})
 	all := slices.Concat(claimed[:]...)
-	got := seqs(all)
+	got := seqsOf(all)
 	slices.Sort(got)
-	checkEqual(r, "jobs claimed, each once", got, seqs(stored))
+	checkEqual(r, "jobs claimed, each once", got, seqsOf(stored))
 	for i := range claimed {
 		for n := 1; n < len(claimed[i]); n++ {
 			if claimed[i][n].Priority > claimed[i][n-1].Priority {
@@ -219,50 +224,50 @@ func concurrentClaimsShareNoLease(r *rig) {
 	}
 	leased, err := r.leasedJobs()
 	r.must(err)
-	checkEqual(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
+	checkEqual(r, "leases", sortedLeases(leasesOf(leased)), sortedLeases(leasesOf(all)))
 }
 
 // If several concurrent calls settle the same lease, exactly one succeeds.
-func oneOfConcurrentSettlementsWins(r *rig) {
+func onlyOneConcurrentSettlementSucceeds(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
-	e := r.settlement(j, exitOutcome(0))
+	e := r.newSettlement(j, exitOutcome(0))
 	var staleCount atomic.Int32
 	concurrently(8, func(int) {
-		done, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{e}})
+		done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{Settlements: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
 		}
 		staleCount.Add(int32(len(done.StaleLeases)))
 	})
 	checkEqual(r, "stale settlements of 8", staleCount.Load(), 7)
-	checkEqual(r, "job", r.getJob(j.ID), r.afterSettle(j, e))
+	checkEqual(r, "job", r.getJob(j.ID), r.expectedJobAfterSettle(j, e))
 }
 
 // Several goroutines enqueue, run, await and cancel jobs at the same time. Each job ends exactly once.
-func concurrentUseLosesNoJob(r *rig) {
+func concurrentUseLosesNoJob(r *storeTest) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64
-	ctx, cancel := context.WithTimeout(r.Context(), maxWait)
+	ctx, cancel := context.WithTimeout(r.Context(), maxReceiveWait)
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
-		var report store.Report
+		var report store.LeaseReport
 		report.WantedJobs = want
 		for _, j := range claimed {
-			report.Settlements = append(report.Settlements, r.settlement(j, exitOutcome(0)))
+			report.Settlements = append(report.Settlements, r.newSettlement(j, exitOutcome(0)))
 		}
-		done, err := r.s.Exchange(context.WithoutCancel(ctx), report)
+		done, err := r.store.ReportAndClaim(context.WithoutCancel(ctx), report)
 		if err != nil || len(done.StaleLeases) > 0 {
 			r.Errorf("got error %v and %d stale leases, want neither", err, len(done.StaleLeases))
 		}
 		finished.Add(int64(len(claimed)))
-		return done.Jobs
+		return done.ClaimedJobs
 	}
 	awaits, stop := context.WithCancel(ctx)
 	var awaiter sync.WaitGroup
 	awaiter.Go(func() {
 		for awaits.Err() == nil {
-			claimed, err := r.s.Await(awaits, 2)
+			claimed, err := r.store.AwaitJobs(awaits, 2)
 			if err != nil && !errors.Is(err, awaits.Err()) {
 				r.Errorf("await: got error %v, want none", err)
 				return
@@ -274,7 +279,7 @@ func concurrentUseLosesNoJob(r *rig) {
 		switch {
 		case i < enqueuers:
 			for range jobs / enqueuers {
-				if _, err := r.s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft()}, UID: testUID}); err != nil {
+				if _, err := r.store.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID}); err != nil {
 					r.Errorf("enqueue: got error %v, want none", err)
 				}
 			}
@@ -285,7 +290,7 @@ func concurrentUseLosesNoJob(r *rig) {
 			}
 		default:
 			for seq := int64(1); seq <= jobs && ctx.Err() == nil; seq += 7 {
-				if r.s.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) == nil {
+				if r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) == nil {
 					cancelled.Add(1)
 				}
 			}
@@ -295,9 +300,10 @@ func concurrentUseLosesNoJob(r *rig) {
 	awaiter.Wait()
 	r.must(ctx.Err())
 	checkEqual(r, "jobs completed and cancelled by the test", finished.Load()+cancelled.Load(), int64(jobs))
-	counts := r.s.Counts()
+	counts := r.store.Counts()
 	checkEqual(r, "jobs completed and cancelled by the counts",
-		[]int64{counts.States[queue.Completed], counts.States[queue.Cancelled]}, []int64{finished.Load(), cancelled.Load()})
+		[]int64{counts.JobsByState[queue.Completed], counts.JobsByState[queue.Cancelled]},
+		[]int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
 	for _, e := range r.newEvents() {
 		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {
@@ -307,7 +313,7 @@ func concurrentUseLosesNoJob(r *rig) {
 	for _, j := range r.listAll(store.Filter{}) {
 		checkEqual(r, "ends of job "+j.ID, ends[j.Seq], 1)
 	}
-	r.checkCounts()
+	r.checkJobCounts()
 	r.advanceAndPromote(time.Hour)
-	checkEqual(r, "claimed afterwards", r.claim(1), nil)
+	checkEqual(r, "claimed afterwards", r.claimJobs(1), nil)
 }

@@ -11,62 +11,62 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var enqueuePromises = []promise{
-	{name: "Enqueue stores a draft as a pending job", check: draftIsStored},
-	{name: "a job's settings are returned unchanged", check: settingsAreReturned},
-	{name: "delay and run_at define when a job is due", check: delayAndRunAtSetDueTime},
-	{name: "seqs rise and are never reused", check: seqsRise},
-	{name: "a seq that is the id of another job is skipped", check: usedSeqIsSkipped},
-	{name: "the id of a removed job can be used again", check: idCanBeReused},
-	{name: "the jobs of a request are stored in order", check: jobsOfRequestAreStoredInOrder},
-	{name: "a request with a duplicate id stores nothing", check: requestIsStoredCompletelyOrNotAtAll},
-	{name: "a request contains 1 to MaxJobsPerRequest drafts", check: requestSizeIsLimited},
-	{name: "a full queue rejects new jobs", check: fullQueueRejectsJobs},
-	{name: "a repeated key returns the same receipt", check: repeatedKeyReturnsSameReceipt},
-	{name: "a key belongs to one user and one request", check: keyBelongsToUserAndRequest},
-	{name: "a rejected request does not use up its key", check: rejectedRequestKeepsKeyUnused},
-	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", check: keyIsKeptForItsRetention},
+var enqueueTests = []contractTest{
+	{name: "Enqueue stores a draft as a pending job", run: draftIsStored},
+	{name: "a job's settings are returned unchanged", run: settingsAreReturned},
+	{name: "delay and run_at define when a job is due", run: delayAndRunAtSetDueTime},
+	{name: "seqs rise and are never reused", run: jobSeqsOnlyRise},
+	{name: "a seq that is the id of another job is skipped", run: usedSeqIsSkipped},
+	{name: "the id of a removed job can be used again", run: idCanBeReused},
+	{name: "the jobs of a request are stored in order", run: jobsOfRequestAreStoredInOrder},
+	{name: "a request with a duplicate id stores nothing", run: requestIsStoredCompletelyOrNotAtAll},
+	{name: "a request contains 1 to MaxJobsPerRequest drafts", run: requestSizeIsLimited},
+	{name: "a full queue rejects new jobs", run: fullQueueRejectsJobs},
+	{name: "a repeated key returns the same receipt", run: repeatedKeyReturnsSameReceipt},
+	{name: "a key belongs to one user and one request", run: keyBelongsToUserAndRequest},
+	{name: "a rejected request does not use up its key", run: rejectedRequestKeepsKeyUnused},
+	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", run: idempotencyKeyIsKeptForRetention},
 }
 
-func draftIsStored(r *rig) {
-	d := draft(withPriority(7))
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: testUID})
+func draftIsStored(r *storeTest) {
+	d := newDraft(withPriority(7))
+	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{d}, UID: testUID})
 	r.must(err)
 	if len(receipt.IDs) != 1 || len(receipt.Seqs) != 1 || receipt.Duplicate || receipt.Seqs[0] < 1 {
 		r.Fatalf("got receipt %+v, want one new job", receipt)
 	}
 	checkEqual(r, "id", receipt.IDs[0], strconv.FormatInt(receipt.Seqs[0], 10))
-	now := r.s.Now()
+	now := r.store.Now()
 	want := d
 	want.Seq, want.ID = receipt.Seqs[0], receipt.IDs[0]
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
 	want.ArrivalNumber = 1
 	checkEqual(r, "job", r.getJob(want.ID), want)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventEnqueued, want,
-		queue.EventDetail{UID: new(testUID)})})
-	counts := r.s.Counts()
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventEnqueued, want,
+		queue.EventDetail{CausedByUID: new(testUID)})})
+	counts := r.store.Counts()
 	counts.DatabaseBytes = 0 // each store defines the size of an empty database itself
-	checkEqual(r, "counts", counts, store.Counts{States: [...]int64{queue.Pending: 1, queue.Cancelled: 0},
-		EnqueuedTotal: 1})
-	history, err := r.s.History(r.Context(), want.Seq, 0, store.MaxPageRows)
+	checkEqual(r, "counts", counts, store.Counts{JobsByState: [...]int64{queue.Pending: 1, queue.Cancelled: 0},
+		JobsEverEnqueued: 1})
+	history, err := r.store.AttemptHistory(r.Context(), want.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	checkEqual(r, "history", history, nil)
 }
 
 // A job's settings are returned unchanged.
-func settingsAreReturned(r *rig) {
-	full := draft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
+func settingsAreReturned(r *storeTest) {
+	full := newDraft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
-		j.ExpiresAt = r.s.Now().Add(time.Hour)
+		j.ExpiresAt = r.store.Now().Add(time.Hour)
 		j.Execution = queue.Execution{
 			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
 			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute,
 			Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
-			Backoff: queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
+			Backoff: queue.Backoff{BaseSeconds: 1.5, Strategy: queue.BackoffLinear, MaxDelay: time.Minute, Jitter: new(0.0)},
 			SpecialExitCodes: queue.SpecialExitCodes{OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1},
 				DeferCodes: []int{75}},
 			OnLost: queue.OnLostHold, AllowBackground: true, TTY: true,
-			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimit: 1, User: "alice",
+			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimitBytes: 1, RunAsUser: "alice",
 			Limits: queue.Limits{Memory: 64 << 20, CPUs: 0.5, Tasks: 7, Nice: -3, NoFile: 99, NoNewPrivileges: true},
 		}
 	})
@@ -77,20 +77,20 @@ func settingsAreReturned(r *rig) {
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // this must not change the stored job
 	checkEqual(r, "settings", stored.Execution, want.Execution)
 	checkEqual(r, "settings read later", r.getJob(want.ID).Execution, want.Execution)
-	claimed := r.claim(1)
-	checkEqual(r, "claimed job", claimed, r.asClaimed(claimed, stored))
+	claimed := r.claimJobs(1)
+	checkEqual(r, "claimed job", claimed, r.expectedClaimedJobs(claimed, stored))
 	checkEqual(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
 		[]int64{4711, -queue.MaxPriority, queue.MaxAttempts})
-	large := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommandBytes) })
+	large := newDraft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommandBytes) })
 	checkEqual(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
 
-func delayAndRunAtSetDueTime(r *rig) {
-	now := r.s.Now()
+func delayAndRunAtSetDueTime(r *storeTest) {
+	now := r.store.Now()
 	for _, c := range []struct {
 		name              string
 		set               func(*queue.Job)
-		runAt, agingSince queue.Millis
+		runAt, agingSince queue.UnixMillis
 	}{
 		{"no delay", withDelay(0), now, now},
 		{"a delay", withDelay(time.Minute), now + 60_000, now + 60_000},
@@ -99,15 +99,16 @@ func delayAndRunAtSetDueTime(r *rig) {
 		{"a time in the past", func(j *queue.Job) { j.RunAt = now - 5000 }, now - 5000, now},
 	} {
 		j := r.enqueueOne(c.set)
-		checkEqual(r, c.name+": RunAt, DueAt, Since, CreatedAt", []queue.Millis{j.RunAt, j.DueAt, j.AgingSince, j.CreatedAt},
-			[]queue.Millis{c.runAt, c.runAt, c.agingSince, now})
+		checkEqual(r, c.name+": RunAt, DueAt, Since, CreatedAt",
+			[]queue.UnixMillis{j.RunAt, j.DueAt, j.AgingSince, j.CreatedAt},
+			[]queue.UnixMillis{c.runAt, c.runAt, c.agingSince, now})
 		checkEqual(r, c.name+": Delay", j.Delay, 0)
 		checkEqual(r, c.name+": State", j.State, queue.Pending)
 	}
 }
 
 // The numbers (seqs) that the store assigns to jobs rise and are never reused.
-func seqsRise(r *rig) {
+func jobSeqsOnlyRise(r *storeTest) {
 	last := int64(0)
 	for i := range 20 {
 		set := []func(*queue.Job){}
@@ -119,13 +120,13 @@ func seqsRise(r *rig) {
 			r.Fatalf("got seq %d after %d, want it higher", j.Seq, last)
 		}
 		last = j.Seq
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 20)
 }
 
 // The store skips a number (seq) that a user has given to another job as its id.
-func usedSeqIsSkipped(r *rig) {
+func usedSeqIsSkipped(r *storeTest) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
 	holder := r.enqueueOne(withID(number))
@@ -134,34 +135,39 @@ func usedSeqIsSkipped(r *rig) {
 	checkEqual(r, "seq after the skipped seq", next.Seq, first.Seq+3)
 	checkEqual(r, "id after the skipped seq", next.ID, strconv.FormatInt(first.Seq+3, 10))
 	checkEqual(r, "job with the numeric id", r.getJob(number), holder)
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID(next.ID))}, UID: testUID})
-	r.wantError("the generated id of another job", err, queue.CodeExists, "id")
+	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID(next.ID))},
+		UID: testUID})
+	r.checkError("the generated id of another job", err, queue.CodeExists, "id")
 
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, IdempotencyKey: "k", Drafts: []queue.Job{
-		draft(withID(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
-	}})
+	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, IdempotencyKey: "k",
+		Drafts: []queue.Job{
+			newDraft(withID(strconv.FormatInt(first.Seq+6, 10))), newDraft(), newDraft(),
+		}})
 	r.must(err)
 	checkEqual(r, "seqs of a request with a numeric id", receipt.Seqs,
 		[]int64{first.Seq + 4, first.Seq + 5, first.Seq + 7})
 	receipt.Duplicate = true
-	again, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
+	again, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, IdempotencyKey: "k",
+		Drafts: []queue.Job{newDraft()}})
 	r.must(err)
 	checkEqual(r, "receipt of the same key", again, receipt)
 
 	own := strconv.FormatInt(first.Seq+8, 10)
 	checkEqual(r, "seq of the job with its own seq as its id", r.enqueueOne(withID(own)).Seq, first.Seq+8)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID(own))}, UID: testUID})
-	r.wantError("the same numeric id again", err, queue.CodeExists, "id")
+	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft(withID(own))},
+		UID: testUID})
+	r.checkError("the same numeric id again", err, queue.CodeExists, "id")
 }
 
 // The id of a removed job can be used again.
-func idCanBeReused(r *rig) {
+func idCanBeReused(r *storeTest) {
 	first := r.enqueueOne(withID("nightly"))
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("nightly"))}, UID: testUID})
-	if e := r.wantError("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
+	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("nightly"))},
+		UID: testUID})
+	if e := r.checkError("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
 		r.Errorf("got message %q, want it to name nightly", e.Message)
 	}
-	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	second := r.enqueueOne(withID("nightly"))
 	if second.Seq <= first.Seq {
 		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
@@ -169,19 +175,19 @@ func idCanBeReused(r *rig) {
 	checkEqual(r, "job of the id", r.getJob("nightly"), second)
 }
 
-func jobsOfRequestAreStoredInOrder(r *rig) {
+func jobsOfRequestAreStoredInOrder(r *storeTest) {
 	r.enqueueOne()
 	var drafts []queue.Job
 	for i := range 50 {
 		set := withPriority(int64(i % 7))
 		if i%5 == 0 {
-			drafts = append(drafts, draft(set, withID(fmt.Sprintf("n%d", i))))
+			drafts = append(drafts, newDraft(set, withID(fmt.Sprintf("n%d", i))))
 			continue
 		}
-		drafts = append(drafts, draft(set))
+		drafts = append(drafts, newDraft(set))
 	}
 	jobs := r.enqueueAndGet(drafts...)
-	now := r.s.Now()
+	now := r.store.Now()
 	for i, got := range jobs {
 		want := drafts[i]
 		want.Seq, want.ID = jobs[0].Seq+int64(i), firstNonEmpty(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
@@ -191,10 +197,10 @@ func jobsOfRequestAreStoredInOrder(r *rig) {
 	}
 	var want []queue.Event
 	for _, j := range jobs {
-		want = append(want, r.event(queue.EventEnqueued, j, queue.EventDetail{UID: new(testUID)}))
+		want = append(want, r.expectedEvent(queue.EventEnqueued, j, queue.EventDetail{CausedByUID: new(testUID)}))
 	}
 	checkEqual(r, "events", r.newEvents()[1:], want)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 func firstNonEmpty(a, b string) string {
@@ -205,7 +211,7 @@ func firstNonEmpty(a, b string) string {
 }
 
 // If one job of a request has a duplicate id, no job of the request is stored.
-func requestIsStoredCompletelyOrNotAtAll(r *rig) {
+func requestIsStoredCompletelyOrNotAtAll(r *storeTest) {
 	r.enqueueOne(withID("taken"))
 	for _, c := range []struct {
 		name   string
@@ -213,113 +219,117 @@ func requestIsStoredCompletelyOrNotAtAll(r *rig) {
 		prefix string
 		id     string
 	}{
-		{"twice in the batch", []queue.Job{draft(withID("x")), draft(), draft(withID("x"))}, "entry 3: ", "x"},
-		{"already stored", []queue.Job{draft(), draft(withID("taken"))}, "entry 2: ", "taken"},
+		{"twice in the batch", []queue.Job{newDraft(withID("x")), newDraft(), newDraft(withID("x"))}, "entry 3: ", "x"},
+		{"already stored", []queue.Job{newDraft(), newDraft(withID("taken"))}, "entry 2: ", "taken"},
 	} {
-		r.checkUnchanged(func() {
-			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: c.drafts, UID: testUID})
-			e := r.wantError(c.name, err, queue.CodeExists, "id")
+		r.checkStoreUnchanged(func() {
+			_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: c.drafts, UID: testUID})
+			e := r.checkError(c.name, err, queue.CodeExists, "id")
 			if !strings.HasPrefix(e.Error(), c.prefix) || !strings.Contains(e.Error(), c.id) {
 				r.Errorf("%s: got message %q, want it to begin with %q and to name %s", c.name, e.Error(), c.prefix, c.id)
 			}
 		})
 	}
-	r.checkUnchanged(func() {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID})
-		if e := r.wantError("one draft", err, queue.CodeExists, "id"); e.Index != 0 {
+	r.checkStoreUnchanged(func() {
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("taken"))},
+			UID: testUID})
+		if e := r.checkError("one draft", err, queue.CodeExists, "id"); e.BatchIndex != 0 {
 			r.Errorf("got message %q for a single draft, want no number of the draft", e.Error())
 		}
 	})
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 1)
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 1)
 	checkEqual(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
 }
 
 // A request may enqueue 1 to queue.MaxJobsPerRequest jobs.
-func requestSizeIsLimited(r *rig) {
+func requestSizeIsLimited(r *storeTest) {
 	drafts := make([]queue.Job, queue.MaxJobsPerRequest+1)
 	for i := range drafts {
-		drafts[i] = draft()
+		drafts[i] = newDraft()
 	}
 	for _, n := range []int{0, queue.MaxJobsPerRequest + 1} {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:n], UID: testUID})
-		r.wantCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: drafts[:n], UID: testUID})
+		r.checkErrorCode(fmt.Sprintf("%d drafts", n), err, queue.CodeInvalid)
 	}
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 0)
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts[:queue.MaxJobsPerRequest], UID: testUID})
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 0)
+	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: drafts[:queue.MaxJobsPerRequest],
+		UID: testUID})
 	r.must(err)
 	checkEqual(r, "ids in the receipt", len(receipt.IDs), queue.MaxJobsPerRequest)
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, queue.MaxJobsPerRequest)
-	r.checkCounts()
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, queue.MaxJobsPerRequest)
+	r.checkJobCounts()
 }
 
-// wantCode checks the code of err. It does not check the field that err names, because stores
+// checkErrorCode checks the code of err. It does not check the field that err names, because stores
 // may name different fields.
-func (r *rig) wantCode(subject string, err error, code queue.Code) {
+func (r *storeTest) checkErrorCode(description string, err error, wantCode queue.ErrorCode) {
 	r.Helper()
-	if !errors.Is(err, &queue.Error{Code: code}) {
-		r.Errorf("%s: got error %v, want code %s", subject, err, code)
+	if !errors.Is(err, &queue.Error{Code: wantCode}) {
+		r.Errorf("%s: got error %v, want code %s", description, err, wantCode)
 	}
 }
 
-func fullQueueRejectsJobs(r *rig) {
+func fullQueueRejectsJobs(r *storeTest) {
 	ask := func(n int, limit int64) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft()
+			drafts[i] = newDraft()
 		}
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID, MaxPending: limit})
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: drafts, UID: testUID, MaxPendingJobs: limit})
 		return err
 	}
-	r.checkUnchanged(func() { r.wantCode("4 jobs with a limit of 3", ask(4, 3), queue.CodeQueueFull) })
+	r.checkStoreUnchanged(func() { r.checkErrorCode("4 jobs with a limit of 3", ask(4, 3), queue.CodeQueueFull) })
 	r.must(ask(3, 3))
-	jobs := r.claim(3)
-	r.wantCode("a reserved job still waits", ask(1, 3), queue.CodeQueueFull)
-	r.settle(jobs[0], exitOutcome(1))
-	r.wantCode("a failed job still waits", ask(1, 3), queue.CodeQueueFull)
+	jobs := r.claimJobs(3)
+	r.checkErrorCode("a reserved job still waits", ask(1, 3), queue.CodeQueueFull)
+	r.settleJob(jobs[0], exitOutcome(1))
+	r.checkErrorCode("a failed job still waits", ask(1, 3), queue.CodeQueueFull)
 	r.startJob(jobs[1])
 	r.must(ask(1, 3))
-	r.wantCode("one more job", ask(1, 3), queue.CodeQueueFull)
-	r.settle(jobs[2], exitOutcome(0))
+	r.checkErrorCode("one more job", ask(1, 3), queue.CodeQueueFull)
+	r.settleJob(jobs[2], exitOutcome(0))
 	r.must(ask(1, 3))
 	r.must(ask(5, 0))
 	r.must(ask(5, -1))
 }
 
-func repeatedKeyReturnsSameReceipt(r *rig) {
-	first := store.Request{Drafts: []queue.Job{draft(withID("a")), draft()}, UID: testUID, IdempotencyKey: "once",
-		Checksum: [32]byte{1}}
-	want, err := r.s.Enqueue(r.Context(), first)
+func repeatedKeyReturnsSameReceipt(r *storeTest) {
+	first := store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("a")), newDraft()}, UID: testUID,
+		IdempotencyKey:  "once",
+		RequestChecksum: [32]byte{1}}
+	want, err := r.store.Enqueue(r.Context(), first)
 	r.must(err)
 	checkEqual(r, "duplicate", want.Duplicate, false)
 	want.Duplicate = true
-	repeat := func(when string, change func(*store.Request)) {
+	repeat := func(when string, change func(*store.EnqueueRequest)) {
 		request := first
 		change(&request)
-		r.checkUnchanged(func() {
-			got, err := r.s.Enqueue(r.Context(), request)
+		r.checkStoreUnchanged(func() {
+			got, err := r.store.Enqueue(r.Context(), request)
 			r.must(err)
 			checkEqual(r, "receipt "+when, got, want)
 		})
 	}
-	repeat("of the same request", func(*store.Request) {})
-	repeat("with a full queue", func(q *store.Request) { q.MaxPending = 1 })
-	repeat("with other drafts and the same sum", func(q *store.Request) { q.Drafts = []queue.Job{draft()} })
+	repeat("of the same request", func(*store.EnqueueRequest) {})
+	repeat("with a full queue", func(q *store.EnqueueRequest) { q.MaxPendingJobs = 1 })
+	repeat("with other drafts and the same sum", func(q *store.EnqueueRequest) { q.Drafts = []queue.Job{newDraft()} })
 	for _, seq := range want.Seqs {
-		r.must(r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	repeat("after the jobs were removed", func(*store.Request) {})
+	repeat("after the jobs were removed", func(*store.EnqueueRequest) {})
 }
 
-func keyBelongsToUserAndRequest(r *rig) {
+func keyBelongsToUserAndRequest(r *storeTest) {
 	ask := func(uid int, key string, checksumByte byte) (store.Receipt, error) {
-		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, IdempotencyKey: key,
-			Checksum: [32]byte{31: checksumByte}})
+		return r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: uid,
+			IdempotencyKey:  key,
+			RequestChecksum: [32]byte{31: checksumByte}})
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)
-	r.checkUnchanged(func() {
+	r.checkStoreUnchanged(func() {
 		_, err := ask(1, "k", 2)
-		r.wantError("another sum", err, queue.CodeExists, "key")
+		r.checkError("another sum", err, queue.CodeExists, "key")
 	})
 	for _, c := range []struct {
 		uid int
@@ -329,37 +339,38 @@ func keyBelongsToUserAndRequest(r *rig) {
 		r.must(err)
 		checkEqual(r, fmt.Sprintf("uid %d key %q is a duplicate", c.uid, c.key), receipt.Duplicate, false)
 	}
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 6)
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 6)
 }
 
-func rejectedRequestKeepsKeyUnused(r *rig) {
+func rejectedRequestKeepsKeyUnused(r *storeTest) {
 	r.enqueueOne(withID("taken"))
-	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, IdempotencyKey: "k",
-		Checksum: [32]byte{1}}
-	_, err := r.s.Enqueue(r.Context(), request)
-	r.wantError("an id in use", err, queue.CodeExists, "id")
-	request.Drafts, request.Checksum, request.MaxPending = []queue.Job{draft()}, [32]byte{2}, 1
-	_, err = r.s.Enqueue(r.Context(), request)
-	r.wantCode("a full queue", err, queue.CodeQueueFull)
-	request.MaxPending, request.Checksum = 0, [32]byte{3}
-	receipt, err := r.s.Enqueue(r.Context(), request)
+	request := store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("taken"))}, UID: testUID, IdempotencyKey: "k",
+		RequestChecksum: [32]byte{1}}
+	_, err := r.store.Enqueue(r.Context(), request)
+	r.checkError("an id in use", err, queue.CodeExists, "id")
+	request.Drafts, request.RequestChecksum, request.MaxPendingJobs = []queue.Job{newDraft()}, [32]byte{2}, 1
+	_, err = r.store.Enqueue(r.Context(), request)
+	r.checkErrorCode("a full queue", err, queue.CodeQueueFull)
+	request.MaxPendingJobs, request.RequestChecksum = 0, [32]byte{3}
+	receipt, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	checkEqual(r, "duplicate", receipt.Duplicate, false)
 }
 
 // An idempotency key is kept for store.IdempotencyKeyRetention and then deleted.
-func keyIsKeptForItsRetention(r *rig) {
-	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, IdempotencyKey: "k", Checksum: [32]byte{1}}
-	want, err := r.s.Enqueue(r.Context(), request)
+func idempotencyKeyIsKeptForRetention(r *storeTest) {
+	request := store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID, IdempotencyKey: "k",
+		RequestChecksum: [32]byte{1}}
+	want, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	want.Duplicate = true
 	r.advanceAndPromote(store.IdempotencyKeyRetention - time.Millisecond)
-	got, err := r.s.Enqueue(r.Context(), request)
+	got, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	checkEqual(r, "receipt just before IdempotencyKeyRetention ends", got, want)
 	r.advanceAndPromote(100 * store.IdempotencyKeyRetention)
-	request.Checksum = [32]byte{2}
-	receipt, err := r.s.Enqueue(r.Context(), request)
+	request.RequestChecksum = [32]byte{2}
+	receipt, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	checkEqual(r, "duplicate long after", receipt.Duplicate, false)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-func epochsRise(r *rig) {
+func epochsRise(r *storeTest) {
 	last := int64(0)
 	for range 5 {
-		epoch, err := r.s.NextEpoch(r.Context())
+		epoch, err := r.store.NextEpoch(r.Context())
 		r.must(err)
 		if epoch <= last {
 			r.Fatalf("got epoch %d after %d, want it higher", epoch, last)
@@ -19,30 +19,40 @@ func epochsRise(r *rig) {
 	}
 }
 
-func lastSeqDoesNotFall(r *rig) {
+func lastSeqDoesNotFall(r *storeTest) {
 	last := func() int64 {
-		left, err := r.s.PreviousSession(r.Context())
+		left, err := r.store.PreviousSession(r.Context())
 		r.must(err)
-		return left.LastSeq
+		return left.HighestJobSeq
 	}
 	checkEqual(r, "before the first job", last(), 0)
-	jobs := r.enqueueAndGet(draft(), draft())
+	jobs := r.enqueueAndGet(newDraft(), newDraft())
 	checkEqual(r, "with jobs", last(), jobs[1].Seq)
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
 	checkEqual(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
 // PreviousSession returns the directories that were last passed to StoreRunnerDirs.
-func runnerDirsAreReturned(r *rig) {
+func runnerDirsAreReturned(r *storeTest) {
 	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
 		if want != nil {
-			r.must(r.s.StoreRunnerDirs(r.Context(), want))
+			r.must(r.store.StoreRunnerDirs(r.Context(), want))
 		}
-		left, err := r.s.PreviousSession(r.Context())
+		left, err := r.store.PreviousSession(r.Context())
 		r.must(err)
 		if !slices.Equal(left.RunnerDirs, want) {
 			r.Errorf("got runners %q, want %q", left.RunnerDirs, want)
 		}
 	}
+}
+
+func leasedJobsAreListed(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft())
+	jobs := r.claimJobs(3)
+	jobs[1] = r.startJob(jobs[1])
+	leased, err := r.leasedJobs()
+	r.must(err)
+	slices.SortFunc(leased, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
+	checkEqual(r, "leased jobs", leased, jobs)
 }

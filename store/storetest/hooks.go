@@ -8,27 +8,27 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var hookPromises = []promise{
-	{name: "a hook is created once for each moment that the job requests", check: requestedHooksAreCreatedOnce},
-	{name: "hooks for all jobs are created in addition to a job's own hooks", check: triggersAddToRequestedHooks},
-	{name: "a hook job gets no hooks", check: hookHasNoHooks},
-	{name: "every way of cancelling a job creates its hook", check: cancellingCreatesHook},
-	{name: "jobs of a batch get their hooks", check: batchJobsGetHooks},
-	{name: "an edit changes a job's hooks", check: editChangesHooks},
-	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", check: waitingHookJobsAreLimited},
-	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hookRemovesOutputsAtQuota},
-	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
-	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
+var hookTests = []contractTest{
+	{name: "a hook is created once for each moment that the job requests", run: requestedHooksAreCreatedOnce},
+	{name: "hooks for all jobs are created in addition to a job's own hooks", run: globalHooksAddToRequestedHooks},
+	{name: "a hook job gets no hooks", run: hookHasNoHooks},
+	{name: "every way of cancelling a job creates its hook", run: cancellingCreatesHook},
+	{name: "jobs of a batch get their hooks", run: batchJobsGetHooks},
+	{name: "an edit changes a job's hooks", run: editChangesHooks},
+	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", run: waitingHookJobsAreLimited},
+	{name: "a hook removes old outputs of its user if the byte quota requires it", run: hookRemovesOutputsAtQuota},
+	{name: "a hook stores no name for another user", run: hookNamesNoOtherUser},
+	{name: "jobs of a former owner create no hooks", run: disownedJobsCreateNoHooks},
 }
 
-// hooksOf returns one hook (a job that is created because of an event of job j) for each of the given events.
+// createHookDrafts returns one hook (a job that is created because of an event of job j) for each of the given events.
 // The command of a hook contains the event and describes j.
-func hooksOf(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
+func createHookDrafts(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.AllHookEvents {
 		if moment&events == 0 {
 			continue
 		}
-		d := draft(func(d *queue.Job) {
+		d := newDraft(func(d *queue.Job) {
 			d.Queue, d.UID, d.MaxAttempts, d.Priority = queue.HookQueue, j.UID, 2, 1
 			d.Command, d.Env = fmt.Sprintf("%s %s %v %d", moment, j.ID, j.State, j.StartedAttempts), j.Env
 		})
@@ -42,104 +42,106 @@ func withHooks(events queue.HookEvents) func(*queue.Job) {
 	return func(j *queue.Job) { j.HookEvents = events }
 }
 
-// makeHooks makes the store create hooks with hooksOf. Each job gets hooks for the events that it requests and,
-// in addition, for the given events.
-func (r *rig) makeHooks(events queue.HookEvents) {
+// installHooks makes the store create hooks with createHookDrafts. Each job gets hooks for the events that it requests
+// and, in addition, for the given events.
+func (r *storeTest) installHooks(extraEvents queue.HookEvents) {
 	r.Helper()
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{Triggers: events, MakeHooks: hooksOf, Owner: "hooks"}))
+	r.must(r.store.SetHooks(r.Context(), store.HookSettings{TriggerEvents: extraEvents, MakeHooks: createHookDrafts,
+		OwnerName: "hooks"}))
 }
 
-// newHooks returns the commands of the hooks that were created since its last call, oldest first.
-func (r *rig) newHooks() (list []string) {
+// newHookCommands returns the commands of the hooks that were created since its last call, oldest first.
+func (r *storeTest) newHookCommands() (commands []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
 		if e.Kind != queue.EventEnqueued {
 			continue
 		}
 		if j := r.getJob(e.JobID); j.Queue == queue.HookQueue {
-			list = append(list, j.Command)
+			commands = append(commands, j.Command)
 		}
 	}
-	return list
+	return commands
 }
 
-func requestedHooksAreCreatedOnce(r *rig) {
-	r.makeHooks(0)
+func requestedHooksAreCreatedOnce(r *storeTest) {
+	r.installHooks(0)
 	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"),
 		func(j *queue.Job) { j.Env = []string{"A=b"} })
-	r.newHooks()
+	r.newHookCommands()
 	j := r.claimOne()
-	e := r.settlement(j, exitOutcome(3))
-	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	checkEqual(r, "after the first attempt", r.newHooks(), []string{"failed a failed 1"})
-	r.checkCounts()
-	r.exchange(store.Report{Settlements: []store.Settlement{e}}) // the lease has ended, so this report has no effect
-	checkEqual(r, "after a stale report", r.newHooks(), nil)
+	e := r.newSettlement(j, exitOutcome(3))
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	checkEqual(r, "after the first attempt", r.newHookCommands(), []string{"failed a failed 1"})
+	r.checkJobCounts()
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}) // the lease has ended, so this report has no effect
+	checkEqual(r, "after a stale report", r.newHookCommands(), nil)
 	hook := r.claimOne()
 	checkEqual(r, "the hook job", hook, func() queue.Job {
 		j := r.getJob(hook.ID)
 		j.HookEvents, j.Queue, j.Env = queue.IsHook, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
-	r.settle(hook, exitOutcome(1))
-	checkEqual(r, "after the hook failed", r.newHooks(), nil)
+	r.settleJob(hook, exitOutcome(1))
+	checkEqual(r, "after the hook failed", r.newHookCommands(), nil)
 	r.advanceAndPromote(time.Minute)
 	for range 2 {
 		if j = r.claimOne(); j.ID != "a" {
-			r.settle(j, exitOutcome(0))
+			r.settleJob(j, exitOutcome(0))
 			continue
 		}
-		r.settle(j, exitOutcome(3))
+		r.settleJob(j, exitOutcome(3))
 	}
-	checkEqual(r, "after the last attempt", r.newHooks(), []string{"dead a dead 2", "ended a dead 2"})
+	checkEqual(r, "after the last attempt", r.newHookCommands(), []string{"dead a dead 2", "ended a dead 2"})
 	for range 2 {
-		r.settle(r.claimOne(), exitOutcome(0))
+		r.settleJob(r.claimOne(), exitOutcome(0))
 	}
-	r.must(r.change(r.getJob("a"), queue.VerbRetry))
-	r.settle(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "after the job was retried", r.newHooks(), []string{"ended a completed 3"})
-	r.checkCounts()
+	r.must(r.applyVerb(r.getJob("a"), queue.VerbRetry))
+	r.settleJob(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "after the job was retried", r.newHookCommands(), []string{"ended a completed 3"})
+	r.checkJobCounts()
 }
 
 // If the settings request hooks for all jobs, these are created in addition to the hooks that a job requests.
-func triggersAddToRequestedHooks(r *rig) {
-	r.makeHooks(queue.HookCompleted | queue.HookDead)
+func globalHooksAddToRequestedHooks(r *storeTest) {
+	r.installHooks(queue.HookCompleted | queue.HookDead)
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
-	r.settle(r.claimOne(), exitOutcome(0))
+	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exitOutcome(1)) // this claims job b, because it ranks before the hook jobs
-	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
+	r.settleJob(r.claimOne(), exitOutcome(1)) // this claims job b, because it ranks before the hook jobs
+	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1", "ended a completed 1",
+		"dead b dead 1"})
+	r.must(r.store.SetHooks(r.Context(), store.HookSettings{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
-	r.must(r.change(r.getJob("c"), queue.VerbCancel))
-	checkEqual(r, "hooks after hooks were switched off", r.newHooks(), nil)
+	r.must(r.applyVerb(r.getJob("c"), queue.VerbCancel))
+	checkEqual(r, "hooks after hooks were switched off", r.newHookCommands(), nil)
 }
 
-func hookHasNoHooks(r *rig) {
-	r.makeHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
+func hookHasNoHooks(r *storeTest) {
+	r.installHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
 	r.enqueueOne(withID("a"))
-	r.settle(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1"})
-	r.settle(r.claimOne(), exitOutcome(0))
-	r.settle(r.claimOne(), exitOutcome(1))
-	checkEqual(r, "hooks of hooks", r.newHooks(), nil)
+	r.settleJob(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1", "ended a completed 1"})
+	r.settleJob(r.claimOne(), exitOutcome(0))
+	r.settleJob(r.claimOne(), exitOutcome(1))
+	checkEqual(r, "hooks of hooks", r.newHookCommands(), nil)
 }
 
-func cancellingCreatesHook(r *rig) {
-	r.makeHooks(0)
+func cancellingCreatesHook(r *storeTest) {
+	r.installHooks(0)
 	ends := withHooks(queue.HookEnded)
-	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)),
-		draft(ends, withID("b"), withExpiry(r.s.Now().Add(time.Second)), withDelay(time.Hour)),
-		draft(ends, withID("c"), withDelay(time.Hour)))
+	r.enqueueAndGet(newDraft(ends, withID("a"), withDelay(time.Hour)),
+		newDraft(ends, withID("b"), withExpiry(r.store.Now().Add(time.Second)), withDelay(time.Hour)),
+		newDraft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.getJob("a")
-	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
-		j.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
+	r.enqueueAndGet(newDraft(ends, withID("d"), func(j *queue.Job) {
+		j.DependsOn = []queue.Dependency{{ParentSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	}))
-	r.newHooks()
-	r.must(r.change(parent, queue.VerbCancel))
+	r.newHookCommands()
+	r.must(r.applyVerb(parent, queue.VerbCancel))
 	r.advanceAndPromote(time.Second)
-	r.must(r.change(r.getJob("c"), queue.VerbRemove)) // removing a job that has not ended creates no hook
-	list := r.newHooks()
+	r.must(r.applyVerb(r.getJob("c"), queue.VerbRemove)) // removing a job that has not ended creates no hook
+	list := r.newHookCommands()
 	checkEqual(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
 	for _, command := range list[1:] {
@@ -147,62 +149,63 @@ func cancellingCreatesHook(r *rig) {
 	}
 	checkEqual(r, "hooks of the dependant and the expired job", rest,
 		map[string]bool{"ended b cancelled 0": true, "ended d cancelled 0": true})
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func batchJobsGetHooks(r *rig) {
-	r.makeHooks(0)
+func batchJobsGetHooks(r *storeTest) {
+	r.installHooks(0)
 	ctx := r.Context()
-	_, err := r.s.StageBatch(ctx, store.Request{UID: testUID, Batch: "x",
-		Drafts: []queue.Job{draft(withHooks(queue.HookCompleted))}})
+	_, err := r.store.StageBatch(ctx, store.EnqueueRequest{UID: testUID, BatchName: "x",
+		Drafts: []queue.Job{newDraft(withHooks(queue.HookCompleted))}})
 	r.must(err)
-	receipt, err := r.s.Enqueue(ctx, store.Request{UID: testUID, Batch: "x"})
+	receipt, err := r.store.Enqueue(ctx, store.EnqueueRequest{UID: testUID, BatchName: "x"})
 	r.must(err)
 	for more := receipt.Staged; more; {
-		more, err = r.s.ApplyBatch(ctx, receipt.Batch)
+		more, err = r.store.ApplyBatch(ctx, receipt.Batch)
 		r.must(err)
 	}
-	r.newHooks()
-	j := r.settle(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHooks(), []string{"completed " + j.ID + " completed 1"})
+	r.newHookCommands()
+	j := r.settleJob(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed " + j.ID + " completed 1"})
 }
 
-func editChangesHooks(r *rig) {
-	r.makeHooks(0)
+func editChangesHooks(r *storeTest) {
+	r.installHooks(0)
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
-	r.must(r.s.Change(r.Context(), r.getJob("a").Seq,
-		store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
+	r.must(r.store.ChangeJob(r.Context(), r.getJob("a").Seq,
+		store.Change{Verb: queue.VerbEdit, UID: testUID, EditJob: func(j *queue.Job) error {
 			j.HookEvents = queue.HookCompleted
 			return nil
 		}}))
-	r.newHooks()
-	r.settle(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
+	r.newHookCommands()
+	r.settleJob(r.claimOne(), exitOutcome(0))
+	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1"})
 }
 
 // The limits on waiting jobs do not prevent hooks, except that each user has at most
 // MaxWaitingHookJobs of them.
-func waitingHookJobsAreLimited(r *rig) {
-	r.makeHooks(0)
+func waitingHookJobsAreLimited(r *storeTest) {
+	r.installHooks(0)
 	ends := withHooks(queue.HookEnded)
 	cancelled := func(id string) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Drafts: []queue.Job{draft(ends, withID(id))}})
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
+			Drafts: []queue.Job{newDraft(ends, withID(id))}})
 		r.must(err)
-		r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, MaxPending: 1}))
-		r.must(r.change(r.getJob(id), queue.VerbCancel))
+		r.must(r.store.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, MaxPendingJobs: 1}))
+		r.must(r.applyVerb(r.getJob(id), queue.VerbCancel))
 	}
 	cancelled("a")
 	cancelled("b")
-	if n := len(r.newHooks()); n != 2 {
+	if n := len(r.newHookCommands()); n != 2 {
 		r.Errorf("got %d hooks with a full queue, want 2", n)
 	}
-	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
+	r.must(r.store.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var drafts []queue.Job
 	for range queue.MaxWaitingHookJobs - 2 {
-		drafts = append(drafts, draft(withHooks(queue.IsHook),
+		drafts = append(drafts, newDraft(withHooks(queue.IsHook),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
-	r.enqueue(testUID, drafts...)
+	r.enqueueJobs(testUID, drafts...)
 	r.newEvents()
 	cancelled("c")
 	var kinds []queue.EventKind
@@ -214,57 +217,58 @@ func waitingHookJobsAreLimited(r *rig) {
 
 // To make room for a hook, the store removes old outputs of its user. If that is not enough,
 // the hook is not created.
-func hookRemovesOutputsAtQuota(r *rig) {
+func hookRemovesOutputsAtQuota(r *storeTest) {
 	quota := func(n int64) {
 		r.Helper()
-		r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, Owner: "hooks", MaxBytesPerUser: n}))
+		r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerName: "hooks",
+			MaxBytesPerUser: n}))
 	}
 	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 5000, 0)
 	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)),
 		r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
-	limit := r.bytesHeld(1) + 100
+	limit := r.countedUserBytes(1) + 100
 	quota(limit)
-	r.newHooks()
-	r.settle(first, exitOutcome(0))
-	checkEqual(r, "hooks with room", len(r.newHooks()), 1)
-	checkEqual(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputOverQuota})
-	if used := r.bytesHeld(1); used > limit {
+	r.newHookCommands()
+	r.settleJob(first, exitOutcome(0))
+	checkEqual(r, "hooks with room", len(r.newHookCommands()), 1)
+	checkEqual(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputRemovedByQuota})
+	if used := r.countedUserBytes(1); used > limit {
 		r.Errorf("with the hook, the user holds %d bytes, and %d are allowed", used, limit)
 	}
-	before := r.bytesHeld(1)
+	before := r.countedUserBytes(1)
 	quota(before + 100)
-	r.settle(second, exitOutcome(0))
+	r.settleJob(second, exitOutcome(0))
 	var kinds []queue.EventKind
 	for _, e := range r.newEvents() {
 		kinds = append(kinds, e.Kind)
 	}
 	checkEqual(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventHookDropped})
-	checkEqual(r, "bytes without room", r.bytesHeld(1), before)
+	checkEqual(r, "bytes without room", r.countedUserBytes(1), before)
 }
 
-func disownedJobsCreateNoHooks(r *rig) {
-	r.makeHooks(0)
-	_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Owner: "x",
-		Drafts: []queue.Job{draft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)),
-			draft(withID("b"), withHooks(queue.HookEnded))}})
+func disownedJobsCreateNoHooks(r *storeTest) {
+	r.installHooks(0)
+	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, OwnerName: "x",
+		Drafts: []queue.Job{newDraft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)),
+			newDraft(withID("b"), withHooks(queue.HookEnded))}})
 	r.must(err)
 	j := r.claimOne()
 	for more := true; more; {
-		more, err = r.s.Disown(r.Context(), testUID, "x")
+		more, err = r.store.DisownJobs(r.Context(), testUID, "x")
 		r.must(err)
 	}
-	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(j, exitOutcome(0))}})
-	r.must(r.change(r.getJob("b"), queue.VerbCancel))
-	checkEqual(r, "hooks", r.newHooks(), nil)
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(j, exitOutcome(0))}})
+	r.must(r.applyVerb(r.getJob("b"), queue.VerbCancel))
+	checkEqual(r, "hooks", r.newHookCommands(), nil)
 }
 
 // When a hook runs as another user than Hooks.UID, the store does not record Hooks.Owner
 // as the name of that user.
-func hookNamesNoOtherUser(r *rig) {
-	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
+func hookNamesNoOtherUser(r *storeTest) {
+	r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerUID: 7, OwnerName: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store does not know the name of this job's user
-	r.must(r.change(r.getJob("a"), queue.VerbCancel))
-	names, _, err := r.s.Owners(r.Context())
+	r.must(r.applyVerb(r.getJob("a"), queue.VerbCancel))
+	names, _, err := r.store.Owners(r.Context())
 	r.must(err)
 	checkEqual(r, "names", names, map[int]string{})
 }

@@ -2,59 +2,63 @@ package storetest
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
-var pausePromises = []promise{
-	{name: "a running job can be paused and resumed, and the events name the user", check: runningJobPausesAndResumes},
-	{name: "only a job that is known to run can be paused", check: pauseNeedsRunningJob},
-	{name: "a pause ends with the attempt", check: pauseEndsWithAttempt},
-	{name: "a change of a setting can be recorded as another kind of event", check: settingRecordsGivenKind},
+var pauseTests = []contractTest{
+	{name: "a running job can be paused and resumed, and the events name the user", run: runningJobPausesAndResumes},
+	{name: "only a job that is known to run can be paused", run: pauseNeedsRunningJob},
+	{name: "a pause ends with the attempt", run: pauseEndsWithAttempt},
+	{name: "a change of a setting can be recorded as another kind of event", run: settingRecordsGivenKind},
 }
 
-// pause pauses or resumes a leased job on behalf of a user.
-func (r *rig) pause(l queue.Lease, pause bool, uid int) error {
-	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: pause, UID: uid})
+// setJobPaused pauses or resumes a leased job on behalf of a user.
+func (r *storeTest) setJobPaused(l queue.Lease, paused bool, uid int) error {
+	return r.store.RecordPause(r.Context(), store.PauseRequest{Lease: l, Paused: paused, RequesterUID: uid})
 }
 
 // A running job can be paused and resumed, and the events name the user.
-func runningJobPausesAndResumes(r *rig) {
+func runningJobPausesAndResumes(r *storeTest) {
 	r.enqueueOne()
 	j := r.startJob(r.claimOne())
 	r.newEvents()
-	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), false, testUID)) })
-	r.advance(time.Second)
-	r.must(r.pause(j.Lease(), true, 7))
-	j.PausedAt, j.PausedBy, j.UpdatedAt = r.s.Now(), 7, r.s.Now()
+	r.checkStoreUnchanged(func() { r.must(r.setJobPaused(j.Lease(), false, testUID)) })
+	r.advanceClock(time.Second)
+	r.must(r.setJobPaused(j.Lease(), true, 7))
+	j.PausedAt, j.PausedBy, j.UpdatedAt = r.store.Now(), 7, r.store.Now()
 	checkEqual(r, "paused job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventPaused, j, queue.EventDetail{UID: new(7)})})
-	r.advance(time.Second)
-	r.checkUnchanged(func() { r.must(r.pause(j.Lease(), true, 8)) }) // pausing a paused job changes nothing
-	r.checkCounts()
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventPaused, j,
+		queue.EventDetail{CausedByUID: new(7)})})
+	r.advanceClock(time.Second)
+	r.checkStoreUnchanged(func() { r.must(r.setJobPaused(j.Lease(), true, 8)) }) // pausing a paused job changes nothing
+	r.checkJobCounts()
 	leased, err := r.leasedJobs()
 	r.must(err)
 	checkEqual(r, "jobs leased by an earlier service", leased, []queue.Job{j})
-	r.must(r.pause(j.Lease(), false, 8))
-	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.s.Now()
+	r.must(r.setJobPaused(j.Lease(), false, 8))
+	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.store.Now()
 	checkEqual(r, "resumed job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventResumed, j, queue.EventDetail{UID: new(8)})})
-	r.checkCounts()
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventResumed, j,
+		queue.EventDetail{CausedByUID: new(8)})})
+	r.checkJobCounts()
 }
 
 // Only a job that was reported as started can be paused.
-func pauseNeedsRunningJob(r *rig) {
-	waits := r.enqueueAndGet(draft(), draft())[1]
+func pauseNeedsRunningJob(r *storeTest) {
+	waits := r.enqueueAndGet(newDraft(), newDraft())[1]
 	j := r.claimOne()
-	r.checkUnchanged(func() {
+	r.checkStoreUnchanged(func() {
 		for _, on := range []bool{true, false} {
-			r.wantErrLeased("pause before the start", r.pause(j.Lease(), on, testUID))
+			r.checkErrLeased("pause before the start", r.setJobPaused(j.Lease(), on, testUID))
 			for what, l := range map[string]queue.Lease{"a waiting job": waits.Lease(),
 				"another fence": {Seq: j.Seq, Fence: j.Fence + 1}, "no job": {Seq: 99, Fence: 1}} {
-				if err := r.pause(l, on, testUID); !errors.Is(err, store.ErrStateChanged) {
-					r.Errorf("%s: got error %v, want %v", what, err, store.ErrStateChanged)
+				if err := r.setJobPaused(l, on, testUID); !errors.Is(err, store.ErrJobStateChanged) {
+					r.Errorf("%s: got error %v, want %v", what, err, store.ErrJobStateChanged)
 				}
 			}
 		}
@@ -62,35 +66,90 @@ func pauseNeedsRunningJob(r *rig) {
 }
 
 // When an attempt ends, its pause ends too.
-func pauseEndsWithAttempt(r *rig) {
-	for _, o := range []queue.Outcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
+func pauseEndsWithAttempt(r *storeTest) {
+	for _, o := range []queue.AttemptOutcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
 		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPaused: true},
 		outcomeOfCause(queue.EndRunnerLost)} {
 		r.enqueueOne()
 		j := r.startJob(r.claimOne())
-		r.must(r.pause(j.Lease(), true, testUID))
-		e := r.settlement(j, o)
-		checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
-		if got := r.getJob(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.State {
+		r.must(r.setJobPaused(j.Lease(), true, testUID))
+		e := r.newSettlement(j, o)
+		checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
+		if got := r.getJob(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.NextState {
 			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
-		if err := r.pause(j.Lease(), true, testUID); !errors.Is(err, store.ErrStateChanged) {
-			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrStateChanged)
+		if err := r.setJobPaused(j.Lease(), true, testUID); !errors.Is(err, store.ErrJobStateChanged) {
+			r.Errorf("after %+v: got error %v, want %v", o, err, store.ErrJobStateChanged)
 		}
-		r.must(r.change(r.getJob(j.ID), queue.VerbRemove))
+		r.must(r.applyVerb(r.getJob(j.ID), queue.VerbRemove))
 	}
 }
 
 // SetSetting records an event of the kind that the caller chooses.
-func settingRecordsGivenKind(r *rig) {
+func settingRecordsGivenKind(r *storeTest) {
 	set := func(value string, uid int, kind queue.EventKind) {
-		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))
-		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.s.Now(), Kind: kind,
-			Detail: queue.EventDetail{UID: &uid, Setting: "pause", Value: value}}})
+		r.must(r.store.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, SetByUID: uid, EventKind: kind}))
+		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.store.Now(), Kind: kind,
+			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: "pause", Value: value}}})
 	}
 	set("on", 7, queue.EventPaused)
-	list, err := r.s.Settings(r.Context())
+	list, err := r.store.Settings(r.Context())
 	r.must(err)
-	checkEqual(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", UID: 7, SetAt: r.s.Now()}})
+	checkEqual(r, "settings", list, []store.Setting{{Key: "pause", Value: "on", SetByUID: 7, SetAt: r.store.Now()}})
 	set("", 8, queue.EventResumed)
+}
+
+// pauseRandomJob pauses or resumes a leased job.
+func (w *predictedWalk) pauseRandomJob() {
+	list := slices.Sorted(maps.Keys(w.leasedSeqs))
+	if len(list) == 0 {
+		return
+	}
+	j, on := w.expectedJobs[list[w.rng.IntN(len(list))]], w.rng.IntN(2) == 0
+	err := w.storeTest.setJobPaused(j.Lease(), on, testUID)
+	if j.State != queue.Processing {
+		w.checkErrLeased("pause", err)
+	} else if w.must(err); on != (j.PausedAt != 0) {
+		j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, w.store.Now()
+		if on {
+			j.PausedAt, j.PausedBy = w.store.Now(), testUID
+		}
+	}
+	w.checkJob(j)
+}
+
+func pausedScheduleRunsNothing(r *storeTest) {
+	s := r.putSchedule("nightly")
+	r.newEvents()
+	uid := 7
+	pause := store.SchedulePauseRequest{ScheduleName: "nightly", Generation: s.Generation, RequestedByUID: &uid,
+		PauseNote: "why", Pause: true}
+	for range 2 { // the second call changes nothing
+		r.must(r.store.PauseSchedule(r.Context(), pause))
+	}
+	got, _ := r.getSchedule("nightly")
+	want := s
+	want.PausedAt, want.PausedByUID, want.Note, want.NextOccurrenceAt, want.NextDueAt = r.store.Now(), &uid, "why", 0, 0
+	checkEqual(r, "paused", got, want)
+	r.advanceClock(5 * time.Minute)
+	checkEqual(r, "occurrence while the schedule is paused", r.runOccurrences(occurrencesAt(s, s.NextOccurrenceAt)),
+		store.OccurrenceResult{})
+	names, next := r.dueSchedules("other", 9)
+	checkEqual(r, "due schedules while it is paused", len(names), 0)
+	checkEqual(r, "next while it is paused", next, time.Hour)
+	now := r.store.Now()
+	resume := store.SchedulePauseRequest{ScheduleName: "nightly", Generation: s.Generation, RequestedByUID: &uid,
+		LastOccurrenceAt: now, NextOccurrenceAt: now + 60_000, NextDueAt: now + 61_000, LastBootID: "b"}
+	for range 2 {
+		r.must(r.store.PauseSchedule(r.Context(), resume))
+	}
+	got, _ = r.getSchedule("nightly")
+	want = s
+	want.LastOccurrenceAt, want.NextOccurrenceAt, want.NextDueAt, want.LastBootID = now, now+60_000, now+61_000, "b"
+	checkEqual(r, "resumed", got, want)
+	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
+	pause.Generation++
+	r.checkErrScheduleChanged("another version", r.store.PauseSchedule(r.Context(), pause))
+	pause.ScheduleName = "gone"
+	r.checkError("no schedule", r.store.PauseSchedule(r.Context(), pause), queue.CodeNotFound, "")
 }

@@ -10,12 +10,12 @@ import (
 // Each progress report of a running attempt is stored and adds an event. The last report is kept when the
 // attempt ends, and deleted when the next attempt starts. Reports are rejected if the lease has ended or the
 // attempt has not started.
-func progressOutlastsAttempt(r *rig) {
+func progressIsKeptUntilNextAttempt(r *storeTest) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
 	r.newEvents()
 	report := func(l queue.Lease, p queue.Progress) store.Grant {
-		return r.exchange(store.Report{Progress: []store.Progress{{Lease: l, Progress: p}}})
+		return r.exchange(store.LeaseReport{Progress: []store.AttemptProgress{{Lease: l, Progress: p}}})
 	}
 	early := report(j.Lease(), queue.Progress{Percent: 1, ReportedAt: 5})
 	checkEqual(r, "stale before the start", early.StaleLeases, []queue.Lease{j.Lease()})
@@ -26,11 +26,11 @@ func progressOutlastsAttempt(r *rig) {
 		{Percent: 39, ReportedAt: 8}} {
 		report(j.Lease(), p)
 		checkEqual(r, "progress", *r.getJob(j.ID).Progress, p)
-		checkEqual(r, "its event", r.newEvents(), []queue.Event{r.event(queue.EventProgress, r.getJob(j.ID),
-			queue.EventDetail{Attempt: 1, Percent: &p.Percent})})
+		checkEqual(r, "its event", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventProgress, r.getJob(j.ID),
+			queue.EventDetail{AttemptNumber: 1, ProgressPercent: &p.Percent})})
 	}
-	e := r.settlement(j, exitOutcome(1))
-	r.exchange(store.Report{Settlements: []store.Settlement{e}})
+	e := r.newSettlement(j, exitOutcome(1))
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	checkEqual(r, "after an end without progress", *r.getJob(j.ID).Progress, queue.Progress{Percent: 39, ReportedAt: 8})
 	late := report(j.Lease(), queue.Progress{Percent: 99, ReportedAt: 9})
 	checkEqual(r, "stale after the end", late.StaleLeases, []queue.Lease{j.Lease()})
@@ -38,38 +38,38 @@ func progressOutlastsAttempt(r *rig) {
 	r.advanceAndPromote(time.Minute)
 	again := r.startJob(r.claimOne())
 	checkEqual(r, "after the next start", r.getJob(again.ID).Progress, nil)
-	e = r.settlement(again, exitOutcome(1))
+	e = r.newSettlement(again, exitOutcome(1))
 	e.Progress = &queue.Progress{Percent: 70, Text: "last", ReportedAt: 10}
 	report(again.Lease(), queue.Progress{Percent: 60, ReportedAt: 9})
-	r.exchange(store.Report{Settlements: []store.Settlement{e}})
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	e.Progress.Percent = 1 // a change of the caller's copy must not change the stored job
 	checkEqual(r, "progress reported with the end", *r.getJob(j.ID).Progress, queue.Progress{Percent: 70, Text: "last",
 		ReportedAt: 10})
 
 	r.advanceAndPromote(time.Minute)
 	short := r.claimOne()
-	r.exchange(store.Report{Settlements: []store.Settlement{r.settlement(short, exitOutcome(0))}})
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(short, exitOutcome(0))}})
 	checkEqual(r, "after an attempt whose start and progress were not reported", r.getJob(j.ID).Progress, nil)
 }
 
 // The result of an attempt counts as part of its output. TrimOutputs removes both together.
-func resultCountsAsOutput(r *rig) {
-	r.enqueueAndGet(draft(), draft())
-	for _, j := range r.claim(2) {
-		e := r.settlement(j, exitOutcome(0))
+func resultCountsAsOutput(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft())
+	for _, j := range r.claimJobs(2) {
+		e := r.newSettlement(j, exitOutcome(0))
 		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		r.advanceAndPromote(time.Second)
 	}
-	checkEqual(r, "bytes", r.s.Counts().OutputBytes, int64(20))
+	checkEqual(r, "bytes", r.store.Counts().OutputBytes, int64(20))
 	for more := true; more; {
 		var err error
-		more, err = r.s.TrimOutputs(r.Context(), 10)
+		more, err = r.store.TrimOutputs(r.Context(), 10)
 		r.must(err)
 	}
-	checkEqual(r, "remaining bytes", r.s.Counts().OutputBytes, int64(10))
+	checkEqual(r, "remaining bytes", r.store.Counts().OutputBytes, int64(10))
 	for seq, want := range map[int64]string{1: "", 2: `"678"`} {
-		a, err := r.s.Attempt(r.Context(), seq, 1)
+		a, err := r.store.Attempt(r.Context(), seq, 1)
 		r.must(err)
 		checkEqual(r, "result", string(a.Result), want)
 	}

@@ -8,33 +8,34 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var queuePromises = []promise{
-	{name: "a queue exists while it has jobs or settings", check: queueExistsWhileItHasJobs},
-	{name: "a queue's max_pending limits its waiting jobs", check: maxPendingLimitsQueue},
-	{name: "a queue's pause ends at its end time", check: queuePauseEnds},
-	{name: "the number of queues that one user creates is limited", check: queuesPerUserAreLimited},
-	{name: "an edit moves a waiting job to another queue", check: editMovesJobToQueue},
-	{name: "Obstacles lists the gates that keep a job from starting", check: waitReasonsAreListed},
-	{name: "Simulate returns the jobs that would start next and changes nothing", check: simulationChangesNothing},
-	{name: "a unique key belongs to one unfinished job", check: uniqueKeyBelongsToUnfinishedJob},
-	{name: "an ended job keeps its unique key for UniqueFor", check: endedJobKeepsUniqueKey},
-	{name: "a new job can replace the waiting job with its unique key", check: newJobReplacesHolderOfUniqueKey},
-	{name: "drafts of one request can share a unique key", check: draftsCanShareUniqueKey},
-	{name: "a job cannot be retried while another job has its unique key", check: retryNeedsFreeUniqueKey},
-	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: cancelledEnqueueFreesKey},
+var queueTests = []contractTest{
+	{name: "a queue exists while it has jobs or settings", run: queueExistsWhileItHasJobs},
+	{name: "a queue's max_pending limits its waiting jobs", run: maxPendingLimitsQueue},
+	{name: "a queue's pause ends at its end time", run: queuePauseEnds},
+	{name: "the number of queues that one user creates is limited", run: queuesPerUserAreLimited},
+	{name: "an edit moves a waiting job to another queue", run: editMovesJobToQueue},
+	{name: "Obstacles lists the gates that keep a job from starting", run: waitReasonsAreListed},
+	{name: "Simulate returns the jobs that would start next and changes nothing", run: simulationChangesNothing},
+	{name: "a unique key belongs to one unfinished job", run: uniqueKeyBelongsToUnfinishedJob},
+	{name: "an ended job keeps its unique key for UniqueFor", run: endedJobKeepsUniqueKey},
+	{name: "a new job can replace the waiting job with its unique key", run: newJobReplacesHolderOfUniqueKey},
+	{name: "drafts of one request can share a unique key", run: draftsCanShareUniqueKey},
+	{name: "a job cannot be retried while another job has its unique key", run: retryNeedsFreeUniqueKey},
+	{name: "a job that is cancelled by its enqueue does not keep its unique key",
+		run: jobCancelledAtEnqueueFreesUniqueKey},
 	{name: "retrying a parent revives no dependant whose unique key another job has",
-		check: retriedParentRevivesNoKeyConflict},
+		run: retriedParentRevivesNoConflictingDependant},
 }
 
 // withUniqueKey returns a function that gives a job a unique key. action says what happens if another
 // job already has that key.
-func withUniqueKey(key string, action queue.ConflictAction) func(*queue.Job) {
-	return func(j *queue.Job) { j.Unique, j.OnConflict = key, action }
+func withUniqueKey(key string, onConflict queue.ConflictAction) func(*queue.Job) {
+	return func(j *queue.Job) { j.Unique, j.OnConflict = key, onConflict }
 }
 
-func (r *rig) queueStates() map[string]store.QueueState {
+func (r *storeTest) queueStates() map[string]store.QueueState {
 	r.Helper()
-	list, err := r.s.Queues(r.Context())
+	list, err := r.store.Queues(r.Context())
 	r.must(err)
 	states := map[string]store.QueueState{}
 	for i, q := range list {
@@ -47,309 +48,324 @@ func (r *rig) queueStates() map[string]store.QueueState {
 }
 
 // A queue exists while it has jobs or settings.
-func queueExistsWhileItHasJobs(r *rig) {
+func queueExistsWhileItHasJobs(r *storeTest) {
 	checkEqual(r, "queues of an empty store", len(r.queueStates()), 0)
-	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, JobDefaults: `{"priority":7}`, Paused: true,
-		PausedBy: 7, PausedAt: 5, PauseReason: "x"}
+	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPendingJobs: 9, JobDefaults: `{"priority":7}`, Paused: true,
+		PausedByUID: 7, PausedAt: 5, PauseReason: "x"}
 	r.setQueueRule("kept", rule)
-	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
-		Drafts: []queue.Job{draft(withQueue("gpu")), draft(withQueue("gpu")), draft(withQueue("gpu"), withDelay(time.Hour)),
-			draft(withQueue("kept"))}})
+	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
+		Drafts: []queue.Job{newDraft(withQueue("gpu")), newDraft(withQueue("gpu")),
+			newDraft(withQueue("gpu"), withDelay(time.Hour)),
+			newDraft(withQueue("kept"))}})
 	r.must(err)
-	checkEqual(r, "new queues", receipt.NewQueues, []string{"gpu"})
-	r.must(r.change(r.getJob(receipt.IDs[3]), queue.VerbCancel))
-	got := r.exchange(store.Report{WantedJobs: 1}).Jobs
+	checkEqual(r, "new queues", receipt.CreatedQueues, []string{"gpu"})
+	r.must(r.applyVerb(r.getJob(receipt.IDs[3]), queue.VerbCancel))
+	got := r.exchange(store.LeaseReport{WantedJobs: 1}).ClaimedJobs
 	checkEqual(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until it is reported as started.
-		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, Waiting: 3, Leased: 1, OldestReadySince: r.s.Now()},
+		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, WaitingJobs: 3, LeasedJobs: 1, OldestReadySince: r.store.Now()},
 	})
-	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.s.Now(), Worker: "w",
-		PID: 1}}})
-	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].Waiting, int64(2))
-	r.settle(got[0], exitOutcome(0))
+	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.store.Now(),
+		WorkerID: "w",
+		PID:      1}}})
+	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].WaitingJobs, int64(2))
+	r.settleJob(got[0], exitOutcome(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
-		r.must(r.change(j, queue.VerbCancel))
+		r.must(r.applyVerb(j, queue.VerbCancel))
 	}
 	r.setQueueRule("kept", store.DefaultQueueRule)
 	checkEqual(r, "queues at the end", len(r.queueStates()), 0)
 }
 
-func maxPendingLimitsQueue(r *rig) {
-	r.setQueueRule("small", store.QueueRule{Weight: 1, MaxPending: 2})
+func maxPendingLimitsQueue(r *storeTest) {
+	r.setQueueRule("small", store.QueueRule{Weight: 1, MaxPendingJobs: 2})
 	ask := func(subject string, drafts ...queue.Job) {
 		r.Helper()
-		r.checkUnchanged(func() {
-			_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: testUID})
-			r.wantCode(subject, err, queue.CodeQueueFull)
+		r.checkStoreUnchanged(func() {
+			_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: drafts, UID: testUID})
+			r.checkErrorCode(subject, err, queue.CodeQueueFull)
 		})
 	}
-	ask("three jobs in one request", draft(withQueue("small")), draft(withQueue("small")), draft(withQueue("small")))
-	jobs := r.enqueueAndGet(draft(withQueue("small")), draft(withQueue("small")))
-	ask("a third job", draft(withQueue("small")))
+	ask("three jobs in one request", newDraft(withQueue("small")), newDraft(withQueue("small")),
+		newDraft(withQueue("small")))
+	jobs := r.enqueueAndGet(newDraft(withQueue("small")), newDraft(withQueue("small")))
+	ask("a third job", newDraft(withQueue("small")))
 	other := r.enqueueOne()
-	r.wantCode("an edit that moves a job into the full queue",
-		r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeQueueFull)
-	r.must(r.change(jobs[0], queue.VerbCancel))
+	r.checkErrorCode("an edit that moves a job into the full queue",
+		r.editJob(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeQueueFull)
+	r.must(r.applyVerb(jobs[0], queue.VerbCancel))
 	last := r.enqueueOne(withQueue("small"))
-	r.wantCode("a retry in the full queue", r.change(jobs[0], queue.VerbRetry), queue.CodeQueueFull)
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
-		Batch: "b"})
-	r.wantCode("a frame of a batch for the full queue", err, queue.CodeQueueFull)
-	r.must(r.change(last, queue.VerbCancel))
-	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
-		Batch: "b"})
+	r.checkErrorCode("a retry in the full queue", r.applyVerb(jobs[0], queue.VerbRetry), queue.CodeQueueFull)
+	_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
+		UID:       testUID,
+		BatchName: "b"})
+	r.checkErrorCode("a frame of a batch for the full queue", err, queue.CodeQueueFull)
+	r.must(r.applyVerb(last, queue.VerbCancel))
+	_, err = r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
+		UID:       testUID,
+		BatchName: "b"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
-		Batch: "b"})
-	r.wantCode("a last frame that exceeds the limit", err, queue.CodeQueueFull)
-	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
+	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
+		UID:       testUID,
+		BatchName: "b"})
+	r.checkErrorCode("a last frame that exceeds the limit", err, queue.CodeQueueFull)
+	committed, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "b"})
 	r.must(err)
-	r.applyBatch(committed)
-	checkEqual(r, "waiting jobs of the queue", r.queueStates()["small"].Waiting, int64(2))
-	r.checkCounts()
+	r.applyBatchUntilDone(committed)
+	checkEqual(r, "waiting jobs of the queue", r.queueStates()["small"].WaitingJobs, int64(2))
+	r.checkJobCounts()
 }
 
 // A pause of a queue ends at the time set in the queue's rule.
-func queuePauseEnds(r *rig) {
-	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), PauseReason: "why",
-		PausedUntil: r.s.Now().Add(time.Minute)})
+func queuePauseEnds(r *storeTest) {
+	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedByUID: 3, PausedAt: r.store.Now(),
+		PauseReason: "why",
+		PausedUntil: r.store.Now().Add(time.Minute)})
 	j := r.enqueueOne(withQueue("night"))
-	if next := r.promote(); next > time.Minute {
+	if next := r.promoteUntilDone(); next > time.Minute {
 		r.Errorf("the next Promote is due in %v, want at most a minute", next)
 	}
-	r.claimExactly("the queue is paused")
+	r.claimAndExpect("the queue is paused")
 	r.advanceAndPromote(time.Minute - time.Millisecond)
-	r.claimExactly("a millisecond before the pause ends")
+	r.claimAndExpect("a millisecond before the pause ends")
 	r.advanceAndPromote(time.Millisecond)
 	checkEqual(r, "rule of the queue", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
-	r.claimExactly("the pause has ended", j)
+	r.claimAndExpect("the pause has ended", j)
 }
 
 // Each user may create only a limited number of queues.
-func queuesPerUserAreLimited(r *rig) {
-	drafts := make([]queue.Job, store.MaxQueues)
+func queuesPerUserAreLimited(r *storeTest) {
+	drafts := make([]queue.Job, store.MaxQueuesPerUser)
 	for i := range drafts {
-		drafts[i] = draft(withQueue(fmt.Sprint("q", i)))
+		drafts[i] = newDraft(withQueue(fmt.Sprint("q", i)))
 	}
 	jobs := r.enqueueAndGet(drafts...)
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("one-more"))}, UID: testUID})
-	r.wantCode("one more queue", err, queue.CodeQueueFull)
-	r.enqueueAndGet(draft(withQueue("q7")))
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("another-user"), withUID(7))},
+	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("one-more"))},
+		UID: testUID})
+	r.checkErrorCode("one more queue", err, queue.CodeQueueFull)
+	r.enqueueAndGet(newDraft(withQueue("q7")))
+	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("another-user"),
+		withUID(7))},
 		UID: 7})
 	r.must(err)
 	r.setQueueRule("set", store.QueueRule{Weight: 2})
-	r.enqueueAndGet(draft(withQueue("set")))
-	r.must(r.change(jobs[0], queue.VerbCancel))
+	r.enqueueAndGet(newDraft(withQueue("set")))
+	r.must(r.applyVerb(jobs[0], queue.VerbCancel))
 	r.enqueueOne(withQueue("one-more"))
 }
 
 // An edit moves a waiting job to another queue.
-func editMovesJobToQueue(r *rig) {
+func editMovesJobToQueue(r *storeTest) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	j := r.enqueueOne(withQueue("night"))
-	r.claimExactly("the queue is paused")
-	r.must(r.edit(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
-	checkEqual(r, "waiting jobs of the second queue", r.queueStates()["day"].Waiting, int64(1))
-	checkEqual(r, "waiting jobs of the first queue", r.queueStates()["night"].Waiting, int64(0))
-	r.claimExactly("the job has moved to another queue", j)
+	r.claimAndExpect("the queue is paused")
+	r.must(r.editJob(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
+	checkEqual(r, "waiting jobs of the second queue", r.queueStates()["day"].WaitingJobs, int64(1))
+	checkEqual(r, "waiting jobs of the first queue", r.queueStates()["night"].WaitingJobs, int64(0))
+	r.claimAndExpect("the job has moved to another queue", j)
 }
 
 // Simulate returns the jobs that would start next and changes nothing.
-func simulationChangesNothing(r *rig) {
-	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 1}}))
+func simulationChangesNothing(r *storeTest) {
+	r.must(r.store.SetThisNode(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
-	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
-	jobs := r.enqueueAndGet(draft(), draft(withQueue("one")), draft(withQueue("one")), draft(withDemands(gpu)),
-		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(withExpiry(r.s.Now().Add(time.Minute))))
-	r.advance(2 * time.Minute) // the last job has expired by then
-	queues, counts := r.queueStates(), r.s.Counts()
+	gpu := queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}
+	jobs := r.enqueueAndGet(newDraft(), newDraft(withQueue("one")), newDraft(withQueue("one")), newDraft(withDemands(gpu)),
+		newDraft(withDemands(gpu)), newDraft(withDemands(lockDemand("k", 1))),
+		newDraft(withExpiry(r.store.Now().Add(time.Minute))))
+	r.advanceClock(2 * time.Minute) // the last job has expired by then
+	queues, counts := r.queueStates(), r.store.Counts()
 	r.newEvents()
 	var first []int64
 	for range 3 {
-		got, err := r.s.Simulate(r.Context(), 9)
+		got, err := r.store.SimulateClaims(r.Context(), 9)
 		r.must(err)
 		if first == nil {
-			first = seqs(got.Jobs)
+			first = seqsOf(got.StartingJobs)
 		}
-		checkEqual(r, "simulated jobs", seqs(got.Jobs), first)
-		checkEqual(r, "incomplete", got.Incomplete, false)
+		checkEqual(r, "simulated jobs", seqsOf(got.StartingJobs), first)
+		checkEqual(r, "incomplete", got.IsIncomplete, false)
 	}
 	checkEqual(r, "jobs", len(first), 4)
 	checkEqual(r, "queues", r.queueStates(), queues)
-	checkEqual(r, "counts", r.s.Counts().States, counts.States)
+	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
 	checkEqual(r, "events", r.newEvents(), nil)
-	checkEqual(r, "claimed jobs", seqs(r.exchange(store.Report{WantedJobs: 9}).Jobs), first)
-	r.checkState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
-	r.checkCounts()
+	checkEqual(r, "claimed jobs", seqsOf(r.exchange(store.LeaseReport{WantedJobs: 9}).ClaimedJobs), first)
+	r.checkJobState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
+	r.checkJobCounts()
 }
 
 // WaitReasons lists everything that prevents a job from starting.
-func waitReasonsAreListed(r *rig) {
+func waitReasonsAreListed(r *storeTest) {
 	obstacles := func(subject string, j queue.Job, want ...store.WaitReason) {
 		r.Helper()
-		got, err := r.s.WaitReasons(r.Context(), []int64{j.Seq})
+		got, err := r.store.WaitReasons(r.Context(), []int64{j.Seq})
 		r.must(err)
 		checkEqual(r, subject, got[j.Seq], want)
 	}
-	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 3}}))
+	r.must(r.store.SetThisNode(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 3}}))
 	first := r.enqueueOne(withDemands(lockDemand("k", 1),
-		queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 1, Period: time.Minute},
-		queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 2}))
+		queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 1, RatePeriod: time.Minute},
+		queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 2}))
 	obstacles("no obstacle", first)
-	r.claimExactly("the first job", first)
+	r.claimAndExpect("the first job", first)
 	obstacles("a running job", first)
 	second := r.enqueueOne(withDemands(lockDemand("k", 1),
-		queue.Demand{Kind: queue.GateRate, Key: "r", Amount: 1, Period: time.Minute}))
-	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 2}))
-	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}))
-	r.claimExactly("no other job can start")
-	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, Key: "k", Usage: 1, Limit: 1,
+		queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 1, RatePeriod: time.Minute}))
+	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 2}))
+	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}))
+	r.claimAndExpect("no other job can start")
+	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, GateKeyOrQueue: "k", UsedUnits: 1,
+		MaxUnits:    1,
 		NeededUnits: 1},
-		store.WaitReason{GateKind: queue.GateRate, Key: "r", Usage: 1, Limit: 1, NeededUnits: 1})
-	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, Key: "gpu", Usage: 2,
-		Limit:       3,
+		store.WaitReason{GateKind: queue.GateRate, GateKeyOrQueue: "r", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
+	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueue: "gpu",
+		UsedUnits:   2,
+		MaxUnits:    3,
 		NeededUnits: 2})
-	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource, Key: "gpu", Usage: 2,
-		Limit: 3, NeededUnits: 1, KeptForOtherJob: true})
+	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource,
+		GateKeyOrQueue: "gpu", UsedUnits: 2,
+		MaxUnits: 3, NeededUnits: 1, UnitsKeptForOtherJob: true})
 	r.startJob(r.getJob(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks the first wait reason of each job in want.
 	firsts := func(subject string, want map[int64]store.WaitReason) {
 		r.Helper()
-		all, err := r.s.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
+		all, err := r.store.WaitReasons(r.Context(), []int64{second.Seq, large.Seq, small.Seq, free.Seq, first.Seq, 99})
 		r.must(err)
 		got := map[int64]store.WaitReason{}
 		for seq, list := range all {
-			got[seq] = store.WaitReason{GateKind: list[0].GateKind, Key: list[0].Key}
+			got[seq] = store.WaitReason{GateKind: list[0].GateKind, GateKeyOrQueue: list[0].GateKeyOrQueue}
 		}
 		checkEqual(r, subject, got, want)
 	}
-	gpu := store.WaitReason{GateKind: queue.GateResource, Key: "gpu"}
+	gpu := store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueue: "gpu"}
 	firsts("first obstacles of several jobs",
-		map[int64]store.WaitReason{second.Seq: {GateKind: queue.GateLock, Key: "k"}, large.Seq: gpu, small.Seq: gpu})
+		map[int64]store.WaitReason{second.Seq: {GateKind: queue.GateLock, GateKeyOrQueue: "k"}, large.Seq: gpu,
+			small.Seq: gpu})
 	r.setMaxRunning(1)
 	own := store.WaitReason{GateKind: queue.GateUser}
 	firsts("first obstacles of several jobs with a quota",
 		map[int64]store.WaitReason{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(withQueue("night"))
-	obstacles("a paused queue and a quota", last, store.WaitReason{Key: "night", NeededUnits: 1, Paused: true},
-		store.WaitReason{GateKind: queue.GateUser, Usage: 1, Limit: 1, NeededUnits: 1})
+	obstacles("a paused queue and a quota", last, store.WaitReason{GateKeyOrQueue: "night", NeededUnits: 1,
+		QueuePaused: true},
+		store.WaitReason{GateKind: queue.GateUser, UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("a job that is not due", later)
 	obstacles("a job that is not due in a paused queue", r.enqueueOne(withQueue("night"), withDelay(time.Hour)),
-		store.WaitReason{Key: "night", NeededUnits: 1, Paused: true})
+		store.WaitReason{GateKeyOrQueue: "night", NeededUnits: 1, QueuePaused: true})
 }
 
 // tryEnqueue enqueues one job. It returns the error if the store rejects the job.
-func (r *rig) tryEnqueue(set ...func(*queue.Job)) (store.Receipt, error) {
+func (r *storeTest) tryEnqueue(options ...func(*queue.Job)) (store.Receipt, error) {
 	r.Helper()
-	return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: testUID})
+	return r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(options...)}, UID: testUID})
 }
 
-func uniqueKeyBelongsToUnfinishedJob(r *rig) {
+func uniqueKeyBelongsToUnfinishedJob(r *storeTest) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
 	checkEqual(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
-		IsExisting: []bool{true}, NewQueues: got.NewQueues})
-	r.checkUnchanged(func() {
+		IsExisting: []bool{true}, CreatedQueues: got.CreatedQueues})
+	r.checkStoreUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
-		r.wantError("a job that rejects duplicates", err, queue.CodeExists, "unique")
+		r.checkError("a job that rejects duplicates", err, queue.CodeExists, "unique")
 	})
-	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), withUID(7)),
-		draft(withUniqueKey("other", queue.ConflictReject)))
+	r.enqueueAndGet(newDraft(withUniqueKey("k", queue.ConflictReject), withUID(7)),
+		newDraft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
 	checkEqual(r, "the running job", running.Seq, first.Seq)
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
-	r.wantError("replacing a running job", err, queue.CodeExists, "unique")
-	r.settle(running, exitOutcome(1))
+	r.checkError("replacing a running job", err, queue.CodeExists, "unique")
+	r.settleJob(running, exitOutcome(1))
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
-	r.wantError("the job with the key waits for its retry", err, queue.CodeExists, "unique")
-	r.must(r.change(first, queue.VerbCancel))
+	r.checkError("the job with the key waits for its retry", err, queue.CodeExists, "unique")
+	r.must(r.applyVerb(first, queue.VerbCancel))
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
-	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withUniqueKey("z",
-		queue.ConflictReturn))}, UID: testUID, Batch: "b"})
-	r.wantError("a frame of a batch", err, queue.CodeInvalid, "unique")
-	r.checkCounts()
+	_, err = r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUniqueKey("z",
+		queue.ConflictReturn))}, UID: testUID, BatchName: "b"})
+	r.checkError("a frame of a batch", err, queue.CodeInvalid, "unique")
+	r.checkJobCounts()
 }
 
-func endedJobKeepsUniqueKey(r *rig) {
+func endedJobKeepsUniqueKey(r *storeTest) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
-	r.settle(r.claimOne(), exitOutcome(0))
+	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
 	checkEqual(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
-	r.wantError("replacing an ended job", err, queue.CodeExists, "unique")
+	r.checkError("replacing an ended job", err, queue.CodeExists, "unique")
 	r.advanceAndPromote(time.Millisecond)
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 }
 
 // With ConflictReplace, a new job replaces the waiting job that has the same unique key.
-func newJobReplacesHolderOfUniqueKey(r *rig) {
+func newJobReplacesHolderOfUniqueKey(r *storeTest) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
 	child := r.enqueueOne(withParents(queue.ParentEnded, first))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
-	r.checkState("the first job", first, queue.Cancelled, queue.ReasonReplaced)
-	r.claimExactly("the second job, and the dependant of the first", child, second)
-	r.checkCounts()
+	r.checkJobState("the first job", first, queue.Cancelled, queue.ReasonReplaced)
+	r.claimAndExpect("the second job, and the dependant of the first", child, second)
+	r.checkJobCounts()
 }
 
-func draftsCanShareUniqueKey(r *rig) {
-	got, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
-		Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(),
-			draft(withUniqueKey("k", queue.ConflictReturn))}})
+func draftsCanShareUniqueKey(r *storeTest) {
+	got, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
+		Drafts: []queue.Job{newDraft(withUniqueKey("k", queue.ConflictReturn)), newDraft(),
+			newDraft(withUniqueKey("k", queue.ConflictReturn))}})
 	r.must(err)
 	checkEqual(r, "seq of the third draft", got.Seqs[2], got.Seqs[0])
 	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 2)
-	r.checkUnchanged(func() {
-		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
-			Drafts: []queue.Job{draft(withUniqueKey("z", queue.ConflictReject)),
-				draft(withUniqueKey("z", queue.ConflictReject))}})
-		r.wantCode("two drafts of one request", err, queue.CodeExists)
+	r.checkStoreUnchanged(func() {
+		_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
+			Drafts: []queue.Job{newDraft(withUniqueKey("z", queue.ConflictReject)),
+				newDraft(withUniqueKey("z", queue.ConflictReject))}})
+		r.checkErrorCode("two drafts of one request", err, queue.CodeExists)
 	})
 }
 
-func retryNeedsFreeUniqueKey(r *rig) {
+func retryNeedsFreeUniqueKey(r *storeTest) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
-	r.must(r.change(first, queue.VerbCancel))
+	r.must(r.applyVerb(first, queue.VerbCancel))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
-	r.wantCode("another job has the unique key", r.change(first, queue.VerbRetry), queue.CodeExists)
-	r.must(r.change(second, queue.VerbCancel))
-	r.must(r.change(first, queue.VerbRetry))
+	r.checkErrorCode("another job has the unique key", r.applyVerb(first, queue.VerbRetry), queue.CodeExists)
+	r.must(r.applyVerb(second, queue.VerbCancel))
+	r.must(r.applyVerb(first, queue.VerbRetry))
 }
 
 // If a parent is retried, a dependant that was cancelled stays cancelled if another job now has its unique key.
-func retriedParentRevivesNoKeyConflict(r *rig) {
+func retriedParentRevivesNoConflictingDependant(r *storeTest) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withParents(queue.ParentCompleted, parent))
-	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))
+	r.settleJob(r.claimAndExpect("the parent", parent)[0], exitOutcome(1))
 	other := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withDelay(time.Hour))
-	r.must(r.change(parent, queue.VerbRetry))
-	r.promote()
-	r.checkState("another job has the unique key", child, queue.Cancelled, queue.ReasonDependency)
-	r.settle(r.claimExactly("the retried parent", parent)[0], exitOutcome(1))
-	r.must(r.change(other, queue.VerbCancel))
-	r.must(r.change(parent, queue.VerbRetry))
-	r.promote()
-	r.checkState("no other job has the unique key", child, queue.Blocked, "")
+	r.must(r.applyVerb(parent, queue.VerbRetry))
+	r.promoteUntilDone()
+	r.checkJobState("another job has the unique key", child, queue.Cancelled, queue.ReasonDependency)
+	r.settleJob(r.claimAndExpect("the retried parent", parent)[0], exitOutcome(1))
+	r.must(r.applyVerb(other, queue.VerbCancel))
+	r.must(r.applyVerb(parent, queue.VerbRetry))
+	r.promoteUntilDone()
+	r.checkJobState("no other job has the unique key", child, queue.Blocked, "")
 }
 
 // If a job is cancelled already when it is enqueued, because its parent is dead, another
 // job can use its unique key.
-func cancelledEnqueueFreesKey(r *rig) {
+func jobCancelledAtEnqueueFreesUniqueKey(r *storeTest) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	r.settle(r.claimExactly("the parent", parent)[0], exitOutcome(1))
+	r.settleJob(r.claimAndExpect("the parent", parent)[0], exitOutcome(1))
 	keyed := func(set ...func(*queue.Job)) queue.Job {
-		j := draft(set...)
+		j := newDraft(set...)
 		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplace
 		return j
 	}
 	jobs := r.enqueueAndGet(keyed(withParents(queue.ParentCompleted, parent)), keyed())
-	r.checkState("a dependant of a dead job", jobs[0], queue.Cancelled, queue.ReasonDependency)
-	r.checkState("the second job with the key", jobs[1], queue.Pending, "")
+	r.checkJobState("a dependant of a dead job", jobs[0], queue.Cancelled, queue.ReasonDependency)
+	r.checkJobState("the second job with the key", jobs[1], queue.Pending, "")
 }

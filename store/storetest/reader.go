@@ -10,35 +10,35 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var readerPromises = []promise{
-	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesEarlierChannels},
-	{name: "List returns pages, newest jobs first", check: listReturnsPages},
-	{name: "a page contains up to MaxPageRows jobs", check: pageHoldsMaxPageRows},
-	{name: "List applies every filter", check: listAppliesFilters},
-	{name: "the time filters of List apply to the end of ended jobs", check: timeFiltersUseEndTime},
-	{name: "Screen returns the first jobs of each part", check: screenReturnsFirstJobsOfParts},
-	{name: "the size of a page is limited in bytes", check: pageBytesAreLimited},
-	{name: "only GetFull and claims return a job's env and stdin", check: inputIsReadSeparately},
-	{name: "History returns pages", check: historyIsReadInPages},
-	{name: "the counts follow every change of state", check: countsFollowChanges},
-	{name: "Oldest returns when the longest wait began", check: oldestReadyIsLongestWait},
-	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventNumbersHaveNoGaps},
-	{name: "a watch reports every change of its jobs", check: watchReportsEveryChange},
-	{name: "watches are independent of each other", check: watchesAreIndependent},
+var readerTests = []contractTest{
+	{name: "a new event closes the channels of all earlier LastEvent calls", run: newEventClosesEarlierChannels},
+	{name: "List returns pages, newest jobs first", run: listReturnsPages},
+	{name: "a page contains up to MaxPageRows jobs", run: pageHoldsMaxPageRows},
+	{name: "List applies every filter", run: listAppliesFilters},
+	{name: "the time filters of List apply to the end of ended jobs", run: timeFiltersUseEndTime},
+	{name: "Screen returns the first jobs of each part", run: screenReturnsFirstJobsPerSection},
+	{name: "the size of a page is limited in bytes", run: pageBytesAreLimited},
+	{name: "only GetFull and claims return a job's env and stdin", run: onlyGetFullReturnsJobInput},
+	{name: "History returns pages", run: historyIsReadInPages},
+	{name: "the counts follow every change of state", run: countsFollowChanges},
+	{name: "Oldest returns when the longest wait began", run: oldestReadyIsLongestWait},
+	{name: "event numbers have no gaps, and events of removed jobs stay", run: eventNumbersHaveNoGaps},
+	{name: "a watch reports every change of its jobs", run: watchReportsEveryChange},
+	{name: "watches are independent of each other", run: watchesAreIndependent},
 }
 
-func (r *rig) listPage(f store.Filter) store.Page {
+func (r *storeTest) listPage(f store.Filter) store.JobPage {
 	r.Helper()
-	page, err := r.s.List(r.Context(), f)
+	page, err := r.store.List(r.Context(), f)
 	r.must(err)
 	return page
 }
 
-func listReturnsPages(r *rig) {
-	checkEqual(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.Page{})
+func listReturnsPages(r *storeTest) {
+	checkEqual(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.JobPage{})
 	drafts := make([]queue.Job, 7)
 	for i := range drafts {
-		drafts[i] = draft(withPriority(int64(i % 3)))
+		drafts[i] = newDraft(withPriority(int64(i % 3)))
 	}
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
@@ -48,35 +48,36 @@ func listReturnsPages(r *rig) {
 	first := r.listPage(store.Filter{Limit: 3})
 	checkEqual(r, "first page", first.Jobs, want[:3])
 	r.enqueueOne() // lists begin with the newest job, so this job does not affect later pages
-	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.Next})
+	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.NextBeforeSeq})
 	checkEqual(r, "second page", second.Jobs, want[3:6])
-	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
+	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.NextBeforeSeq}),
+		store.JobPage{Jobs: want[6:]})
 	checkEqual(r, "a page that ends with the last job",
-		r.listPage(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.Page{Jobs: want})
-	checkEqual(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
+		r.listPage(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.JobPage{Jobs: want})
+	checkEqual(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.JobPage{})
 }
 
-func pageHoldsMaxPageRows(r *rig) {
+func pageHoldsMaxPageRows(r *storeTest) {
 	drafts := make([]queue.Job, store.MaxPageRows+1)
 	for i := range drafts {
-		drafts[i] = draft()
+		drafts[i] = newDraft()
 	}
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	page := r.listPage(store.Filter{Limit: store.MaxPageRows})
-	checkEqual(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPageRows]))
-	checkEqual(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
-		store.Page{Jobs: want[store.MaxPageRows:]})
+	checkEqual(r, "seqs of the largest page", seqsOf(page.Jobs), seqsOf(want[:store.MaxPageRows]))
+	checkEqual(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.NextBeforeSeq}),
+		store.JobPage{Jobs: want[store.MaxPageRows:]})
 }
 
 // The time filters of List compare the end times of ended jobs.
-func timeFiltersUseEndTime(r *rig) {
-	begin := r.s.Now()
+func timeFiltersUseEndTime(r *storeTest) {
+	begin := r.store.Now()
 	r.enqueueOne()
 	leased := r.claimOne()
 	quick := r.runJob(exitOutcome(0))
-	r.advance(2 * time.Second)
-	slow := r.settle(leased, exitOutcome(0))
+	r.advanceClock(2 * time.Second)
+	slow := r.settleJob(leased, exitOutcome(0))
 	waits := r.enqueueOne()
 	for _, c := range []struct {
 		filter store.Filter
@@ -91,28 +92,28 @@ func timeFiltersUseEndTime(r *rig) {
 	}
 }
 
-func screenReturnsFirstJobsOfParts(r *rig) {
+func screenReturnsFirstJobsPerSection(r *storeTest) {
 	read := func(rows int) store.Screen {
 		r.Helper()
-		got, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
+		got, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: rows})
 		r.must(err)
 		return got
 	}
 	checkEqual(r, "a screen of an empty store", read(5), store.Screen{})
 	done := r.runJob(exitOutcome(0))
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	dead := r.runJob(exitOutcome(1), withMaxAttempts(1))
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	dead2 := r.runJob(exitOutcome(2), withMaxAttempts(1))
 	cancelled := r.enqueueOne()
-	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	r.enqueueOne()
 	running := r.startJob(r.claimOne())
 	low, high := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9))
 	other := r.enqueueOne(withPriority(5), func(j *queue.Job) { j.UID = 7 })
 	late, soon := r.enqueueOne(withDelay(time.Hour)), r.enqueueOne(withDelay(time.Minute))
 	held := r.enqueueOne()
-	r.must(r.s.Change(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: testUID}))
 	get := func(jobs ...queue.Job) (list []queue.Job) {
 		for _, j := range jobs {
 			list = append(list, r.getJob(j.ID))
@@ -120,14 +121,14 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 		return list
 	}
 	checkEqual(r, "a screen", read(5), store.Screen{
-		Running: get(running), Ready: get(high, other, low), Timed: get(soon, late), HeldOrBlocked: get(held),
-		Dead: get(dead2, dead), Done: get(cancelled, done),
+		Running: get(running), Ready: get(high, other, low), NotYetDue: get(soon, late), HeldOrBlocked: get(held),
+		Dead: get(dead2, dead), CompletedOrCancelled: get(cancelled, done),
 	})
 	checkEqual(r, "a screen with one row per part", read(1), store.Screen{
-		Running: get(running), Ready: get(high), Timed: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
-		Done: get(cancelled),
+		Running: get(running), Ready: get(high), NotYetDue: get(soon), HeldOrBlocked: get(held), Dead: get(dead2),
+		CompletedOrCancelled: get(cancelled),
 	})
-	mine, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, DetailsForUID: new(7)})
+	mine, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: 5, DetailsForUID: new(7)})
 	r.must(err)
 	hidden := get(high, other, low)
 	for _, i := range []int{0, 2} {
@@ -135,33 +136,33 @@ func screenReturnsFirstJobsOfParts(r *rig) {
 	}
 	checkEqual(r, "a screen for one user", mine.Ready, hidden)
 	large := func(j *queue.Job) {
-		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxScreenPartBytes)}, ""
+		j.Command, j.Argv, j.Shell = "", []string{strings.Repeat("x", store.MaxScreenPartTextBytes)}, ""
 	}
 	big, big2 := r.enqueueOne(withPriority(10), large), r.enqueueOne(withPriority(10), large)
 	checkEqual(r, "a part that the byte limit ends", read(5).Ready, get(big))
 	checkEqual(r, "a part after it", read(5).Dead, get(dead2, dead))
-	mine, err = r.s.Screen(r.Context(), store.ScreenFilter{Rows: 5, DetailsForUID: new(7)})
+	mine, err = r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: 5, DetailsForUID: new(7)})
 	r.must(err)
-	checkEqual(r, "large jobs of other users do not shorten the part", seqs(mine.Ready),
-		seqs([]queue.Job{big, big2, high, other, low}))
+	checkEqual(r, "large jobs of other users do not shorten the part", seqsOf(mine.Ready),
+		seqsOf([]queue.Job{big, big2, high, other, low}))
 	for _, j := range []queue.Job{big, big2} {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	}
 	r.claimOne() // the job is leased, but was not reported as started
 	checkEqual(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
-	for _, rows := range []int{-1, 0, store.MaxScreenRows + 1} {
-		_, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
-		r.wantError("screen", err, queue.CodeInvalid, "rows")
+	for _, rows := range []int{-1, 0, store.MaxScreenRowsPerPart + 1} {
+		_, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: rows})
+		r.checkError("screen", err, queue.CodeInvalid, "rows")
 	}
 }
 
-func listAppliesFilters(r *rig) {
-	begin := r.s.Now()
+func listAppliesFilters(r *storeTest) {
+	begin := r.store.Now()
 	done := r.runJob(exitOutcome(0), withLabels(map[string]string{"app": "x", "tier": "1"}))
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	dead := r.runJob(exitOutcome(1), withMaxAttempts(1), withLabels(map[string]string{"app": "x", "tier": "2"}))
 	other := r.enqueueOne(func(j *queue.Job) { j.UID = 7 })
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	quoted := r.enqueueOne(withLabels(map[string]string{`a"b.c'd$`: `x%_"'`, "app": "y"}))
 	empty := r.enqueueOne(withLabels(map[string]string{"app": ""}))
 	for _, c := range []struct {
@@ -187,8 +188,8 @@ func listAppliesFilters(r *rig) {
 		{"an end before a time", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
 			[]queue.Job{done}},
 		{"an end, or a creation, before a time", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
-		{"a pattern", store.Filter{Glob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
-		{"a pattern of no job", store.Filter{Glob: "[!0-9]*"}, nil},
+		{"a pattern", store.Filter{IDGlob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
+		{"a pattern of no job", store.Filter{IDGlob: "[!0-9]*"}, nil},
 		{"a label with a similar name", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
 		{"before a seq", store.Filter{BeforeSeq: other.Seq}, []queue.Job{dead, done}},
 		{"all criteria together", store.Filter{States: []queue.State{queue.Dead, queue.Pending},
@@ -198,46 +199,46 @@ func listAppliesFilters(r *rig) {
 		checkEqual(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
 		checkEqual(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
-		checkEqual(r, "selected in pages of one job by "+c.name, r.refs(c.filter), refsOf(c.want))
+		checkEqual(r, "selected in pages of one job by "+c.name, r.listAllRefs(c.filter), jobRefsOf(c.want))
 	}
 	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
-		_, err := r.s.List(r.Context(), f)
-		r.wantError("list", err, queue.CodeInvalid, "limit")
-		_, err = r.s.ListRefs(r.Context(), f)
-		r.wantError("select", err, queue.CodeInvalid, "limit")
+		_, err := r.store.List(r.Context(), f)
+		r.checkError("list", err, queue.CodeInvalid, "limit")
+		_, err = r.store.ListRefs(r.Context(), f)
+		r.checkError("select", err, queue.CodeInvalid, "limit")
 	}
-	_, err := r.s.List(r.Context(), store.Filter{Limit: 1, Glob: "["})
-	r.wantError("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
-	_, err = r.s.ListRefs(r.Context(), store.Filter{Limit: 1, Glob: strings.Repeat("*", queue.MaxGlobBytes+1)})
-	r.wantError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
+	_, err := r.store.List(r.Context(), store.Filter{Limit: 1, IDGlob: "["})
+	r.checkError("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
+	_, err = r.store.ListRefs(r.Context(), store.Filter{Limit: 1, IDGlob: strings.Repeat("*", queue.MaxGlobBytes+1)})
+	r.checkError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
-// refs lists all jobs that match a filter, over all pages.
-func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
+// listAllRefs lists all jobs that match a filter, over all pages.
+func (r *storeTest) listAllRefs(f store.Filter) (refs []store.JobRef) {
 	r.Helper()
 	for {
-		page, err := r.s.ListRefs(r.Context(), f)
+		page, err := r.store.ListRefs(r.Context(), f)
 		r.must(err)
 		if len(page.Refs) > f.Limit {
 			r.Fatalf("a page contains %d jobs, want %d at most", len(page.Refs), f.Limit)
 		}
 		refs = append(refs, page.Refs...)
-		if page.Next == 0 {
+		if page.NextBeforeSeq == 0 {
 			return refs
 		}
-		f.BeforeSeq = page.Next
+		f.BeforeSeq = page.NextBeforeSeq
 	}
 }
 
-// refsOf returns references to jobs, in the form in which ListRefs returns them.
-func refsOf(jobs []queue.Job) []store.JobRef {
+// jobRefsOf returns references to jobs, in the form in which ListRefs returns them.
+func jobRefsOf(jobs []queue.Job) []store.JobRef {
 	return mapJobs(jobs, func(j *queue.Job) store.JobRef {
 		return store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
 	})
 }
 
-// Only GetFull and claims return a job with its environment and standard input.
-func inputIsReadSeparately(r *rig) {
+// Only GetWithEnvAndStdin and claims return a job with its environment and standard input.
+func onlyGetFullReturnsJobInput(r *storeTest) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
 		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdinBytes)
@@ -246,36 +247,36 @@ func inputIsReadSeparately(r *rig) {
 		want := r.enqueueOne(set)
 		shown := want
 		shown.Env, shown.Stdin = nil, ""
-		got, err := r.s.Get(r.Context(), want.ID)
+		got, err := r.store.Get(r.Context(), want.ID)
 		r.must(err)
 		checkEqual(r, "got", got, shown)
 		checkEqual(r, "listed", r.listAll(store.Filter{}), []queue.Job{shown})
-		r.must(r.change(want, queue.VerbHold))
-		r.must(r.change(want, queue.VerbRelease))
+		r.must(r.applyVerb(want, queue.VerbHold))
+		r.must(r.applyVerb(want, queue.VerbRelease))
 		claimed := r.claimOne()
 		checkEqual(r, "settings of the claimed job", claimed.Execution, want.Execution)
 		leased, err := r.leasedJobs()
 		r.must(err)
 		checkEqual(r, "settings of the leased job", leased[0].Execution, want.Execution)
-		r.settle(claimed, exitOutcome(1))
+		r.settleJob(claimed, exitOutcome(1))
 		for _, edit := range []func(*queue.Job){large, small} {
-			r.must(r.edit(want, func(j *queue.Job) error { edit(j); return nil }))
+			r.must(r.editJob(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
 			checkEqual(r, "settings of the edited job", r.getJob(want.ID).Execution, want.Execution)
 		}
-		r.must(r.change(want, queue.VerbRemove))
+		r.must(r.applyVerb(want, queue.VerbRemove))
 	}
 }
 
 // A page of a list ends before the job with which it would exceed the size limit. It always contains at least
 // one job, even if this job alone exceeds the limit.
-func pageBytesAreLimited(r *rig) {
+func pageBytesAreLimited(r *storeTest) {
 	text := func(n int) queue.Job {
-		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
+		return newDraft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
 	}
 	jobs := r.enqueueAndGet(text(250_000), text(200_000), text(150_000))
-	last := draft(withID("last"), func(j *queue.Job) { j.Command = "" })
-	fits := store.MaxPageBytes - store.JobTextSize(&last)
+	last := newDraft(withID("last"), func(j *queue.Job) { j.Command = "" })
+	fits := store.MaxPageTextBytes - store.JobTextSize(&last)
 	for i := range jobs {
 		fits -= store.JobTextSize(&jobs[i])
 	}
@@ -283,38 +284,38 @@ func pageBytesAreLimited(r *rig) {
 	last = r.enqueueAndGet(last)[0]
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
 	page := r.listPage(store.Filter{Limit: 9})
-	checkEqual(r, "a full page", seqs(page.Jobs), all)
-	checkEqual(r, "next page after it", page.Next, 0)
-	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
+	checkEqual(r, "a full page", seqsOf(page.Jobs), all)
+	checkEqual(r, "next page after it", page.NextBeforeSeq, 0)
+	r.must(r.editJob(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
 	page = r.listPage(store.Filter{Limit: 9})
-	checkEqual(r, "one byte too many", seqs(page.Jobs), all[:3])
-	page = r.listPage(store.Filter{Limit: 9, BeforeSeq: page.Next})
-	checkEqual(r, "the rest", seqs(page.Jobs), all[3:])
-	checkEqual(r, "next page after the rest", page.Next, 0)
+	checkEqual(r, "one byte too many", seqsOf(page.Jobs), all[:3])
+	page = r.listPage(store.Filter{Limit: 9, BeforeSeq: page.NextBeforeSeq})
+	checkEqual(r, "the rest", seqsOf(page.Jobs), all[3:])
+	checkEqual(r, "next page after the rest", page.NextBeforeSeq, 0)
 	// A character that JSON escapes counts with the size of its escape sequence.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
-	checkEqual(r, "a job larger than a page", seqs(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
+	checkEqual(r, "a job larger than a page", seqsOf(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
 	checkEqual(r, "all", len(r.listAll(store.Filter{})), 5)
-	checkEqual(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
+	checkEqual(r, "selected", len(r.listAllRefs(store.Filter{Limit: 9})), 5)
 }
 
 // A history begins with the newest attempts. Each page of it is limited to a number of
 // attempts and a number of bytes.
-func historyIsReadInPages(r *rig) {
+func historyIsReadInPages(r *storeTest) {
 	j := r.enqueueOne()
 	for n := range 7 {
-		e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
+		e := r.newSettlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 		if n >= 4 {
-			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryBytes/4-100)
+			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryTextBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
 		}
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	}
 	page := func(before, limit int) (numbers []int) {
 		r.Helper()
-		list, err := r.s.History(r.Context(), j.Seq, before, limit)
+		list, err := r.store.AttemptHistory(r.Context(), j.Seq, before, limit)
 		r.must(err)
 		for i := range list {
 			numbers = append(numbers, list[i].Number)
@@ -329,51 +330,51 @@ func historyIsReadInPages(r *rig) {
 	checkEqual(r, "before the first", page(1, 3), nil)
 	checkEqual(r, "before an attempt that does not exist", page(100, 1), []int{7})
 	for _, limit := range []int{0, -1, store.MaxPageRows + 1} {
-		_, err := r.s.History(r.Context(), j.Seq, 0, limit)
-		r.wantError("a page with an invalid limit", err, queue.CodeInvalid, "limit")
+		_, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, limit)
+		r.checkError("a page with an invalid limit", err, queue.CodeInvalid, "limit")
 	}
 }
 
-func countsFollowChanges(r *rig) {
+func countsFollowChanges(r *storeTest) {
 	states := func(subject string, want map[queue.State]int64) {
 		r.Helper()
 		var stateCounts [queue.Cancelled + 1]int64
 		for s, n := range want {
 			stateCounts[s] = n
 		}
-		checkEqual(r, "counts after "+subject, r.s.Counts().States, stateCounts)
-		r.checkCounts()
+		checkEqual(r, "counts after "+subject, r.store.Counts().JobsByState, stateCounts)
+		r.checkJobCounts()
 	}
 	states("the start", nil)
-	r.enqueueAndGet(draft(), draft(), draft(withDelay(time.Hour)))
+	r.enqueueAndGet(newDraft(), newDraft(), newDraft(withDelay(time.Hour)))
 	states("three enqueues", map[queue.State]int64{queue.Pending: 3})
-	jobs := r.claim(2)
+	jobs := r.claimJobs(2)
 	states("two claims", map[queue.State]int64{queue.Pending: 3})
 	r.startJob(jobs[0])
 	states("a start", map[queue.State]int64{queue.Pending: 2, queue.Processing: 1})
-	r.settle(jobs[0], exitOutcome(1))
+	r.settleJob(jobs[0], exitOutcome(1))
 	states("a failure", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.settle(jobs[1], exitOutcome(0))
+	r.settleJob(jobs[1], exitOutcome(0))
 	states("a success", map[queue.State]int64{queue.Pending: 1, queue.Failed: 1, queue.Completed: 1})
-	r.must(r.s.Change(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	states("a revival", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
-	r.must(r.s.Change(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
-	checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
+	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 3)
 }
 
 // OldestReadySince returns the time at which the longest-waiting job started to wait.
-func oldestReadyIsLongestWait(r *rig) {
-	oldest := func(subject string, want queue.Millis) {
+func oldestReadyIsLongestWait(r *storeTest) {
+	oldest := func(subject string, want queue.UnixMillis) {
 		r.Helper()
-		got, err := r.s.OldestReadySince(r.Context())
+		got, err := r.store.OldestReadySince(r.Context())
 		r.must(err)
 		checkEqual(r, "oldest "+subject, got, want)
 	}
 	oldest("of an empty store", 0)
-	begin := r.s.Now()
+	begin := r.store.Now()
 	first := r.enqueueOne(withDelay(time.Minute))
 	oldest("while the only job is not due", 0)
 	r.advanceAndPromote(time.Second)
@@ -381,20 +382,20 @@ func oldestReadyIsLongestWait(r *rig) {
 	oldest("of a waiting job and a job that is not due", begin+1000)
 	r.advanceAndPromote(time.Minute)
 	oldest("of a waiting job and a job that was due later", begin+1000)
-	r.settle(r.startJob(r.claimOne()), exitOutcome(0))
+	r.settleJob(r.startJob(r.claimOne()), exitOutcome(0))
 	oldest("when only the job that was due later waits", first.RunAt)
 	r.startJob(r.claimOne())
 	oldest("when all run", 0)
 }
 
-func eventNumbersHaveNoGaps(r *rig) {
-	r.enqueueAndGet(draft(), draft(), draft())
-	for _, j := range r.claim(3) {
-		r.settle(r.startJob(j), exitOutcome(0))
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+func eventNumbersHaveNoGaps(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft(), newDraft())
+	for _, j := range r.claimJobs(3) {
+		r.settleJob(r.startJob(j), exitOutcome(0))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	checkEqual(r, "events in all", len(r.newEvents()), 3+3+3+3)
-	all, err := r.s.Events(r.Context(), 0, 100)
+	all, err := r.store.Events(r.Context(), 0, 100)
 	r.must(err)
 	for _, c := range []struct {
 		afterEvent            int64
@@ -402,7 +403,7 @@ func eventNumbersHaveNoGaps(r *rig) {
 		firstEvent, lastEvent int
 	}{{0, 100, 0, 12}, {0, 5, 0, 5}, {5, 5, 5, 10}, {11, 5, 11, 12}, {12, 5, 12, 12}, {1000, 5, 12, 12}, {0, 1, 0, 1},
 		{-5, 2, 0, 2}} {
-		got, err := r.s.Events(r.Context(), c.afterEvent, c.limit)
+		got, err := r.store.Events(r.Context(), c.afterEvent, c.limit)
 		r.must(err)
 		checkEqual(r, fmt.Sprintf("up to %d events after %d", c.limit, c.afterEvent), got, all[c.firstEvent:c.lastEvent])
 	}
@@ -418,10 +419,10 @@ func tryReceive(w *store.JobWatch) bool {
 	}
 }
 
-func watchReportsEveryChange(r *rig) {
-	j := r.enqueueOne(withExpiry(r.s.Now() + 60_000))
-	late := r.enqueueOne(withDelay(time.Hour), withExpiry(r.s.Now()+60_001))
-	w := r.s.Watch([]int64{j.Seq, late.Seq})
+func watchReportsEveryChange(r *storeTest) {
+	j := r.enqueueOne(withExpiry(r.store.Now() + 60_000))
+	late := r.enqueueOne(withDelay(time.Hour), withExpiry(r.store.Now()+60_001))
+	w := r.store.WatchJobs([]int64{j.Seq, late.Seq})
 	defer w.Stop()
 	receive(r, "first value of a watch", w.C)
 	checkEqual(r, "jobs reported first", w.ChangedJobs(), []int64{j.Seq, late.Seq})
@@ -436,46 +437,46 @@ func watchReportsEveryChange(r *rig) {
 	claimed := r.claimOne()
 	r.startJob(claimed)
 	hinted("a start", j)
-	r.settle(claimed, exitOutcome(1))
+	r.settleJob(claimed, exitOutcome(1))
 	hinted("an end", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	hinted("a cancel", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	hinted("a retry", j)
-	r.settle(r.claimOne(), exitOutcome(0))
+	r.settleJob(r.claimOne(), exitOutcome(0))
 	hinted("an end of a reserved job", j)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	hinted("a removal", j)
 	r.advanceAndPromote(time.Minute + time.Millisecond)
 	hinted("an expiry", late)
 }
 
-func watchesAreIndependent(r *rig) {
+func watchesAreIndependent(r *storeTest) {
 	j := r.enqueueOne()
-	first, second := r.s.Watch([]int64{j.Seq}), r.s.Watch([]int64{j.Seq})
-	other := r.s.Watch([]int64{1 << 40}) // no job has this number (seq), so this watch never sends a value
+	first, second := r.store.WatchJobs([]int64{j.Seq}), r.store.WatchJobs([]int64{j.Seq})
+	other := r.store.WatchJobs([]int64{1 << 40}) // no job has this number (seq), so this watch never sends a value
 	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
 		w.ChangedJobs()
 		tryReceive(w)
 	}
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	receive(r, "first watch", first.C)
 	receive(r, "second watch", second.C)
 	second.ChangedJobs()
 	first.Stop()
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	receive(r, "watch after another one has stopped", second.C)
 	checkEqual(r, "changed", second.ChangedJobs(), []int64{j.Seq})
 	checkEqual(r, "value of a watch without jobs", tryReceive(other), false)
 }
 
-func newEventClosesEarlierChannels(r *rig) {
+func newEventClosesEarlierChannels(r *storeTest) {
 	r.enqueueOne()
-	last, first := r.s.LastEvent()
-	again, second := r.s.LastEvent()
+	last, first := r.store.LastEventSeq()
+	again, second := r.store.LastEventSeq()
 	checkEqual(r, "number of the newest event", []int64{last, again}, []int64{1, 1})
-	r.checkUnchanged(func() {
+	r.checkStoreUnchanged(func() {
 		select {
 		case <-first:
 			r.Error("the channel was closed without a new event")
@@ -490,6 +491,6 @@ func newEventClosesEarlierChannels(r *rig) {
 			r.Error("an event was stored, but the channel was not closed")
 		}
 	}
-	last, _ = r.s.LastEvent()
+	last, _ = r.store.LastEventSeq()
 	checkEqual(r, "number of the newest event", last, 2)
 }

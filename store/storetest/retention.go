@@ -8,36 +8,38 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var retentionPromises = []promise{
-	{name: "jobs of a queue with its own retention are counted and trimmed separately", check: ownRetentionIsSeparate},
-	{name: "TrimJobs removes the jobs that ended first", check: trimJobsStartsWithOldest},
-	{name: "Purge removes the jobs that ended first", check: purgeStartsWithOldest},
-	{name: "Purge removes only ended jobs", check: purgeRemovesOnlyEndedJobs},
-	{name: "TrimOutputs removes the oldest outputs", check: trimOutputsStartsWithOldest},
-	{name: "events are trimmed by age and number", check: eventsAreTrimmedByAgeAndNumber},
+var retentionTests = []contractTest{
+	{name: "jobs of a queue with its own retention are counted and trimmed separately", run: queueRetentionIsSeparate},
+	{name: "TrimJobs removes the jobs that ended first", run: trimJobsStartsWithOldest},
+	{name: "Purge removes the jobs that ended first", run: purgeStartsWithOldest},
+	{name: "Purge removes only ended jobs", run: purgeRemovesOnlyEndedJobs},
+	{name: "TrimOutputs removes the oldest outputs", run: trimOutputsStartsWithOldest},
+	{name: "events are trimmed by age and number", run: eventsAreTrimmedByAgeAndNumber},
 }
 
-func purgeStartsWithOldest(r *rig) {
+func purgeStartsWithOldest(r *storeTest) {
 	var jobs []queue.Job
-	for i, end := range []queue.Outcome{exitOutcome(0), outcomeOfCause(queue.EndKilled), exitOutcome(0), exitOutcome(0)} {
+	for i, end := range []queue.AttemptOutcome{exitOutcome(0), outcomeOfCause(queue.EndKilled), exitOutcome(0),
+		exitOutcome(0)} {
 		j := r.runJob(end)
 		jobs = append(jobs, j)
-		r.advance(time.Duration(i+1) * time.Second)
+		r.advanceClock(time.Duration(i+1) * time.Second)
 	}
 	both := []queue.State{queue.Completed, queue.Cancelled}
 	before := r.getJob(jobs[3].ID).EndedAt
-	count := func(states []queue.State, endedBefore queue.Millis) int64 {
-		n, err := r.s.CountEnded(r.Context(), store.EndedFilter{States: states, Cutoff: endedBefore})
+	count := func(states []queue.State, endedBefore queue.UnixMillis) int64 {
+		n, err := r.store.CountEndedJobs(r.Context(), store.EndedJobFilter{States: states, EndedBefore: endedBefore})
 		r.must(err)
 		return n
 	}
 	checkEqual(r, "counts", []int64{count(both, before), count(both[:1], before), count(both, before+1),
 		count(nil, before)},
 		[]int64{3, 2, 4, 0})
-	purge := func(states []queue.State, endedBefore queue.Millis, limit int) int {
-		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: states, Cutoff: endedBefore}, limit, new(7))
+	purge := func(states []queue.State, endedBefore queue.UnixMillis, limit int) int {
+		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: states, EndedBefore: endedBefore}, limit,
+			new(7))
 		r.must(err)
-		r.checkCounts()
+		r.checkJobCounts()
 		return n
 	}
 	r.newEvents()
@@ -47,17 +49,17 @@ func purgeStartsWithOldest(r *rig) {
 		gone[i].State = 0
 	}
 	checkEqual(r, "events", r.newEvents(),
-		[]queue.Event{r.event(queue.EventRemoved, gone[0], queue.EventDetail{UID: new(7)}),
-			r.event(queue.EventRemoved, gone[1], queue.EventDetail{UID: new(7)})})
+		[]queue.Event{r.expectedEvent(queue.EventRemoved, gone[0], queue.EventDetail{CausedByUID: new(7)}),
+			r.expectedEvent(queue.EventRemoved, gone[1], queue.EventDetail{CausedByUID: new(7)})})
 	checkEqual(r, "purged jobs of one state", purge(both[1:], before, 9), 0)
 	checkEqual(r, "purged jobs of both states", purge(both, before, 9), 1)
-	checkEqual(r, "remaining jobs", seqs(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
-	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPageRows)
-	r.wantCode("history of a purged job", err, queue.CodeNotFound)
+	checkEqual(r, "remaining jobs", seqsOf(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
+	_, err := r.store.AttemptHistory(r.Context(), jobs[2].Seq, 0, store.MaxPageRows)
+	r.checkErrorCode("history of a purged job", err, queue.CodeNotFound)
 }
 
-func trimJobsStartsWithOldest(r *rig) {
-	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
+func trimJobsStartsWithOldest(r *storeTest) {
+	r.must(r.store.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	var ownSeqs, otherSeqs []int64
 	for i := range 10 {
 		name := []string{"default", "own"}[i%2]
@@ -66,8 +68,8 @@ func trimJobsStartsWithOldest(r *rig) {
 		if i >= 8 {
 			end = outcomeOfCause(queue.EndKilled)
 		}
-		r.settle(r.claimOne(), end)
-		r.advance(time.Second)
+		r.settleJob(r.claimOne(), end)
+		r.advanceClock(time.Second)
 		if i%2 == 0 {
 			otherSeqs = append(otherSeqs, j.Seq)
 		} else {
@@ -77,16 +79,16 @@ func trimJobsStartsWithOldest(r *rig) {
 	dead := r.newJobInState(queue.Dead)
 	trim := func(queueName string, keep int64, limit int) bool {
 		r.Helper()
-		more, err := r.s.TrimJobs(r.Context(), queueName, keep, limit)
+		more, err := r.store.TrimEndedJobs(r.Context(), queueName, keep, limit)
 		r.must(err)
-		r.checkCounts()
+		r.checkJobCounts()
 		return more
 	}
 	wantLeft := func(subject string, want ...int64) {
 		r.Helper()
 		want = append(slices.Clone(want), dead.Seq)
 		slices.Sort(want)
-		got := seqs(r.listAll(store.Filter{}))
+		got := seqsOf(r.listAll(store.Filter{}))
 		slices.Sort(got)
 		checkEqual(r, subject, got, want)
 	}
@@ -98,8 +100,8 @@ func trimJobsStartsWithOldest(r *rig) {
 	wantLeft("after the first step", slices.Concat(ownSeqs, otherSeqs[2:])...)
 	checkEqual(r, "more to remove after the last step", trim("", 2, 2), false)
 	wantLeft("after the last step", slices.Concat(ownSeqs, otherSeqs[3:])...)
-	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
-	r.checkCounts()
+	r.must(r.store.SetQueue(r.Context(), "own", store.DefaultQueueRule))
+	r.checkJobCounts()
 	checkEqual(r, "more to remove in a queue whose retention was removed", trim("own", 1, 9), false)
 	wantLeft("after trimming one queue", slices.Concat(ownSeqs[4:], otherSeqs[3:])...)
 	checkEqual(r, "more to remove when no job may be kept", []bool{trim("own", 0, 9), trim("", 0, 9)},
@@ -108,34 +110,36 @@ func trimJobsStartsWithOldest(r *rig) {
 	r.checkOwnRetentionQueues()
 }
 
-func purgeRemovesOnlyEndedJobs(r *rig) {
+func purgeRemovesOnlyEndedJobs(r *storeTest) {
 	for _, s := range []queue.State{queue.Failed, queue.Held, queue.Dead, queue.Pending} {
 		r.newJobInState(s)
 	}
 	r.advanceAndPromote(time.Hour)
 	all := append(queue.States(), queue.Completed)
-	r.checkUnchanged(func() {
-		n, err := r.s.Purge(r.Context(), store.EndedFilter{States: []queue.State{queue.Failed, queue.Held, queue.Pending,
-			queue.Processing}, Cutoff: r.s.Now() + 1}, 9, nil)
+	r.checkStoreUnchanged(func() {
+		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: []queue.State{queue.Failed, queue.Held,
+			queue.Pending,
+			queue.Processing}, EndedBefore: r.store.Now() + 1}, 9, nil)
 		r.must(err)
 		checkEqual(r, "purged jobs", n, 0)
 	})
-	n, err := r.s.Purge(r.Context(), store.EndedFilter{States: all, Cutoff: r.s.Now() + 1}, 9, nil)
+	n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: all, EndedBefore: r.store.Now() + 1}, 9,
+		nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of all states", n, 1)
 	checkEqual(r, "remaining jobs", len(r.listAll(store.Filter{})), 3)
 }
 
-func eventsAreTrimmedByAgeAndNumber(r *rig) {
+func eventsAreTrimmedByAgeAndNumber(r *storeTest) {
 	for range 5 {
 		r.enqueueOne()
-		r.advance(time.Second)
+		r.advanceClock(time.Second)
 	}
-	trim := func(occurredBefore queue.Millis, keep int64) []int64 {
-		more, err := r.s.TrimEvents(r.Context(), occurredBefore, keep)
+	trim := func(occurredBefore queue.UnixMillis, keep int64) []int64 {
+		more, err := r.store.TrimEvents(r.Context(), occurredBefore, keep)
 		r.must(err)
 		checkEqual(r, "more", more, false)
-		events, err := r.s.Events(r.Context(), 0, 100)
+		events, err := r.store.Events(r.Context(), 0, 100)
 		r.must(err)
 		var remaining []int64
 		for _, e := range events {
@@ -143,122 +147,123 @@ func eventsAreTrimmedByAgeAndNumber(r *rig) {
 		}
 		return remaining
 	}
-	now, second := r.s.Now(), r.newEvents()[1].Time
+	now, second := r.store.Now(), r.newEvents()[1].Time
 	checkEqual(r, "no event is too old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	checkEqual(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
 	checkEqual(r, "by number of events", trim(now.Add(-time.Hour), 2), []int64{4, 5})
-	last, _ := r.s.LastEvent()
+	last, _ := r.store.LastEventSeq()
 	checkEqual(r, "number of the newest event", last, 5)
 	checkEqual(r, "all events are too old", trim(now.Add(time.Hour), 100), []int64(nil))
 	r.enqueueOne()
 	checkEqual(r, "the numbers continue", trim(0, 100), []int64{6})
 }
 
-func trimOutputsStartsWithOldest(r *rig) {
+func trimOutputsStartsWithOldest(r *storeTest) {
 	const jobCount = 120 // more jobs than the store removes in one step
 	var jobs []queue.Job
 	for i := range jobCount {
 		j := r.enqueueOne()
-		e := r.settlement(r.claimOne(), exitOutcome(0))
+		e := r.newSettlement(r.claimOne(), exitOutcome(0))
 		e.Attempt.Output = make([]byte, 10)
 		if i == 0 {
-			e.Attempt.Output, e.Attempt.OutputRef, e.Attempt.OutputBytes = nil, "1-1", 1000
+			e.Attempt.Output, e.Attempt.OutputFileRef, e.Attempt.OutputBytes = nil, "1-1", 1000
 		}
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		jobs = append(jobs, j)
-		r.advance(time.Second)
+		r.advanceClock(time.Second)
 	}
 	trim := func(keep int64) {
 		r.Helper()
 		for more := true; more; {
 			var err error
-			more, err = r.s.TrimOutputs(r.Context(), keep)
+			more, err = r.store.TrimOutputs(r.Context(), keep)
 			r.must(err)
 		}
 	}
-	checkEqual(r, "bytes of all outputs", r.s.Counts().OutputBytes, 1000+10*(jobCount-1))
+	checkEqual(r, "bytes of all outputs", r.store.Counts().OutputBytes, 1000+10*(jobCount-1))
 	trim(1000 + 10*(jobCount-1))
-	checkEqual(r, "bytes when all outputs fit", r.s.Counts().OutputBytes, 1000+10*(jobCount-1))
+	checkEqual(r, "bytes when all outputs fit", r.store.Counts().OutputBytes, 1000+10*(jobCount-1))
 	trim(45)
-	checkEqual(r, "bytes after trimming", r.s.Counts().OutputBytes, 40)
+	checkEqual(r, "bytes after trimming", r.store.Counts().OutputBytes, 40)
 	var remaining []int
 	for i, j := range jobs {
-		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+		a, err := r.store.Attempt(r.Context(), j.Seq, 1)
 		r.must(err)
 		if a.OutputBytes > 0 {
 			remaining = append(remaining, i)
 		} else {
-			checkEqual(r, "a removed output", []any{a.OutputBytes, len(a.Output), a.OutputRef},
-				[]any{int64(queue.OutputOverRetention), 0, ""})
+			checkEqual(r, "a removed output", []any{a.OutputBytes, len(a.Output), a.OutputFileRef},
+				[]any{int64(queue.OutputRemovedByRetention), 0, ""})
 		}
 	}
 	checkEqual(r, "jobs with an output", remaining, []int{jobCount - 4, jobCount - 3, jobCount - 2, jobCount - 1})
-	refs, err := r.s.DeletableOutputs(r.Context(), 9)
+	refs, err := r.store.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	checkEqual(r, "deletable files", refs, []string{"1-1"})
-	r.must(r.s.Change(r.Context(), jobs[jobCount-1].Seq, store.Change{Verb: queue.VerbRemove}))
-	checkEqual(r, "bytes after removing a job", r.s.Counts().OutputBytes, 30)
+	r.must(r.store.ChangeJob(r.Context(), jobs[jobCount-1].Seq, store.Change{Verb: queue.VerbRemove}))
+	checkEqual(r, "bytes after removing a job", r.store.Counts().OutputBytes, 30)
 }
 
 // If a queue has a separate retention, its jobs are counted and trimmed separately from those of other queues.
-func ownRetentionIsSeparate(r *rig) {
-	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
+func queueRetentionIsSeparate(r *storeTest) {
+	r.must(r.store.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
-	done := func(name, output string, o queue.Outcome) queue.Job {
+	done := func(name, output string, o queue.AttemptOutcome) queue.Job {
 		r.enqueueOne(in(name), withMaxAttempts(1))
-		e := r.settlement(r.claimOne(), o)
-		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.s.Now()
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
-		r.advance(time.Second)
+		e := r.newSettlement(r.claimOne(), o)
+		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.store.Now()
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.advanceClock(time.Second)
 		return r.listAll(store.Filter{Limit: 1})[0]
 	}
 	first, plain, dead, second := done("own", "aaaa", exitOutcome(0)), done("other", "bb", exitOutcome(0)),
 		done("own", "ccc", exitOutcome(1)), done("own", "dddd", exitOutcome(0))
-	if !first.OwnRetention || first.OutputBytes != 4 || plain.OwnRetention || dead.OwnRetention || plain.OutputBytes != 2 {
+	if !first.UsesQueueRetention || first.OutputBytes != 4 || plain.UsesQueueRetention || dead.UsesQueueRetention ||
+		plain.OutputBytes != 2 {
 		r.Errorf("own retention and output bytes: %v %d, other queue: %v %d, dead job: %v",
-			first.OwnRetention, first.OutputBytes, plain.OwnRetention, plain.OutputBytes, dead.OwnRetention)
+			first.UsesQueueRetention, first.OutputBytes, plain.UsesQueueRetention, plain.OutputBytes, dead.UsesQueueRetention)
 	}
-	endedOf := func(name *string) store.EndedFilter {
-		return store.EndedFilter{States: []queue.State{queue.Completed, queue.Dead}, Cutoff: r.s.Now() + 1,
+	endedOf := func(name *string) store.EndedJobFilter {
+		return store.EndedJobFilter{States: []queue.State{queue.Completed, queue.Dead}, EndedBefore: r.store.Now() + 1,
 			RetentionQueue: name}
 	}
 	for what, want := range map[*string]int64{nil: 4, new(""): 2, new("own"): 2, new("other"): 0} {
-		n, err := r.s.CountEnded(r.Context(), endedOf(what))
+		n, err := r.store.CountEndedJobs(r.Context(), endedOf(what))
 		r.must(err)
 		checkEqual(r, "number of ended jobs", n, want)
 	}
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
-	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
+	screen, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: 9})
 	r.must(err)
-	checkEqual(r, "jobs that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
+	checkEqual(r, "jobs that ended last", seqsOf(screen.CompletedOrCancelled), []int64{second.Seq, plain.Seq, first.Seq})
 	trim := func(keep int64) {
 		for more := true; more; {
 			var err error
-			more, err = r.s.TrimQueueOutputs(r.Context(), "own", keep)
+			more, err = r.store.TrimQueueOutputs(r.Context(), "own", keep)
 			r.must(err)
 		}
 	}
 	trim(8)
 	checkEqual(r, "output bytes when all outputs fit", r.getJob(first.ID).OutputBytes, 4)
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
 	trim(7)
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 4})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 4})
 	checkEqual(r, "output bytes after trimming the queue",
 		[]int64{r.getJob(first.ID).OutputBytes, r.getJob(second.ID).OutputBytes, r.getJob(plain.ID).OutputBytes,
 			r.getJob(dead.ID).OutputBytes},
 		[]int64{0, 4, 2, 3})
-	n, err := r.s.Purge(r.Context(), endedOf(new("own")), 1, nil)
+	n, err := r.store.PurgeEndedJobs(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of the queue", n, 1)
-	checkEqual(r, "remaining jobs", seqs(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
-	n, err = r.s.Purge(r.Context(), endedOf(new("")), 9, nil)
+	checkEqual(r, "remaining jobs", seqsOf(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
+	n, err = r.store.PurgeEndedJobs(r.Context(), endedOf(new("")), 9, nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of the other queues", n, 2)
-	r.must(r.change(second, queue.VerbRetry))
-	r.must(r.s.SetQueue(r.Context(), "own", store.DefaultQueueRule))
-	r.settle(r.claimOne(), exitOutcome(0))
-	if j := r.getJob(second.ID); j.OwnRetention {
+	r.must(r.applyVerb(second, queue.VerbRetry))
+	r.must(r.store.SetQueue(r.Context(), "own", store.DefaultQueueRule))
+	r.settleJob(r.claimOne(), exitOutcome(0))
+	if j := r.getJob(second.ID); j.UsesQueueRetention {
 		r.Error("the job counts under a retention that its queue no longer has")
 	}
-	r.checkCounts()
+	r.checkJobCounts()
 }

@@ -7,102 +7,102 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// reusePromises lists what a store must do when a name or a uid belongs to another user than before.
-var reusePromises = []promise{
+// identityReuseTests lists what a store must do when a name or a uid belongs to another user than before.
+var identityReuseTests = []contractTest{
 	{name: "a schedule does not affect jobs of another user's schedule that had its name",
-		check: reusedScheduleNameKeepsJobs},
+		run: reusedScheduleNameAffectsNoOldJobs},
 	{name: "a schedule does not affect leased jobs of the former owner of its user's uid",
-		check: reusedUIDKeepsLeasedJobsOfSchedule},
-	{name: "waiting hooks of a former owner do not count for the next owner of the uid", check: reusedUIDHasNoHooks},
+		run: reusedUIDKeepsLeasedJobsOfSchedule},
+	{name: "waiting hooks of a former owner do not count for the next owner of the uid", run: reusedUIDHasNoHooks},
 }
 
-// replaceScheduleOf removes the schedule "n" and adds a schedule with this name for the user uid.
-func (r *rig) replaceScheduleOf(uid int, overlap store.Overlap) {
+// replaceSchedule removes the schedule "n" and adds a schedule with this name for the user uid.
+func (r *storeTest) replaceSchedule(newOwnerUID int, overlap store.OverlapPolicy) {
 	r.Helper()
 	old, _ := r.getSchedule("n")
-	r.must(r.s.RemoveSchedule(r.Context(), "n", old.Generation, old.UID))
-	r.putSchedule("n", withOverlap(overlap), func(s *store.Schedule) { s.UID = uid })
+	r.must(r.store.RemoveSchedule(r.Context(), "n", old.Generation, old.OwnerUID))
+	r.putSchedule("n", withOverlap(overlap), func(s *store.Schedule) { s.OwnerUID = newOwnerUID })
 }
 
 // A schedule of another user that has the name of a removed schedule neither cancels nor waits for the jobs of
 // the removed schedule.
-func reusedScheduleNameKeepsJobs(r *rig) {
-	r.putSchedule("n", func(s *store.Schedule) { s.UID = 1 })
+func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
+	r.putSchedule("n", func(s *store.Schedule) { s.OwnerUID = 1 })
 	first := r.runNextOccurrence("n").Records[0]
-	r.replaceScheduleOf(2, store.OverlapReplace)
+	r.replaceSchedule(2, store.OverlapReplace)
 	second := r.runNextOccurrence("n").Records[0]
 	checkEqual(r, "outcome", second.Outcome, store.OutcomeEnqueued)
 	checkEqual(r, "state of the other user's waiting job", r.getJob(first.JobID).State, queue.Pending)
-	claimed := r.claim(2)
+	claimed := r.claimJobs(2)
 	checkEqual(r, "claimed jobs", len(claimed), 2)
-	r.replaceScheduleOf(3, store.OverlapReplace)
+	r.replaceSchedule(3, store.OverlapReplace)
 	fired := r.runNextOccurrence("n")
-	checkEqual(r, "leased jobs to be ended", fired.LeasedSeqs, nil)
+	checkEqual(r, "leased jobs to be ended", fired.LeasedJobSeqs, nil)
 	checkEqual(r, "outcome", fired.Records[0].Outcome, store.OutcomeEnqueued)
-	for i, overlap := range []store.Overlap{store.OverlapSkip, store.OverlapQueue} {
-		r.replaceScheduleOf(4+i, overlap)
+	for i, overlap := range []store.OverlapPolicy{store.OverlapSkip, store.OverlapQueue} {
+		r.replaceSchedule(4+i, overlap)
 		run := r.runNextOccurrence("n").Records[0]
 		checkEqual(r, "outcome with overlap "+string(overlap), run.Outcome, store.OutcomeEnqueued)
 		checkEqual(r, "state with overlap "+string(overlap), r.getJob(run.JobID).State, queue.Pending)
 	}
-	r.replaceScheduleOf(1, store.OverlapReplace)
-	checkEqual(r, "leased jobs of the owner's earlier schedule", r.runNextOccurrence("n").LeasedSeqs,
+	r.replaceSchedule(1, store.OverlapReplace)
+	checkEqual(r, "leased jobs of the owner's earlier schedule", r.runNextOccurrence("n").LeasedJobSeqs,
 		[]int64{first.JobSeq})
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 // After Disown, a leased job of the former owner keeps the uid until its lease ends. A schedule of the next owner
 // does not end the job.
-func reusedUIDKeepsLeasedJobsOfSchedule(r *rig) {
+func reusedUIDKeepsLeasedJobsOfSchedule(r *storeTest) {
 	r.enqueueAs(7, "alice", withPriority(1))
-	r.putSchedule("n", func(s *store.Schedule) { s.UID = 7 })
+	r.putSchedule("n", func(s *store.Schedule) { s.OwnerUID = 7 })
 	first := r.runNextOccurrence("n").Records[0]
-	claimed := r.claim(2)
-	r.disown(7)
-	r.replaceScheduleOf(7, store.OverlapReplace)
+	claimed := r.claimJobs(2)
+	r.disownUntilDone(7)
+	r.replaceSchedule(7, store.OverlapReplace)
 	fired := r.runNextOccurrence("n")
-	checkEqual(r, "leased jobs to be ended", fired.LeasedSeqs, nil)
+	checkEqual(r, "leased jobs to be ended", fired.LeasedJobSeqs, nil)
 	checkEqual(r, "number of records", len(fired.Records), 1)
 	for _, j := range claimed {
-		r.settle(j, exitOutcome(0))
+		r.settleJob(j, exitOutcome(0))
 	}
 	checkEqual(r, "uid of the former owner's job", r.getJob(first.JobID).UID, -1)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 // The waiting hooks of a former owner do not count for the next owner of the uid, whichever account runs them, and
 // even if a hook is leased during Disown.
-func reusedUIDHasNoHooks(r *rig) {
-	r.makeHooks(0)
+func reusedUIDHasNoHooks(r *storeTest) {
+	r.installHooks(0)
 	hooks := func(n, uid int) (drafts []queue.Job) {
 		for range n {
-			drafts = append(drafts, draft(withUID(uid), withHooks(queue.IsHook),
+			drafts = append(drafts, newDraft(withUID(uid), withHooks(queue.IsHook),
 				func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, 7 }))
 		}
 		return drafts
 	}
 	r.enqueueAs(7, "alice", withDelay(time.Hour))
-	own := r.enqueue(7, hooks(queue.MaxWaitingHookJobs/2, 7)...)
-	others := r.enqueue(8, hooks(queue.MaxWaitingHookJobs/2, 8)...)
-	leased := r.claim(4)
+	own := r.enqueueJobs(7, hooks(queue.MaxWaitingHookJobs/2, 7)...)
+	others := r.enqueueJobs(8, hooks(queue.MaxWaitingHookJobs/2, 8)...)
+	leased := r.claimJobs(4)
 	checkEqual(r, "users of the leased hooks", []int{leased[0].UID, leased[1].UID, len(leased)}, []int{7, 8, 4})
 	hookEvents := func(when, name string, want queue.EventKind) {
 		r.Helper()
 		j := r.enqueueAs(7, name, withHooks(queue.HookEnded))
 		r.newEvents()
-		r.must(r.change(j, queue.VerbCancel))
+		r.must(r.applyVerb(j, queue.VerbCancel))
 		events := r.newEvents()
 		checkEqual(r, "event after the cancellation, "+when, events[len(events)-1].Kind, want)
 	}
 	hookEvents("before the change of owner", "alice", queue.EventHookDropped)
-	r.disown(7)
+	r.disownUntilDone(7)
 	hookEvents("by the next owner", "bob", queue.EventEnqueued)
-	r.exchange(store.Report{Releases: leases(leased)})
+	r.exchange(store.LeaseReport{ReleasedLeases: leasesOf(leased)})
 	hookEvents("after the leased hooks were given back", "bob", queue.EventEnqueued)
 	for _, list := range [][]string{own.IDs, others.IDs} {
 		for _, id := range []string{list[0], list[len(list)-1]} {
 			checkEqual(r, "HookUID of "+id, r.getJob(id).HookUID, -1)
 		}
 	}
-	r.checkCounts()
+	r.checkJobCounts()
 }

@@ -3,63 +3,62 @@ package storetest
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
-var settlePromises = []promise{
-	{name: "a started job is in the state processing", check: startedJobIsProcessing},
-	{name: "the end of an attempt is recorded as decided", check: attemptEndIsRecordedAsDecided},
-	{name: "a job that never started gets no attempt and no event", check: unstartedJobGetsNoAttempt},
-	{name: "a job whose uid belongs to another account is held instead of started", check: disownedJobDoesNotStart},
-	{name: "a job fails after MaxShortages shortages in a row", check: consecutiveShortagesAreCounted},
-	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: reservedJobCanBeCancelled},
-	{name: "a job's end time is that of its attempt", check: jobEndsWhenItsAttemptEnds},
-	{name: "a job that always fails is dead after its last attempt", check: failingJobIsDeadAfterLastAttempt},
-	{name: "an attempt is returned complete", check: attemptIsReturnedComplete},
-	{name: "the last reported progress stays until the next attempt", check: progressOutlastsAttempt},
-	{name: "a result counts as output and is removed with it", check: resultCountsAsOutput},
-	{name: "a retry continues the numbers of the attempts", check: retryContinuesAttemptNumbers},
-	{name: "a report with a stale lease changes nothing", check: staleLeaseChangesNothing},
-	{name: "a late report of an older attempt is rejected", check: lateReportIsRejected},
-	{name: "one Exchange applies all parts of its report", check: exchangeAppliesWholeReport},
-	{name: "an Exchange can claim the jobs that it releases", check: exchangeClaimsReleasedJobs},
-	{name: "PreviousSession lists the leased jobs", check: leasedJobsAreListed},
-	{name: "epochs rise", check: epochsRise},
-	{name: "LastSeq does not fall when the newest job is removed", check: lastSeqDoesNotFall},
-	{name: "PreviousSession lists the runners of the last StoreRunnerDirs call", check: runnerDirsAreReturned},
+var settleTests = []contractTest{
+	{name: "a started job is in the state processing", run: startedJobIsProcessing},
+	{name: "the end of an attempt is recorded as decided", run: attemptEndIsRecordedAsDecided},
+	{name: "a job that never started gets no attempt and no event", run: unstartedJobGetsNoAttempt},
+	{name: "a job whose uid belongs to another account is held instead of started", run: disownedJobDoesNotStart},
+	{name: "a job fails after MaxShortages shortages in a row", run: consecutiveShortagesAreCounted},
+	{name: "a reserved job can be cancelled through its lease, a running job cannot", run: reservedJobCanBeCancelled},
+	{name: "a job's end time is that of its attempt", run: jobEndsWhenItsAttemptEnds},
+	{name: "a job that always fails is dead after its last attempt", run: failingJobIsDeadAfterLastAttempt},
+	{name: "an attempt is returned complete", run: attemptIsReturnedComplete},
+	{name: "the last reported progress stays until the next attempt", run: progressIsKeptUntilNextAttempt},
+	{name: "a result counts as output and is removed with it", run: resultCountsAsOutput},
+	{name: "a retry continues the numbers of the attempts", run: retryContinuesAttemptNumbers},
+	{name: "a report with a stale lease changes nothing", run: staleLeaseChangesNothing},
+	{name: "a late report of an older attempt is rejected", run: lateReportIsRejected},
+	{name: "one Exchange applies all parts of its report", run: exchangeAppliesWholeReport},
+	{name: "an Exchange can claim the jobs that it releases", run: exchangeClaimsReleasedJobs},
+	{name: "PreviousSession lists the leased jobs", run: leasedJobsAreListed},
+	{name: "epochs rise", run: epochsRise},
+	{name: "LastSeq does not fall when the newest job is removed", run: lastSeqDoesNotFall},
+	{name: "PreviousSession lists the runners of the last StoreRunnerDirs call", run: runnerDirsAreReturned},
 }
 
-func startedJobIsProcessing(r *rig) {
+func startedJobIsProcessing(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	r.newEvents()
-	at := r.s.Now() - 400
-	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, Worker: "w7", PID: 99}
-	checkEqual(r, "result", r.exchange(store.Report{Starts: []store.AttemptStart{begun}}), store.Grant{})
+	at := r.store.Now() - 400
+	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, WorkerID: "w7", PID: 99}
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Starts: []store.AttemptStart{begun}}), store.Grant{})
 	want := j
-	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.s.Now()
+	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), want)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventStarted, want,
-		queue.EventDetail{Attempt: 1, StartedAt: at})})
-	r.checkCounts()
-	checkEqual(r, "claimed", r.claim(1), nil)
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventStarted, want,
+		queue.EventDetail{AttemptNumber: 1, StartedAt: at})})
+	r.checkJobCounts()
+	checkEqual(r, "claimed", r.claimJobs(1), nil)
 }
 
-// afterSettle returns the leased job j in the state that the store must give it when it
+// expectedJobAfterSettle returns the leased job j in the state that the store must give it when it
 // records the settlement e.
-func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
+func (r *storeTest) expectedJobAfterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
-	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.State, d.Reason, "", 0, r.s.Now()
+	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.NextState, d.Reason, "", 0, r.store.Now()
 	j.PausedAt, j.PausedBy = 0, 0
-	if d.UsesAttempt {
+	if d.CountsAttempt {
 		j.Attempts++
 	}
-	if d.UsesDeferral {
+	if d.CountsDeferral {
 		j.Deferrals++
 	}
 	if d.CountsShortage {
@@ -69,7 +68,7 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 		j.StartedAttempts++
 		j.Shortages = 0
 		j.NeedsIsolation = d.NeedsIsolation
-		if d.CountsAsCrash {
+		if d.CountsRunnerCrash {
 			j.RunnerCrashes++
 		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
@@ -77,29 +76,29 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 			j.Progress = e.Progress
 		}
 	}
-	if d.State.Runnable() {
-		j.DueAt = r.s.Now().Add(d.Delay)
+	if d.NextState.IsRunnable() {
+		j.DueAt = r.store.Now().Add(d.StartDelay)
 	}
-	if d.State.Ended() {
+	if d.NextState.HasEnded() {
 		j.EndedAt = a.EndedAt
 	}
 	return j
 }
 
-// endEvent returns the event that the store must record when attempt a ends. j is the job after the attempt.
-func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
-	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
-		HasOutput: len(a.Output) > 0 || a.OutputRef != ""}
+// expectedEndEvent returns the event that the store must record when attempt a ends. j is the job after the attempt.
+func (r *storeTest) expectedEndEvent(j queue.Job, a queue.Attempt) queue.Event {
+	d := queue.EventDetail{AttemptNumber: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
+		HasOutput: len(a.Output) > 0 || a.OutputFileRef != ""}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}
-	return r.event(queue.EventEnded, j, d)
+	return r.expectedEvent(queue.EventEnded, j, d)
 }
 
-// endings lists the ways in which a started attempt can end.
-var endings = []struct {
+// attemptEndings lists the ways in which a started attempt can end.
+var attemptEndings = []struct {
 	name    string
-	outcome queue.Outcome
+	outcome queue.AttemptOutcome
 	set     func(*queue.Job)
 	state   queue.State
 }{
@@ -108,7 +107,8 @@ var endings = []struct {
 	{"the last failure", exitOutcome(3), withMaxAttempts(1), queue.Dead},
 	{"not found", exitOutcome(127), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"the largest exit code", exitOutcome(1<<32 - 1), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"a signal", queue.Outcome{EndCause: queue.EndSignalled, Signal: 9}, withOnLost(queue.OnLostRetry), queue.Failed},
+	{"a signal", queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 9}, withOnLost(queue.OnLostRetry),
+		queue.Failed},
 	{"the timeout", outcomeOfCause(queue.EndTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"cancel", outcomeOfCause(queue.EndKilled), withOnLost(queue.OnLostRetry), queue.Cancelled},
 	{"an exit code that defers", exitOutcome(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
@@ -120,172 +120,176 @@ var endings = []struct {
 	{"processes that cannot be killed", outcomeOfCause(queue.EndUnkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
-func attemptEndIsRecordedAsDecided(r *rig) {
-	for _, c := range endings {
+func attemptEndIsRecordedAsDecided(r *storeTest) {
+	for _, c := range attemptEndings {
 		for _, reported := range []bool{false, true} {
 			name := fmt.Sprintf("ended by %s, reported as started: %t", c.name, reported)
 			r.enqueueOne(c.set)
 			j := r.claimOne()
-			r.advance(time.Second)
+			r.advanceClock(time.Second)
 			if reported {
 				j = r.startJob(j)
 			}
 			r.newEvents()
-			e := r.settlement(j, c.outcome)
-			r.advance(100 * time.Millisecond)
-			done := r.exchange(store.Report{Settlements: []store.Settlement{e}})
+			e := r.newSettlement(j, c.outcome)
+			r.advanceClock(100 * time.Millisecond)
+			done := r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 			checkEqual(r, name+": result", done, store.Grant{})
-			want := r.afterSettle(j, e)
+			want := r.expectedJobAfterSettle(j, e)
 			checkEqual(r, name+": state", want.State, c.state)
 			checkEqual(r, name+": job", r.getJob(j.ID), want)
-			checkEqual(r, name+": events", r.newEvents(), []queue.Event{r.endEvent(want, e.Attempt)})
-			r.checkCounts()
+			checkEqual(r, name+": events", r.newEvents(), []queue.Event{r.expectedEndEvent(want, e.Attempt)})
+			r.checkJobCounts()
 			row := e.Attempt
 			row.Number = 1
-			history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
+			history, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 			r.must(err)
 			checkEqual(r, name+": history", history, []queue.Attempt{row})
 			leased, err := r.leasedJobs()
 			r.must(err)
 			checkEqual(r, name+": leased jobs", leased, nil)
-			r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 		}
 	}
 }
 
-func reservedJobCanBeCancelled(r *rig) {
+func reservedJobCanBeCancelled(r *storeTest) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
 	r.newEvents()
-	cancelled := store.LeasedChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
-	checkEqual(r, "result", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}), store.Grant{})
+	cancelled := store.LeasedJobChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
+	checkEqual(r, "result", r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
+		store.Grant{})
 	got := r.getJob(j.ID)
 	checkEqual(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
-	checkEqual(r, "result of a repeated cancellation", r.exchange(store.Report{Changes: []store.LeasedChange{cancelled}}),
+	checkEqual(r, "result of a repeated cancellation",
+		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
 		store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.exchange(store.Report{Starts: []store.AttemptStart{
-		{Lease: claimed.Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 7}}})
+	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{
+		{Lease: claimed.Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 7}}})
 	checkEqual(r, "result for a running job",
-		r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: claimed.Lease(),
+		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: claimed.Lease(),
 			Change: cancelled.Change}}}), store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
 	checkEqual(r, "state of the running job", r.getJob(running.ID).State, queue.Processing)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func unstartedJobGetsNoAttempt(r *rig) {
+func unstartedJobGetsNoAttempt(r *storeTest) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	e := r.settlement(claimed, outcomeOfCause(queue.EndNeverStarted))
-	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
+	e := r.newSettlement(claimed, outcomeOfCause(queue.EndNeverStarted))
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "job that was not started", r.getJob(first.ID), first)
 
 	claimed = r.claimOne()
-	e = r.settlement(claimed, outcomeOfCause(queue.EndShortage))
-	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}}), store.Grant{})
-	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.s.Now()+1000, 1
+	e = r.newSettlement(claimed, outcomeOfCause(queue.EndShortage))
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
+	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.store.Now()+1000, 1
 	checkEqual(r, "job that could not be started", r.getJob(first.ID), first)
-	checkEqual(r, "claimed before the delay is over", r.claim(1), nil)
+	checkEqual(r, "claimed before the delay is over", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Second)
-	again := r.claim(1)
-	checkEqual(r, "claimed after the delay", again, r.asClaimed(again, first))
+	again := r.claimJobs(1)
+	checkEqual(r, "claimed after the delay", again, r.expectedClaimedJobs(again, first))
 	checkEqual(r, "events", r.newEvents(), nil)
-	history, err := r.s.History(r.Context(), first.Seq, 0, store.MaxPageRows)
+	history, err := r.store.AttemptHistory(r.Context(), first.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	checkEqual(r, "history", history, nil)
-	r.settle(again[0], exitOutcome(1))
+	r.settleJob(again[0], exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	for _, c := range []struct {
-		outcome queue.Outcome
+		outcome queue.AttemptOutcome
 		want    string
 	}{{outcomeOfCause(queue.EndNeverStarted), "exit code 1"},
-		{queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"},
-			"no memory"},
+		{queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, "no memory"},
 		{outcomeOfCause(queue.EndNeverStarted), "no memory"}} {
-		checkEqual(r, "error of the last attempt, or of the failed start", r.settle(r.claimOne(), c.outcome).Error, c.want)
+		checkEqual(r, "error of the last attempt, or of the failed start", r.settleJob(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndPromote(time.Second)
 	}
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
 // If the uid of a job's owner belongs to another account when the job is about to start,
 // the job is held instead.
-func disownedJobDoesNotStart(r *rig) {
+func disownedJobDoesNotStart(r *storeTest) {
 	j := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
-	r.advance(time.Second)
-	e := r.settlement(claimed, queue.Outcome{EndCause: queue.EndAccountChanged, Error: "why"})
-	checkEqual(r, "result", r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1}), store.Grant{})
-	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why", r.s.Now()
+	r.advanceClock(time.Second)
+	e := r.newSettlement(claimed, queue.AttemptOutcome{EndCause: queue.EndAccountChanged, Error: "why"})
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobs: 1}),
+		store.Grant{})
+	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why",
+		r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventHeld, j,
+	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventHeld, j,
 		queue.EventDetail{Reason: queue.ReasonDisowned})})
-	r.checkCounts()
-	r.must(r.change(j, queue.VerbRelease))
-	checkEqual(r, "claimed after the release", seqs(r.claim(1)), []int64{j.Seq})
+	r.checkJobCounts()
+	r.must(r.applyVerb(j, queue.VerbRelease))
+	checkEqual(r, "claimed after the release", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
 // An attempt may be unable to start because the machine is short of something, such as memory. The store counts
-// how often this happens to a job in a row. The job waits longer each time, and after queue.MaxShortages times,
+// how often this happens to a job in a row. The job waits longer each time, and after queue.MaxShortagesInRow times,
 // the next one is a failure. The count returns to zero when an attempt starts or a user retries the job.
-func consecutiveShortagesAreCounted(r *rig) {
+func consecutiveShortagesAreCounted(r *storeTest) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
 		r.Helper()
-		r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
+		r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
 		j = r.getJob(j.ID)
 		checkEqual(r, "refunds", j.Shortages, want)
-		r.advanceAndPromote(time.Duration(j.DueAt-r.s.Now()) * time.Millisecond)
+		r.advanceAndPromote(time.Duration(j.DueAt-r.store.Now()) * time.Millisecond)
 	}
 	for n := range 7 {
-		before := r.s.Now()
+		before := r.store.Now()
 		short(n + 1)
-		checkEqual(r, "waited in seconds", int(r.s.Now()-before)/1000, min(30, 1<<n))
+		checkEqual(r, "waited in seconds", int(r.store.Now()-before)/1000, min(30, 1<<n))
 	}
-	r.settle(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt has started, so the count of shortages is 0
+	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt has started, so the count of shortages is 0
 	checkEqual(r, "refunds of a job that was started", r.getJob(j.ID).Shortages, 0)
 	short(1)
-	r.settle(r.claimOne(), outcomeOfCause(queue.EndKilled))
-	r.must(r.change(j, queue.VerbRetry))
+	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndKilled))
+	r.must(r.applyVerb(j, queue.VerbRetry))
 	checkEqual(r, "refunds of a retried job", r.getJob(j.ID).Shortages, 0)
-	for n := range queue.MaxShortages {
+	for n := range queue.MaxShortagesInRow {
 		short(n + 1)
 	}
-	j = r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
+	j = r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
 	checkEqual(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
 		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
 	r.advanceAndPromote(2 * time.Second)
 	short(1)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func jobEndsWhenItsAttemptEnds(r *rig) {
-	r.enqueueAndGet(draft(), draft())
-	jobs := r.claim(2)
-	known, unknown := r.settlement(jobs[0], exitOutcome(0)), r.settlement(jobs[1], outcomeOfCause(queue.EndUnkillable))
-	r.advance(time.Second)
-	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.s.Now()-300, 0
-	r.exchange(store.Report{Settlements: []store.Settlement{known, unknown}})
-	checkEqual(r, "end time of the job whose attempt has one", r.getJob(jobs[0].ID).EndedAt, r.s.Now()-300)
-	checkEqual(r, "end time of the job whose attempt has none", r.getJob(jobs[1].ID).EndedAt, r.s.Now())
+func jobEndsWhenItsAttemptEnds(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft())
+	jobs := r.claimJobs(2)
+	known, unknown := r.newSettlement(jobs[0], exitOutcome(0)),
+		r.newSettlement(jobs[1], outcomeOfCause(queue.EndUnkillable))
+	r.advanceClock(time.Second)
+	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.store.Now()-300, 0
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{known, unknown}})
+	checkEqual(r, "end time of the job whose attempt has one", r.getJob(jobs[0].ID).EndedAt, r.store.Now()-300)
+	checkEqual(r, "end time of the job whose attempt has none", r.getJob(jobs[1].ID).EndedAt, r.store.Now())
 }
 
-func failingJobIsDeadAfterLastAttempt(r *rig) {
+func failingJobIsDeadAfterLastAttempt(r *storeTest) {
 	j := r.enqueueOne()
-	begin := r.s.Now()
+	begin := r.store.Now()
 	var retryDelays []time.Duration
 	for range 100 {
-		claimed := r.claim(1)
+		claimed := r.claimJobs(1)
 		if len(claimed) == 0 {
 			r.advanceAndPromote(time.Second)
 			continue
 		}
-		retryDelays = append(retryDelays, time.Duration(r.s.Now()-begin)*time.Millisecond)
-		if j = r.settle(claimed[0], exitOutcome(1)); j.State == queue.Dead {
+		retryDelays = append(retryDelays, time.Duration(r.store.Now()-begin)*time.Millisecond)
+		if j = r.settleJob(claimed[0], exitOutcome(1)); j.State == queue.Dead {
 			break
 		}
 	}
@@ -295,19 +299,19 @@ func failingJobIsDeadAfterLastAttempt(r *rig) {
 	checkEqual(r, "attempts and runs", []int{j.Attempts, j.StartedAttempts}, []int{4, 4})
 }
 
-func attemptIsReturnedComplete(r *rig) {
-	r.enqueueAndGet(draft(), draft(), draft())
-	jobs := r.claim(3)
-	e := r.settlement(jobs[0], queue.Outcome{EndCause: queue.EndSignalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPUTime, e.Attempt.PeakRSSBytes, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
+func attemptIsReturnedComplete(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft(), newDraft())
+	jobs := r.claimJobs(3)
+	e := r.newSettlement(jobs[0], queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 15, Error: "ended: ä\x1b[1m"})
+	e.Attempt.CPUTime, e.Attempt.PeakRSSBytes, e.Attempt.LeftoverProcesses = 90*time.Minute+7*time.Microsecond, 1<<40, 3
 	e.Attempt.DroppedBytes, e.Attempt.PeakTasks = 1<<33, 1<<34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"
-	large := r.settlement(jobs[1], exitOutcome(0))
-	large.Attempt.OutputRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
-	silent := r.settlement(jobs[2], exitOutcome(0))
-	r.exchange(store.Report{Settlements: []store.Settlement{e, large, silent}})
+	large := r.newSettlement(jobs[1], exitOutcome(0))
+	large.Attempt.OutputFileRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
+	silent := r.newSettlement(jobs[2], exitOutcome(0))
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
@@ -316,7 +320,7 @@ func attemptIsReturnedComplete(r *rig) {
 			want.Output, want.OutputBytes = output, int64(len(output)+len(want.Result))
 		}
 		for _, n := range []int{0, 1} {
-			got, err := r.s.Attempt(r.Context(), jobs[i].Seq, n)
+			got, err := r.store.Attempt(r.Context(), jobs[i].Seq, n)
 			r.must(err)
 			if len(got.Output) == 0 {
 				got.Output = nil
@@ -326,26 +330,26 @@ func attemptIsReturnedComplete(r *rig) {
 			}
 			checkEqual(r, fmt.Sprintf("attempt %d of job %d", n, i+1), got, want)
 		}
-		history, err := r.s.History(r.Context(), jobs[i].Seq, 0, store.MaxPageRows)
+		history, err := r.store.AttemptHistory(r.Context(), jobs[i].Seq, 0, store.MaxPageRows)
 		r.must(err)
 		for i := range history {
 			checkEqual(r, "output in the history", len(history[i].Output), 0)
 			// A store may or may not return the names of output files in a history.
-			history[i].Output, history[i].OutputRef = nil, ""
+			history[i].Output, history[i].OutputFileRef = nil, ""
 		}
-		want.Output, want.OutputRef, want.Result = nil, "", nil
+		want.Output, want.OutputFileRef, want.Result = nil, "", nil
 		checkEqual(r, "history", history, []queue.Attempt{want})
 	}
 }
 
-func retryContinuesAttemptNumbers(r *rig) {
+func retryContinuesAttemptNumbers(r *storeTest) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	var want []queue.Attempt
-	attempt := func(o queue.Outcome) {
+	attempt := func(o queue.AttemptOutcome) {
 		claimed := r.claimOne()
-		e := r.settlement(claimed, o)
+		e := r.newSettlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		e.Attempt.Number, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.advanceAndPromote(time.Minute)
@@ -354,36 +358,36 @@ func retryContinuesAttemptNumbers(r *rig) {
 	attempt(exitOutcome(1))
 	attempt(exitOutcome(2))
 	checkEqual(r, "state", r.getJob(j.ID).State, queue.Dead)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	attempt(exitOutcome(1))
 	attempt(exitOutcome(0))
 	checkEqual(r, "runs and attempts", []int{r.getJob(j.ID).StartedAttempts, r.getJob(j.ID).Attempts}, []int{5, 2})
 	for _, n := range []int{0, 1, 2, 3, 4, 5} {
-		got, err := r.s.Attempt(r.Context(), j.Seq, n)
+		got, err := r.store.Attempt(r.Context(), j.Seq, n)
 		r.must(err)
 		checkEqual(r, fmt.Sprintf("attempt %d", n), got, want[(n+4)%5])
 	}
 	for _, n := range []int{6, -1} {
-		_, err := r.s.Attempt(r.Context(), j.Seq, n)
-		r.wantCode(fmt.Sprintf("attempt %d", n), err, queue.CodeNotFound)
+		_, err := r.store.Attempt(r.Context(), j.Seq, n)
+		r.checkErrorCode(fmt.Sprintf("attempt %d", n), err, queue.CodeNotFound)
 	}
 	for i := range want {
 		want[i].Output = nil
 	}
-	history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
+	history, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	checkEqual(r, "history", history, want)
 }
 
-func staleLeaseChangesNothing(r *rig) {
+func staleLeaseChangesNothing(r *storeTest) {
 	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
-	jobs := r.claim(3)
-	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
+	jobs := r.claimJobs(3)
+	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
 	r.startJob(jobs[2])
 	settled := func() queue.Job {
 		r.enqueueOne(withPriority(1000))
 		j := r.claimOne()
-		r.settle(j, exitOutcome(0))
+		r.settleJob(j, exitOutcome(0))
 		return j
 	}()
 	for name, l := range map[string]queue.Lease{
@@ -396,105 +400,97 @@ func staleLeaseChangesNothing(r *rig) {
 		"zero lease":       {},
 		"negative numbers": {Seq: -1, Fence: -1},
 	} {
-		r.checkUnchanged(func() {
+		r.checkStoreUnchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
-			for how, t := range map[string]store.Report{
-				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.s.Now(), Worker: "w", PID: 1}}},
-				"ended":    {Settlements: []store.Settlement{r.settlement(fake, exitOutcome(0))}},
-				"refunded": {Settlements: []store.Settlement{r.settlement(fake, outcomeOfCause(queue.EndNeverStarted))}},
-				"released": {Releases: []queue.Lease{l}},
+			for how, t := range map[string]store.LeaseReport{
+				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.store.Now(), WorkerID: "w", PID: 1}}},
+				"ended":    {Settlements: []store.Settlement{r.newSettlement(fake, exitOutcome(0))}},
+				"refunded": {Settlements: []store.Settlement{r.newSettlement(fake, outcomeOfCause(queue.EndNeverStarted))}},
+				"released": {ReleasedLeases: []queue.Lease{l}},
 			} {
 				checkEqual(r, name+" "+how, r.exchange(t), store.Grant{StaleLeases: []queue.Lease{l}})
 			}
 		})
 	}
-	r.checkUnchanged(func() {
-		done := r.exchange(store.Report{Releases: []queue.Lease{jobs[2].Lease()}})
+	r.checkStoreUnchanged(func() {
+		done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[2].Lease()}})
 		checkEqual(r, "release of a running job", done, store.Grant{StaleLeases: []queue.Lease{jobs[2].Lease()}})
 	})
 	leased, err := r.leasedJobs()
 	r.must(err)
-	checkEqual(r, "leased jobs", sortedLeases(leases(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
+	checkEqual(r, "leased jobs", sortedLeases(leasesOf(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
 
-func lateReportIsRejected(r *rig) {
+func lateReportIsRejected(r *storeTest) {
 	r.enqueueOne()
 	first := r.claimOne()
-	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
+	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
 	checkEqual(r, "the second fence is higher", second.Fence > first.Fence, true)
-	r.checkUnchanged(func() {
-		done := r.exchange(store.Report{
-			Starts:      []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.s.Now(), Worker: "w", PID: 1}},
-			Settlements: []store.Settlement{r.settlement(first, exitOutcome(0))},
-			Releases:    []queue.Lease{first.Lease()},
+	r.checkStoreUnchanged(func() {
+		done := r.exchange(store.LeaseReport{
+			Starts:         []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.store.Now(), WorkerID: "w", PID: 1}},
+			Settlements:    []store.Settlement{r.newSettlement(first, exitOutcome(0))},
+			ReleasedLeases: []queue.Lease{first.Lease()},
 		})
 		checkEqual(r, "stale leases", done.StaleLeases, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
-	e := r.settlement(second, exitOutcome(1))
-	r.exchange(store.Report{Settlements: []store.Settlement{e}})
-	r.checkUnchanged(func() {
-		checkEqual(r, "the same end twice", r.exchange(store.Report{Settlements: []store.Settlement{e}}).StaleLeases,
+	e := r.newSettlement(second, exitOutcome(1))
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.checkStoreUnchanged(func() {
+		checkEqual(r, "the same end twice", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}).StaleLeases,
 			[]queue.Lease{second.Lease()})
 	})
 }
 
-func exchangeAppliesWholeReport(r *rig) {
-	r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
+func exchangeAppliesWholeReport(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft(), newDraft())
 	waiting := r.enqueueOne()
-	jobs := r.claim(5)
+	jobs := r.claimJobs(5)
 	r.newEvents()
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
-	ends := []store.Settlement{r.settlement(jobs[1], exitOutcome(0)), r.settlement(jobs[2], exitOutcome(1))}
-	done := r.exchange(store.Report{
+	ends := []store.Settlement{r.newSettlement(jobs[1], exitOutcome(0)), r.newSettlement(jobs[2], exitOutcome(1))}
+	done := r.exchange(store.LeaseReport{
 		Starts: []store.AttemptStart{
-			{Lease: stale, StartedAt: r.s.Now(), Worker: "w", PID: 1},
-			{Lease: jobs[0].Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242},
-			{Lease: jobs[1].Lease(), StartedAt: r.s.Now(), Worker: "w1", PID: 4242},
+			{Lease: stale, StartedAt: r.store.Now(), WorkerID: "w", PID: 1},
+			{Lease: jobs[0].Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 4242},
+			{Lease: jobs[1].Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 4242},
 		},
-		Settlements: ends,
-		Releases:    []queue.Lease{jobs[3].Lease()},
-		WantedJobs:  10,
+		Settlements:    ends,
+		ReleasedLeases: []queue.Lease{jobs[3].Lease()},
+		WantedJobs:     10,
 	})
-	checkEqual(r, "result", done, store.Grant{Jobs: r.asClaimed(done.Jobs, jobs[3], waiting),
+	checkEqual(r, "result", done, store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, jobs[3], waiting),
 		StaleLeases: []queue.Lease{stale}})
-	jobs[3], waiting = done.Jobs[0], done.Jobs[1]
+	jobs[3], waiting = done.ClaimedJobs[0], done.ClaimedJobs[1]
 	running := jobs[0]
-	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.s.Now(), "w1", 4242
-	completed, failed := r.afterSettle(jobs[1], ends[0]), r.afterSettle(jobs[2], ends[1])
+	running.State, running.StartedAt, running.WorkerID, running.PID = queue.Processing, r.store.Now(), "w1", 4242
+	completed, failed := r.expectedJobAfterSettle(jobs[1], ends[0]), r.expectedJobAfterSettle(jobs[2], ends[1])
 	for _, want := range []queue.Job{running, completed, failed, jobs[3], jobs[4], waiting} {
 		checkEqual(r, "job "+want.ID, r.getJob(want.ID), want)
 	}
 	begun := jobs[1]
 	begun.State = queue.Processing
 	checkEqual(r, "events", r.newEvents(), []queue.Event{
-		r.event(queue.EventStarted, running, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
-		r.event(queue.EventStarted, begun, queue.EventDetail{Attempt: 1, StartedAt: r.s.Now()}),
-		r.endEvent(completed, ends[0].Attempt), r.endEvent(failed, ends[1].Attempt),
+		r.expectedEvent(queue.EventStarted, running, queue.EventDetail{AttemptNumber: 1, StartedAt: r.store.Now()}),
+		r.expectedEvent(queue.EventStarted, begun, queue.EventDetail{AttemptNumber: 1, StartedAt: r.store.Now()}),
+		r.expectedEndEvent(completed, ends[0].Attempt), r.expectedEndEvent(failed, ends[1].Attempt),
 	})
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func exchangeClaimsReleasedJobs(r *rig) {
+func exchangeClaimsReleasedJobs(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
-	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, WantedJobs: 1})
-	checkEqual(r, "released and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, j)})
-	j = done.Jobs[0]
-	e := r.settlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
-	want := r.afterSettle(j, e)
-	done = r.exchange(store.Report{Settlements: []store.Settlement{e}, WantedJobs: 1})
-	checkEqual(r, "failed and claimed in one call", done, store.Grant{Jobs: r.asClaimed(done.Jobs, want)})
-	checkEqual(r, "job", r.getJob(j.ID), done.Jobs[0])
-	r.checkCounts()
-}
-
-func leasedJobsAreListed(r *rig) {
-	r.enqueueAndGet(draft(), draft(), draft(), draft())
-	jobs := r.claim(3)
-	jobs[1] = r.startJob(jobs[1])
-	leased, err := r.leasedJobs()
-	r.must(err)
-	slices.SortFunc(leased, func(a, b queue.Job) int { return int(a.Seq - b.Seq) })
-	checkEqual(r, "leased jobs", leased, jobs)
+	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}, WantedJobs: 1})
+	checkEqual(r, "released and claimed in one call", done,
+		store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, j)})
+	j = done.ClaimedJobs[0]
+	e := r.newSettlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
+	want := r.expectedJobAfterSettle(j, e)
+	done = r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobs: 1})
+	checkEqual(r, "failed and claimed in one call", done, store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs,
+		want)})
+	checkEqual(r, "job", r.getJob(j.ID), done.ClaimedJobs[0])
+	r.checkJobCounts()
 }

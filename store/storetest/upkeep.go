@@ -10,79 +10,80 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var upkeepPromises = []promise{
-	{name: "a setting records its user and time", check: settingsRecordUserAndTime},
-	{name: "Promote returns when the next job is due", check: promoteReturnsNextDue},
-	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
-	{name: "PromoteHints sends a hint when a job is due earlier", check: earlierDueSendsHint},
-	{name: "a new order changes the ranks of unfinished jobs", check: orderChangeReranks},
+var upkeepTests = []contractTest{
+	{name: "a setting records its user and time", run: settingsRecordUserAndTime},
+	{name: "Promote returns when the next job is due", run: promoteReturnsNextDue},
+	{name: "repeated Promote calls finish even if very many jobs are due", run: promoteHandlesLimitedJobs},
+	{name: "PromoteHints sends a hint when a job is due earlier", run: earlierDueJobSendsPromoteHint},
+	{name: "a new order changes the ranks of unfinished jobs", run: orderChangeReranks},
 	{name: "output files of removed jobs are deletable until they are reported deleted",
-		check: removedOutputsAreDeletable},
-	{name: "the output file of a lost attempt is deletable", check: lostOutputIsDeletable},
+		run: removedOutputsAreDeletable},
+	{name: "the output file of a lost attempt is deletable", run: lostOutputIsDeletable},
 }
 
-func settingsRecordUserAndTime(r *rig) {
+func settingsRecordUserAndTime(r *storeTest) {
 	r.newEvents()
 	list := func() []store.Setting {
-		settings, err := r.s.Settings(r.Context())
+		settings, err := r.store.Settings(r.Context())
 		r.must(err)
 		slices.SortFunc(settings, func(a, b store.Setting) int { return strings.Compare(a.Key, b.Key) })
 		return settings
 	}
 	set := func(key, value string, uid int) {
-		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: key, Value: value, UID: uid}))
-		want := queue.Event{Time: r.s.Now(), Kind: queue.EventSettingChanged,
-			Detail: queue.EventDetail{UID: &uid, Setting: key, Value: value}}
+		r.must(r.store.SetSetting(r.Context(), store.Setting{Key: key, Value: value, SetByUID: uid}))
+		want := queue.Event{Time: r.store.Now(), Kind: queue.EventSettingChanged,
+			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: key, Value: value}}
 		checkEqual(r, "events of "+key, r.newEvents(), []queue.Event{want})
 	}
 	checkEqual(r, "settings of a new store", list(), nil)
-	begin := r.s.Now()
+	begin := r.store.Now()
 	set("workers", "4", 0)
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	set("aging", "enqueue", 7)
 	workers, aging := store.Setting{Key: "workers", Value: "4", SetAt: begin},
-		store.Setting{Key: "aging", Value: "enqueue", UID: 7, SetAt: begin + 1000}
+		store.Setting{Key: "aging", Value: "enqueue", SetByUID: 7, SetAt: begin + 1000}
 	checkEqual(r, "settings", list(), []store.Setting{aging, workers})
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	set("workers", "8", 9)
-	workers = store.Setting{Key: "workers", Value: "8", UID: 9, SetAt: begin + 2000}
+	workers = store.Setting{Key: "workers", Value: "8", SetByUID: 9, SetAt: begin + 2000}
 	checkEqual(r, "settings after a change", list(), []store.Setting{aging, workers})
 	set("aging", "", 9)
 	checkEqual(r, "settings after a removal", list(), []store.Setting{workers})
 }
 
 // Promote returns the time until the next job is due.
-func promoteReturnsNextDue(r *rig) {
-	checkEqual(r, "of an empty store", r.promote(), time.Hour)
+func promoteReturnsNextDue(r *storeTest) {
+	checkEqual(r, "of an empty store", r.promoteUntilDone(), time.Hour)
 	r.enqueueOne()
-	checkEqual(r, "of a ready job", r.promote(), time.Hour)
+	checkEqual(r, "of a ready job", r.promoteUntilDone(), time.Hour)
 	r.enqueueOne(withDelay(3 * time.Hour))
-	checkEqual(r, "of a job that is due in three hours", r.promote(), time.Hour)
+	checkEqual(r, "of a job that is due in three hours", r.promoteUntilDone(), time.Hour)
 	r.enqueueOne(withDelay(30 * time.Minute))
-	checkEqual(r, "of a job that is due in half an hour", r.promote(), 30*time.Minute)
-	r.enqueueOne(withExpiry(r.s.Now() + 20*60_000))
-	checkEqual(r, "of an expiry", r.promote(), 20*time.Minute)
+	checkEqual(r, "of a job that is due in half an hour", r.promoteUntilDone(), 30*time.Minute)
+	r.enqueueOne(withExpiry(r.store.Now() + 20*60_000))
+	checkEqual(r, "of an expiry", r.promoteUntilDone(), 20*time.Minute)
 	r.runJob(exitOutcome(1))
-	checkEqual(r, "of a retry", r.promote(), 2*time.Second)
-	r.advance(1999 * time.Millisecond)
-	checkEqual(r, "just before", r.promote(), time.Millisecond)
-	r.advance(time.Millisecond)
-	checkEqual(r, "just after", r.promote(), 20*time.Minute-2*time.Second)
-	r.advance(10 * time.Hour)
-	checkEqual(r, "after the last job was due", r.promote(), time.Hour)
+	checkEqual(r, "of a retry", r.promoteUntilDone(), 2*time.Second)
+	r.advanceClock(1999 * time.Millisecond)
+	checkEqual(r, "just before", r.promoteUntilDone(), time.Millisecond)
+	r.advanceClock(time.Millisecond)
+	checkEqual(r, "just after", r.promoteUntilDone(), 20*time.Minute-2*time.Second)
+	r.advanceClock(10 * time.Hour)
+	checkEqual(r, "after the last job was due", r.promoteUntilDone(), time.Hour)
 }
 
 // Each Promote call handles a limited number of jobs, and repeated calls handle all due jobs.
-func promoteIsBounded(r *rig) {
+func promoteHandlesLimitedJobs(r *storeTest) {
 	const jobCount = 1200
 	var drafts []queue.Job
 	for range jobCount {
-		drafts = append(drafts, draft(withExpiry(r.s.Now()+1)), draft(withDelay(time.Millisecond)),
-			draft(withDelay(time.Hour), withExpiry(r.s.Now()+1)))
+		drafts = append(drafts, newDraft(withExpiry(r.store.Now()+1)), newDraft(withDelay(time.Millisecond)),
+			newDraft(withDelay(time.Hour), withExpiry(r.store.Now()+1)))
 	}
 	r.enqueueAndGet(drafts...)
 	concurrently(jobCount, func(i int) {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withDelay(time.Hour))}, UID: testUID,
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withDelay(time.Hour))},
+			UID:            testUID,
 			IdempotencyKey: fmt.Sprint(i)})
 		if err != nil {
 			r.Errorf("enqueue: got error %v, want none", err)
@@ -91,23 +92,23 @@ func promoteIsBounded(r *rig) {
 	r.advanceAndPromote(11 * time.Minute)
 	var want [queue.Cancelled + 1]int64
 	want[queue.Pending], want[queue.Cancelled] = 2*jobCount, 2*jobCount
-	checkEqual(r, "counts", r.s.Counts().States, want)
-	checkEqual(r, "claimable jobs", len(r.claim(10*jobCount)), jobCount)
-	r.checkCounts()
+	checkEqual(r, "counts", r.store.Counts().JobsByState, want)
+	checkEqual(r, "claimable jobs", len(r.claimJobs(10*jobCount)), jobCount)
+	r.checkJobCounts()
 }
 
-// PromoteHints sends a value when a job is due earlier than Promote has said.
-func earlierDueSendsHint(r *rig) {
+// DueChangeHints sends a value when a job is due earlier than Promote has said.
+func earlierDueJobSendsPromoteHint(r *storeTest) {
 	drain := func() {
-		r.promote()
+		r.promoteUntilDone()
 		select {
-		case <-r.s.PromoteHints():
+		case <-r.store.DueChangeHints():
 		default:
 		}
 	}
 	wantHint := func(subject string) {
 		r.Helper()
-		receive(r, "hint for "+subject, r.s.PromoteHints())
+		receive(r, "hint for "+subject, r.store.DueChangeHints())
 		drain()
 	}
 	drain()
@@ -115,23 +116,23 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("a job that is not due yet")
 	r.enqueueOne(withDelay(20 * time.Minute))
 	wantHint("a job that is due earlier")
-	r.enqueueOne(withDelay(50*time.Minute), withExpiry(r.s.Now()+10*60_000))
+	r.enqueueOne(withDelay(50*time.Minute), withExpiry(r.store.Now()+10*60_000))
 	wantHint("an expiry")
 	r.enqueueOne()
 	claimed := r.claimOne()
-	r.settle(claimed, exitOutcome(1))
+	r.settleJob(claimed, exitOutcome(1))
 	wantHint("a retry")
-	r.advance(2 * time.Second)
+	r.advanceClock(2 * time.Second)
 	drain()
-	r.settle(r.claimOne(), outcomeOfCause(queue.EndShortage))
+	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
 	wantHint("a delay after a shortage")
 }
 
 // DeletableOutputs returns the output files of removed jobs until they are reported as deleted.
-func removedOutputsAreDeletable(r *rig) {
+func removedOutputsAreDeletable(r *storeTest) {
 	deletable := func(limit int) []string {
 		r.Helper()
-		refs, err := r.s.DeletableOutputs(r.Context(), limit)
+		refs, err := r.store.DeletableOutputs(r.Context(), limit)
 		r.must(err)
 		slices.Sort(refs)
 		return refs
@@ -140,79 +141,80 @@ func removedOutputsAreDeletable(r *rig) {
 	for _, refs := range [][]string{{"a", "b"}, {"", "c"}, {""}} {
 		j := r.enqueueOne()
 		for _, ref := range refs {
-			e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
-			e.Attempt.OutputRef = ref
-			r.exchange(store.Report{Settlements: []store.Settlement{e}})
+			e := r.newSettlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
+			e.Attempt.OutputFileRef = ref
+			r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		}
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
 	}
 	checkEqual(r, "deletable files before the jobs are removed", deletable(10), nil)
 	for _, j := range jobs {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	checkEqual(r, "deletable files", deletable(10), []string{"a", "b", "c"})
 	checkEqual(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
 	checkEqual(r, "size of a limited list", len(deletable(2)), 2)
-	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"b", "unknown"}))
+	r.must(r.store.ForgetDeletedOutputs(r.Context(), []string{"b", "unknown"}))
 	checkEqual(r, "deletable files after one was deleted", deletable(10), []string{"a", "c"})
-	r.must(r.s.ForgetDeletedOutputs(r.Context(), nil))
-	r.must(r.s.ForgetDeletedOutputs(r.Context(), []string{"a", "c"}))
+	r.must(r.store.ForgetDeletedOutputs(r.Context(), nil))
+	r.must(r.store.ForgetDeletedOutputs(r.Context(), []string{"a", "c"}))
 	checkEqual(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
 // DeletableOutputs returns the output file of a lost attempt.
-func lostOutputIsDeletable(r *rig) {
-	r.enqueueAndGet(draft(), draft())
-	jobs := r.claim(2)
-	lost := r.settlement(jobs[0], outcomeOfCause(queue.EndRunnerLost))
-	lost.DeletableOutput = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
-	stale := r.settlement(jobs[1], outcomeOfCause(queue.EndRunnerLost))
-	stale.Fence, stale.DeletableOutput = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
-	grant, err := r.s.Exchange(r.Context(), store.Report{Settlements: []store.Settlement{lost, stale}})
+func lostOutputIsDeletable(r *storeTest) {
+	r.enqueueAndGet(newDraft(), newDraft())
+	jobs := r.claimJobs(2)
+	lost := r.newSettlement(jobs[0], outcomeOfCause(queue.EndRunnerLost))
+	lost.DeletableOutputFile = fmt.Sprintf("%d-%d", jobs[0].Seq, jobs[0].Fence)
+	stale := r.newSettlement(jobs[1], outcomeOfCause(queue.EndRunnerLost))
+	stale.Fence, stale.DeletableOutputFile = stale.Fence+1, fmt.Sprintf("%d-%d", jobs[1].Seq, jobs[1].Fence)
+	grant, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{Settlements: []store.Settlement{lost, stale}})
 	r.must(err)
 	checkEqual(r, "stale leases", grant.StaleLeases, []queue.Lease{stale.Lease})
-	deletable, err := r.s.DeletableOutputs(r.Context(), 9)
+	deletable, err := r.store.DeletableOutputs(r.Context(), 9)
 	r.must(err)
-	checkEqual(r, "deletable files", deletable, []string{lost.DeletableOutput})
+	checkEqual(r, "deletable files", deletable, []string{lost.DeletableOutputFile})
 }
 
 // After a change of the scheduling settings, Rerank computes the ranks of all unfinished jobs again, including
 // running jobs and jobs that are not due.
-func orderChangeReranks(r *rig) {
-	byPriority := queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
+func orderChangeReranks(r *storeTest) {
+	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
+		AgingInterval: time.Minute}
 	many := 600 // more jobs than one call of Rerank handles
 	r.enqueueOne(withID("runs"), withPriority(1))
-	runs := r.claim(1)[0]
-	r.exchange(store.Report{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.s.Now()}}})
+	runs := r.claimJobs(1)[0]
+	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.store.Now()}}})
 	r.enqueueOne(withID("reserved"), withPriority(3))
-	reserved := r.claim(1)[0]
+	reserved := r.claimJobs(1)[0]
 	for i := range many {
 		r.enqueueOne(withID(fmt.Sprintf("old%03d", i)), withPriority(2))
 		if i%100 == 0 {
-			r.advance(10 * time.Minute)
+			r.advanceClock(10 * time.Minute)
 		}
 	}
 	r.enqueueOne(withID("sleeps"), withPriority(8), withDelay(time.Hour))
 	r.enqueueOne(withID("first"), withPriority(9))
-	r.must(r.s.SetOrder(r.Context(), byPriority))
+	r.must(r.store.SetRankOrder(r.Context(), byPriority))
 	r.enqueueOne(withID("new"), withPriority(7))
-	r.exchange(store.Report{Releases: []queue.Lease{reserved.Lease()}})
+	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{reserved.Lease()}})
 	for more := true; more; {
 		var err error
-		more, err = r.s.Rerank(r.Context())
+		more, err = r.store.RerankWaitingJobs(r.Context())
 		r.must(err)
 	}
-	if r.s.Counts().Reranking {
+	if r.store.Counts().RerankUnfinished {
 		r.Error("Counts says that jobs are still being ranked")
 	}
-	decision := queue.Decide(&runs, exitOutcome(1), retryPolicy)
-	r.exchange(store.Report{Settlements: []store.Settlement{{Lease: runs.Lease(),
-		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.s.Now(), EndedAt: r.s.Now()}, Decision: decision}}})
-	r.advance(2 * time.Hour)
-	r.promote()
+	decision := queue.DecideAfterAttempt(&runs, exitOutcome(1), retryPolicy)
+	r.exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: runs.Lease(),
+		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.store.Now(), EndedAt: r.store.Now()}, Decision: decision}}})
+	r.advanceClock(2 * time.Hour)
+	r.promoteUntilDone()
 	var ids []string
-	for _, j := range r.claim(many + 5) {
+	for _, j := range r.claimJobs(many + 5) {
 		ids = append(ids, j.ID)
 	}
 	checkEqual(r, "first jobs", ids[:4], []string{"first", "sleeps", "new", "reserved"})

@@ -11,35 +11,35 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var verbPromises = []promise{
-	{name: "cancel takes effect immediately on a waiting job", check: cancelTakesEffectImmediately},
-	{name: "cancel rejects leased and ended jobs", check: cancelRejectsLeasedAndEndedJobs},
-	{name: "retry makes an ended or failed job pending again", check: retryMakesJobPending},
-	{name: "a retried job is the last one of its priority", check: retriedJobIsLast},
-	{name: "retry rejects jobs in other states", check: retryRejectsOtherStates},
-	{name: "retry can replace the timeout", check: retryReplacesTimeout},
-	{name: "retry removes the expiry of an expired job", check: retryRemovesExpiry},
-	{name: "a held job does not run until it is released", check: heldJobRunsOnlyAfterRelease},
-	{name: "a held job that is not due stays not due when it is released", check: releasedJobStaysNotDue},
-	{name: "a change applies only in the states that it names", check: changeAppliesOnlyInNamedStates},
-	{name: "a released job has at least one attempt left", check: releaseLeavesOneAttempt},
-	{name: "hold, release and edit reject leased and ended jobs", check: holdAndEditRejectLeasedAndEndedJobs},
-	{name: "an edit changes the settings and keeps the waiting time", check: editKeepsWaitingTime},
-	{name: "an edit can change when a job is due", check: editChangesDueTime},
-	{name: "a rejected edit changes nothing", check: rejectedEditChangesNothing},
-	{name: "a change of a reserved job applies when the job is given back", check: changeOfReservedJobApplies},
-	{name: "remove deletes a job and its history", check: removeDeletesHistory},
-	{name: "remove deletes a long history", check: removeDeletesLongHistory},
-	{name: "remove rejects leased jobs", check: removeRejectsLeasedJobs},
-	{name: "unknown seqs and ids return ErrNotFound", check: unknownJobsAreNotFound},
-	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
+var verbTests = []contractTest{
+	{name: "cancel takes effect immediately on a waiting job", run: cancelTakesEffectImmediately},
+	{name: "cancel rejects leased and ended jobs", run: cancelRejectsLeasedAndEndedJobs},
+	{name: "retry makes an ended or failed job pending again", run: retryMakesJobPending},
+	{name: "a retried job is the last one of its priority", run: retriedJobIsLast},
+	{name: "retry rejects jobs in other states", run: retryRejectsJobsInOtherStates},
+	{name: "retry can replace the timeout", run: retryReplacesTimeout},
+	{name: "retry removes the expiry of an expired job", run: retryRemovesExpiry},
+	{name: "a held job does not run until it is released", run: heldJobRunsOnlyAfterRelease},
+	{name: "a held job that is not due stays not due when it is released", run: releasedJobKeepsStartTime},
+	{name: "a change applies only in the states that it names", run: changeAppliesOnlyInNamedStates},
+	{name: "a released job has at least one attempt left", run: releasedJobGetsOneMoreAttempt},
+	{name: "hold, release and edit reject leased and ended jobs", run: holdAndEditRejectLeasedAndEndedJobs},
+	{name: "an edit changes the settings and keeps the waiting time", run: editKeepsWaitingTime},
+	{name: "an edit can change when a job is due", run: editChangesDueTime},
+	{name: "a rejected edit changes nothing", run: rejectedEditChangesNothing},
+	{name: "a change of a reserved job applies when the job is given back", run: changeOfReservedJobApplies},
+	{name: "remove deletes a job and its history", run: removeDeletesHistory},
+	{name: "remove deletes a long history", run: removeDeletesLongHistory},
+	{name: "remove rejects leased jobs", run: removeRejectsLeasedJobs},
+	{name: "unknown seqs and ids return ErrNotFound", run: unknownJobsAreNotFound},
+	{name: "actions of users are recorded with their uid", run: userActionsAreAudited},
 }
 
 // newJobInState returns a new job in state s. It claims the first job in the queue, so call it only
 // while no other job is ready.
-func (r *rig) newJobInState(s queue.State) queue.Job {
+func (r *storeTest) newJobInState(state queue.State) queue.Job {
 	r.Helper()
-	switch s {
+	switch state {
 	case queue.Pending:
 		return r.enqueueOne()
 	case queue.Held:
@@ -56,107 +56,114 @@ func (r *rig) newJobInState(s queue.State) queue.Job {
 	case queue.Cancelled:
 		return r.runJob(outcomeOfCause(queue.EndKilled))
 	}
-	panic("storetest: cannot create a job in state " + s.String())
+	panic("storetest: cannot create a job in state " + state.String())
 }
 
-// wantWrongState checks that err refuses a request because of the state of job j, and that it
+// checkWrongStateError checks that err refuses a request because of the state of job j, and that it
 // names the job and the state.
-func (r *rig) wantWrongState(subject string, err error, j queue.Job) {
+func (r *storeTest) checkWrongStateError(description string, err error, j queue.Job) {
 	r.Helper()
-	e := r.wantError(subject, err, queue.CodeWrongState, "")
+	e := r.checkError(description, err, queue.CodeWrongState, "")
 	if !strings.Contains(e.Message, j.ID) || !strings.Contains(e.Message, j.State.String()) {
-		r.Errorf("%s: got message %q, want it to name job %s and state %s", subject, e.Message, j.ID, j.State)
+		r.Errorf("%s: got message %q, want it to name job %s and state %s", description, e.Message, j.ID, j.State)
 	}
 }
 
-func cancelTakesEffectImmediately(r *rig) {
+func cancelTakesEffectImmediately(r *storeTest) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Pending} {
 		j := r.newJobInState(s)
-		r.advance(time.Second)
+		r.advanceClock(time.Second)
 		r.newEvents()
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
 		want := j
-		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.s.Now(), r.s.Now()
+		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.store.Now(), r.store.Now()
 		got := r.getJob(j.ID)
 		got.Reason, want.Reason = "", "" // stores may choose different reasons
 		checkEqual(r, s.String()+" job after cancel", got, want)
 		checkEqual(r, "events", r.newEvents(),
-			[]queue.Event{r.event(queue.EventCancelled, want, queue.EventDetail{UID: new(7)})})
-		r.checkCounts()
-		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8})) })
+			[]queue.Event{r.expectedEvent(queue.EventCancelled, want, queue.EventDetail{CausedByUID: new(7)})})
+		r.checkJobCounts()
+		r.checkStoreUnchanged(func() {
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8}))
+		})
 	}
-	r.advance(time.Hour)
-	r.promote()
-	checkEqual(r, "jobs claimed after all were cancelled", r.claim(10), nil)
+	r.advanceClock(time.Hour)
+	r.promoteUntilDone()
+	checkEqual(r, "jobs claimed after all were cancelled", r.claimJobs(10), nil)
 }
 
-func cancelRejectsLeasedAndEndedJobs(r *rig) {
+func cancelRejectsLeasedAndEndedJobs(r *storeTest) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead} {
 		j := r.newJobInState(s)
-		r.checkUnchanged(func() {
-			r.wantWrongState("cancel", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}), j)
+		r.checkStoreUnchanged(func() {
+			r.checkWrongStateError("cancel", r.store.ChangeJob(r.Context(), j.Seq,
+				store.Change{Verb: queue.VerbCancel, UID: testUID}), j)
 		})
 	}
 	r.enqueueOne()
 	j := r.claimOne()
-	r.checkUnchanged(func() {
-		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq,
+			store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
 	r.startJob(j)
-	r.checkUnchanged(func() {
-		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
+			store.Change{Verb: queue.VerbCancel, UID: testUID}))
 	})
 }
 
-func retryMakesJobPending(r *rig) {
+func retryMakesJobPending(r *storeTest) {
 	for _, s := range []queue.State{queue.Failed, queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.newJobInState(s)
-		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
+		history, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
-		r.advance(time.Second)
+		r.advanceClock(time.Second)
 		r.newEvents()
 		verb := queue.VerbRetry
 		if s == queue.Dead {
 			verb = queue.VerbRetryDead
 		}
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: 7}))
-		now := r.s.Now()
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: verb, UID: 7}))
+		now := r.store.Now()
 		want := j
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
 		want.DueAt, want.AgingSince, want.UpdatedAt, want.EndedAt, want.ArrivalNumber = now, now, now, 0,
-			r.s.Counts().EnqueuedTotal
+			r.store.Counts().JobsEverEnqueued
 		got := r.getJob(j.ID)
 		checkEqual(r, s.String()+" job after retry", got, want)
 		checkEqual(r, "events", r.newEvents(),
-			[]queue.Event{r.event(queue.EventRetried, want, queue.EventDetail{UID: new(7)})})
-		kept, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
+			[]queue.Event{r.expectedEvent(queue.EventRetried, want, queue.EventDetail{CausedByUID: new(7)})})
+		kept, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
 		checkEqual(r, "history after retry", kept, history)
-		r.checkCounts()
-		r.checkUnchanged(func() { r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7})) })
+		r.checkJobCounts()
+		r.checkStoreUnchanged(func() {
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7}))
+		})
 
 		claimed := r.claimOne()
-		checkEqual(r, "claimed again", claimed, r.asClaimed([]queue.Job{claimed}, want)[0])
-		after := r.settle(claimed, exitOutcome(0))
+		checkEqual(r, "claimed again", claimed, r.expectedClaimedJobs([]queue.Job{claimed}, want)[0])
+		after := r.settleJob(claimed, exitOutcome(0))
 		checkEqual(r, "runs and attempts of the revived job", []int{after.StartedAttempts, after.Attempts},
 			[]int{j.StartedAttempts + 1, 1})
 	}
 }
 
 // A retried job starts after all other waiting jobs of its priority.
-func retriedJobIsLast(r *rig) {
+func retriedJobIsLast(r *storeTest) {
 	old := r.runJob(exitOutcome(3), withMaxAttempts(1))
 	first := r.enqueueOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	second := r.enqueueOne()
-	r.advance(time.Second)
-	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
+	r.must(r.store.ChangeJob(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.advanceClock(time.Second)
 	last := r.enqueueOne()
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
 }
 
-func retryRejectsOtherStates(r *rig) {
+func retryRejectsJobsInOtherStates(r *storeTest) {
 	for _, c := range []struct {
 		state queue.State
 		verb  queue.Verb
@@ -165,204 +172,193 @@ func retryRejectsOtherStates(r *rig) {
 		{queue.Completed, queue.VerbRetryDead}, {queue.Cancelled, queue.VerbRetryDead}, {queue.Pending, queue.VerbRetryDead},
 	} {
 		j := r.newJobInState(c.state)
-		r.checkUnchanged(func() {
-			r.wantWrongState("retry", r.s.Change(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: testUID}), j)
+		r.checkStoreUnchanged(func() {
+			r.checkWrongStateError("retry", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: testUID}), j)
 		})
 	}
 	j := r.claimOne()
-	r.checkUnchanged(func() {
-		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
 	r.startJob(j)
-	r.checkUnchanged(func() {
-		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
+			store.Change{Verb: queue.VerbRetry, UID: testUID}))
 	})
 }
 
-func retryReplacesTimeout(r *rig) {
+func retryReplacesTimeout(r *storeTest) {
 	j := r.newJobInState(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, Timeout: &timeout}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, NewTimeout: &timeout}))
 		checkEqual(r, "timeout", r.getJob(j.ID).Timeout, timeout)
 		claimed := r.claimOne()
 		checkEqual(r, "timeout as claimed", claimed.Timeout, timeout)
-		r.settle(claimed, exitOutcome(0))
+		r.settleJob(claimed, exitOutcome(0))
 	}
 }
 
-func retryRemovesExpiry(r *rig) {
-	j := r.enqueueOne(withExpiry(r.s.Now() + 1000))
-	r.advanceAndPromote(time.Second)
-	checkEqual(r, "state when expired", r.getJob(j.ID).State, queue.Cancelled)
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
-	r.advanceAndPromote(time.Hour)
-	got := r.getJob(j.ID)
-	checkEqual(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
-		[]any{queue.Pending, queue.Millis(0), queue.Reason("")})
-	checkEqual(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
+// applyVerb executes a verb, such as cancel or retry, on a job.
+func (r *storeTest) applyVerb(j queue.Job, verb queue.Verb) error {
+	return r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
 }
 
-// change executes a verb, such as cancel or retry, on a job.
-func (r *rig) change(j queue.Job, verb queue.Verb) error {
-	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
-}
-
-func heldJobRunsOnlyAfterRelease(r *rig) {
+func heldJobRunsOnlyAfterRelease(r *storeTest) {
 	for _, s := range []queue.State{queue.Pending, queue.Failed} {
 		j := r.newJobInState(s)
 		r.newEvents()
-		r.must(r.change(j, queue.VerbHold))
+		r.must(r.applyVerb(j, queue.VerbHold))
 		want := j
-		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.s.Now()
+		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.store.Now()
 		checkEqual(r, s.String()+" job after hold", r.getJob(j.ID), want)
 		checkEqual(r, "events", r.newEvents(),
-			[]queue.Event{r.event(queue.EventHeld, want, queue.EventDetail{UID: new(testUID)})})
-		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbHold)) })
+			[]queue.Event{r.expectedEvent(queue.EventHeld, want, queue.EventDetail{CausedByUID: new(testUID)})})
+		r.checkStoreUnchanged(func() { r.must(r.applyVerb(j, queue.VerbHold)) })
 		r.advanceAndPromote(time.Hour)
-		checkEqual(r, "claimed while held", r.claim(1), nil)
-		r.checkCounts()
+		checkEqual(r, "claimed while held", r.claimJobs(1), nil)
+		r.checkJobCounts()
 
 		first := r.enqueueOne()
-		r.advance(time.Second)
+		r.advanceClock(time.Second)
 		r.newEvents()
-		r.must(r.change(j, queue.VerbRelease))
-		now, arrival := r.s.Now(), r.s.Counts().EnqueuedTotal
+		r.must(r.applyVerb(j, queue.VerbRelease))
+		now, arrival := r.store.Now(), r.store.Counts().JobsEverEnqueued
 		want.State, want.UpdatedAt, want.DueAt, want.AgingSince, want.ArrivalNumber = queue.Pending, now, now, now, arrival
 		checkEqual(r, s.String()+" job after release", r.getJob(j.ID), want)
-		checkEqual(r, "events", r.newEvents(), []queue.Event{r.event(queue.EventReleased, want,
-			queue.EventDetail{UID: new(testUID)})})
-		r.checkUnchanged(func() { r.must(r.change(j, queue.VerbRelease)) })
-		r.checkCounts()
-		checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, j.Seq})
+		checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventReleased, want,
+			queue.EventDetail{CausedByUID: new(testUID)})})
+		r.checkStoreUnchanged(func() { r.must(r.applyVerb(j, queue.VerbRelease)) })
+		r.checkJobCounts()
+		checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, j.Seq})
 	}
 }
 
 // If a job with a start time is held and released before that time, it still starts only then.
-func releasedJobStaysNotDue(r *rig) {
+func releasedJobKeepsStartTime(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Hour))
-	r.must(r.change(j, queue.VerbHold))
-	r.must(r.change(j, queue.VerbRelease))
+	r.must(r.applyVerb(j, queue.VerbHold))
+	r.must(r.applyVerb(j, queue.VerbRelease))
 	r.advanceAndPromote(time.Hour - time.Second)
-	checkEqual(r, "claimed before its time", r.claim(1), nil)
+	checkEqual(r, "claimed before its time", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Second)
-	checkEqual(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
+	checkEqual(r, "claimed at its time", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-func changeAppliesOnlyInNamedStates(r *rig) {
+func changeAppliesOnlyInNamedStates(r *storeTest) {
 	j := r.newJobInState(queue.Completed)
-	change := store.Change{Verb: queue.VerbRetry, UID: testUID, OnlyStates: []queue.State{queue.Failed, queue.Dead}}
-	r.checkUnchanged(func() {
-		if err := r.s.Change(r.Context(), j.Seq, change); !errors.Is(err, store.ErrStateChanged) {
-			r.Errorf("a job in another state: got %v, want %v", err, store.ErrStateChanged)
+	change := store.Change{Verb: queue.VerbRetry, UID: testUID, AllowedStates: []queue.State{queue.Failed, queue.Dead}}
+	r.checkStoreUnchanged(func() {
+		if err := r.store.ChangeJob(r.Context(), j.Seq, change); !errors.Is(err, store.ErrJobStateChanged) {
+			r.Errorf("a job in another state: got %v, want %v", err, store.ErrJobStateChanged)
 		}
 	})
-	change.OnlyStates = []queue.State{queue.Completed}
-	r.must(r.s.Change(r.Context(), j.Seq, change))
+	change.AllowedStates = []queue.State{queue.Completed}
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, change))
 	l := r.claimOne()
 	lease := l.Lease()
-	change.Verb, change.OnlyStates = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: lease,
-		Change: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrStateChanged) {
-		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrStateChanged)
+	change.Verb, change.AllowedStates = queue.VerbHold, []queue.State{queue.Failed}
+	if err := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: lease,
+		Change: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrJobStateChanged) {
+		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrJobStateChanged)
 	}
 	checkEqual(r, "claimed again", r.claimOne().Seq, j.Seq)
 }
 
-func releaseLeavesOneAttempt(r *rig) {
+func releasedJobGetsOneMoreAttempt(r *storeTest) {
 	j := r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withMaxAttempts(1))
 	checkEqual(r, "attempts when held", r.getJob(j.ID).Attempts, 1)
-	r.must(r.change(j, queue.VerbRelease))
+	r.must(r.applyVerb(j, queue.VerbRelease))
 	checkEqual(r, "attempts after release", r.getJob(j.ID).Attempts, 0)
-	after := r.settle(r.claimOne(), exitOutcome(1))
+	after := r.settleJob(r.claimOne(), exitOutcome(1))
 	checkEqual(r, "state and attempts after its last failure", []int{int(after.State), after.Attempts},
 		[]int{int(queue.Dead), 1})
 }
 
-func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
+func holdAndEditRejectLeasedAndEndedJobs(r *storeTest) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.newJobInState(s)
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
-			r.checkUnchanged(func() { r.wantWrongState(string(verb), r.change(j, verb), j) })
+			r.checkStoreUnchanged(func() { r.checkWrongStateError(string(verb), r.applyVerb(j, verb), j) })
 		}
 	}
 	r.enqueueOne()
 	j := r.claimOne()
 	for range 2 {
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
-			r.checkUnchanged(func() { r.wantErrLeased("leased", r.change(j, verb)) })
+			r.checkStoreUnchanged(func() { r.checkErrLeased("leased", r.applyVerb(j, verb)) })
 		}
 		r.startJob(j)
 	}
 }
 
-// edit executes VerbEdit on a job. The callback changes the job.
-func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
-	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: edit})
+// editJob executes VerbEdit on a job. The callback changes the job.
+func (r *storeTest) editJob(j queue.Job, changeJob func(*queue.Job) error) error {
+	return r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, EditJob: changeJob})
 }
 
-func editKeepsWaitingTime(r *rig) {
+func editKeepsWaitingTime(r *storeTest) {
 	j := r.enqueueOne()
-	r.advance(time.Second)
+	r.advanceClock(time.Second)
 	other := r.enqueueOne()
 	r.newEvents()
-	r.must(r.edit(other, func(j *queue.Job) error {
+	r.must(r.editJob(other, func(j *queue.Job) error {
 		j.Priority, j.MaxAttempts, j.Command, j.Timeout = j.Priority+1, 9, "echo edited", time.Minute
 		return nil
 	}))
 	want := other
 	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited",
-		time.Minute, r.s.Now()
+		time.Minute, r.store.Now()
 	checkEqual(r, "edited job", r.getJob(other.ID), want)
 	checkEqual(r, "events", r.newEvents(),
-		[]queue.Event{r.event(queue.EventEdited, want, queue.EventDetail{UID: new(testUID)})})
-	r.must(r.edit(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
-	checkEqual(r, "order of claims", seqs(r.claim(10)), []int64{other.Seq, j.Seq})
+		[]queue.Event{r.expectedEvent(queue.EventEdited, want, queue.EventDetail{CausedByUID: new(testUID)})})
+	r.must(r.editJob(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
+	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{other.Seq, j.Seq})
 	held := r.newJobInState(queue.Held)
-	r.must(r.edit(held, func(j *queue.Job) error { j.Priority = 9; return nil }))
+	r.must(r.editJob(held, func(j *queue.Job) error { j.Priority = 9; return nil }))
 	checkEqual(r, "state of an edited held job", r.getJob(held.ID).State, queue.Held)
-	checkEqual(r, "claimed", r.claim(10), nil)
+	checkEqual(r, "claimed", r.claimJobs(10), nil)
 }
 
-func editChangesDueTime(r *rig) {
+func editChangesDueTime(r *storeTest) {
 	j := r.enqueueOne()
-	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
-	at := r.s.Now().Add(time.Minute)
+	r.must(r.editJob(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
+	at := r.store.Now().Add(time.Minute)
 	got := r.getJob(j.ID)
-	checkEqual(r, "times", []queue.Millis{got.RunAt, got.DueAt, got.AgingSince}, []queue.Millis{at, at, at})
-	checkEqual(r, "claimed before its time", r.claim(1), nil)
-	now := r.s.Now()
-	r.must(r.edit(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
-	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
+	checkEqual(r, "times", []queue.UnixMillis{got.RunAt, got.DueAt, got.AgingSince}, []queue.UnixMillis{at, at, at})
+	checkEqual(r, "claimed before its time", r.claimJobs(1), nil)
+	now := r.store.Now()
+	r.must(r.editJob(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
+	r.must(r.editJob(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
 	r.advanceAndPromote(time.Second)
 	claimed := r.claimOne()
 	checkEqual(r, "claimed at its time", claimed.Seq, j.Seq)
-	r.settle(claimed, exitOutcome(1))
-	now = r.s.Now()
-	r.must(r.edit(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
+	r.settleJob(claimed, exitOutcome(1))
+	now = r.store.Now()
+	r.must(r.editJob(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
 	r.advanceAndPromote(time.Second)
 	checkEqual(r, "state after its new expiry", r.getJob(j.ID).State, queue.Cancelled)
 }
 
-func rejectedEditChangesNothing(r *rig) {
+func rejectedEditChangesNothing(r *storeTest) {
 	j := r.enqueueOne()
-	r.checkUnchanged(func() {
-		err := r.edit(j, func(j *queue.Job) error {
+	r.checkStoreUnchanged(func() {
+		err := r.editJob(j, func(j *queue.Job) error {
 			j.Priority, j.Labels = 9, map[string]string{"a": "b"}
-			return queue.Invalid("priority", "no")
+			return queue.InvalidField("priority", "no")
 		})
-		r.wantError("edit", err, queue.CodeInvalid, "priority")
+		r.checkError("edit", err, queue.CodeInvalid, "priority")
 	})
 }
 
 // A change of a claimed job that has not started applies when the job is given back.
-func changeOfReservedJobApplies(r *rig) {
+func changeOfReservedJobApplies(r *storeTest) {
 	changeReserved := func(change store.Change) (queue.Job, error) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		grant := r.exchange(store.Report{Changes: []store.LeasedChange{{Lease: l, Change: change}}})
+		grant := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l, Change: change}}})
 		checkEqual(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
-		r.checkCounts()
+		r.checkJobCounts()
 		leased, err := r.leasedJobs()
 		r.must(err)
 		checkEqual(r, "leased", leased, nil)
@@ -373,123 +369,125 @@ func changeOfReservedJobApplies(r *rig) {
 	checkEqual(r, "state", r.getJob(j.ID).State, queue.Held)
 	j, err = changeReserved(store.Change{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
-	_, err = r.s.Get(r.Context(), j.ID)
-	r.wantCode("get of a removed job", err, queue.CodeNotFound)
+	_, err = r.store.Get(r.Context(), j.ID)
+	r.checkErrorCode("get of a removed job", err, queue.CodeNotFound)
 	j, err = changeReserved(store.Change{Verb: queue.VerbEdit, UID: testUID,
-		Edit: func(j *queue.Job) error { j.Priority = 9; return nil }})
+		EditJob: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	checkEqual(r, "priority", r.getJob(j.ID).Priority, 9)
 	claimed := r.claimOne()
 	checkEqual(r, "claimed again", claimed.Seq, j.Seq)
-	r.settle(claimed, exitOutcome(0))
+	r.settleJob(claimed, exitOutcome(0))
 	j, err = changeReserved(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
-	r.wantWrongState("a change that the state does not allow", err, j)
-	checkEqual(r, "claimed after the rejection", seqs(r.claim(10)), []int64{j.Seq})
+	r.checkWrongStateError("a change that the state does not allow", err, j)
+	checkEqual(r, "claimed after the rejection", seqsOf(r.claimJobs(10)), []int64{j.Seq})
 }
 
-func removeDeletesHistory(r *rig) {
+func removeDeletesHistory(r *storeTest) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled,
 		queue.Pending} {
 		j := r.newJobInState(s)
 		r.newEvents()
-		enqueued := r.s.Counts().EnqueuedTotal
-		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
+		enqueued := r.store.Counts().JobsEverEnqueued
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // events about removed jobs have no state
 		checkEqual(r, "events", r.newEvents(),
-			[]queue.Event{r.event(queue.EventRemoved, gone, queue.EventDetail{UID: new(7)})})
-		checkEqual(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, enqueued)
-		_, err := r.s.Get(r.Context(), j.ID)
-		r.wantCode("get of a removed job", err, queue.CodeNotFound)
-		_, err = r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
-		r.wantCode("history of a removed job", err, queue.CodeNotFound)
-		_, err = r.s.Attempt(r.Context(), j.Seq, 0)
-		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
-		r.wantCode("second remove", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}),
+			[]queue.Event{r.expectedEvent(queue.EventRemoved, gone, queue.EventDetail{CausedByUID: new(7)})})
+		checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, enqueued)
+		_, err := r.store.Get(r.Context(), j.ID)
+		r.checkErrorCode("get of a removed job", err, queue.CodeNotFound)
+		_, err = r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
+		r.checkErrorCode("history of a removed job", err, queue.CodeNotFound)
+		_, err = r.store.Attempt(r.Context(), j.Seq, 0)
+		r.checkErrorCode("attempt of a removed job", err, queue.CodeNotFound)
+		r.checkErrorCode("second remove", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}),
 			queue.CodeNotFound)
-		r.checkCounts()
+		r.checkJobCounts()
 	}
 	checkEqual(r, "list", r.listAll(store.Filter{}), nil)
 	r.advanceAndPromote(time.Hour)
-	checkEqual(r, "claims", r.claim(10), nil)
+	checkEqual(r, "claims", r.claimJobs(10), nil)
 }
 
 // If a job has more attempts than one transaction can delete, removing it still deletes all of them.
-func removeDeletesLongHistory(r *rig) {
+func removeDeletesLongHistory(r *storeTest) {
 	const attemptCount = 450
 	j := r.enqueueOne(withMaxAttempts(2 * attemptCount))
 	var refs []string
 	for n := range attemptCount {
-		e := r.settlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
+		e := r.newSettlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 		switch n % 100 {
 		case 1:
 			e.Attempt.Output = []byte("12345")
 		case 2:
-			e.Attempt.OutputRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
-			refs = append(refs, e.Attempt.OutputRef)
+			e.Attempt.OutputFileRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
+			refs = append(refs, e.Attempt.OutputFileRef)
 		}
-		r.exchange(store.Report{Settlements: []store.Settlement{e}})
+		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	}
-	r.must(r.change(j, queue.VerbHold))
+	r.must(r.applyVerb(j, queue.VerbHold))
 	other := r.runJob(exitOutcome(0))
-	checkEqual(r, "bytes of all outputs", r.s.Counts().OutputBytes, 5*1005)
-	r.must(r.change(j, queue.VerbRemove))
-	r.must(r.change(other, queue.VerbRemove))
-	_, err := r.s.History(r.Context(), j.Seq, 0, 9)
-	r.wantCode("history of a removed job", err, queue.CodeNotFound)
+	checkEqual(r, "bytes of all outputs", r.store.Counts().OutputBytes, 5*1005)
+	r.must(r.applyVerb(j, queue.VerbRemove))
+	r.must(r.applyVerb(other, queue.VerbRemove))
+	_, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, 9)
+	r.checkErrorCode("history of a removed job", err, queue.CodeNotFound)
 	for _, n := range []int{0, 2, attemptCount} {
-		_, err := r.s.Attempt(r.Context(), j.Seq, n)
-		r.wantCode("attempt of a removed job", err, queue.CodeNotFound)
+		_, err := r.store.Attempt(r.Context(), j.Seq, n)
+		r.checkErrorCode("attempt of a removed job", err, queue.CodeNotFound)
 	}
 	r.enqueueOne(withID(j.ID))
-	r.promote()
-	checkEqual(r, "bytes of all outputs after the removal", r.s.Counts().OutputBytes, 0)
-	deletable, err := r.s.DeletableOutputs(r.Context(), 100)
+	r.promoteUntilDone()
+	checkEqual(r, "bytes of all outputs after the removal", r.store.Counts().OutputBytes, 0)
+	deletable, err := r.store.DeletableOutputs(r.Context(), 100)
 	r.must(err)
 	slices.Sort(deletable)
 	slices.Sort(refs)
 	checkEqual(r, "deletable files", deletable, refs)
-	r.checkCounts()
+	r.checkJobCounts()
 }
 
-func removeRejectsLeasedJobs(r *rig) {
+func removeRejectsLeasedJobs(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
-	r.checkUnchanged(func() {
-		r.wantErrLeased("reserved", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq,
+			store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
 	r.startJob(j)
-	r.checkUnchanged(func() {
-		r.wantErrLeased("processing", r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.checkStoreUnchanged(func() {
+		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
+			store.Change{Verb: queue.VerbRemove, UID: testUID}))
 	})
-	r.settle(j, exitOutcome(1))
-	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.settleJob(j, exitOutcome(1))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 }
 
-func unknownJobsAreNotFound(r *rig) {
+func unknownJobsAreNotFound(r *storeTest) {
 	j := r.enqueueOne()
-	r.checkUnchanged(func() {
+	r.checkStoreUnchanged(func() {
 		for _, seq := range []int64{j.Seq + 1, 0, -1, 1 << 62} {
-			_, history := r.s.History(r.Context(), seq, 0, store.MaxPageRows)
-			_, attempt := r.s.Attempt(r.Context(), seq, 0)
+			_, history := r.store.AttemptHistory(r.Context(), seq, 0, store.MaxPageRows)
+			_, attempt := r.store.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
-				"cancel":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: testUID}),
-				"retry":   r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: testUID}),
-				"remove":  r.s.Change(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}),
+				"cancel":  r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: testUID}),
+				"retry":   r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: testUID}),
+				"remove":  r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}),
 				"history": history,
 				"attempt": attempt,
 			} {
-				r.wantCode(fmt.Sprintf("%s of seq %d", what, seq), err, queue.CodeNotFound)
+				r.checkErrorCode(fmt.Sprintf("%s of seq %d", what, seq), err, queue.CodeNotFound)
 			}
 		}
 		for _, id := range slices.Concat([]string{"", "x", "0", "-1", "01", "99999999999999999999"},
 			[]string{" " + j.ID, "0" + j.ID, "+" + j.ID}) {
-			_, err := r.s.Get(r.Context(), id)
-			r.wantCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
+			_, err := r.store.Get(r.Context(), id)
+			r.checkErrorCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
 		}
 		for _, n := range []int{0, 1, -1} {
-			_, err := r.s.Attempt(r.Context(), j.Seq, n)
-			r.wantCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
+			_, err := r.store.Attempt(r.Context(), j.Seq, n)
+			r.checkErrorCode(fmt.Sprintf("attempt %d of a job that never ran", n), err, queue.CodeNotFound)
 		}
 	})
 }

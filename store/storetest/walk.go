@@ -13,41 +13,41 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-var walkPromises = []promise{
-	{name: "a random walk keeps all rules", check: func(r *rig) { randomWalk(r, 2000) }},
+var randomWalkTests = []contractTest{
+	{name: "a random walk keeps all rules", run: func(r *storeTest) { randomWalk(r, 2000) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		check: func(r *rig) { randomWalk(r, 500) }, order: enqueueAgingOrder},
+		run: func(r *storeTest) { randomWalk(r, 500) }, jobOrder: enqueueAgingOrder},
 }
 
-// walk performs random operations on a store, and checks that each job is in the state that it predicts.
-type walk struct {
-	*rig
+// predictedWalk performs random operations on a store, and checks that each job is in the state that it predicts.
+type predictedWalk struct {
+	*storeTest
 	rng           *rand.Rand
 	expectedJobs  map[int64]queue.Job // each job as it was last read
 	leasedSeqs    map[int64]bool      // leased jobs
-	notYetDue     map[int64]bool      // jobs that have never been due
+	notYetDueSeqs map[int64]bool      // jobs that have never been due
 	endedLeases   []queue.Lease       // leases that have ended
 	enqueuedTotal int64
 	step          int // number of the current step
 }
 
 // randomWalk performs random operations on a new store, and checks each result.
-func randomWalk(r *rig, steps int) {
-	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expectedJobs: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
-		notYetDue: map[int64]bool{}}
+func randomWalk(r *storeTest, steps int) {
+	w := &predictedWalk{storeTest: r, rng: rand.New(rand.NewPCG(2, 3)), expectedJobs: map[int64]queue.Job{},
+		leasedSeqs: map[int64]bool{}, notYetDueSeqs: map[int64]bool{}}
 	for w.step = range walkSteps(steps) {
 		w.doRandomOperation()
 		if r.Failed() {
 			r.Fatalf("a rule was broken in step %d", w.step)
 		}
 	}
-	w.checkAll()
+	w.checkStoredState()
 	w.checkHistories()
 	w.checkStats()
 }
 
 // doRandomOperation performs one random operation.
-func (w *walk) doRandomOperation() {
+func (w *predictedWalk) doRandomOperation() {
 	switch n := w.rng.IntN(22); {
 	case n < 5:
 		w.enqueueRandomJobs()
@@ -60,7 +60,7 @@ func (w *walk) doRandomOperation() {
 	case n < 15:
 		w.removeRandomJob()
 	case n < 16:
-		w.reportStale(w.endedLeases)
+		w.reportWithEndedLease(w.endedLeases)
 	case n < 17:
 		w.holdRandomJob()
 	case n < 18:
@@ -69,43 +69,43 @@ func (w *walk) doRandomOperation() {
 		w.pauseRandomJob()
 	default:
 		w.advanceAndPromote(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
-		w.noteDue()
+		w.markDueJobs()
 	}
 	for _, e := range w.newEvents() {
 		w.checkEvent(e)
 	}
 	if w.step%100 == 99 {
-		w.checkAll()
+		w.checkStoredState()
 	}
 }
 
 // checkEvent checks that an event fits the expected state of its job. If the event reports that the job has
 // expired, it updates the expected state.
-func (w *walk) checkEvent(e queue.Event) {
+func (w *predictedWalk) checkEvent(e queue.Event) {
 	switch j, known := w.expectedJobs[e.JobSeq]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
 		w.Errorf("unexpected event %s of job %d (the job exists: %t)", e.Kind, e.JobSeq, known)
 	case e.Kind == queue.EventExpired:
-		w.checkJob(w.expectExpired(j))
+		w.checkJob(w.expireExpectedJob(j))
 	case e.Kind != queue.EventStarted && e.Kind != queue.EventProgress && e.Kind != queue.EventEnded && known:
-		checkEqual(w.rig, "state in event "+string(e.Kind), e.State, j.State)
+		checkEqual(w.storeTest, "state in event "+string(e.Kind), e.State, j.State)
 	}
 }
 
-// expectExpired returns job j as it must be after it has expired at the current time. It
+// expireExpectedJob returns job j as it must be after it has expired at the current time. It
 // checks that j may expire.
-func (w *walk) expectExpired(j queue.Job) queue.Job {
-	if w.leasedSeqs[j.Seq] || !j.State.Waiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.s.Now() {
+func (w *predictedWalk) expireExpectedJob(j queue.Job) queue.Job {
+	if w.leasedSeqs[j.Seq] || !j.State.IsWaiting() || j.ExpiresAt == 0 || j.ExpiresAt > w.store.Now() {
 		w.Errorf("job %s expired, but it must not expire now", j.ID)
 	}
-	return w.expiredJob(j)
+	return w.expectedExpiredJob(j)
 }
 
 // checkJob compares a stored job with want. It also checks that the last change of its state is permitted, and
 // that the job's fields fit together.
-func (w *walk) checkJob(want queue.Job) {
+func (w *predictedWalk) checkJob(want queue.Job) {
 	got := w.getJob(want.ID)
-	checkEqual(w.rig, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
+	checkEqual(w.storeTest, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
 	previous, known := w.expectedJobs[got.Seq]
 	var oldState queue.State
 	if known {
@@ -116,16 +116,16 @@ func (w *walk) checkJob(want queue.Job) {
 		w.Errorf("job %s changed its state to %s from %s, which the state table forbids", got.ID, got.State, oldState)
 	}
 	for rule, holds := range map[string]bool{
-		"only an ended job has an end time":  got.State.Ended() == (got.EndedAt != 0),
+		"only an ended job has an end time":  got.State.HasEnded() == (got.EndedAt != 0),
 		"only a processing job has a worker": (got.State == queue.Processing) == (got.WorkerID != "" && got.PID != 0),
 		"only a processing job is paused":    got.PausedAt == 0 || got.State == queue.Processing,
 		"a processing job is leased":         got.State != queue.Processing || w.leasedSeqs[got.Seq],
 		"at most all runs count as attempts": got.Attempts <= got.StartedAttempts && got.Attempts <= got.MaxAttempts,
 		"a fence never falls":                got.Fence >= previous.Fence,
 		"runs never fall":                    got.StartedAttempts >= previous.StartedAttempts,
-		"only a retry changes the state of an ended job": !previous.State.Ended() || got.State == previous.State ||
+		"only a retry changes the state of an ended job": !previous.State.HasEnded() || got.State == previous.State ||
 			got.State == queue.Pending && got.Attempts == 0,
-		"the last update is between creation and now":     got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.s.Now(),
+		"the last update is between creation and now":     got.UpdatedAt >= got.CreatedAt && got.UpdatedAt <= w.store.Now(),
 		"a job that never ran has no exit code or signal": got.StartedAttempts > 0 || got.ExitCode == -1 && got.Signal == 0,
 	} {
 		if !holds {
@@ -136,7 +136,7 @@ func (w *walk) checkJob(want queue.Job) {
 }
 
 // pickJob returns a random job of those that must exist. It returns false if no job must exist.
-func (w *walk) pickJob() (queue.Job, bool) {
+func (w *predictedWalk) pickJob() (queue.Job, bool) {
 	if len(w.expectedJobs) == 0 {
 		return queue.Job{}, false
 	}
@@ -145,18 +145,18 @@ func (w *walk) pickJob() (queue.Job, bool) {
 }
 
 // enqueueRandomJobs enqueues random jobs.
-func (w *walk) enqueueRandomJobs() {
+func (w *predictedWalk) enqueueRandomJobs() {
 	var drafts []queue.Job
 	for range 1 + w.rng.IntN(3) {
-		d := draft(withPriority(int64(w.rng.IntN(10))), withMaxAttempts(1+w.rng.IntN(3)))
+		d := newDraft(withPriority(int64(w.rng.IntN(10))), withMaxAttempts(1+w.rng.IntN(3)))
 		d.OnLost = []queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}[w.rng.IntN(3)]
 		switch w.rng.IntN(6) {
 		case 0:
 			d.Delay = time.Duration(w.rng.IntN(5000)) * time.Millisecond
 		case 1:
-			d.ExpiresAt = w.s.Now() + queue.Millis(w.rng.IntN(5000))
+			d.ExpiresAt = w.store.Now() + queue.UnixMillis(w.rng.IntN(5000))
 		case 2:
-			d.RunAt = w.s.Now() + queue.Millis(w.rng.IntN(4000)-2000)
+			d.RunAt = w.store.Now() + queue.UnixMillis(w.rng.IntN(4000)-2000)
 		case 3:
 			d.ID = fmt.Sprintf("j%d", w.rng.IntN(200))
 		}
@@ -171,13 +171,13 @@ func (w *walk) enqueueRandomJobs() {
 		clash = clash || taken[d.ID]
 		taken[d.ID] = d.ID != ""
 	}
-	receipt, err := w.s.Enqueue(w.Context(), store.Request{Drafts: drafts, UID: testUID})
+	receipt, err := w.store.Enqueue(w.Context(), store.EnqueueRequest{Drafts: drafts, UID: testUID})
 	if clash {
-		w.wantError("enqueue of a taken id", err, queue.CodeExists, "id")
+		w.checkError("enqueue of a taken id", err, queue.CodeExists, "id")
 		return
 	}
 	w.must(err)
-	now := w.s.Now()
+	now := w.store.Now()
 	for i, want := range drafts {
 		want.Seq, want.ID = receipt.Seqs[i], receipt.IDs[i]
 		if want.RunAt == 0 {
@@ -186,34 +186,34 @@ func (w *walk) enqueueRandomJobs() {
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
 		w.enqueuedTotal++
 		want.AgingSince, want.ArrivalNumber = max(now, want.RunAt), w.enqueuedTotal
-		w.notYetDue[want.Seq] = want.RunAt > now
+		w.notYetDueSeqs[want.Seq] = want.RunAt > now
 		w.checkJob(want)
 	}
 }
 
-// noteDue updates the expected jobs that are due for the first time. From then on, waiting
+// markDueJobs updates the expected jobs that are due for the first time. From then on, waiting
 // gives them ageing points.
-func (w *walk) noteDue() {
-	for seq, sleeps := range w.notYetDue {
+func (w *predictedWalk) markDueJobs() {
+	for seq, sleeps := range w.notYetDueSeqs {
 		j, known := w.expectedJobs[seq]
-		if !sleeps || known && j.State == queue.Pending && j.DueAt > w.s.Now() {
+		if !sleeps || known && j.State == queue.Pending && j.DueAt > w.store.Now() {
 			continue
 		}
 		if known && j.State == queue.Pending {
 			j.ArrivalNumber = w.enqueuedTotal
 			w.expectedJobs[seq] = j
 		}
-		delete(w.notYetDue, seq)
+		delete(w.notYetDueSeqs, seq)
 	}
 }
 
 // randomOutcome returns a random outcome of an attempt of j.
-func (w *walk) randomOutcome(j queue.Job) queue.Outcome {
-	all := []queue.Outcome{
+func (w *predictedWalk) randomOutcome(j queue.Job) queue.AttemptOutcome {
+	all := []queue.AttemptOutcome{
 		exitOutcome(0), exitOutcome(0), exitOutcome(0), exitOutcome(1), exitOutcome(126),
 		{EndCause: queue.EndSignalled, Signal: 6}, outcomeOfCause(queue.EndTimedOut),
 		outcomeOfCause(queue.EndKilled), outcomeOfCause(queue.EndStopped), outcomeOfCause(queue.EndRunnerLost),
-		{EndCause: queue.EndRunnerLost, Isolated: true}, outcomeOfCause(queue.EndInterrupted),
+		{EndCause: queue.EndRunnerLost, RanIsolated: true}, outcomeOfCause(queue.EndInterrupted),
 		outcomeOfCause(queue.EndUnkillable),
 	}
 	if j.State != queue.Processing && j.StartedAttempts == 0 && j.Reason == "" {
@@ -224,47 +224,48 @@ func (w *walk) randomOutcome(j queue.Job) queue.Outcome {
 }
 
 // reportAndClaim reports random results of some leased jobs and claims more jobs.
-func (w *walk) reportAndClaim() {
-	var report store.Report
-	now := w.s.Now()
+func (w *predictedWalk) reportAndClaim() {
+	var report store.LeaseReport
+	now := w.store.Now()
 	want := map[int64]queue.Job{}
 	for _, seq := range slices.Sorted(maps.Keys(w.leasedSeqs)) {
 		j := w.expectedJobs[seq]
 		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
-			report.Starts = append(report.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, Worker: "w1", PID: 4242})
+			report.Starts = append(report.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, WorkerID: "w1",
+				PID: 4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}
 		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
 			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", ReportedAt: now}
-			report.Progress = append(report.Progress, store.Progress{Lease: j.Lease(), Progress: progress})
+			report.Progress = append(report.Progress, store.AttemptProgress{Lease: j.Lease(), Progress: progress})
 			j.Progress = &progress
 			want[seq] = j
 		}
 		switch n := w.rng.IntN(6); {
 		case n < 3:
-			e := w.settlement(j, w.randomOutcome(j))
+			e := w.newSettlement(j, w.randomOutcome(j))
 			if e.Decision.RecordsAttempt && w.rng.IntN(4) == 0 {
 				e.Progress = &queue.Progress{Percent: 100, ReportedAt: now}
 			}
 			report.Settlements = append(report.Settlements, e)
-			want[seq] = w.afterSettle(j, e)
-			w.noteLeaseEnded(j)
+			want[seq] = w.expectedJobAfterSettle(j, e)
+			w.recordEndedLease(j)
 		case n == 3 && j.State != queue.Processing:
-			report.Releases = append(report.Releases, j.Lease())
+			report.ReleasedLeases = append(report.ReleasedLeases, j.Lease())
 			want[seq] = j
-			w.noteLeaseEnded(j)
+			w.recordEndedLease(j)
 		}
 	}
 	report.WantedJobs = w.rng.IntN(4)
 	if len(w.leasedSeqs) > 30 {
 		report.WantedJobs = 0
 	}
-	head := w.expectedHead(want, report.WantedJobs)
+	head := w.expectedNextClaim(want, report.WantedJobs)
 	done := w.exchange(report)
-	checkEqual(w.rig, "stale leases of a report", done.StaleLeases, nil)
-	head = w.asClaimed(done.Jobs, head...)
-	checkEqual(w.rig, "claimed jobs", done.Jobs, head)
+	checkEqual(w.storeTest, "stale leases of a report", done.StaleLeases, nil)
+	head = w.expectedClaimedJobs(done.ClaimedJobs, head...)
+	checkEqual(w.storeTest, "claimed jobs", done.ClaimedJobs, head)
 	for _, j := range head {
 		want[j.Seq] = j
 		w.leasedSeqs[j.Seq] = true
@@ -273,7 +274,7 @@ func (w *walk) reportAndClaim() {
 	for _, e := range events {
 		if j, changed := want[e.JobSeq]; changed && e.Kind == queue.EventExpired {
 			// The job has expired before it was given back, so the store has cancelled it.
-			want[e.JobSeq] = w.expectExpired(j)
+			want[e.JobSeq] = w.expireExpectedJob(j)
 		}
 	}
 	for _, seq := range slices.Sorted(maps.Keys(want)) {
@@ -286,86 +287,67 @@ func (w *walk) reportAndClaim() {
 	}
 }
 
-// noteLeaseEnded records that the lease of j has ended.
-func (w *walk) noteLeaseEnded(j queue.Job) {
+// recordEndedLease records that the lease of j has ended.
+func (w *predictedWalk) recordEndedLease(j queue.Job) {
 	delete(w.leasedSeqs, j.Seq)
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must return. changedJobs contains the jobs that the report has
+// expectedNextClaim returns the jobs that a claim must return. changedJobs contains the jobs that the report has
 // changed before the claim.
-func (w *walk) expectedHead(changedJobs map[int64]queue.Job, maxJobs int) []queue.Job {
+func (w *predictedWalk) expectedNextClaim(changedJobs map[int64]queue.Job, maxJobs int) []queue.Job {
 	var ready []queue.Job
-	now := w.s.Now()
+	now := w.store.Now()
 	for seq, j := range w.expectedJobs {
 		if after, found := changedJobs[seq]; found {
 			j = after
 		}
-		if j.State.Runnable() && !w.leasedSeqs[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
+		if j.State.IsRunnable() && !w.leasedSeqs[seq] && j.DueAt <= now && (j.ExpiresAt == 0 || j.ExpiresAt > now) {
 			ready = append(ready, j)
 		}
 	}
-	rank := func(j queue.Job) int64 { return w.order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
+	rank := func(j queue.Job) int64 { return w.jobOrder.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
 	return ready[:min(maxJobs, len(ready))]
 }
 
-// reportStale reports the end of an attempt whose lease has already ended. The store must ignore this report.
-func (w *walk) reportStale(endedLeases []queue.Lease) {
+// reportWithEndedLease reports the end of an attempt whose lease has already ended. The store must ignore this report.
+func (w *predictedWalk) reportWithEndedLease(endedLeases []queue.Lease) {
 	if len(endedLeases) == 0 {
 		return
 	}
 	l := endedLeases[w.rng.IntN(len(endedLeases))]
-	e := w.settlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exitOutcome(0))
-	done := w.exchange(store.Report{Settlements: []store.Settlement{e}, Releases: []queue.Lease{l}})
-	checkEqual(w.rig, "stale leases", done.StaleLeases, []queue.Lease{l, l})
+	e := w.newSettlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exitOutcome(0))
+	done := w.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, ReleasedLeases: []queue.Lease{l}})
+	checkEqual(w.storeTest, "stale leases", done.StaleLeases, []queue.Lease{l, l})
 	if j, known := w.expectedJobs[l.Seq]; known {
 		w.checkJob(j)
 	}
 }
 
-func (w *walk) cancelRandomJob() {
+func (w *predictedWalk) cancelRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
-		w.wantErrLeased("cancel", err)
+		w.checkErrLeased("cancel", err)
 	case j.State == queue.Cancelled:
 		w.must(err)
-	case j.State.Ended():
-		w.wantError("cancel", err, queue.CodeWrongState, "")
+	case j.State.HasEnded():
+		w.checkError("cancel", err, queue.CodeWrongState, "")
 	default:
 		w.must(err)
-		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.s.Now(), w.s.Now()
+		j.State, j.EndedAt, j.UpdatedAt = queue.Cancelled, w.store.Now(), w.store.Now()
 		j.Reason = w.getJob(j.ID).Reason // stores may choose different reasons
 	}
 	w.checkJob(j)
 }
 
-// pauseRandomJob pauses or resumes a leased job.
-func (w *walk) pauseRandomJob() {
-	list := slices.Sorted(maps.Keys(w.leasedSeqs))
-	if len(list) == 0 {
-		return
-	}
-	j, on := w.expectedJobs[list[w.rng.IntN(len(list))]], w.rng.IntN(2) == 0
-	err := w.rig.pause(j.Lease(), on, testUID)
-	if j.State != queue.Processing {
-		w.wantErrLeased("pause", err)
-	} else if w.must(err); on != (j.PausedAt != 0) {
-		j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, w.s.Now()
-		if on {
-			j.PausedAt, j.PausedBy = w.s.Now(), testUID
-		}
-	}
-	w.checkJob(j)
-}
-
-func (w *walk) retryRandomJob() {
+func (w *predictedWalk) retryRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -374,16 +356,16 @@ func (w *walk) retryRandomJob() {
 	if deadOnly {
 		verb = queue.VerbRetryDead
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
-		w.wantErrLeased("retry", err)
+		w.checkErrLeased("retry", err)
 	case deadOnly && j.State != queue.Dead, j.State == queue.Held:
-		w.wantError("retry", err, queue.CodeWrongState, "")
+		w.checkError("retry", err, queue.CodeWrongState, "")
 	case j.State == queue.Pending:
 		w.must(err)
 	default:
 		w.must(err)
-		now := w.s.Now()
+		now := w.store.Now()
 		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.RunnerCrashes, j.Shortages, j.ExpiresAt,
 			j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
 		j.DueAt, j.AgingSince, j.UpdatedAt, j.ArrivalNumber = now, now, now, w.enqueuedTotal
@@ -392,7 +374,7 @@ func (w *walk) retryRandomJob() {
 }
 
 // holdRandomJob holds a random job, or releases it if it is held.
-func (w *walk) holdRandomJob() {
+func (w *predictedWalk) holdRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -401,84 +383,85 @@ func (w *walk) holdRandomJob() {
 	if j.State == queue.Held {
 		verb = queue.VerbRelease
 	}
-	switch err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
-		w.wantErrLeased(string(verb), err)
-	case j.State.Ended():
-		w.wantError(string(verb), err, queue.CodeWrongState, "")
+		w.checkErrLeased(string(verb), err)
+	case j.State.HasEnded():
+		w.checkError(string(verb), err, queue.CodeWrongState, "")
 	case verb == queue.VerbHold:
 		w.must(err)
-		j.State, j.Reason, j.UpdatedAt = queue.Held, "", w.s.Now()
+		j.State, j.Reason, j.UpdatedAt = queue.Held, "", w.store.Now()
 	default:
 		w.must(err)
-		due := max(w.s.Now(), j.DueAt)
-		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.s.Now()
+		due := max(w.store.Now(), j.DueAt)
+		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.store.Now()
 		j.DueAt, j.AgingSince, j.ArrivalNumber = due, due, w.enqueuedTotal
-		w.notYetDue[j.Seq] = due > w.s.Now()
+		w.notYetDueSeqs[j.Seq] = due > w.store.Now()
 		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 	}
 	w.checkJob(j)
 }
 
 // editRandomJob changes the priority of a job and sometimes its start time.
-func (w *walk) editRandomJob() {
+func (w *predictedWalk) editRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
 	}
 	priority, delay := int64(w.rng.IntN(10)), time.Duration(w.rng.IntN(3))*time.Second
-	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: func(j *queue.Job) error {
-		j.Priority, j.Delay = priority, delay
-		return nil
-	}})
+	err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID,
+		EditJob: func(j *queue.Job) error {
+			j.Priority, j.Delay = priority, delay
+			return nil
+		}})
 	switch {
 	case w.leasedSeqs[j.Seq]:
-		w.wantErrLeased("edit", err)
-	case j.State.Ended():
-		w.wantError("edit", err, queue.CodeWrongState, "")
+		w.checkErrLeased("edit", err)
+	case j.State.HasEnded():
+		w.checkError("edit", err, queue.CodeWrongState, "")
 	default:
 		w.must(err)
-		now := w.s.Now()
+		now := w.store.Now()
 		j.Priority, j.UpdatedAt = priority, now
 		if at := now.Add(delay); delay > 0 && at != j.RunAt {
 			j.RunAt, j.DueAt, j.AgingSince, j.ArrivalNumber = at, at, at, w.enqueuedTotal
-			w.notYetDue[j.Seq] = true
+			w.notYetDueSeqs[j.Seq] = true
 		}
 	}
 	w.checkJob(j)
 }
 
-func (w *walk) removeRandomJob() {
+func (w *predictedWalk) removeRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
 	}
-	err := w.s.Change(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID})
+	err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID})
 	if w.leasedSeqs[j.Seq] {
-		w.wantErrLeased("remove", err)
+		w.checkErrLeased("remove", err)
 		w.checkJob(j)
 		return
 	}
 	w.must(err)
 	delete(w.expectedJobs, j.Seq)
-	if _, err := w.s.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
+	if _, err := w.store.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
 		w.Errorf("get of a removed job: got error %v, want ErrNotFound", err)
 	}
 }
 
-// checkAll compares all stored jobs, leases and counts with the expected values.
-func (w *walk) checkAll() {
+// checkStoredState compares all stored jobs, leases and counts with the expected values.
+func (w *predictedWalk) checkStoredState() {
 	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
-	checkEqual(w.rig, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
-	w.checkCounts()
-	checkEqual(w.rig, "jobs ever enqueued", w.s.Counts().EnqueuedTotal, w.enqueuedTotal)
+	checkEqual(w.storeTest, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
+	w.checkJobCounts()
+	checkEqual(w.storeTest, "jobs ever enqueued", w.store.Counts().JobsEverEnqueued, w.enqueuedTotal)
 	leased, err := w.leasedJobs()
 	w.must(err)
-	checkEqual(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
+	checkEqual(w.storeTest, "leased jobs", sortedLeases(leasesOf(leased)), w.currentLeases())
 }
 
-// leases returns the leases of the leased jobs.
-func (w *walk) leases() (list []queue.Lease) {
+// currentLeases returns the leases of the leased jobs.
+func (w *predictedWalk) currentLeases() (list []queue.Lease) {
 	for seq := range w.leasedSeqs {
 		j := w.expectedJobs[seq]
 		list = append(list, j.Lease())
@@ -487,13 +470,13 @@ func (w *walk) leases() (list []queue.Lease) {
 }
 
 // checkHistories checks that the history of each job has one record per attempt.
-func (w *walk) checkHistories() {
+func (w *predictedWalk) checkHistories() {
 	for seq, j := range w.expectedJobs {
-		history, err := w.s.History(w.Context(), seq, 0, store.MaxPageRows)
+		history, err := w.store.AttemptHistory(w.Context(), seq, 0, store.MaxPageRows)
 		w.must(err)
-		checkEqual(w.rig, "attempts of job "+j.ID, len(history), j.StartedAttempts)
+		checkEqual(w.storeTest, "attempts of job "+j.ID, len(history), j.StartedAttempts)
 		for i, a := range history {
-			checkEqual(w.rig, "number of an attempt of job "+j.ID, a.Number, i+1)
+			checkEqual(w.storeTest, "number of an attempt of job "+j.ID, a.Number, i+1)
 		}
 	}
 }

@@ -13,41 +13,41 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Class is the priority class of an operation.
-type Class uint8
+// PriorityClass is the priority class of an operation.
+type PriorityClass uint8
 
 const (
-	Urgent Class = iota // from the worker pool: committed first, and never refused
-	Prompt              // commands on stored jobs, settings and upkeep
-	Normal              // new jobs and removals: refused if too many operations wait
+	UrgentClass PriorityClass = iota // from the worker pool: committed first, and never refused
+	PromptClass                      // commands on stored jobs, settings and upkeep
+	NormalClass                      // new jobs and removals: refused if too many operations wait
 )
 
 // These constants limit the numbers of waiting and committed operations.
 const (
-	maxWaitingOps  = 4096 // operations that may wait, not counting urgent ones
-	promptCapacity = 256  // part of maxWaitingOps that only operations of class Prompt may use
-	MaxGroup       = 512  // operations in one commit, not counting urgent ones
-	// maxServedEntries limits the entries in each of the maps Queue.lastServed and Queue.slowUsers.
-	maxServedEntries = 1000
+	maxWaitingOps     = 4096 // operations that may wait, not counting urgent ones
+	promptReservedOps = 256  // part of maxWaitingOps that only operations of class Prompt may use
+	MaxGroupOps       = 512  // operations in one commit, not counting urgent ones
+	// maxTrackedOwners limits the entries in each of the maps Queue.lastServed and Queue.slowUsers.
+	maxTrackedOwners = 1000
 )
 
-// SlowOp is the shortest duration of an operation that counts as slow. After a slow operation, the user's next
+// SlowOpTime is the shortest duration of an operation that counts as slow. After a slow operation, the user's next
 // operation is committed alone, so that other users do not wait for it.
-const SlowOp = 10 * time.Millisecond
+const SlowOpTime = 10 * time.Millisecond
 
-// GroupTime limits how long the operations of one commit may take while operations of several users wait.
+// MaxGroupTime limits how long the operations of one commit may take while operations of several users wait.
 // Urgent operations do not count. The group ends with the operation that reaches the limit. The limit is
 // short because an operation waits for the current commit and its own, and a job needs three commits: to be
 // stored, claimed and settled.
-const GroupTime = SlowOp
+const MaxGroupTime = SlowOpTime
 
-// sharingPeriod is how long HasSeveralUsers stays true after operations of several users have waited together.
-const sharingPeriod = time.Second
+// severalUsersPeriod is how long HasSeveralUsers stays true after operations of several users have waited together.
+const severalUsersPeriod = time.Second
 
 // Owner is the user and the class of an operation. Take serves different owners in turn.
 type Owner struct {
 	UID   int
-	Class Class
+	Class PriorityClass
 }
 
 // Op is an operation that waits for a commit. The engine defines the type.
@@ -57,16 +57,16 @@ type Op interface {
 }
 
 // Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer, the
-// goroutine that commits, may call Take, PutBack, RecordServed, IsSlow, CommitAlone and HasSeveralUsers.
+// goroutine that commits, may call Take, PutBack, RecordServed, IsOfSlowUser, CommitAlone and HasSeveralUsers.
 type Queue[O Op] struct {
 	mu         sync.Mutex
 	waitingOps []O // in the order of their classes, and of their arrival within a class; guarded by mu
 
-	lastServed   map[Owner]int64 // for each owner, the value of serveClock when its last operation was carried out
-	serveClock   int64           // number of operations carried out for users
-	slowUsers    map[int]bool    // users whose last operation took SlowOp or longer
-	lastSharedAt time.Time       // when operations of several users last waited at the same time
-	nextSolo     *O              // an operation of a slow user, to be committed next and alone; nil if not set
+	lastServedByOwner  map[Owner]int64 // for each owner, the value of serveClock when its last operation was carried out
+	serveClock         int64           // number of operations carried out for users
+	slowUsers          map[int]bool    // users whose last operation took SlowOpTime or longer
+	lastSeveralUsersAt time.Time       // when operations of several users last waited at the same time
+	nextSolo           *O              // an operation of a slow user, to be committed next and alone; nil if not set
 }
 
 // Add adds an operation. It returns an error if too many operations are waiting.
@@ -74,18 +74,21 @@ func (q *Queue[O]) Add(o O) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, c := len(q.waitingOps), o.Owner().Class
-	if c == Normal && n >= maxWaitingOps-promptCapacity || c == Prompt && n >= maxWaitingOps {
+	if c == NormalClass && n >= maxWaitingOps-promptReservedOps || c == PromptClass && n >= maxWaitingOps {
 		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the "+
 			"disk; try again later", n)
 	}
-	q.waitingOps = slices.Insert(q.waitingOps, q.firstLocked(c+1), o)
+	q.waitingOps = slices.Insert(q.waitingOps, q.firstOfClassLocked(c+1), o)
 	return nil
 }
 
-// firstLocked returns the index of the first waiting operation of class c or a later class, or the length of
+// firstOfClassLocked returns the index of the first waiting operation of class c or a later class, or the length of
 // the queue if it contains no such operation.
-func (q *Queue[O]) firstLocked(c Class) int {
-	at, _ := slices.BinarySearchFunc(q.waitingOps, c, func(o O, c Class) int { return cmp.Compare(o.Owner().Class, c) })
+func (q *Queue[O]) firstOfClassLocked(c PriorityClass) int {
+	at, _ := slices.BinarySearchFunc(q.waitingOps, c, func(o O,
+		c PriorityClass) int {
+		return cmp.Compare(o.Owner().Class, c)
+	})
 	return at
 }
 
@@ -112,8 +115,8 @@ func (q *Queue[O]) Len() int {
 	return len(q.waitingOps)
 }
 
-// Take removes and returns the operations of the next commit.
-func (q *Queue[O]) Take() (group []O) {
+// TakeGroup removes and returns the operations of the next commit.
+func (q *Queue[O]) TakeGroup() (group []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if solo := q.nextSolo; solo != nil {
@@ -122,11 +125,11 @@ func (q *Queue[O]) Take() (group []O) {
 			return []O{*solo}
 		}
 	}
-	urgent := q.firstLocked(Prompt)
-	n := min(len(q.waitingOps), max(urgent, MaxGroup))
+	urgent := q.firstOfClassLocked(PromptClass)
+	n := min(len(q.waitingOps), max(urgent, MaxGroupOps))
 	others := q.waitingOps[urgent:]
 	if slices.ContainsFunc(others, func(o O) bool { return o.Owner().UID != others[0].Owner().UID }) {
-		q.lastSharedAt = time.Now()
+		q.lastSeveralUsersAt = time.Now()
 		return q.takeFairLocked(urgent, n)
 	}
 	group = slices.Clone(q.waitingOps[:n])
@@ -143,7 +146,7 @@ func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 	turns := map[Owner]int{}
 	for _, o := range q.waitingOps[urgentCount:] {
 		owner := o.Owner()
-		key := opTurn[O]{op: o, turn: turns[owner], lastServed: q.lastServed[owner]}
+		key := opTurn[O]{op: o, ownerTurn: turns[owner], lastServed: q.lastServedByOwner[owner]}
 		if q.slowUsers[owner.UID] {
 			key.slowPenalty = 1
 		}
@@ -151,7 +154,7 @@ func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 		turns[owner]++
 	}
 	slices.SortStableFunc(sortedOps, func(a, b opTurn[O]) int {
-		return cmp.Or(a.turn-b.turn, a.slowPenalty-b.slowPenalty, cmp.Compare(a.lastServed, b.lastServed))
+		return cmp.Or(a.ownerTurn-b.ownerTurn, a.slowPenalty-b.slowPenalty, cmp.Compare(a.lastServed, b.lastServed))
 	})
 	group, chosen := slices.Clone(q.waitingOps[:urgentCount]), make(map[O]bool, groupSize)
 	for _, next := range sortedOps[:groupSize-urgentCount] {
@@ -167,7 +170,7 @@ func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 // opTurn is an operation with its sort keys.
 type opTurn[O Op] struct {
 	op          O
-	turn        int   // number of earlier operations of the same user and class
+	ownerTurn   int   // number of earlier operations of the same user and class
 	slowPenalty int   // 1 if the user's last operation was slow
 	lastServed  int64 // when this owner was last served, as a value of serveClock
 }
@@ -176,34 +179,35 @@ type opTurn[O Op] struct {
 func (q *Queue[O]) PutBack(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for c := Urgent; c <= Normal; c++ { // insert once per class, because each insertion moves all operations behind it
+	// insert once per class, because each insertion moves all operations behind it
+	for c := UrgentClass; c <= NormalClass; c++ {
 		same := slices.DeleteFunc(slices.Clone(ops), func(o O) bool { return o.Owner().Class != c })
-		q.waitingOps = slices.Insert(q.waitingOps, q.firstLocked(c), same...)
+		q.waitingOps = slices.Insert(q.waitingOps, q.firstOfClassLocked(c), same...)
 	}
 }
 
 // RecordServed records that an operation was carried out, and how long it took.
 func (q *Queue[O]) RecordServed(o O, d time.Duration) {
-	if len(q.lastServed) >= maxServedEntries || q.lastServed == nil {
-		q.lastServed = map[Owner]int64{}
+	if len(q.lastServedByOwner) >= maxTrackedOwners || q.lastServedByOwner == nil {
+		q.lastServedByOwner = map[Owner]int64{}
 	}
 	owner := o.Owner()
 	q.serveClock++
-	q.lastServed[owner] = q.serveClock
+	q.lastServedByOwner[owner] = q.serveClock
 	switch {
-	case d < SlowOp:
+	case d < SlowOpTime:
 		delete(q.slowUsers, owner.UID)
 	case q.slowUsers == nil:
 		q.slowUsers = map[int]bool{owner.UID: true}
-	case len(q.slowUsers) < maxServedEntries:
+	case len(q.slowUsers) < maxTrackedOwners:
 		q.slowUsers[owner.UID] = true
 	}
 }
 
-// IsSlow reports whether the last operation of o's user was slow. For an urgent operation, it returns false.
-func (q *Queue[O]) IsSlow(o O) bool {
+// IsOfSlowUser reports whether the last operation of o's user was slow. For an urgent operation, it returns false.
+func (q *Queue[O]) IsOfSlowUser(o O) bool {
 	owner := o.Owner()
-	return owner.Class != Urgent && q.slowUsers[owner.UID]
+	return owner.Class != UrgentClass && q.slowUsers[owner.UID]
 }
 
 // CommitAlone makes the next call of Take return only this operation, unless it was withdrawn.
@@ -211,5 +215,5 @@ func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // HasSeveralUsers reports whether operations of several users wait, or have waited recently.
 func (q *Queue[O]) HasSeveralUsers(now time.Time) bool {
-	return now.Sub(q.lastSharedAt) < sharingPeriod
+	return now.Sub(q.lastSeveralUsersAt) < severalUsersPeriod
 }

@@ -17,11 +17,12 @@ type testOp struct {
 
 func (o *testOp) Owner() Owner { return o.owner }
 
-// add adds operations to a queue. Each word names one: user, class (u, p or n) and name, for example 1p-a.
-func add(t *testing.T, q *Queue[*testOp], words string) (ops []*testOp) {
+// addOperations adds operations to a queue. Each word names one: user, class (u, p or n) and name, for example 1p-a.
+func addOperations(t *testing.T, q *Queue[*testOp], opWords string) (ops []*testOp) {
 	t.Helper()
-	for word := range strings.FieldsSeq(words) {
-		o := &testOp{owner: Owner{UID: int(word[0] - '0'), Class: Class(strings.IndexByte("upn", word[1]))}, name: word}
+	for word := range strings.FieldsSeq(opWords) {
+		o := &testOp{owner: Owner{UID: int(word[0] - '0'), Class: PriorityClass(strings.IndexByte("upn", word[1]))},
+			name: word}
 		if err := q.Add(o); err != nil {
 			t.Fatal(err)
 		}
@@ -38,16 +39,16 @@ func operationNames(ops []*testOp) string {
 	return strings.Join(list, " ")
 }
 
-// Take returns all urgent operations first. Then users take turns, and the operations of each
+// TakeGroup returns all urgent operations first. Then users take turns, and the operations of each
 // user come in order of class.
-func TestTakeOrdersOperations(t *testing.T) {
+func TestTakeGroupAlternatesUsers(t *testing.T) {
 	for _, c := range []struct{ added, want string }{
 		{"1n-a 1p-b 1u-c 2u-d", "1u-c 2u-d 1p-b 1n-a"},
 		{"1p-a 1p-b 1n-c 2n-d 2n-e 3u-f", "3u-f 1p-a 1n-c 2n-d 1p-b 2n-e"},
 	} {
 		var q Queue[*testOp]
-		add(t, &q, c.added)
-		if got := operationNames(q.Take()); got != c.want || q.Len() != 0 {
+		addOperations(t, &q, c.added)
+		if got := operationNames(q.TakeGroup()); got != c.want || q.Len() != 0 {
 			t.Errorf("of %s, the group is %s, and %d operations remain; want %s", c.added, got, q.Len(), c.want)
 		}
 	}
@@ -56,40 +57,40 @@ func TestTakeOrdersOperations(t *testing.T) {
 // The user who was served most recently comes last, and a user whose last operation was slow comes even later.
 func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	var q Queue[*testOp]
-	ops := add(t, &q, "1p-a 2p-b 3p-c")
-	q.RecordServed(ops[0], SlowOp)
-	q.RecordServed(ops[1], SlowOp-1)
-	if got, want := operationNames(q.Take()), "3p-c 2p-b 1p-a"; got != want {
+	ops := addOperations(t, &q, "1p-a 2p-b 3p-c")
+	q.RecordServed(ops[0], SlowOpTime)
+	q.RecordServed(ops[1], SlowOpTime-1)
+	if got, want := operationNames(q.TakeGroup()), "3p-c 2p-b 1p-a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if !q.IsSlow(ops[0]) || q.IsSlow(ops[1]) {
-		t.Errorf("user 1 is slow: %t, user 2 is slow: %t", q.IsSlow(ops[0]), q.IsSlow(ops[1]))
+	if !q.IsOfSlowUser(ops[0]) || q.IsOfSlowUser(ops[1]) {
+		t.Errorf("user 1 is slow: %t, user 2 is slow: %t", q.IsOfSlowUser(ops[0]), q.IsOfSlowUser(ops[1]))
 	}
 }
 
 // An operation that was passed to CommitAlone comes first, unless it was withdrawn. Operations that were put
 // back come before all others of their class.
-func TestTakeAfterReturn(t *testing.T) {
+func TestPutBackOperationsAreTakenFirst(t *testing.T) {
 	var q Queue[*testOp]
-	add(t, &q, "1p-a 1p-b 1p-c")
-	group := q.Take()
-	add(t, &q, "1p-d 1n-e")
+	addOperations(t, &q, "1p-a 1p-b 1p-c")
+	group := q.TakeGroup()
+	addOperations(t, &q, "1p-d 1n-e")
 	q.PutBack(group[1:])
 	q.CommitAlone(group[2])
-	if got := operationNames(q.Take()); got != "1p-c" {
+	if got := operationNames(q.TakeGroup()); got != "1p-c" {
 		t.Errorf("got %s, want 1p-c", got)
 	}
 	q.CommitAlone(group[1])
 	q.Withdraw(group[1])
-	if got, want := operationNames(q.Take()), "1p-d 1n-e"; got != want {
+	if got, want := operationNames(q.TakeGroup()), "1p-d 1n-e"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// The queue refuses operations above its limits, except urgent ones. Take returns at most MaxGroup operations.
-func TestQueueIsBounded(t *testing.T) {
+// The queue refuses operations above its limits, except urgent ones. TakeGroup returns at most MaxGroupOps operations.
+func TestQueueRefusesTooManyOperations(t *testing.T) {
 	var q Queue[*testOp]
-	fill := func(c Class, n int) (added int, err error) {
+	fill := func(c PriorityClass, n int) (added int, err error) {
 		for added < n && err == nil {
 			if err = q.Add(&testOp{owner: Owner{Class: c}, name: fmt.Sprint(added)}); err == nil {
 				added++
@@ -98,18 +99,18 @@ func TestQueueIsBounded(t *testing.T) {
 		return added, err
 	}
 	for _, c := range []struct {
-		class Class
+		class PriorityClass
 		room  int
-	}{{Normal, maxWaitingOps - promptCapacity}, {Prompt, promptCapacity}} {
+	}{{NormalClass, maxWaitingOps - promptReservedOps}, {PromptClass, promptReservedOps}} {
 		var refused *queue.Error
 		if n, err := fill(c.class, maxWaitingOps+1); n != c.room || !errors.As(err, &refused) {
 			t.Errorf("class %d: the queue took %d operations, then %v; want %d", c.class, n, err, c.room)
 		}
 	}
-	if _, err := fill(Urgent, 1); err != nil {
+	if _, err := fill(UrgentClass, 1); err != nil {
 		t.Errorf("an urgent operation: %v", err)
 	}
-	if n := len(q.Take()); n != MaxGroup {
-		t.Errorf("a group has %d operations, want %d", n, MaxGroup)
+	if n := len(q.TakeGroup()); n != MaxGroupOps {
+		t.Errorf("a group has %d operations, want %d", n, MaxGroupOps)
 	}
 }

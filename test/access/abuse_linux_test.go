@@ -22,10 +22,10 @@ import (
 // While two users attack a service, its replies to a third user and the memory of its processes must
 // stay within these limits.
 const (
-	runLatencyBound  = 250 * time.Millisecond // for 99 % of runs of "true": enqueue, wait and logs together
-	showLatencyBound = 100 * time.Millisecond // for 99 % of "show" requests
-	maxServiceMemory = 128 << 20              // resident memory in bytes, including the peak
-	maxRunnerMemory  = 64 << 20               // the same for each runner
+	maxRunLatency         = 250 * time.Millisecond // for 99 % of runs of "true": enqueue, wait and logs together
+	maxShowLatency        = 100 * time.Millisecond // for 99 % of "show" requests
+	maxServiceMemoryBytes = 128 << 20              // resident memory in bytes, including the peak
+	maxRunnerMemoryBytes  = 64 << 20               // the same for each runner
 )
 
 // shortAttackTime is the duration of the attack if the environment variable QUEUECTL_ABUSE is unset. The
@@ -37,9 +37,9 @@ const shortAttackTime = 5 * time.Second
 // all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackers are the users who attack the service. One attack stops all other processes of its user, so no
+// attackingUsers are the users who attack the service. One attack stops all other processes of its user, so no
 // process outside the test may run as one of these users.
-var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
+var attackingUsers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
 
 // Two users attack a service in every known way, first one attack at a time and then all at the same
 // time. The service still serves a third user in time, refuses no request of that user, and uses a
@@ -58,9 +58,9 @@ func TestAbuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q := testrig.StartWithRootRunners(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota),
+	q := testrig.StartWithRootRunners(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuotaMiB),
 		"accounts = *\n")
-	q.MustCLI("worker", "scale", "8")
+	q.MustRunCLI("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.RootRunnerDir), "test")
 	self, err := os.Executable()
 	if err != nil {
@@ -69,26 +69,26 @@ func TestAbuse(t *testing.T) {
 	if out, err := exec.Command("install", "-m", "755", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
-	service := q.Cmd.Process.Pid
+	service := q.ServiceCmd.Process.Pid
 	quotaAttack(q, t, program)
-	quiet, attack, after := measurement{q: q, servicePID: service}, measurement{q: q, servicePID: service},
-		measurement{q: q, servicePID: service}
-	quiet.run(t, 2*time.Second, nil)
+	quiet, attack, after := serviceMeasurement{q: q, servicePID: service}, serviceMeasurement{q: q, servicePID: service},
+		serviceMeasurement{q: q, servicePID: service}
+	quiet.measureFor(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
 	first := quiet.sampleMemory()
-	attack.run(t, length, func(ctx context.Context) {
+	attack.measureFor(t, length, func(ctx context.Context) {
 		var wg sync.WaitGroup
-		for _, p := range attackers {
-			wg.Go(func() { runAttacker(q, ctx, program, p, length, os.Getenv(attackNamesVar)) })
+		for _, p := range attackingUsers {
+			wg.Go(func() { runAttacker(q, ctx, program, p, length, os.Getenv(attackNamesEnvVar)) })
 		}
 		wg.Wait()
 	})
 	t.Logf("while they attack: %s", &attack)
-	after.run(t, 5*time.Second, nil)
+	after.measureFor(t, 5*time.Second, nil)
 	t.Logf("after: %s", &after)
 	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peakMemory, after.sampleMemory()))
 
-	for _, m := range []*measurement{&quiet, &attack, &after} {
+	for _, m := range []*serviceMeasurement{&quiet, &attack, &after} {
 		for _, e := range m.refusals[:min(10, len(m.refusals))] {
 			t.Errorf("refused: %v", e)
 		}
@@ -97,28 +97,28 @@ func TestAbuse(t *testing.T) {
 		t.Error("no job of the third user ended after the attack")
 	}
 	if measures {
-		if got := percentile(attack.runTimes, 99); got > runLatencyBound {
-			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, runLatencyBound)
+		if got := percentile(attack.runTimes, 99); got > maxRunLatency {
+			t.Errorf("99%% of the third user's runs took up to %v, want %v", got, maxRunLatency)
 		}
-		if got := percentile(attack.showTimes, 99); got > showLatencyBound {
-			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, showLatencyBound)
+		if got := percentile(attack.showTimes, 99); got > maxShowLatency {
+			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, maxShowLatency)
 		}
 	}
 	for pid, bytes := range attack.peakMemory {
-		limit, process := int64(maxRunnerMemory), "a runner"
+		limit, process := int64(maxRunnerMemoryBytes), "a runner"
 		if pid == service {
-			limit, process = maxServiceMemory, "the service"
+			limit, process = maxServiceMemoryBytes, "the service"
 		}
 		if bytes > limit {
 			t.Errorf("%s had %d MB, want %d at most", process, bytes>>20, limit>>20)
 		}
 	}
-	for _, p := range attackers {
-		checkQuota(q, t, p, abuseQuota<<20)
+	for _, p := range attackingUsers {
+		checkByteQuota(q, t, p, abuseQuotaMiB<<20)
 	}
-	checkDatabaseSize(q, t, int64(len(attackers))*abuseQuota<<20)
+	checkDatabaseSize(q, t, int64(len(attackingUsers))*abuseQuotaMiB<<20)
 	for pid := range first {
-		if !testrig.IsAlive(pid) {
+		if !testrig.IsProcessAlive(pid) {
 			t.Errorf("process %d, which ran at the start of the test, has ended", pid)
 		}
 	}
@@ -136,9 +136,9 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 		q.Error(err)
 		return
 	}
-	cmd := testrig.AsPerson(exec.CommandContext(ctx, program), p)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRoleVar + "=" + q.Path(testrig.SocketName),
-		abuserDirVar + "=" + dir, abuserTimeVar + "=" + duration.String(), attackNamesVar + "=" + attackNames}
+	cmd := testrig.CommandAs(exec.CommandContext(ctx, program), p)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserSocketEnvVar + "=" + q.Path(testrig.SocketName),
+		abuserDirEnvVar + "=" + dir, attackDurationEnvVar + "=" + duration.String(), attackNamesEnvVar + "=" + attackNames}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	q.Logf("%s:\n%s", p.Name, out)
@@ -147,35 +147,36 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 	}
 }
 
-// measurement holds how long the requests of the third user took, and the memory of the
+// serviceMeasurement holds how long the requests of the third user took, and the memory of the
 // service and its runners.
-type measurement struct {
+type serviceMeasurement struct {
 	q          *testrig.Queue
 	servicePID int // pid of the service
 
-	mu                  sync.Mutex
-	runTimes, showTimes []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	partTimes           [4][]time.Duration       // durations of runs' parts, by index in partNames; guarded by mu
-	otherRequests       map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
-	refusals            []error                  // guarded by mu
-	peakMemory          map[int]int64            // most resident bytes, by pid; guarded by mu
+	mu                   sync.Mutex
+	runTimes, showTimes  []time.Duration          // durations of runs and of "show" requests; guarded by mu
+	runPartTimes         [4][]time.Duration       // durations of runs' parts, by index in runPartNames; guarded by mu
+	slowestOtherRequests map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
+	refusals             []error                  // guarded by mu
+	peakMemory           map[int]int64            // most resident bytes, by pid; guarded by mu
 }
 
-// partNames names the parts of a run: the time until the enqueue is acknowledged, then until the job starts,
+// runPartNames names the parts of a run: the time until the enqueue is acknowledged, then until the job starts,
 // then until it ends, and then until the client has read its end and its output.
-var partNames = [4]string{"stored", "queued", "ran", "reported"}
+var runPartNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends and measures the requests of the third user for the given time. It calls alongside, unless that is
+// measureFor sends and measures the requests of the third user for the given time. It calls alongside, unless that is
 // nil, at the same time. It returns when the time is over and alongside has returned.
-func (m *measurement) run(t *testing.T, duration time.Duration, alongside func(ctx context.Context)) {
+func (m *serviceMeasurement) measureFor(t *testing.T, duration time.Duration, runAlongside func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	var requests sync.WaitGroup
-	if alongside != nil {
-		requests.Go(func() { alongside(t.Context()) })
+	if runAlongside != nil {
+		requests.Go(func() { runAlongside(t.Context()) })
 	}
-	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEach, m.requestOnce} {
+	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEachOtherMethod,
+		m.requestOverNewConnection} {
 		requests.Go(func() { m.repeatRequests(ctx, request) })
 	}
 	requests.Go(func() {
@@ -196,7 +197,7 @@ func sleepContext(ctx context.Context, d time.Duration) {
 
 // repeatRequests sends a request of the third user again and again until ctx ends. After an error,
 // it opens a new connection.
-func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
+func (m *serviceMeasurement) repeatRequests(ctx context.Context, request func(*rawClient) error) {
 	for ctx.Err() == nil {
 		err := m.repeatOnConnection(ctx, request)
 		if errors.Is(err, errReconnect) {
@@ -213,8 +214,8 @@ func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClien
 }
 
 // repeatOnConnection sends a request again and again on one connection, until an error occurs or ctx ends.
-func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
-	conn, err := testrig.ConnectAs(m.q.Dir, testrig.UucpUser)
+func (m *serviceMeasurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
+	conn, err := testrig.ConnectAs(m.q.StateDir, testrig.UucpUser)
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawC
 
 // runTrue enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
 // long each part took.
-func (m *measurement) runTrue(c *rawClient) error {
+func (m *serviceMeasurement) runTrue(c *rawClient) error {
 	started := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {
@@ -271,7 +272,7 @@ func (m *measurement) runTrue(c *rawClient) error {
 	m.runTimes, m.showTimes = append(m.runTimes, ended.Sub(started)), append(m.showTimes, time.Since(ended))
 	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
 	for i, elapsed := range [4]time.Duration{stored.Sub(started), queued, run, max(0, ended.Sub(stored)-queued-run)} {
-		m.partTimes[i] = append(m.partTimes[i], elapsed)
+		m.runPartTimes[i] = append(m.runPartTimes[i], elapsed)
 	}
 	return nil
 }
@@ -279,16 +280,16 @@ func (m *measurement) runTrue(c *rawClient) error {
 // errReconnect makes repeatRequests use a new connection for the next request.
 var errReconnect = errors.New("reconnect")
 
-// requestOnce sends one request over a new connection, as the command-line client does.
-func (m *measurement) requestOnce(c *rawClient) error {
+// requestOverNewConnection sends one request over a new connection, as the command-line client does.
+func (m *serviceMeasurement) requestOverNewConnection(c *rawClient) error {
 	if _, err := c.call("whoami", `{}`); err != nil {
 		return fmt.Errorf("whoami on a new connection: %w", err)
 	}
 	return errReconnect
 }
 
-// requestEach sends one request of every other method that a user may call.
-func (m *measurement) requestEach(c *rawClient) error {
+// requestEachOtherMethod sends one request of every other method that a user may call.
+func (m *serviceMeasurement) requestEachOtherMethod(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
 		return err
@@ -309,10 +310,10 @@ func (m *measurement) requestEach(c *rawClient) error {
 			return fmt.Errorf("%s after %v: %w", request[0], time.Since(started), err)
 		}
 		m.mu.Lock()
-		if m.otherRequests == nil {
-			m.otherRequests = map[string]time.Duration{}
+		if m.slowestOtherRequests == nil {
+			m.slowestOtherRequests = map[string]time.Duration{}
 		}
-		m.otherRequests[request[0]] = max(m.otherRequests[request[0]], time.Since(started))
+		m.slowestOtherRequests[request[0]] = max(m.slowestOtherRequests[request[0]], time.Since(started))
 		m.mu.Unlock()
 	}
 	return nil
@@ -320,10 +321,10 @@ func (m *measurement) requestEach(c *rawClient) error {
 
 // sampleMemory returns the resident memory of the service and the runners, in bytes by pid. It
 // also updates the peaks in m.
-func (m *measurement) sampleMemory() map[int]int64 {
+func (m *serviceMeasurement) sampleMemory() map[int]int64 {
 	now := map[int]int64{}
-	for _, pid := range append(m.q.RunnerPids(), m.servicePID) {
-		if n := testrig.ResidentMemory(pid); n > 0 {
+	for _, pid := range append(m.q.RunnerPIDs(), m.servicePID) {
+		if n := testrig.ResidentMemoryBytes(pid); n > 0 {
 			now[pid] = n
 		}
 	}
@@ -348,7 +349,7 @@ func percentile(durations []time.Duration, percent int) time.Duration {
 }
 
 // String returns a report of how fast the service replied.
-func (m *measurement) String() string {
+func (m *serviceMeasurement) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var b strings.Builder
@@ -358,23 +359,23 @@ func (m *measurement) String() string {
 			percentile(durations, 100).Round(100*time.Microsecond))
 	}
 	line("run", m.runTimes)
-	for i, list := range m.partTimes {
-		line(" "+partNames[i], list)
+	for i, list := range m.runPartTimes {
+		line(" "+runPartNames[i], list)
 	}
 	line("show", m.showTimes)
 	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusals))
 	names := slices.Collect(func(yield func(string) bool) {
-		for name := range m.otherRequests {
+		for name := range m.slowestOtherRequests {
 			if !yield(name) {
 				return
 			}
 		}
 	})
 	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(m.otherRequests[b], m.otherRequests[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(m.slowestOtherRequests[b], m.slowestOtherRequests[a]), cmp.Compare(a, b))
 	})
 	for _, name := range names {
-		fmt.Fprintf(&b, " %s %v", name, m.otherRequests[name].Round(time.Millisecond))
+		fmt.Fprintf(&b, " %s %v", name, m.slowestOtherRequests[name].Round(time.Millisecond))
 	}
 	return b.String()
 }

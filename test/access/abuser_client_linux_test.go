@@ -18,8 +18,8 @@ import (
 // rawClient is a raw protocol client that sends one request at a time.
 type rawClient struct {
 	net.Conn
-	reader *bufio.Reader
-	id     int
+	reader        *bufio.Reader
+	lastRequestID int
 }
 
 func newRawClient(c net.Conn) *rawClient { return &rawClient{c, bufio.NewReaderSize(c, 16<<10), 0} }
@@ -31,9 +31,9 @@ func (e *refusedError) Error() string { return e.code + ": " + e.message }
 
 // call sends a request and returns its result. It skips notifications that arrive before the result.
 func (c *rawClient) call(method, params string) (json.RawMessage, error) {
-	c.id++
+	c.lastRequestID++
 	c.SetDeadline(time.Now().Add(30 * time.Second))
-	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.id, method,
+	if _, err := fmt.Fprintf(c, `{"jsonrpc":"2.0","id":%d,"method":"%s","params":%s}`+"\n", c.lastRequestID, method,
 		params); err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 		if err != nil {
 			return nil, err
 		}
-		var a testrig.WireMessage
+		var a testrig.ServiceMessage
 		if err := json.Unmarshal(line, &a); err != nil {
 			return nil, err
 		}
@@ -58,12 +58,12 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 
 // keepConnections keeps connCount connections open until the attack ends. It passes each connection to useConn
 // and opens a new one when useConn returns.
-func (a *abuser) keepConnections(ctx context.Context, n *tally, connCount int, useConn func(c *rawClient)) {
+func (a *abuser) keepConnections(ctx context.Context, n *requestTally, connCount int, useConn func(c *rawClient)) {
 	var workers sync.WaitGroup
 	for range connCount {
 		workers.Go(func() {
 			for a.throttle(ctx) {
-				c, err := net.Dial("unix", a.socket)
+				c, err := net.Dial("unix", a.socketPath)
 				if err != nil {
 					n.refusals.Add(1)
 					a.pause(ctx, 50*time.Millisecond)
@@ -80,9 +80,9 @@ func (a *abuser) keepConnections(ctx context.Context, n *tally, connCount int, u
 }
 
 // sendRequest sends one request and counts it in n. ok is false if the request fails.
-func (a *abuser) sendRequest(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
+func (a *abuser) sendRequest(c *rawClient, n *requestTally, method, params string) (result json.RawMessage, ok bool) {
 	n.requests.Add(1)
-	n.bytes.Add(int64(len(params)))
+	n.sentBytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
 	var refused *refusedError
 	switch {
@@ -97,7 +97,7 @@ func (a *abuser) sendRequest(c *rawClient, n *tally, method, params string) (res
 }
 
 // repeatRequest sends the same request again and again on several connections.
-func (a *abuser) repeatRequest(ctx context.Context, n *tally, connCount int, method, params string) {
+func (a *abuser) repeatRequest(ctx context.Context, n *requestTally, connCount int, method, params string) {
 	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
 		for a.throttle(ctx) {
 			if _, ok := a.sendRequest(c, n, method, params); !ok {
@@ -107,9 +107,10 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, connCount int, met
 	})
 }
 
-// pipeline repeatedly sends requestCount requests without waiting, and then reads all replies, on each
+// pipelineRequests repeatedly sends requestCount requests without waiting, and then reads all replies, on each
 // of connCount connections.
-func (a *abuser) pipeline(ctx context.Context, n *tally, connCount, requestCount int, method, params string) {
+func (a *abuser) pipelineRequests(ctx context.Context, n *requestTally, connCount, requestCount int, method,
+	params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
 		for a.throttle(ctx) {
@@ -121,7 +122,7 @@ func (a *abuser) pipeline(ctx context.Context, n *tally, connCount, requestCount
 					break
 				}
 				n.requests.Add(1)
-				n.bytes.Add(int64(len(line)))
+				n.sentBytes.Add(int64(len(line)))
 			}
 			reader.Wait()
 		}
@@ -129,7 +130,7 @@ func (a *abuser) pipeline(ctx context.Context, n *tally, connCount, requestCount
 }
 
 // readReplies reads the given number of replies. It returns early when the connection or the attack ends.
-func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *tally, replyCount int) {
+func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *requestTally, replyCount int) {
 	buf := make([]byte, 64<<10)
 	for got := 0; got < replyCount && a.throttle(ctx); {
 		k, err := c.Read(buf)

@@ -20,10 +20,10 @@ import (
 // The attacking process is this test binary, started with the rights of the attacking user. These environment
 // variables contain the path of the socket, a directory for files and the duration of the attack.
 const (
-	abuserRoleVar  = "QUEUECTL_TEST_ABUSER" // path of the socket
-	abuserDirVar   = "QUEUECTL_TEST_ABUSER_FOLDER"
-	abuserTimeVar  = "QUEUECTL_TEST_ABUSER_TIME"
-	attackNamesVar = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
+	abuserSocketEnvVar   = "QUEUECTL_TEST_ABUSER" // path of the socket
+	abuserDirEnvVar      = "QUEUECTL_TEST_ABUSER_FOLDER"
+	attackDurationEnvVar = "QUEUECTL_TEST_ABUSER_TIME"
+	attackNamesEnvVar    = "QUEUECTL_ABUSE_ONLY" // comma-separated names of attacks; empty means all
 )
 
 // These limits keep an attacking process from slowing down the machine, so that the test measures the service.
@@ -36,75 +36,75 @@ const (
 
 // abuser is the state of an attacking process.
 type abuser struct {
-	socket, dir string
-	startedAt   time.Time
+	socketPath, filesDir string
+	startedAt            time.Time
 
-	mu      sync.Mutex
-	tallies map[string]*tally // guarded by mu
+	mu              sync.Mutex
+	talliesByAttack map[string]*requestTally // guarded by mu
 
 	accessGained atomic.Pointer[string] // describes an access that the service granted but must refuse; nil if none
 }
 
-// tally counts the requests and replies of one attack.
-type tally struct {
-	requests, replies, refusals, bytes atomic.Int64
+// requestTally counts the requests and replies of one attack.
+type requestTally struct {
+	requests, replies, refusals, sentBytes atomic.Int64
 
 	firstRefusal atomic.Pointer[refusedError] // the first refusal, nil if none
 }
 
-// attack is one way to attack the service. The function run returns when its context ends.
-type attack struct {
+// attackMethod is one way to attack the service. The function run returns when its context ends.
+type attackMethod struct {
 	name string
-	run  func(*abuser, context.Context, *tally)
+	run  func(*abuser, context.Context, *requestTally)
 }
 
-var attacks = []attack{
+var attackMethods = []attackMethod{
 	{"leased-input", (*abuser).enqueueLeasedInput},
 	{"leased-program", (*abuser).enqueueLeasedProgram},
-	{"stopped-starts", (*abuser).stopStartingJobs},
+	{"stopped-starts", (*abuser).stopJobsWhileStarting},
 	{"lists", (*abuser).requestLists},
-	{"connects", (*abuser).openConnections},
-	{"abandoned", (*abuser).sendAbandoned},
-	{"selectors", (*abuser).requestSelections},
+	{"connects", (*abuser).openAndCloseConnections},
+	{"abandoned", (*abuser).abandonRequests},
+	{"selectors", (*abuser).requestEmptySelections},
 	{"events", (*abuser).requestEvents},
 	{"large-jobs", (*abuser).storeLargeJobs},
 	{"long-globs", (*abuser).sendLongGlobs},
 	{"many-ids", (*abuser).sendManyIDs},
-	{"padded", (*abuser).sendPadded},
-	{"unfinished", (*abuser).sendUnfinished},
-	{"waits", (*abuser).sendWaits},
+	{"padded", (*abuser).sendPaddedRequests},
+	{"unfinished", (*abuser).sendUnfinishedRequests},
+	{"waits", (*abuser).sendEndlessWaits},
 	{"outputs", (*abuser).requestOutputs},
 	{"single-bytes", (*abuser).printSingleBytes},
 	{"members", (*abuser).sendLargeObjects},
 	{"faults", (*abuser).sendInvalidBatches},
-	{"numbers", (*abuser).takeJobNumbers},
+	{"numbers", (*abuser).useFutureSeqsAsIDs},
 	{"batches", (*abuser).leaveBatchesOpen},
 	{"trees", (*abuser).leaveProcesses},
-	{"flood", (*abuser).flood},
+	{"flood", (*abuser).floodWithJobs},
 	{"storms", (*abuser).changeStates},
-	{"priority", (*abuser).raisePriorities},
-	{"fill-quota", (*abuser).fillQuota},
+	{"priority", (*abuser).enqueueHighestPriorityJobs},
+	{"fill-quota", (*abuser).fillByteQuota},
 }
 
 // runAttacks executes the attacks one at a time for the first half of the duration, and all at the same time
 // for the second half. It returns the exit code of the process.
-func runAttacks() (code int) {
+func runAttacks() (exitCode int) {
 	runtime.GOMAXPROCS(1)
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, abuserNiceness); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	all, err := time.ParseDuration(os.Getenv(abuserTimeVar))
+	all, err := time.ParseDuration(os.Getenv(attackDurationEnvVar))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	a := &abuser{socket: os.Getenv(abuserRoleVar), dir: os.Getenv(abuserDirVar), startedAt: time.Now(),
-		tallies: map[string]*tally{}}
-	list := attacks
-	if only := os.Getenv(attackNamesVar); only != "" {
+	a := &abuser{socketPath: os.Getenv(abuserSocketEnvVar), filesDir: os.Getenv(abuserDirEnvVar), startedAt: time.Now(),
+		talliesByAttack: map[string]*requestTally{}}
+	list := attackMethods
+	if only := os.Getenv(attackNamesEnvVar); only != "" {
 		list = nil
-		for _, next := range attacks {
+		for _, next := range attackMethods {
 			if strings.Contains(","+only+",", ","+next.name+",") {
 				list = append(list, next)
 			}
@@ -134,27 +134,27 @@ func runAttacks() (code int) {
 			refusal = e.Error()
 		}
 		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.requests.Load(), n.replies.Load(), n.refusals.Load(),
-			n.bytes.Load()>>20, refusal)
+			n.sentBytes.Load()>>20, refusal)
 	}
 	if gained := a.accessGained.Load(); gained != nil {
 		fmt.Printf("gained: %s\n", *gained)
-		code = 1
+		exitCode = 1
 	}
 	fmt.Printf("%.0f%% of a processor\n", 100*cpuTime(&usage).Seconds()/time.Since(a.startedAt).Seconds())
-	return code
+	return exitCode
 }
 
 func cpuTime(r *syscall.Rusage) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-func (a *abuser) tallyOf(name string) *tally {
+func (a *abuser) tallyOf(attackName string) *requestTally {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tallies[name] == nil {
-		a.tallies[name] = &tally{}
+	if a.talliesByAttack[attackName] == nil {
+		a.talliesByAttack[attackName] = &requestTally{}
 	}
-	return a.tallies[name]
+	return a.talliesByAttack[attackName]
 }
 
 // throttle waits until the process may use the processor again; see abuserCPUShare. It returns false
@@ -180,40 +180,40 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// openConnections opens connections and closes them without sending a request.
-func (a *abuser) openConnections(ctx context.Context, n *tally) {
+// openAndCloseConnections opens connections and closes them without sending a request.
+func (a *abuser) openAndCloseConnections(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
 }
 
-// sendAbandoned repeatedly sends requests and closes the connection without reading the replies.
-func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
+// abandonRequests repeatedly sends requests and closes the connection without reading the replies.
+func (a *abuser) abandonRequests(ctx context.Context, n *requestTally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
 	a.keepConnections(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
 			n.requests.Add(64)
-			n.bytes.Add(int64(len(lines)))
+			n.sentBytes.Add(int64(len(lines)))
 		}
 	})
 }
 
 const (
-	noRetryFields = `"max_retries":0,"cwd":"/"`
-	delayedFields = `"delay":"24h","cwd":"/"`
+	noRetrySpecFields = `"max_retries":0,"cwd":"/"`
+	delayedSpecFields = `"delay":"24h","cwd":"/"`
 )
 
-// nicedSpec returns the spec of a job that runs a shell command with the lowest priority (nice 19).
-func nicedSpec(command, extraFields string) string {
+// lowPrioritySpec returns the spec of a job that runs a shell command with the lowest priority (nice 19).
+func lowPrioritySpec(command, extraFields string) string {
 	text, err := json.Marshal(command)
 	if err != nil {
 		panic(err)
 	}
-	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetryFields, extraFields)
+	return fmt.Sprintf(`{"argv":["nice","-n","19","sh","-c",%s],%s%s}`, text, noRetrySpecFields, extraFields)
 }
 
-// leaseFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
+// createLeasedFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
 // file waits until the returned function is called, or gets EWOULDBLOCK if its open does not block.
-func (a *abuser) leaseFile(name string, content []byte) (path string, release func(), err error) {
-	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
+func (a *abuser) createLeasedFile(name string, content []byte) (path string, release func(), err error) {
+	path = filepath.Join(a.filesDir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
 		return "", nil, err
 	}
@@ -228,20 +228,20 @@ func (a *abuser) leaseFile(name string, content []byte) (path string, release fu
 	return path, func() { f.Close(); os.Remove(path) }, nil
 }
 
-func (a *abuser) enqueueLeasedInput(ctx context.Context, n *tally) {
-	path, end, err := a.leaseFile("input", []byte("x"))
+func (a *abuser) enqueueLeasedInput(ctx context.Context, n *requestTally) {
+	path, end, err := a.createLeasedFile("input", []byte("x"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer end()
-	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetryFields))
+	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetrySpecFields))
 }
 
 // enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It
 // also enqueues jobs that leave processes behind, which a runner must watch until they end.
-func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
-	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
+func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *requestTally) {
+	path, end, err := a.createLeasedFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -249,8 +249,8 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	defer end()
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
-			a.sendRequest(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
-			if _, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetryFields)); !ok {
+			a.sendRequest(c, n, "enqueue", lowPrioritySpec("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetrySpecFields)); !ok {
 				return
 			}
 			a.pause(ctx, 100*time.Millisecond)
@@ -258,36 +258,36 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stopStartingJobs enqueues jobs that stop other jobs of the same user with SIGSTOP before
+// stopJobsWhileStarting enqueues jobs that stop other jobs of the same user with SIGSTOP before
 // these execute their programs.
-func (a *abuser) stopStartingJobs(ctx context.Context, n *tally) {
+func (a *abuser) stopJobsWhileStarting(ctx context.Context, n *requestTally) {
 	const stopCommand = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { ` +
 		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
 		`next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
-			if _, ok := a.sendRequest(c, n, "enqueue", nicedSpec(stopCommand, "")); !ok {
+			if _, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec(stopCommand, "")); !ok {
 				return
 			}
 			for range 10 {
-				a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetryFields))
+				a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
 			}
 			a.pause(ctx, 100*time.Millisecond)
 		}
 	})
 }
 
-func (a *abuser) requestLists(ctx context.Context, n *tally) {
-	a.pipeline(ctx, n, 100, 64, "list", `{}`)
+func (a *abuser) requestLists(ctx context.Context, n *requestTally) {
+	a.pipelineRequests(ctx, n, 100, 64, "list", `{}`)
 }
 
-func (a *abuser) requestSelections(ctx context.Context, n *tally) {
-	a.pipeline(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
+func (a *abuser) requestEmptySelections(ctx context.Context, n *requestTally) {
+	a.pipelineRequests(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
 }
 
-func (a *abuser) requestEvents(ctx context.Context, n *tally) {
+func (a *abuser) requestEvents(ctx context.Context, n *requestTally) {
 	var wg sync.WaitGroup
-	wg.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
+	wg.Go(func() { a.pipelineRequests(ctx, n, 20, 16, "events", `{"since":0}`) })
 	wg.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
 	wg.Wait()
 }
@@ -303,8 +303,8 @@ func largeSpec(extraFields string) string {
 }
 
 // storeLargeJobs stores 300 large jobs, and then retries some of them repeatedly.
-func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
-	spec := largeSpec(delayedFields)
+func (a *abuser) storeLargeJobs(ctx context.Context, n *requestTally) {
+	spec := largeSpec(delayedSpecFields)
 	var storedCount atomic.Int64
 	var mu sync.Mutex
 	var ids []string
@@ -335,22 +335,22 @@ func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
 	})
 }
 
-func (a *abuser) sendLongGlobs(ctx context.Context, n *tally) {
+func (a *abuser) sendLongGlobs(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
 }
 
-func (a *abuser) sendManyIDs(ctx context.Context, n *tally) {
+func (a *abuser) sendManyIDs(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
-// sendPadded sends requests with nearly 8 MiB of white space on two connections, without waiting for replies.
-func (a *abuser) sendPadded(ctx context.Context, n *tally) {
-	a.pipeline(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
+// sendPaddedRequests sends requests with nearly 8 MiB of white space on two connections, without waiting for replies.
+func (a *abuser) sendPaddedRequests(ctx context.Context, n *requestTally) {
+	a.pipelineRequests(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
-// sendUnfinished sends the first 8 MiB of a request line on each of many connections, but never the end of the
+// sendUnfinishedRequests sends the first 8 MiB of a request line on each of many connections, but never the end of the
 // line.
-func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
+func (a *abuser) sendUnfinishedRequests(ctx context.Context, n *requestTally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.keepConnections(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
@@ -358,7 +358,7 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 				return
 			}
 			k, err := c.Write(part)
-			n.bytes.Add(int64(k))
+			n.sentBytes.Add(int64(k))
 			if err != nil {
 				return
 			}
@@ -368,11 +368,11 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// sendWaits repeatedly sends requests that wait for the maximum number of jobs, which never end.
-func (a *abuser) sendWaits(ctx context.Context, n *tally) {
+// sendEndlessWaits repeatedly sends requests that wait for the maximum number of jobs, which never end.
+func (a *abuser) sendEndlessWaits(ctx context.Context, n *requestTally) {
 	var jobs []string
 	for range 1000 {
-		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, delayedFields))
+		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
@@ -387,9 +387,9 @@ func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 }
 
 // requestOutputs repeatedly requests large outputs.
-func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
+func (a *abuser) requestOutputs(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.sendRequest(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
+		result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
@@ -398,19 +398,19 @@ func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
 		}
 		a.sendRequest(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
 		var wg sync.WaitGroup
-		wg.Go(func() { a.pipeline(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
-		wg.Go(func() { a.pipeline(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		wg.Go(func() { a.pipelineRequests(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		wg.Go(func() { a.pipelineRequests(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
 		wg.Wait()
 	})
 }
 
 // printSingleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
 // connections follow the output.
-func (a *abuser) printSingleBytes(ctx context.Context, n *tally) {
+func (a *abuser) printSingleBytes(ctx context.Context, n *requestTally) {
 	const printCommand = `exec perl -e '$end = time + 20; while (time < $end) { ` +
 		`for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.sendRequest(c, n, "enqueue", nicedSpec(printCommand, ""))
+		result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec(printCommand, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -422,8 +422,8 @@ func (a *abuser) printSingleBytes(ctx context.Context, n *tally) {
 	})
 }
 
-// memberList returns the text of 100,000 members of a JSON object.
-var memberList = sync.OnceValue(func() string {
+// jsonMembersText returns the text of 100,000 members of a JSON object.
+var jsonMembersText = sync.OnceValue(func() string {
 	var b strings.Builder
 	for i := range 100_000 {
 		fmt.Fprintf(&b, `"member-%d":%d,`, i, i)
@@ -431,24 +431,24 @@ var memberList = sync.OnceValue(func() string {
 	return strings.TrimSuffix(b.String(), ",")
 })
 
-func (a *abuser) sendLargeObjects(ctx context.Context, n *tally) {
+func (a *abuser) sendLargeObjects(ctx context.Context, n *requestTally) {
 	var wg sync.WaitGroup
-	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
-	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+jsonMembersText()+`}}`) })
+	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+jsonMembersText()+`}`) })
 	wg.Wait()
 }
 
-func (a *abuser) sendInvalidBatches(ctx context.Context, n *tally) {
+func (a *abuser) sendInvalidBatches(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
 		strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+
-		memberList()+`}]}`)
+		jsonMembersText()+`}]}`)
 }
 
-// takeJobNumbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
-func (a *abuser) takeJobNumbers(ctx context.Context, n *tally) {
+// useFutureSeqsAsIDs enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
+func (a *abuser) useFutureSeqsAsIDs(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
-			result, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedFields))
+			result, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
 			var got struct{ Seq int64 }
 			json.Unmarshal(result, &got)
 			if !ok || !a.throttle(ctx) {
@@ -456,7 +456,7 @@ func (a *abuser) takeJobNumbers(ctx context.Context, n *tally) {
 			}
 			var jobs []string
 			for i := range 1000 {
-				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), delayedFields))
+				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), delayedSpecFields))
 			}
 			a.sendRequest(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
 		}
@@ -465,7 +465,7 @@ func (a *abuser) takeJobNumbers(ctx context.Context, n *tally) {
 }
 
 // leaveBatchesOpen sends jobs of batches and never commits the batches.
-func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
+func (a *abuser) leaveBatchesOpen(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
@@ -478,30 +478,30 @@ func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
 }
 
 // leaveProcesses enqueues jobs that leave processes in the background.
-func (a *abuser) leaveProcesses(ctx context.Context, n *tally) {
-	a.repeatRequest(ctx, n, 2, "enqueue", nicedSpec("sleep 30 & exit 0", `,"allow_background":true`))
+func (a *abuser) leaveProcesses(ctx context.Context, n *requestTally) {
+	a.repeatRequest(ctx, n, 2, "enqueue", lowPrioritySpec("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
-// flood enqueues "true" jobs over many connections.
-func (a *abuser) flood(ctx context.Context, n *tally) {
-	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetryFields))
+// floodWithJobs enqueues "true" jobs over many connections.
+func (a *abuser) floodWithJobs(ctx context.Context, n *requestTally) {
+	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
 }
 
-// raisePriorities enqueues jobs with the highest priority that a user may set, so that they start before those
-// of other users. It also tries a higher priority, which the service must refuse.
-func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
+// enqueueHighestPriorityJobs enqueues jobs with the highest priority that a user may set, so that they start before
+// those of other users. It also tries a higher priority, which the service must refuse.
+func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally) {
 	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
-			result, ok := a.sendRequest(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highestPriority))
+			result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("sleep 0.1", ","+highestPriority))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok {
 				return
 			}
 			for method, params := range map[string]string{
-				"enqueue":       nicedSpec("sleep 0.1", ","+excessPriority),
-				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, nicedSpec("sleep 0.1", ","+excessPriority)),
+				"enqueue":       lowPrioritySpec("sleep 0.1", ","+excessPriority),
+				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, lowPrioritySpec("sleep 0.1", ","+excessPriority)),
 				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, excessPriority),
 			} {
 				result, accepted := a.sendRequest(c, n, method, params)
@@ -516,12 +516,12 @@ func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
 }
 
 // changeStates repeatedly changes the state of many jobs and changes it back, by id and by selector.
-func (a *abuser) changeStates(ctx context.Context, n *tally) {
+func (a *abuser) changeStates(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
 			result, ok := a.sendRequest(c, n, "enqueue",
-				fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, delayedFields))
+				fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, delayedSpecFields))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok || !a.throttle(ctx) {

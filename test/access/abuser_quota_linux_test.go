@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// abuseQuota is the value of max_bytes_per_user during the attacks, in MiB.
-const abuseQuota = 128
+// abuseQuotaMiB is the value of max_bytes_per_user during the attacks, in MiB.
+const abuseQuotaMiB = 128
 
-// fillQuota fills the byte quota of its user as fast as possible. It enqueues and cancels large jobs, and runs
+// fillByteQuota fills the byte quota of its user as fast as possible. It enqueues and cancels large jobs, and runs
 // jobs that print large outputs. One of these jobs fails many times, and each attempt prints an output.
-func (a *abuser) fillQuota(ctx context.Context, n *tally) {
+func (a *abuser) fillByteQuota(ctx context.Context, n *requestTally) {
 	const printingSpec = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],` +
 		`"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
-	spec := largeSpec(delayedFields)
+	spec := largeSpec(delayedSpecFields)
 	var retried sync.Once
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		retried.Do(func() { a.sendRequest(c, n, "enqueue", printingSpec) })
@@ -32,7 +32,7 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			a.sendRequest(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
-			a.sendRequest(c, n, "enqueue", nicedSpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+			a.sendRequest(c, n, "enqueue", lowPrioritySpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
 		}
 	})
 }
@@ -42,12 +42,12 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
 	const duration, smallQuotaMiB = 4 * time.Second, 8
-	q.MustCLI("config", "set", "access.submit", "daemon news uucp bin sys")
-	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", smallQuotaMiB))
-	m := measurement{q: q, servicePID: q.Cmd.Process.Pid}
-	m.run(t, duration, func(ctx context.Context) {
+	q.MustRunCLI("config", "set", "access.submit", "daemon news uucp bin sys")
+	q.MustRunCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", smallQuotaMiB))
+	m := serviceMeasurement{q: q, servicePID: q.ServiceCmd.Process.Pid}
+	m.measureFor(t, duration, func(ctx context.Context) {
 		var wg sync.WaitGroup
-		for _, p := range attackers {
+		for _, p := range attackingUsers {
 			wg.Go(func() { runAttacker(q, ctx, program, p, duration, "fill-quota") })
 		}
 		wg.Wait()
@@ -57,17 +57,17 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v",
 			len(m.runTimes), m.refusals)
 	}
-	for _, p := range attackers {
-		checkQuota(q, t, p, smallQuotaMiB<<20)
-		if !strings.Contains(q.MustCLI("list", "--user", p.Name, "--json"), `"input_removed"`) {
+	for _, p := range attackingUsers {
+		checkByteQuota(q, t, p, smallQuotaMiB<<20)
+		if !strings.Contains(q.MustRunCLI("list", "--user", p.Name, "--json"), `"input_removed"`) {
 			t.Errorf("%s did not fill the quota", p.Name)
 		}
 	}
 	checkDatabaseSize(q, t, 2*smallQuotaMiB<<20)
-	for _, p := range attackers {
-		q.CLI("cancel", "--user", p.Name, "--yes") // these jobs would affect later measurements
+	for _, p := range attackingUsers {
+		q.RunCLI("cancel", "--user", p.Name, "--yes") // these jobs would affect later measurements
 	}
-	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
+	q.MustRunCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuotaMiB))
 }
 
 // quotaExcess is the number of bytes by which a user's jobs may exceed the quota in this test. The
@@ -75,11 +75,11 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 // quota (see docs/users.md).
 const quotaExcess = 256 << 10
 
-// checkQuota checks that the jobs of a user use at most maxBytes, the current quota. Do not call it after the
+// checkByteQuota checks that the jobs of a user use at most maxBytes, the current quota. Do not call it after the
 // quota was set to less than the bytes in use.
-func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
+func checkByteQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
 	t.Helper()
-	conn, err := testrig.ConnectAs(q.Dir, p)
+	conn, err := testrig.ConnectAs(q.StateDir, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,16 +102,16 @@ func checkQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64
 
 // checkDatabaseSize checks that the database file has at most twice the sum of the attackers' quotas, plus 32
 // MiB for everything else.
-func checkDatabaseSize(q *testrig.Queue, t *testing.T, quotas int64) {
+func checkDatabaseSize(q *testrig.Queue, t *testing.T, totalQuotaBytes int64) {
 	t.Helper()
 	var st struct {
 		Bytes int64 `json:"database_bytes"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the database has %d MB", st.Bytes>>20)
-	if maxBytes := 2*quotas + 32<<20; st.Bytes > maxBytes {
+	if maxBytes := 2*totalQuotaBytes + 32<<20; st.Bytes > maxBytes {
 		t.Errorf("the database has %d MB, want at most %d", st.Bytes>>20, maxBytes>>20)
 	}
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// callerRoleVar is the environment variable that makes this test binary set unusual process attributes, such as
+// unusualCallerEnvVar is the environment variable that makes this test binary set unusual process attributes, such as
 // limits and signal masks, and then execute the program in its arguments.
-const callerRoleVar = "QUEUECTL_TEST_CALLER"
+const unusualCallerEnvVar = "QUEUECTL_TEST_CALLER"
 
 // execAsUnusualCaller changes every process attribute that exec keeps and that an unprivileged account may
 // change. Then it executes the program in its arguments.
@@ -65,11 +65,11 @@ func execAsUnusualCaller() error {
 	}
 	unix.Umask(0o177)
 	return syscall.Exec(os.Args[1], os.Args[1:],
-		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRoleVar) }))
+		slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, unusualCallerEnvVar) }))
 }
 
-// attributesOf returns the attributes of a process that its children inherit, by name.
-func attributesOf(t *testing.T, pid int) map[string]string {
+// inheritedAttributesOf returns the attributes of a process that its children inherit, by name.
+func inheritedAttributesOf(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	file := func(name string) string {
@@ -110,8 +110,9 @@ type personalService struct {
 func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	t.Helper()
 	q := testrig.NewQueue(t, "")
-	s := &personalService{T: t, binPath: testrig.Install(q, q.Bin, q.Dir), homeDir: q.Path("home"), user: user}
-	err := errors.Join(os.Chmod(q.Dir, 0o755), os.Mkdir(s.homeDir, 0o700), os.Chown(s.homeDir, user.Uid, user.Uid))
+	s := &personalService{T: t, binPath: testrig.InstallPrograms(q, q.ClientPath, q.StateDir), homeDir: q.Path("home"),
+		user: user}
+	err := errors.Join(os.Chmod(q.StateDir, 0o755), os.Mkdir(s.homeDir, 0o700), os.Chown(s.homeDir, user.Uid, user.Uid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,20 +124,20 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 func (s *personalService) command(callerCommand []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(callerCommand), s.binPath), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Dir = testrig.Environment(s.homeDir), s.homeDir
+	cmd.Env, cmd.Dir = testrig.UserEnvironment(s.homeDir), s.homeDir
 	if s.user.Uid == os.Geteuid() {
 		return cmd // without root, a process may not set its groups
 	}
-	return testrig.AsPerson(cmd, s.user)
+	return testrig.CommandAs(cmd, s.user)
 }
 
-func (s *personalService) run(callerCommand []string, args ...string) testrig.Result {
+func (s *personalService) run(callerCommand []string, args ...string) testrig.CommandResult {
 	s.Helper()
 	return testrig.RunCommand(s, s.command(callerCommand, args...))
 }
 
-// pids returns the process ids of the service and its runner.
-func (s *personalService) pids() (service, runner int) {
+// serviceAndRunnerPIDs returns the process ids of the service and its runner.
+func (s *personalService) serviceAndRunnerPIDs() (service, runner int) {
 	s.Helper()
 	for _, line := range testrig.ProcessesWithArg(s.homeDir) {
 		s.Log(line)
@@ -149,7 +150,7 @@ func (s *personalService) pids() (service, runner int) {
 		case strings.Contains(string(words), "\x00serve\x00--background\x00") &&
 			strings.Contains(string(env), "HOME="+s.homeDir+"\x00"):
 			service = pid
-		case testrig.IsRunner(pid, s.homeDir+"/.local/state/queuectl/runner") &&
+		case testrig.IsRunnerProcess(pid, s.homeDir+"/.local/state/queuectl/runner") &&
 			!strings.Contains(string(words), "--watchdog"):
 			runner = pid
 		}
@@ -167,34 +168,34 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// freshAttributes lists the attributes that Linux gives to the first process: the soft limits of INIT_RLIMITS
+// firstProcessAttributes lists the attributes that Linux gives to the first process: the soft limits of INIT_RLIMITS
 // (include/asm-generic/resource.h), the default timer slack of 50 µs, and MMF_DUMP_FILTER_DEFAULT with
 // CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
-var freshAttributes = map[string]string{
+var firstProcessAttributes = map[string]string{
 	"cpu time": "unlimited", "file size": "unlimited", "data size": "unlimited", "stack size": "8388608",
 	"nice": "0", "policy": "0", "I/O class": "0", "personality": "00000000", "coredump_filter": "00000033",
 	"THP_enabled": "1",
 }
 
 // If a client starts a service in the background, the service, its runner and its jobs have the attributes of
-// freshAttributes. They inherit none from the process that executed the client.
-func TestBackgroundServiceStartsClean(t *testing.T) {
+// firstProcessAttributes. They inherit none from the process that executed the client.
+func TestBackgroundServiceInheritsNoCallerAttributes(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{})
 	self := must(os.Executable())
 	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
-	caller.Env = append(caller.Env, callerRoleVar+"=1")
+	caller.Env = append(caller.Env, unusualCallerEnvVar+"=1")
 	r := testrig.RunCommand(s, caller)
-	if r.Code != 0 {
+	if r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
-	clean := attributesOf(t, os.Getpid())
-	service, runner := s.pids()
+	clean := inheritedAttributesOf(t, os.Getpid())
+	service, runner := s.serviceAndRunnerPIDs()
 	for name, pid := range map[string]int{"service": service, "runner": runner} {
-		got := attributesOf(t, pid)
-		for attribute, want := range freshAttributes {
+		got := inheritedAttributesOf(t, pid)
+		for attribute, want := range firstProcessAttributes {
 			if got[attribute] != want {
 				t.Errorf("%s: %s is %q, want %q", name, attribute, got[attribute], want)
 			}
@@ -233,13 +234,13 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
 	lock := s.homeDir + "/lock"
 	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
-		"ls -l /proc/self/fd"); r.Code != 0 || strings.Contains(r.Stdout, lock) {
+		"ls -l /proc/self/fd"); r.ExitCode != 0 || strings.Contains(r.Stdout, lock) {
 		t.Fatalf("%+v", r)
 	}
-	if !testrig.IsUnlocked(t, lock) {
+	if !testrig.IsFileUnlocked(t, lock) {
 		t.Error("the service or its runner holds the lock of the client's caller")
 	}
-	service, runner := s.pids()
+	service, runner := s.serviceAndRunnerPIDs()
 	for _, pid := range []int{service, runner} {
 		for _, fd := range must(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))) {
 			if to, _ := os.Readlink(fd); to == lock {
@@ -263,9 +264,9 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	caller := s.command(nil, append(words, "env")...)
 	caller.Env = append(caller.Env, variables...)
 	r := testrig.RunCommand(s, caller)
-	service, runner := s.pids()
+	service, runner := s.serviceAndRunnerPIDs()
 	for _, v := range variables {
-		if r.Code != 0 || !strings.Contains(r.Stdout, v+"\n") {
+		if r.ExitCode != 0 || !strings.Contains(r.Stdout, v+"\n") {
 			t.Errorf("the job does not have the variable %s: %+v", v, r)
 		}
 		for what, pid := range map[string]int{"service": service, "runner": runner} {
@@ -288,7 +289,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Alice)
 	caller := []string{"/bin/sh", "-c", `ulimit -n 300; exec setpriv --no-new-privs nice -n 10 "$0" "$@"`}
-	if r := s.run(caller, "run", "true"); r.Code != 0 {
+	if r := s.run(caller, "run", "true"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
 	log := string(must(os.ReadFile(s.homeDir + "/.local/state/queuectl/queuectl.log")))
@@ -306,14 +307,14 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 		"--nofile 500": "the hard limit of 300 open files",
 	} {
 		r := s.run(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
-		if r.Code == 0 || !strings.Contains(r.Stderr, want) {
+		if r.ExitCode == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %+v, want an error with %q", words, r, want)
 		}
 	}
 	_, advice, _ := strings.Cut(doctor.Stdout, "restart the service and its runners from a login session (")
 	advice, _, _ = strings.Cut(advice, ")")
 	for words := range strings.SplitSeq(advice, "; ") {
-		if r := s.run(nil, strings.Fields(words)[1:]...); r.Code != 0 {
+		if r := s.run(nil, strings.Fields(words)[1:]...); r.ExitCode != 0 {
 			t.Errorf("doctor advises %q: %+v", words, r)
 		}
 	}
@@ -328,27 +329,27 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	lock := q.Path("lock")
-	bin := q.Bin
-	q.Bin = q.Path("called")
+	bin := q.ClientPath
+	q.ClientPath = q.Path("called")
 	script := fmt.Sprintf("#!/bin/sh\nexec 7>>%s; flock -n 7; exec nice -n 5 %s \"$@\"\n", lock, bin)
-	if err := os.WriteFile(q.Bin, []byte(script), 0o700); err != nil {
+	if err := os.WriteFile(q.ClientPath, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "1")
-	q.Bin = bin
-	if got := q.MustCLI("run", "nice"); got != "5" {
+	q.ClientPath = bin
+	if got := q.MustRunCLI("run", "nice"); got != "5" {
 		t.Errorf("nice value of a job: %q, want 5", got)
 	}
-	q.Kill()
-	q.WaitUntil("the lock is free", 5*time.Second, func() bool { return testrig.IsUnlocked(t, lock) })
-	if len(q.RunnerPids()) == 0 {
+	q.KillService()
+	q.WaitUntil("the lock is free", 5*time.Second, func() bool { return testrig.IsFileUnlocked(t, lock) })
+	if len(q.RunnerPIDs()) == 0 {
 		t.Error("the runner has ended; want it still running")
 	}
 }
 
 // If root runs queuectl with HOME set to the home directory of another account, as "sudo -E" does, queuectl
 // creates nothing in that directory.
-func TestRootMakesNothingInAnothersHome(t *testing.T) {
+func TestRootCreatesNothingInOthersHome(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	s := newPersonalService(t, testrig.Alice)
@@ -356,7 +357,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve",
 		"service install --user"} {
 		r := s.run(nil, strings.Fields(words)...)
-		if entries := must(os.ReadDir(s.homeDir)); r.Code == 0 ||
+		if entries := must(os.ReadDir(s.homeDir)); r.ExitCode == 0 ||
 			!strings.Contains(r.Stderr, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
 			t.Errorf("%s: %+v, and created %v", words, r, entries)
 		}
@@ -366,7 +367,7 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 // An account can keep its queue in a home directory that belongs to another uid, as on OpenShift and
 // with bind mounts, if the account's group may write there. Otherwise the command reports that the
 // directory cannot be created.
-func TestAccountUsesAnothersHome(t *testing.T) {
+func TestQueueWorksInOthersGroupWritableHome(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{0o775: "", 0o755: "permission denied"} {
@@ -376,7 +377,8 @@ func TestAccountUsesAnothersHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.run(nil, "run", "echo done")
-		if succeeded := r.Code == 0 && r.Stdout == "done\n"; succeeded != (want == "") || !strings.Contains(r.Stderr, want) ||
+		if succeeded := r.ExitCode == 0 && r.Stdout == "done\n"; succeeded != (want == "") ||
+			!strings.Contains(r.Stderr, want) ||
 			strings.Contains(r.Stderr, "sudo") {
 			t.Errorf("mode %o: %+v, want the error %q", mode, r, want)
 		}
@@ -389,10 +391,10 @@ func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
 	log := s.homeDir + "/.local/state/queuectl/queuectl.log"
-	if r := s.run(nil, "run", "true"); r.Code != 0 {
+	if r := s.run(nil, "run", "true"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
-	service, runner := s.pids()
+	service, runner := s.serviceAndRunnerPIDs()
 	logOf := func(pid, fd int) string { to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); return to }
 	if got := logOf(runner, 2); got != log {
 		t.Fatalf("the runner's log is %s", got)
@@ -400,10 +402,10 @@ func TestReloadReopensAMovedLog(t *testing.T) {
 	if err := os.Rename(log, log+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.run(nil, "reload"); r.Code != 0 {
+	if r := s.run(nil, "reload"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := s.run(nil, "run", "--id", "later", "--max-retries", "0", "false"); r.Code != 1 {
+	if r := s.run(nil, "run", "--id", "later", "--max-retries", "0", "false"); r.ExitCode != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if raw, err := os.ReadFile(log); err != nil || !strings.Contains(string(raw), "job=later") {

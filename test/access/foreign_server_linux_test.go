@@ -29,13 +29,13 @@ const (
 
 // recordingServer is a server that records the first line of each connection and never replies.
 type recordingServer struct {
-	socketPath string
-	lines      chan string
+	socketPath    string
+	receivedLines chan string
 }
 
-// listenAs creates a socket as the user with the given uid, and serves it with a recordingServer. Clients see
-// this user as the owner of the server. If uid is not the uid of this process, the test must run as root.
-func listenAs(t *testing.T, uid int, path string) *recordingServer {
+// startRecordingServerAs creates a socket as the user with the given uid, and serves it with a recordingServer. Clients
+// see this user as the owner of the server. If uid is not the uid of this process, the test must run as root.
+func startRecordingServerAs(t *testing.T, uid int, path string) *recordingServer {
 	t.Helper()
 	var l net.Listener
 	var err error
@@ -56,7 +56,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	if err = errors.Join(err, os.Chmod(path, 0o777)); err != nil { // every user may connect
 		t.Fatalf("listen as uid %d: %v", uid, err)
 	}
-	p := &recordingServer{socketPath: path, lines: make(chan string, 16)}
+	p := &recordingServer{socketPath: path, receivedLines: make(chan string, 16)}
 	var server sync.WaitGroup
 	server.Go(func() {
 		for {
@@ -67,7 +67,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
 			// A connection may end without a line. Then record an empty line.
 			line, _ := bufio.NewReader(c).ReadString('\n')
-			p.lines <- line
+			p.receivedLines <- line
 			c.Close()
 		}
 	})
@@ -91,7 +91,7 @@ func (p *recordingServer) receivedText(t *testing.T) (text string) {
 	if _, err := io.WriteString(c, "enough\n"); err != nil {
 		t.Fatal(err)
 	}
-	for line := range p.lines {
+	for line := range p.receivedLines {
 		if line == "enough\n" {
 			return text
 		}
@@ -105,15 +105,15 @@ func worldWritableQueue(t *testing.T) *testrig.Queue {
 	t.Helper()
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, q.Bin, q.Dir)
-	if err := os.Chmod(q.Dir, 0o777); err != nil {
+	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
+	if err := os.Chmod(q.StateDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	return q
 }
 
-// asUser makes a command run as another user.
-func asUser(cmd *exec.Cmd, uid int) *exec.Cmd {
+// commandAsUser makes a command run as another user.
+func commandAsUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 	if uid != os.Geteuid() {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 	}
@@ -139,8 +139,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 			row{"the service account's", victimUID, attackerUID, true})
 	}
 	for i, c := range cases {
-		p := listenAs(t, c.server, q.Path(fmt.Sprint("s", i)))
-		cmd := asUser(q.Command("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
+		p := startRecordingServerAs(t, c.server, q.Path(fmt.Sprint("s", i)))
+		cmd := commandAsUser(q.CLICommand("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
 		if c.name == "the service account's" {
 			cmd = victimCommand(q, attackerUID, cmd.Args)
 		}
@@ -155,7 +155,7 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		if received != "" {
 			t.Errorf("%s: the server received %q, want nothing", c.name, received)
 		}
-		if r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, p.socketPath) ||
+		if r.ExitCode != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, p.socketPath) ||
 			!strings.Contains(r.Stderr, fmt.Sprint("uid ", c.server)) {
 			t.Errorf("%s: %+v; want code 5, and the socket and the uid on stderr", c.name, r)
 		}
@@ -164,9 +164,10 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 
 // victimCommand returns a command that runs argv as the victim. For the command, /etc/passwd gives the
 // service account the given uid.
-func victimCommand(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
+func victimCommand(q *testrig.Queue, serviceUID int, argv []string) *exec.Cmd {
 	q.Helper()
-	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
+	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n",
+		serviceUID, serviceUID))
 	if err := os.Chmod(accounts, 0o644); err != nil {
 		q.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(stateDir, 0o777), os.Chmod(stateDir, 0o777)); err != nil {
 			t.Fatal(err)
 		}
-		p := listenAs(t, server, filepath.Join(stateDir, "queuectl.sock"))
+		p := startRecordingServerAs(t, server, filepath.Join(stateDir, "queuectl.sock"))
 		state, chosen := "XDG_STATE_HOME="+home, "QUEUECTL_SOCKET="+p.socketPath
 		for _, c := range []struct {
 			env  string
@@ -208,8 +209,8 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 			{"", []string{"--dir", stateDir, "show", "x"}, 5},
 			{"", []string{"--socket", p.socketPath, "dlq", "list"}, 5},
 		} {
-			cmd := exec.Command(q.Bin, c.args...)
-			cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Dir, c.env}
+			cmd := exec.Command(q.ClientPath, c.args...)
+			cmd.Dir, cmd.Env = q.StateDir, []string{"HOME=" + q.StateDir, c.env}
 			r := testrig.RunCommand(t, cmd)
 			received := p.receivedText(t)
 			if server == os.Geteuid() {
@@ -218,7 +219,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 				}
 				continue
 			}
-			if received != "" || r.Code != c.code || r.Stdout != "" || !strings.Contains(r.Stderr, "nothing was sent") {
+			if received != "" || r.ExitCode != c.code || r.Stdout != "" || !strings.Contains(r.Stderr, "nothing was sent") {
 				t.Errorf("%q: the server received %q, %+v; want nothing, code %d, and a note on stderr",
 					c.args, received, r, c.code)
 			}
@@ -233,11 +234,11 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 // client's user. The client then sends nothing to any server.
 func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	q := worldWritableQueue(t)
-	p := listenAs(t, os.Geteuid(), q.Path("s"))
-	cmd := q.Command("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true")
+	p := startRecordingServerAs(t, os.Geteuid(), q.Path("s"))
+	cmd := q.CLICommand("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := testrig.RunCommand(t, cmd)
-	if received := p.receivedText(t); received != "" || r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
+	if received := p.receivedText(t); received != "" || r.ExitCode != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("the server received %q, %+v; want nothing, code 5 and the reason", received, r)
 	}
 }

@@ -21,11 +21,11 @@ import (
 // startRootService returns a service that root starts without systemd. The service starts the launcher, a
 // process with root's rights that starts runners. Then the service changes to the account queuectl, which is
 // ServiceAccount in this test.
-func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
+func startRootService(t *testing.T) (q *testrig.Queue, serviceArgs []string) {
 	t.Helper()
 	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
-	q.Owner = nil
+	q.ServiceCredential = nil
 	accounts := map[string]string{
 		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid),
 		"group": fmt.Sprintf("queuectl:x:%d:\nqueuectl-service:x:%d:\n", testrig.ServiceAccount.Gid,
@@ -33,7 +33,7 @@ func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
 	}
 	base := filepath.Dir(rules)
 	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
-	q.CommandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
+	q.ServiceCommandPrefix = []string{"unshare", "--mount", "sh", "-c", script, base}
 	for name, extraLine := range accounts {
 		systemFile, err := os.ReadFile(filepath.Join("/etc", name))
 		if err != nil {
@@ -46,15 +46,15 @@ func startRootService(t *testing.T) (q *testrig.Queue, args []string) {
 	if out, err := testrig.ShellCommand("unshare --mount mount --bind " + base +
 		"/passwd /etc/passwd").CombinedOutput(); err != nil {
 		t.Logf("mount: %v: %s", err, out)
-		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+		skip.MissingRequirement(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
-	args = []string{"--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-policy", rules}
-	q.Start(args...)
-	return q, args
+	serviceArgs = []string{"--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-policy", rules}
+	q.Start(serviceArgs...)
+	return q, serviceArgs
 }
 
-// childrenOf lists the children of a process whose command line contains the given argument.
-func childrenOf(pid int, arg string) (pids []int) {
+// childrenWithArgument lists the children of a process whose command line contains the given argument.
+func childrenWithArgument(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
 		list, _ := os.ReadFile(path)
@@ -71,15 +71,15 @@ func childrenOf(pid int, arg string) (pids []int) {
 // launcherPID returns the pid of the service's launcher.
 func launcherPID(q *testrig.Queue) int {
 	q.Helper()
-	pids := childrenOf(q.Cmd.Process.Pid, "--launcher")
+	pids := childrenWithArgument(q.ServiceCmd.Process.Pid, "--launcher")
 	if len(pids) != 1 {
 		q.Fatalf("launchers of the service: %v, want one", pids)
 	}
 	return pids[0]
 }
 
-// sendAs writes a text to a Unix socket as an account. It does not wait for a reply.
-func sendAs(p testrig.Person, socket, text string) error {
+// writeToSocketAs writes a text to a Unix socket as an account. It does not wait for a reply.
+func writeToSocketAs(p testrig.Person, socketPath, text string) error {
 	sent := make(chan error)
 	go func() {
 		// Change the user and group of this thread only. The thread is never unlocked, so it
@@ -91,7 +91,7 @@ func sendAs(p testrig.Person, socket, text string) error {
 			sent <- fmt.Errorf("run as %s: %w, %w", p.Name, gid, uid)
 			return
 		}
-		c, err := net.Dial("unix", socket)
+		c, err := net.Dial("unix", socketPath)
 		if err == nil {
 			_, err = c.Write([]byte(text))
 			c.Close()
@@ -101,26 +101,26 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of DaemonUser that runs until the file gate exists. It
+// startJobWaitingForFile enqueues a job of DaemonUser that runs until the file gate exists. It
 // returns once the job runs.
-func startGatedJob(q *testrig.Queue) (id, gate string) {
+func startJobWaitingForFile(q *testrig.Queue) (id, filePath string) {
 	q.Helper()
-	gate = filepath.Join(filepath.Dir(q.Bin), "go")
-	id = q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.GatedJob(gate))
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
-	return id, gate
+	filePath = filepath.Join(filepath.Dir(q.ClientPath), "go")
+	id = q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.CommandWaitingForFile(filePath))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob(id).State == "processing" })
+	return id, filePath
 }
 
-// checkReasonEverywhere checks that the commands why, show, status, doctor and run all report the same reason
+// checkWaitReasonInAllCommands checks that the commands why, show, status, doctor and run all report the same reason
 // for a waiting job, in the same words.
-func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
+func checkWaitReasonInAllCommands(q *testrig.Queue, id, wantReason string) {
 	q.Helper()
 	var why struct {
 		Reasons []struct{ Kind, Text, Next string }
 	}
 	q.WaitUntil("why names the launcher", 40*time.Second, func() bool {
-		err := json.Unmarshal([]byte(q.MustCLI("why", id, "--json")), &why)
-		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, sentence)
+		err := json.Unmarshal([]byte(q.MustRunCLI("why", id, "--json")), &why)
+		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, wantReason)
 	})
 	if got := why.Reasons[0].Kind; got != "runner" {
 		q.Errorf("why: the kind of the reason is %q, want runner", got)
@@ -129,19 +129,19 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	var detail struct {
 		WaitsFor struct{ Text, Next string } `json:"waits_for"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &detail); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &detail); err != nil {
 		q.Fatal(err)
 	}
 	if got := detail.WaitsFor.Text + "; " + detail.WaitsFor.Next; got != reason {
 		q.Errorf("waits_for: %q\nwant %q", got, reason)
 	}
-	if got := q.MustCLI("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
+	if got := q.MustRunCLI("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
 		q.Errorf("status: %s\nwant %q", got, reason)
 	}
-	if got := q.CLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), why.Reasons[0].Text) {
+	if got := q.RunCLI("doctor"); !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), why.Reasons[0].Text) {
 		q.Errorf("doctor: %s\nwant %q", got.Stdout, reason)
 	}
-	cmd := testrig.AsPerson(q.Command("run", "--no-cwd", "true"), testrig.DaemonUser)
+	cmd := testrig.CommandAs(q.CLICommand("run", "--no-cwd", "true"), testrig.DaemonUser)
 	stderr := &testrig.LockedBuffer{}
 	cmd.Stderr = stderr
 	if err := testrig.StartCommand(cmd); err != nil {
@@ -160,15 +160,15 @@ func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 // launcher ends, the service ends too. The jobs continue, and the next service starts another launcher.
 func TestServiceEndsWithItsLauncher(t *testing.T) {
 	q, args := startRootService(t)
-	id, gate := startGatedJob(q)
+	id, gate := startJobWaitingForFile(q)
 	launcher := launcherPID(q)
-	testrig.Kill(launcher)
+	testrig.KillProcess(launcher)
 	select {
-	case <-q.Exit:
+	case <-q.ServiceExit:
 	case <-time.After(testrig.TimeoutFactor * 20 * time.Second):
 		t.Fatal("the service runs without its launcher")
 	}
-	if got := q.Cmd.ProcessState.ExitCode(); got != 1 {
+	if got := q.ServiceCmd.ProcessState.ExitCode(); got != 1 {
 		t.Errorf("exit code %d, want 1", got)
 	}
 	logs, _ := filepath.Glob(q.Path("stderr-*"))
@@ -177,16 +177,16 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	if !strings.Contains(string(text), want) {
 		t.Errorf("the log of the service is %s\nwant %s", text, want)
 	}
-	q.Cmd = nil
+	q.ServiceCmd = nil
 	q.Start(args...)
-	if got := q.Show(id); got.State != "processing" {
+	if got := q.ShowJob(id); got.State != "processing" {
 		t.Errorf("the running job after the end of the service: %+v", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
-	if got := q.Show(id); got.State != "completed" || len(got.History) != 1 {
+	if got := q.ShowJob(id); got.State != "completed" || len(got.AttemptHistory) != 1 {
 		t.Errorf("the job that ran during the restart: %+v", got)
 	}
 	q.KillRunners()
@@ -207,29 +207,29 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	defer syscall.Kill(launcher, syscall.SIGCONT)
 	want := fmt.Sprintf("the launcher (process %d) is stopped", launcher)
 	q.WaitUntil("status names the stopped launcher while a runner exists", 20*time.Second, func() bool {
-		return strings.Contains(q.MustCLI("status"), want)
+		return strings.Contains(q.MustRunCLI("status"), want)
 	})
-	q.CheckFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
+	q.CheckDoctorFinding("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
 	for range 3 {
-		if err := sendAs(testrig.ServiceAccount, filepath.Join(q.RootRunnerDir, "spawn.sock"),
+		if err := writeToSocketAs(testrig.ServiceAccount, filepath.Join(q.RootRunnerDir, "spawn.sock"),
 			"queuectl wants a runner\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	q.KillRunners()
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
-	checkReasonEverywhere(q, id, want)
+	checkWaitReasonInAllCommands(q, id, want)
 	syscall.Kill(launcher, syscall.SIGCONT)
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
-	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
+	if pids := childrenWithArgument(launcher, "--accepted"); len(pids) != 1 {
 		t.Errorf("runners after the launcher continues: %v, want one", pids)
 	}
-	for _, f := range q.Doctor().Findings {
+	for _, f := range q.RunDoctor().Findings {
 		if f.Check == "launcher" {
 			t.Errorf("doctor, after the launcher continues: %+v", f)
 		}
 	}
-	if got := q.MustCLI("status"); strings.Contains(got, "launcher") {
+	if got := q.MustRunCLI("status"); strings.Contains(got, "launcher") {
 		t.Errorf("status, after the launcher continues: %s", got)
 	}
 }
@@ -253,7 +253,7 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 	})
 	q.KillRunners()
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", "true")
-	checkReasonEverywhere(q, id, "no launcher listens on the socket "+socket)
+	checkWaitReasonInAllCommands(q, id, "no launcher listens on the socket "+socket)
 	q.StartLauncher(rules)
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
 }

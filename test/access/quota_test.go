@@ -14,21 +14,21 @@ import (
 
 // A user has at most max_running_per_user running jobs, even if workers are idle. The setting survives a
 // restart and a crash. When it is removed, more jobs start immediately.
-func TestRunningPerUser(t *testing.T) {
+func TestMaxRunningPerUserLimitsRunningJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.MustCLI("config", "set", "max_running_per_user", "2")
+	q.MustRunCLI("config", "set", "max_running_per_user", "2")
 	most := func(n int) (most int) {
 		t.Helper()
 		os.Remove(q.Path("log"))
-		w := q.Dial()
+		w := q.DialService()
 		var ids []string
 		for range n {
-			ids = append(ids, w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s",
+			ids = append(ids, w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf("echo + >>%s; sleep %.1f; echo - >>%[1]s",
 				q.Path("log"),
 				0.1*testrig.TimeoutFactor)}))
 		}
-		q.MustCLI(append([]string{"wait", "--timeout", "60"}, ids...)...)
+		q.MustRunCLI(append([]string{"wait", "--timeout", "60"}, ids...)...)
 		now := 0
 		for line := range strings.Lines(q.ReadFile("log")) {
 			if line == "+\n" {
@@ -43,7 +43,7 @@ func TestRunningPerUser(t *testing.T) {
 	if got := most(12); got != 2 {
 		t.Errorf("%d jobs ran concurrently, want 2", got)
 	}
-	q.Stop()
+	q.StopService()
 	q.Start("--workers", "4")
 	if got := most(8); got != 2 {
 		t.Errorf("%d jobs ran concurrently after a restart, want 2", got)
@@ -51,69 +51,71 @@ func TestRunningPerUser(t *testing.T) {
 
 	var ids []string
 	for range 4 {
-		ids = append(ids, q.MustCLI("enqueue", "-q", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.02; done"))
+		ids = append(ids, q.MustRunCLI("enqueue", "-q", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.02; done"))
 	}
 	run := func() (n int) {
 		for _, id := range ids {
-			if q.Show(id).State == "processing" {
+			if q.ShowJob(id).State == "processing" {
 				n++
 			}
 		}
 		return n
 	}
 	q.WaitUntil("two run", 20*time.Second, func() bool { return run() == 2 })
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "4")
-	later := q.MustCLI("enqueue", "-q", "true")
-	if n := run(); n != 2 || q.Show(ids[2]).State != "pending" || q.Show(later).State != "pending" {
-		t.Errorf("%d jobs run after a crash; two other jobs are %s and %s", n, q.Show(ids[2]).State, q.Show(later).State)
+	later := q.MustRunCLI("enqueue", "-q", "true")
+	if n := run(); n != 2 || q.ShowJob(ids[2]).State != "pending" || q.ShowJob(later).State != "pending" {
+		t.Errorf("%d jobs run after a crash; two other jobs are %s and %s", n, q.ShowJob(ids[2]).State,
+			q.ShowJob(later).State)
 	}
-	q.MustCLI("cancel", ids[3])
-	q.MustCLI("config", "set", "max_running_per_user", "0")
+	q.MustRunCLI("cancel", ids[3])
+	q.MustRunCLI("config", "set", "max_running_per_user", "0")
 	q.WaitUntil("the others run", 20*time.Second, func() bool { return run() == 3 })
-	q.MustCLI("wait", later, "--timeout", "30")
+	q.MustRunCLI("wait", later, "--timeout", "30")
 	if err := os.WriteFile(q.Path("go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("wait", "--timeout", "30", ids[0], ids[1], ids[2])
+	q.MustRunCLI("wait", "--timeout", "30", ids[0], ids[1], ids[2])
 	if got := most(8); got < 3 {
 		t.Errorf("%d jobs ran concurrently without a quota, want more than 2", got)
 	}
-	if out := q.MustCLI("doctor", "--verify"); strings.Contains(out, "failure") {
+	if out := q.MustRunCLI("doctor", "--verify"); strings.Contains(out, "failure") {
 		t.Error(out)
 	}
 }
 
 // A user has at most max_pending_per_user waiting jobs. A request that would exceed the limit fails
 // with the code "full", names the setting, and stores no job.
-func TestPendingPerUser(t *testing.T) {
+func TestMaxPendingPerUserLimitsWaitingJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("config", "set", "max-pending-per-user", "3")
-	q.MustCLI("enqueue", "true")
-	q.MustCLI("enqueue", "true")
+	q.MustRunCLI("config", "set", "max-pending-per-user", "3")
+	q.MustRunCLI("enqueue", "true")
+	q.MustRunCLI("enqueue", "true")
 	for _, args := range [][]string{{"enqueue", "--file", "-"}, {"enqueue", "--file", "-", "--json"}} {
-		if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.Code != 5 ||
+		if r := q.RunCLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true"}`+"\n", args...); r.ExitCode != 5 ||
 			!strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	third := q.MustCLI("enqueue", "-q", "true")
-	if r := q.CLI("enqueue", "true"); r.Code != 5 ||
+	third := q.MustRunCLI("enqueue", "-q", "true")
+	if r := q.RunCLI("enqueue", "true"); r.ExitCode != 5 ||
 		!strings.Contains(r.Stderr, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("enqueue of one job too many: %+v", r)
 	}
-	if a := q.Dial().Call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" ||
+	if a := q.DialService().Call("enqueue", map[string]any{"command": "true"}); a.Error == nil ||
+		a.Error.Data.Code != "full" ||
 		a.Error.Code != -32005 {
 		t.Errorf("enqueue over the socket of one job too many: %+v", a)
 	}
-	q.MustCLI("cancel", third)
-	q.MustCLI("enqueue", "true")
-	if r := q.CLI("retry", third); r.Code != 5 || !strings.Contains(r.Stderr, "max_pending_per_user is 3") {
+	q.MustRunCLI("cancel", third)
+	q.MustRunCLI("enqueue", "true")
+	if r := q.RunCLI("retry", third); r.ExitCode != 5 || !strings.Contains(r.Stderr, "max_pending_per_user is 3") {
 		t.Errorf("retry of one job too many: %+v", r)
 	}
-	q.MustCLI("config", "unset", "max_pending_per_user")
-	q.MustCLI("enqueue", "true")
-	if got := strings.Count(q.MustCLI("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {
+	q.MustRunCLI("config", "unset", "max_pending_per_user")
+	q.MustRunCLI("enqueue", "true")
+	if got := strings.Count(q.MustRunCLI("list", "-q", "-s", "waiting"), "\n") + 1; got != 4 {
 		t.Errorf("%d jobs wait, want 4", got)
 	}
 }

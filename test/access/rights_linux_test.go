@@ -17,10 +17,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// verbOnJob is a command on one job, together with a function that prepares a job for the command.
-type verbOnJob struct {
-	args              string // the command, with %s instead of the job's id
-	prepare           func(q *testrig.Queue, owner testrig.Person) (id string)
+// jobCommandCase is a command on one job, together with a function that prepares a job for the command.
+type jobCommandCase struct {
+	commandLine       string // the command, with %s instead of the job's id
+	prepareJob        func(q *testrig.Queue, owner testrig.Person) (id string)
 	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }
 
@@ -31,26 +31,26 @@ func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
 
 func newHeldJob(q *testrig.Queue, owner testrig.Person) string {
 	id := newWaitingJob(q, owner)
-	q.MustCLI("hold", id)
+	q.MustRunCLI("hold", id)
 	return id
 }
 
 func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustRunAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
+		return strings.Contains(q.MustRunCLI("logs", id), "begun") && q.ShowJob(id).State == "processing"
 	})
 	return id
 }
 
 func newDeadJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustRunAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
-	q.CLI("wait", id)
+	q.RunCLI("wait", id)
 	return id
 }
 
-// verbsOnJobs lists the commands that TestRightsOnJobs runs.
-var verbsOnJobs = []verbOnJob{
+// jobCommandCases lists the commands that TestJobCommandsRequireRights runs.
+var jobCommandCases = []jobCommandCase{
 	{"cancel %s", newWaitingJob, "operate"}, {"cancel %s", newRunningJob, "operate"},
 	{"hold %s", newWaitingJob, "operate"}, {"release %s", newHeldJob, "operate"},
 	{"retry %s", newDeadJob, "operate"}, {"dlq retry %s", newDeadJob, "operate"},
@@ -65,11 +65,11 @@ var verbsOnJobs = []verbOnJob{
 
 // Six users run every command on their own and on others' jobs. The service permits exactly what the table of
 // rights says. A refused command changes nothing.
-func TestRightsOnJobs(t *testing.T) {
+func TestJobCommandsRequireRights(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
-	for _, p := range testrig.Everyone {
-		for _, v := range verbsOnJobs {
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "8")
+	for _, p := range testrig.AllPersons {
+		for _, v := range jobCommandCases {
 			for _, isOwner := range []bool{true, false} {
 				owner := testrig.Alice
 				switch {
@@ -80,10 +80,10 @@ func TestRightsOnJobs(t *testing.T) {
 				case p.Name == testrig.Alice.Name:
 					owner = testrig.Bob
 				}
-				id := v.prepare(q, owner)
-				before := q.Show(id)
-				r := q.RunAs(p, strings.Fields(fmt.Sprintf(v.args, id))...)
-				what := fmt.Sprintf("%s: %s of %s's job", p.Name, v.args, owner.Name)
+				id := v.prepareJob(q, owner)
+				before := q.ShowJob(id)
+				r := q.RunAs(p, strings.Fields(fmt.Sprintf(v.commandLine, id))...)
+				what := fmt.Sprintf("%s: %s of %s's job", p.Name, v.commandLine, owner.Name)
 				others := v.rightOnOthersJobs
 				if others == "own" {
 					others = "operate"
@@ -91,50 +91,51 @@ func TestRightsOnJobs(t *testing.T) {
 				may := isOwner || p.HasRight(others)
 				onMany := v.rightOnOthersJobs == "own" && p.HasRight("submit")
 				switch {
-				case may && r.Code != 0:
+				case may && r.ExitCode != 0:
 					t.Errorf("%s: %+v", what, r)
-				case !may && onMany && (r.Code != 0 || r.Stdout != ""):
+				case !may && onMany && (r.ExitCode != 0 || r.Stdout != ""):
 					t.Errorf("%s: %+v, want nothing to match", what, r)
-				case !may && !onMany && (r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ")):
+				case !may && !onMany && (r.ExitCode != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ")):
 					t.Errorf("%s: %+v, want a refusal", what, r)
-				case !may && !onMany && p.Right != "none" && !strings.Contains(r.Stderr, "needs the right"):
+				case !may && !onMany && p.AccessRight != "none" && !strings.Contains(r.Stderr, "needs the right"):
 					t.Errorf("%s: the error does not name the required right: %s", what, r.Stderr)
 				}
 				if !may {
-					if after := q.Show(id); after.State != before.State || after.PID != before.PID {
+					if after := q.ShowJob(id); after.State != before.State || after.PID != before.PID {
 						t.Errorf("%s: it was refused, and the job is %s", what, after.State)
 					}
 				}
-				if may && v.args == "cancel --state waiting --id-glob %s" && q.Show(id).State != "cancelled" {
-					t.Errorf("%s: the job is %s", what, q.Show(id).State)
+				if may && v.commandLine == "cancel --state waiting --id-glob %s" && q.ShowJob(id).State != "cancelled" {
+					t.Errorf("%s: the job is %s", what, q.ShowJob(id).State)
 				}
-				q.CLI("rm", "--force", id)
+				q.RunCLI("rm", "--force", id)
 			}
 		}
 	}
 	r := q.RunAs(testrig.Alice, "cancel", "--state", "waiting", "--user", fmt.Sprint(testrig.Bob.Uid))
-	if r.Code != 5 || !strings.Contains(r.Stderr, "operate") {
+	if r.ExitCode != 5 || !strings.Contains(r.Stderr, "operate") {
 		t.Errorf("cancel of all jobs of another user: %+v", r)
 	}
 	for _, verb := range []string{"pause", "resume"} {
-		if r := q.RunAs(testrig.Alice, verb, "--all"); r.Code != 5 ||
+		if r := q.RunAs(testrig.Alice, verb, "--all"); r.ExitCode != 5 ||
 			!strings.Contains(r.Stderr, `needs the right "operate"`) {
 			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}
 	ids := []string{newDeadJob(q, testrig.Alice), newDeadJob(q, testrig.Bob)}
 	q.MustRunAs(testrig.Alice, "dlq", "retry", "--all")
-	q.CLI("wait", ids[0])
-	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
+	q.RunCLI("wait", ids[0])
+	if a, b := q.ListEvents("--event", "retried", ids[0]), q.ListEvents("--event", "retried", ids[1]); len(a) != 1 ||
+		len(b) != 0 {
 		t.Errorf("dlq retry --all: dead jobs of the submitter %v, of another user %v", a, b)
 	}
 }
 
 // Commands that do not concern one job also require rights. If a user lacks a right, the error names the right.
-func TestRightsOnOtherCommands(t *testing.T) {
+func TestOtherCommandsRequireRights(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
-	file := filepath.Join(q.Dir, "out")
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "2")
+	file := filepath.Join(q.StateDir, "out")
 	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
 		t.Fatal(err)
 	}
@@ -147,18 +148,18 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			"cleanup", "doctor", "events --audit", "backup out/PERSON"},
 	} {
 		for _, verb := range verbs {
-			for _, p := range testrig.Everyone {
+			for _, p := range testrig.AllPersons {
 				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
 				switch may := p.HasRight(right); {
 				// `queuectl doctor` may fail even for a user with the right, because it reports that others can
 				// access the queue's directory.
-				case may && r.Code != 0 && verb != "doctor":
+				case may && r.ExitCode != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
-				case !may && (r.Code != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ") ||
+				case !may && (r.ExitCode != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ") ||
 					!strings.Contains(r.Stderr, "[access] of "+q.Path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that says how to get the right", p.Name, verb, r)
-				case !may && p.Right != "none" && !strings.Contains(r.Stderr,
-					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.Uid, p.Right)):
+				case !may && p.AccessRight != "none" && !strings.Contains(r.Stderr,
+					fmt.Sprintf(`needs the right "%s", but you (%d) have "%s"`, right, p.Uid, p.AccessRight)):
 					t.Errorf("%s: %s: %s", p.Name, verb, r.Stderr)
 				}
 			}
@@ -184,7 +185,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 		t.Errorf("whoami of an outsider:\n%s", text)
 	}
 	for _, p := range []testrig.Person{testrig.Reader, testrig.Alice, testrig.Bob, testrig.Operator} {
-		if r := q.RunAs(p, "service", "stop"); r.Code != 5 || !strings.Contains(r.Stderr, `needs the right "admin"`) {
+		if r := q.RunAs(p, "service", "stop"); r.ExitCode != 5 || !strings.Contains(r.Stderr, `needs the right "admin"`) {
 			t.Errorf("%s stops the service: %+v", p.Name, r)
 		}
 	}
@@ -195,15 +196,15 @@ func TestRightsOnOtherCommands(t *testing.T) {
 // in replies and events, nor in `queuectl logs` and `queuectl ps`.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
+	q := testrig.StartSharedQueue(t, "log_level = \"debug\"\n"+testrig.AllPersonsAccessSettings, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
 	q.MustRunAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env",
 		"SECRET="+value, "--stdin", word,
 		": "+word+"; printf c4n4ry; echo -said; exit 3")
-	q.CLI("wait", "secret")
+	q.RunCLI("wait", "secret")
 	q.MustRunAs(testrig.Alice, "enqueue", "--id", "gone", "--max-retries", "0", "--env", "SECRET="+value,
 		"--", "/no/"+word)
-	q.CLI("wait", "gone")
+	q.RunCLI("wait", "gone")
 	readAll := func(p testrig.Person) (all string) {
 		for _, args := range [][]string{
 			{"show", "secret"}, {"show", "secret", "--json", "--full"}, {"show", "gone", "--json", "--full"}, {"list"},
@@ -241,14 +242,14 @@ func TestOthersJobsAreMasked(t *testing.T) {
 		!strings.Contains(text, `"hidden":["env"]`) {
 		t.Errorf("show by an operator: %s", text)
 	}
-	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.Code == 0 {
+	if r := q.RunAs(testrig.Operator, "edit", "secret", `{"env":{"SECRET":"***"}}`); r.ExitCode == 0 {
 		t.Errorf("edit stored the mask *** as a value: %+v", r)
 	}
-	if log := q.LogText(); strings.Contains(log, "c4n4ry") {
+	if log := q.ReadAllLogs(); strings.Contains(log, "c4n4ry") {
 		t.Errorf("the service's log contains the secret:\n%s", log)
 	}
 	q.MustRunAs(testrig.Alice, "enqueue", "--id", "runs", "--env", "SECRET="+value, "sleep 600")
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("runs").State == "processing" })
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("runs").State == "processing" })
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
@@ -264,11 +265,11 @@ func TestOthersJobsAreMasked(t *testing.T) {
 // admins can read these events.
 func TestActionsAreAudited(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "4")
 	w := func(id string) { q.MustRunAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {
 		q.MustRunAs(testrig.Alice, "enqueue", "--id", id, "echo begun; sleep 600")
-		q.WaitUntil(id+" runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+		q.WaitUntil(id+" runs", 20*time.Second, func() bool { return q.ShowJob(id).State == "processing" })
 	}
 	var want []string
 	does := func(p testrig.Person, words string, audited ...string) {
@@ -295,7 +296,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Alice, "resume b", "resume b")
 	does(testrig.Operator, "kill -s CONT b", "kill b signal 18 (SIGCONT)")
 	does(testrig.Operator, "requeue b", "requeue b")
-	q.WaitUntil("b runs again", 20*time.Second, func() bool { return q.Show("b").State == "processing" })
+	q.WaitUntil("b runs again", 20*time.Second, func() bool { return q.ShowJob("b").State == "processing" })
 	does(testrig.Alice, "cancel b", "cancel b")
 	r("c")
 	enqueued("c")
@@ -304,7 +305,7 @@ func TestActionsAreAudited(t *testing.T) {
 	enqueued("d")
 	does(testrig.Operator, "worker stop --all --force", "config workers", "worker.stop d")
 	does(testrig.Operator, "worker scale 1", "config workers")
-	q.WaitUntil("d runs again", 20*time.Second, func() bool { return q.Show("d").State == "processing" })
+	q.WaitUntil("d runs again", 20*time.Second, func() bool { return q.ShowJob("d").State == "processing" })
 	does(testrig.Alice, "cancel d", "cancel d")
 	w("e")
 	enqueued("e")
@@ -316,7 +317,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Admin, "drain --off", "config drain")
 	does(testrig.Admin, "reload", "reload "+q.Path("queuectl.toml"))
 	does(testrig.Admin, "cleanup --days 0", "cleanup 0 jobs")
-	q.Stop() // audit events must survive a restart
+	q.StopService() // audit events must survive a restart
 	q.Start("--workers", "0")
 
 	type row struct {
@@ -347,7 +348,7 @@ func TestActionsAreAudited(t *testing.T) {
 			strings.Contains(text, `"verb"`) {
 			t.Errorf("%s received audit events:\n%s", p.Name, text)
 		}
-		if r := q.RunAs(p, "events", "--event", "audit"); r.Code != 2 || !strings.Contains(r.Stderr, "audit") {
+		if r := q.RunAs(p, "events", "--event", "audit"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "audit") {
 			t.Errorf("%s, events --event audit: %+v", p.Name, r)
 		}
 	}
@@ -361,37 +362,38 @@ func TestActionsAreAudited(t *testing.T) {
 // the rights of the group until the client connects again. A change of the settings in [access] takes
 // effect at the next request.
 func TestConnectionKeepsItsGroups(t *testing.T) {
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "0")
 	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
-	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+	if a := w.Call("enqueue", testrig.JSONFields{"command": "true"}); a.Error != nil {
 		t.Fatalf("enqueue by a user in the group: %+v", a.Error)
 	}
 	without := testrig.Person{Name: "who left the group", Uid: 61250}
-	if r := q.RunAs(without, "list"); r.Code != 5 {
+	if r := q.RunAs(without, "list"); r.ExitCode != 5 {
 		t.Errorf("list by a user outside the group: %+v", r)
 	}
-	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+	if a := w.Call("enqueue", testrig.JSONFields{"command": "true"}); a.Error != nil {
 		t.Errorf("enqueue over the connection from before the user left the group: %+v", a.Error)
 	}
-	q.WriteFile("queuectl.toml", strings.Replace(testrig.AccessOfAll, `"@61298"`, `"@61296"`, 1))
-	q.MustCLI("reload")
-	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
+	q.WriteFile("queuectl.toml", strings.Replace(testrig.AllPersonsAccessSettings, `"@61298"`, `"@61296"`, 1))
+	q.MustRunCLI("reload")
+	if a := w.Call("enqueue", testrig.JSONFields{"command": "true"}); a.Error == nil || a.Error.Data.Code != "denied" {
 		t.Errorf("after [access] was changed, on the same connection: %+v", a)
 	}
-	q.MustCLI("config", "set", "access.submit", "61250")
-	if a := w.Call("enqueue", testrig.Fields{"command": "true"}); a.Error != nil {
+	q.MustRunCLI("config", "set", "access.submit", "61250")
+	if a := w.Call("enqueue", testrig.JSONFields{"command": "true"}); a.Error != nil {
 		t.Errorf("after the right was granted again: %+v", a.Error)
 	}
 }
 
 // In a user namespace, all users from outside have the same id, 65534 (the overflow id). A service cannot
 // distinguish them, so it refuses them all, whatever [access] says about that id.
-func TestUsersFromOutsideTheNamespace(t *testing.T) {
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "0")
-	q.Stop()
+func TestUsersOutsideNamespaceAreRefused(t *testing.T) {
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "0")
+	q.StopService()
 	q.WriteFile("queuectl.toml", "socket_mode = \"0666\"\n[access]\nadmin = [\"65534\", \"@65534\"]\n")
-	cmd := exec.Command("unshare", "--user", "--map-root-user", q.Bin, "serve", "--dir", q.Dir, "--workers", "0")
-	cmd.Env = testrig.Environment(q.Dir)
+	cmd := exec.Command("unshare", "--user", "--map-root-user", q.ClientPath, "serve", "--dir", q.StateDir, "--workers",
+		"0")
+	cmd.Env = testrig.UserEnvironment(q.StateDir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -400,11 +402,11 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 		cmd.Process.Signal(syscall.SIGTERM)
 		cmd.Wait()
 	}()
-	q.WaitUntil("it answers", 20*time.Second, q.IsAnswering)
-	if r := q.RunAs(testrig.Alice, "status"); r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
+	q.WaitUntil("it answers", 20*time.Second, q.IsServiceAnswering)
+	if r := q.RunAs(testrig.Alice, "status"); r.ExitCode != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("status for a user from outside the namespace: %+v", r)
 	}
-	if w := q.MustCLI("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
+	if w := q.MustRunCLI("whoami", "--json"); !strings.Contains(w, `"uid":0`) || !strings.Contains(w, `"right":"admin"`) {
 		t.Errorf("whoami of root in the namespace: %s", w)
 	}
 }
@@ -417,22 +419,22 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q.WriteFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.Start("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
-	if log := q.LogText(); strings.Count(log, words) != 1 {
+	if log := q.ReadAllLogs(); strings.Count(log, words) != 1 {
 		t.Errorf("the log contains the warning about unknown names %d times, want once:\n%s", strings.Count(log, words), log)
 	}
-	if d := q.Doctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
+	if d := q.RunDoctor(); d.Level != "warning" || !strings.Contains(fmt.Sprint(d.Findings), words) {
 		t.Errorf("doctor: %+v", d)
 	}
-	if r := q.CLI("config", "set", "access.submit", "@no.such.group"); r.Code != 0 ||
+	if r := q.RunCLI("config", "set", "access.submit", "@no.such.group"); r.ExitCode != 0 ||
 		!strings.Contains(r.Stderr, "@no.such.group") {
 		t.Errorf("config set: %+v", r)
 	}
-	if r := q.CLI("config", "set", "access.submit", "a,b"); r.Code != 2 {
+	if r := q.RunCLI("config", "set", "access.submit", "a,b"); r.ExitCode != 2 {
 		t.Errorf("config set with a,b, which is not the name of a user: %+v", r)
 	}
-	q.MustCLI("config", "set", "access.submit", "none")
-	q.MustCLI("config", "set", "access.read", "none")
-	q.CheckHealthy("without it")
+	q.MustRunCLI("config", "set", "access.submit", "none")
+	q.MustRunCLI("config", "set", "access.read", "none")
+	q.CheckDoctorHealthy("without it")
 }
 
 // A job may name the user that it would run as anyway. If it names another existing user, the error names the
@@ -440,32 +442,33 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 func TestJobMayNameItsOwnUser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
-	id := q.MustCLI("enqueue", "--user", me, "id -u")
-	q.MustCLI("wait", id)
-	if out := q.MustCLI("logs", id); out != me {
+	id := q.MustRunCLI("enqueue", "--user", me, "id -u")
+	q.MustRunCLI("wait", id)
+	if out := q.MustRunCLI("logs", id); out != me {
 		t.Errorf("the job ran as %s, want %s", out, me)
 	}
 	var j struct {
 		User string
 		Spec struct{ User string }
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil || j.User == "" ||
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil || j.User == "" ||
 		j.Spec.User != j.User {
 		t.Errorf("show of the job: %+v, %v", j, err)
 	}
 	other := "daemon"
-	if r := q.CLI("enqueue", "--user", other, "true"); r.Code != 5 || !strings.Contains(r.Stderr, `run_as = "submitter"`) {
+	if r := q.RunCLI("enqueue", "--user", other, "true"); r.ExitCode != 5 ||
+		!strings.Contains(r.Stderr, `run_as = "submitter"`) {
 		t.Errorf("enqueue for another user: %+v", r)
 	}
-	if r := q.CLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
-		"-"); r.Code != 5 {
+	if r := q.RunCLIWithInput(`{"command":"true"}`+"\n"+`{"command":"true","user":"`+other+`"}`, "enqueue", "--file",
+		"-"); r.ExitCode != 5 {
 		t.Errorf("enqueue of a batch with a job for another user: %+v", r)
 	}
-	if r := q.CLI("enqueue", "--user", "no.such.user", "true"); r.Code != 2 ||
+	if r := q.RunCLI("enqueue", "--user", "no.such.user", "true"); r.ExitCode != 2 ||
 		!strings.Contains(r.Stderr, `there is no user "no.such.user"`) {
 		t.Errorf("enqueue for a user that does not exist: %+v", r)
 	}
-	if n := len(q.Events("--event", "enqueued")); n != 1 {
+	if n := len(q.ListEvents("--event", "enqueued")); n != 1 {
 		t.Errorf("%d jobs were enqueued", n)
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"os"
 )
 
-// roles contains the functions that this test binary executes instead of its tests, by the environment
+// testBinaryRoles contains the functions that this test binary executes instead of its tests, by the environment
 // variable that requests the function.
-var roles = map[string]func() int{
-	abuserRoleVar: runAttacks,
-	callerRoleVar: func() int {
+var testBinaryRoles = map[string]func() int{
+	abuserSocketEnvVar: runAttacks,
+	unusualCallerEnvVar: func() int {
 		fmt.Fprintln(os.Stderr, execAsUnusualCaller())
 		return 1
 	},

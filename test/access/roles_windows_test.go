@@ -1,4 +1,4 @@
 package access
 
-// roles is empty on Windows, because these tests do not start the test binary as a helper process there.
-var roles map[string]func() int
+// testBinaryRoles is empty on Windows, because these tests do not start the test binary as a helper process there.
+var testBinaryRoles map[string]func() int

@@ -23,7 +23,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		got := q.RunJobAs(
-			p, "--no-cwd", `grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
+			p, "--no-cwd",
+			`grep -E '^(Uid|Gid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; umask; pwd; echo $HOME $USER $LOGNAME $SHELL; echo out >/dev/stdout; echo err >/dev/stderr; id -un; setpriv --reuid=0 true 2>/dev/null || echo no way back`)
 		// The job of the account news does not start, because its home directory does not exist. The checks
 		// after this loop cover that.
 		home := map[string]string{"daemon": "/usr/sbin", "news": "/"}[p.Name]
@@ -53,7 +54,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 
 // A runner of root opens a path that a job names with the rights of the job's submitter. If only root may read
 // a file, a job cannot use it as input, directory or program, not even through a link.
-func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
+func TestRootRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
@@ -101,8 +102,8 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	} {
 		id := q.MustRunAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 		q.RunAs(testrig.DaemonUser, "wait", id)
-		j := q.Show(id)
-		if j.State != "dead" || (testrig.OrMinusOne(j.ExitCode) != 126 && testrig.OrMinusOne(j.ExitCode) != 127) ||
+		j := q.ShowJob(id)
+		if j.State != "dead" || (testrig.ValueOrMinusOne(j.ExitCode) != 126 && testrig.ValueOrMinusOne(j.ExitCode) != 127) ||
 			strings.Contains(j.Output, "secret") {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
@@ -121,7 +122,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 
 // A runner of root opens paths in /proc with the rights of the job's submitter. So a job cannot reach another
 // process's working directory or memory map, or the runner's file descriptors.
-func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
+func TestRootRunnerOpensProcPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
@@ -155,7 +156,7 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	for what, path := range paths {
 		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", "--stdin-file", path, "head -2")
 		q.RunAs(testrig.DaemonUser, "wait", id)
-		j := q.Show(id)
+		j := q.ShowJob(id)
 		if j.State != "dead" || j.Output != "" {
 			t.Errorf("%s: %+v, want a dead job without output", what, j)
 		}
@@ -178,18 +179,18 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
 	q.MustRunAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
-	q.MustCLI("edit", id, `{"user":"news"}`)
+	q.MustRunCLI("edit", id, `{"user":"news"}`)
 	for _, set := range [][]string{{"--command", "touch /tmp/mine"}, {"--env", "LD_PRELOAD=/tmp/mine"}, {"--cwd", "/tmp"},
 		{`{"argv":["id"],"command":null}`}} {
-		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.Code != 5 ||
+		if r := q.RunAs(testrig.DaemonUser, append([]string{"edit", id}, set...)...); r.ExitCode != 5 ||
 			!strings.Contains(r.Stderr, "admin") {
 			t.Errorf("edit %v of the user's own job that runs as another user: %+v, want an error", set, r)
 		}
 	}
 	q.MustRunAs(testrig.DaemonUser, "edit", id, "--priority", "7")
-	q.MustCLI("edit", id, "--cwd", "/", "--delay", "0s")
+	q.MustRunCLI("edit", id, "--cwd", "/", "--delay", "0s")
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
-	if got := strings.TrimSpace(q.Show(id).Output); got != "news" {
+	if got := strings.TrimSpace(q.ShowJob(id).Output); got != "news" {
 		t.Errorf("the job printed %q, want the output of the command from before the refused edits", got)
 	}
 }
@@ -197,31 +198,31 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 // Root's policy file, not the service, decides which accounts jobs may run as. Jobs of root, and of
 // accounts that the file does not name, are refused when they are enqueued. The error names the policy
 // file and how to change it.
-func TestPolicyOfRootsRunner(t *testing.T) {
+func TestPolicyFileDecidesJobAccounts(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
-	for what, r := range map[string]testrig.Result{
-		"root":               q.CLI("enqueue", "true"),
+	for what, r := range map[string]testrig.CommandResult{
+		"root":               q.RunCLI("enqueue", "true"),
 		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
-		"news, for an admin": q.CLI("enqueue", "--user", "news", "true"),
+		"news, for an admin": q.RunCLI("enqueue", "--user", "news", "true"),
 	} {
-		if r.Code != 5 || !strings.Contains(r.Stderr, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
+		if r.ExitCode != 5 || !strings.Contains(r.Stderr, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}
 	}
-	if r := q.CLI("enqueue", "true"); !strings.Contains(r.Stderr, "allow_root_jobs = true") ||
+	if r := q.RunCLI("enqueue", "true"); !strings.Contains(r.Stderr, "allow_root_jobs = true") ||
 		!strings.Contains(r.Stderr, "--user NAME") {
 		t.Errorf("root gets the error %q", r.Stderr)
 	}
-	id := q.MustCLI("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
-	q.MustCLI("wait", id)
-	if got := strings.TrimSpace(q.Show(id).Output); got != "daemon" {
+	id := q.MustRunCLI("enqueue", "--cwd", "/", "--user", "daemon", "id -un")
+	q.MustRunCLI("wait", id)
+	if got := strings.TrimSpace(q.ShowJob(id).Output); got != "daemon" {
 		t.Errorf("an admin's job for daemon ran as %q", got)
 	}
 	if err := os.WriteFile(filepath.Dir(q.RootRunnerDir)+"/runner.conf",
 		[]byte("accounts = daemon\nallow_root_jobs = true\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.MustCLI("run", "--", "id", "-un"); got != "root" {
+	if got := q.MustRunCLI("run", "--", "id", "-un"); got != "root" {
 		t.Errorf("root's job, with allow_root_jobs, ran as %q", got)
 	}
 	// The runner checks the policy itself, so even a compromised service cannot start jobs
@@ -231,7 +232,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.RunAs(testrig.DaemonUser, "wait", delayedJob)
-	if j := q.Show(delayedJob); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
+	if j := q.ShowJob(delayedJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 		!strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
@@ -239,21 +240,21 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 
 // With run_as = "fixed:ACCOUNT", the runner changes from root to that account before it accepts messages. All
 // jobs run as the account.
-func TestFixedAccount(t *testing.T) {
+func TestJobsRunAsFixedAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		if got := q.RunJobAs(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
 			t.Errorf("the job of %s ran as %q", p.Name, got)
 		}
 	}
-	for _, pid := range q.RunnerPids() {
+	for _, pid := range q.RunnerPIDs() {
 		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil || !bytes.Contains(raw, []byte("Uid:\t8\t8\t8\t8\n")) ||
 			!bytes.Contains(raw, []byte("CapPrm:\t0000000000000000")) {
 			t.Errorf("the runner: %s, %v", raw, err)
 		}
 	}
-	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.Code != 5 {
+	if r := q.RunAs(testrig.DaemonUser, "enqueue", "--user", "daemon", "true"); r.ExitCode != 5 {
 		t.Errorf("enqueue for another account: %+v, want an error", r)
 	}
 	q.KillRunners()
@@ -263,7 +264,7 @@ func TestFixedAccount(t *testing.T) {
 }
 
 // With run_as = "service", root's runner runs all jobs as the service's account.
-func TestServiceAccountByRootsRunner(t *testing.T) {
+func TestRootRunnerRunsJobsAsServiceAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = games\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
@@ -272,11 +273,11 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 
 // If the policy file does not name the service's account, jobs for that account are refused when they are
 // enqueued, because they could never run.
-func TestPolicyRefusesTheServiceAccount(t *testing.T) {
+func TestPolicyFileRefusesUnnamedServiceAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = *\n")
-	for what, r := range map[string]testrig.Result{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
-		"root": q.CLI("enqueue", "true")} {
-		if r.Code != 5 || !strings.Contains(r.Stderr, "jobs may not run as games, the service's account") ||
+	for what, r := range map[string]testrig.CommandResult{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
+		"root": q.RunCLI("enqueue", "true")} {
+		if r.ExitCode != 5 || !strings.Contains(r.Stderr, "jobs may not run as games, the service's account") ||
 			!strings.Contains(r.Stderr, filepath.Dir(q.RootRunnerDir)+"/runner.conf") {
 			t.Errorf("%s: %+v, want an error that names the policy file", what, r)
 		}

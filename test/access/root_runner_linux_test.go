@@ -25,7 +25,7 @@ import (
 
 // The service can read the files of root's runners, but only root can change them. Only the service can connect
 // to the sockets of root's runners.
-func TestModesOfRootsRunnerFiles(t *testing.T) {
+func TestOnlyRootChangesRootRunnerFiles(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.MustRunAs(testrig.DaemonUser, "wait", big)
@@ -55,7 +55,7 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 	}
 	sockets, _ := filepath.Glob(q.RootRunnerDir + "/*/run.sock")
 	for _, socket := range append(sockets, q.RootRunnerDir+"/spawn.sock") {
-		if r := q.RunAs(testrig.DaemonUser, "--socket", socket, "status"); r.Code != 5 &&
+		if r := q.RunAs(testrig.DaemonUser, "--socket", socket, "status"); r.ExitCode != 5 &&
 			!strings.Contains(r.Stderr, "permission denied") {
 			t.Errorf("a submitter could connect to %s: %+v", socket, r)
 		}
@@ -68,21 +68,21 @@ func TestModesOfRootsRunnerFiles(t *testing.T) {
 
 // When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The
 // next runner of root ends them. The jobs run again, and the directory of the killed runner is removed.
-func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
+func TestNextRootRunnerCleansUpKilledOne(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		stray = strings.TrimSpace(q.MustCLI("logs", id))
+		stray = strings.TrimSpace(q.MustRunCLI("logs", id))
 		return stray != ""
 	})
-	old := q.RunnerPids()
+	old := q.RunnerPIDs()
 	q.KillRunners()
 	q.WaitUntil("the job runs again", 20*time.Second, func() bool {
-		j := q.Show(id)
+		j := q.ShowJob(id)
 		return j.State == "processing" && j.Attempts == 1
 	})
-	if j := q.Show(id); j.History[0].Reason != "lost" {
+	if j := q.ShowJob(id); j.AttemptHistory[0].Reason != "lost" {
 		t.Errorf("the job of the killed runner: %+v, want its first attempt lost", j)
 	}
 	if raw, _ := os.ReadFile("/proc/" + stray + "/cmdline"); bytes.Contains(raw, []byte("sleep\x00300")) {
@@ -92,12 +92,12 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 		remaining, _ := filepath.Glob(fmt.Sprintf("%s/%d.*", q.RootRunnerDir, old[0]))
 		return len(remaining) == 0
 	})
-	q.MustCLI("cancel", id)
+	q.MustRunCLI("cancel", id)
 }
 
 // If a runner of root dies before it has deleted an output that the service asked it to delete, the next runner
 // of root deletes it. No other process has the right to do that.
-func TestRootsRunnerDeletesOutputs(t *testing.T) {
+func TestNextRootRunnerDeletesRequestedOutputs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -112,12 +112,13 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 	// triggerPending enqueues a job that is soon due and waits for it. When a job is due, the service also does
 	// pending work, such as deletions.
 	triggerPending := func() {
-		q.CLI("wait", q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout", "2")
+		q.RunCLI("wait", q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "10ms", "true"), "--timeout",
+			"2")
 	}
-	for _, pid := range q.RunnerPids() {
+	for _, pid := range q.RunnerPIDs() {
 		syscall.Kill(pid, syscall.SIGSTOP)
 	}
-	q.MustCLI("rm", id)
+	q.MustRunCLI("rm", id)
 	triggerPending()
 	q.KillRunners()
 	triggerPending()
@@ -125,60 +126,60 @@ func TestRootsRunnerDeletesOutputs(t *testing.T) {
 }
 
 // When the service dies, jobs of root's runners continue, like all other jobs.
-func TestRootsRunnerOutlivesTheService(t *testing.T) {
+func TestRootRunnerJobsOutliveService(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
-	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
-	pid := q.Show(id).PID
-	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.CommandWaitingForFile(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob(id).State == "processing" })
+	pid := q.ShowJob(id).PID
+	args := q.ServiceCmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
-	q.Kill()
+	q.KillService()
 	q.Start(args...)
-	if j := q.Show(id); j.State != "processing" || j.PID != pid {
+	if j := q.ShowJob(id); j.State != "processing" || j.PID != pid {
 		t.Errorf("after the service was killed: %+v, was pid %d", j, pid)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
-	if j := q.Show(id); len(j.History) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
+	if j := q.ShowJob(id); len(j.AttemptHistory) != 1 || !strings.Contains(j.Output, fmt.Sprint("end of ", pid)) {
 		t.Errorf("the job that outlived the service: %+v", j)
 	}
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if remaining := q.RunnerPids(); len(remaining) != 0 {
+	if remaining := q.RunnerPIDs(); len(remaining) != 0 {
 		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }
 
 // Two services cannot share root's runners, because the second one would take the results of the first one's
 // jobs. So the second service does not start, and the first one continues.
-func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
+func TestTwoServicesCannotShareRootRunners(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
-	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.GatedJob(gate))
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", testrig.CommandWaitingForFile(gate))
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob(id).State == "processing" })
 	dir := t.TempDir()
 	if err := os.Chown(dir, testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--dir", dir, "serve", "--config", q.Path("queuectl.toml")}
-	args = append(args, q.Cmd.Args[slices.Index(q.Cmd.Args, "--runner-dir"):]...)
-	second := exec.Command(q.Bin, args...)
-	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.Owner}
+	args = append(args, q.ServiceCmd.Args[slices.Index(q.ServiceCmd.Args, "--runner-dir"):]...)
+	second := exec.Command(q.ClientPath, args...)
+	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.ServiceCredential}
 	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 ||
 		!strings.Contains(string(out), "another service uses the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
-	launcher := exec.Command(q.Bin, "runner", "--dir", q.RootRunnerDir, "--policy", "/nowhere", "--launcher",
+	launcher := exec.Command(q.ClientPath, "runner", "--dir", q.RootRunnerDir, "--policy", "/nowhere", "--launcher",
 		fmt.Sprintf("%d:%d", testrig.ServiceAccount.Uid, testrig.ServiceAccount.Gid))
 	out, err := launcher.CombinedOutput()
 	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
@@ -193,7 +194,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
-	if j := q.Show(id); j.State != "completed" || len(j.History) != 1 {
+	if j := q.ShowJob(id); j.State != "completed" || len(j.AttemptHistory) != 1 {
 		t.Errorf("the job of the first service: %+v", j)
 	}
 	q.KillRunners() // the launcher then starts another runner for the next job
@@ -225,8 +226,8 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 		t.Fatalf("the job printed %q", got)
 	}
 	for _, id := range []string{keptJob, first} {
-		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.Code != 4 || r.Stdout != "" {
-			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.Code, len(r.Stdout),
+		if r := q.RunAs(testrig.DaemonUser, "logs", id); r.ExitCode != 4 || r.Stdout != "" {
+			t.Errorf("logs of an output that was replaced by a pipe or a link: code %d, %d bytes, %s", r.ExitCode, len(r.Stdout),
 				r.Stderr)
 		}
 	}
@@ -238,14 +239,14 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.WaitUntil("the job has the lock", 20*time.Second, func() bool {
 		return exec.Command("flock", "-n", mails+"/lives/lock", "true").Run() != nil
 	})
-	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	args := q.ServiceCmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
-	q.Kill()
+	q.KillService()
 	q.Start(args...)
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
-	if j := q.Show(lockingJob); j.State != "processing" {
+	if j := q.ShowJob(lockingJob); j.State != "processing" {
 		t.Errorf("the job with the lock: %+v", j)
 	}
 	q.MustRunAs(testrig.DaemonUser, "cancel", lockingJob)
@@ -254,15 +255,15 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 // If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of that runner stay
 // leased, because they may still run. Neither the next service nor other jobs wait for that runner. When it
 // dies, the processes of its jobs are ended before the jobs count as lost.
-func TestFixedAccountStopsItsRunner(t *testing.T) {
+func TestStoppedRunnerDelaysNoOtherJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
-	q.MustCLI("worker", "scale", "2")
+	q.MustRunCLI("worker", "scale", "2")
 	bad := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
 	var runner, job int
 	q.WaitUntil("the runner is stopped", 20*time.Second, func() bool {
-		for _, pid := range q.RunnerPids() {
+		for _, pid := range q.RunnerPIDs() {
 			if raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); strings.Contains(string(raw), "\nState:\tT") {
 				runner = pid
 			}
@@ -271,11 +272,11 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	})
 	other := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "true")
 	q.WaitUntil("another job runs in another runner", 30*time.Second, func() bool {
-		return q.Show(other).State == "completed"
+		return q.ShowJob(other).State == "completed"
 	})
-	args := q.Cmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
+	args := q.ServiceCmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
-	q.Kill()
+	q.KillService()
 	started := time.Now()
 	q.Start(args...)
 	if elapsed := time.Since(started); elapsed > 3*time.Second {
@@ -284,13 +285,13 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
-	j := q.Show(bad)
-	if job = j.PID; j.State != "processing" || !testrig.IsAlive(job) {
+	j := q.ShowJob(bad)
+	if job = j.PID; j.State != "processing" || !testrig.IsProcessAlive(job) {
 		t.Errorf("the job that stopped its runner: %+v", j)
 	}
 	syscall.Kill(runner, syscall.SIGKILL)
-	q.WaitUntil("the job is lost", 20*time.Second, func() bool { return q.Show(bad).State == "dead" })
-	if testrig.IsAlive(job) {
+	q.WaitUntil("the job is lost", 20*time.Second, func() bool { return q.ShowJob(bad).State == "dead" })
+	if testrig.IsProcessAlive(job) {
 		t.Errorf("process %d of the lost job is still alive", job)
 	}
 }
@@ -298,16 +299,16 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // A job can stop other jobs of its user while they start, when their processes already have the user's id but
 // have not executed their program. Jobs of other users still start and end. The stopped jobs end too, and so
 // does the runner when it is stopped. The test needs an account without other processes.
-func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
+func TestJobsStoppedAtStartDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	q.MustCLI("worker", "scale", "6")
-	bad := q.MustCLI("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s",
+	q.MustRunCLI("worker", "scale", "6")
+	bad := q.MustRunCLI("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s",
 		`exec perl -e 'while(1){kill "STOP",-1}'`)
-	q.WaitUntil("the stopper runs", 20*time.Second, func() bool { return q.Show(bad).State == "processing" })
+	q.WaitUntil("the stopper runs", 20*time.Second, func() bool { return q.ShowJob(bad).State == "processing" })
 	for range 40 {
-		q.MustCLI("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s",
+		q.MustRunCLI("enqueue", "--user", "lp", "--cwd", "/", "--max-retries", "0", "--timeout", "1s", "--kill-after", "0s",
 			"true")
 	}
 	for range 10 {
@@ -315,15 +316,15 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 			t.Errorf("another user's job: %q", got)
 		}
 	}
-	q.MustCLI("cancel", bad)
+	q.MustRunCLI("cancel", bad)
 	q.WaitUntil("all has ended", 30*time.Second, func() bool {
-		return strings.Contains(q.MustCLI("list", "--state", "processing", "--json"), "[]") &&
-			strings.Contains(q.MustCLI("list", "--state", "waiting", "--json"), "[]")
+		return strings.Contains(q.MustRunCLI("list", "--state", "processing", "--json"), "[]") &&
+			strings.Contains(q.MustRunCLI("list", "--state", "waiting", "--json"), "[]")
 	})
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if remaining := q.RunnerPids(); len(remaining) != 0 {
+	if remaining := q.RunnerPIDs(); len(remaining) != 0 {
 		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }
@@ -334,8 +335,8 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	q.MustCLI("worker", "scale", "6")
-	leased := filepath.Join(filepath.Dir(q.Bin), "leased")
+	q.MustRunCLI("worker", "scale", "6")
+	leased := filepath.Join(filepath.Dir(q.ClientPath), "leased")
 	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
@@ -347,22 +348,22 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
 		t.Fatal(err)
 	}
-	orphan := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
+	orphan := q.MustRunCLI("enqueue", "--user", "backup", "--cwd", "/", "--allow-background",
 		"setsid sleep 300 >/dev/null 2>&1 & echo $!")
-	q.MustCLI("wait", orphan)
-	pid, err := strconv.Atoi(strings.TrimSpace(q.MustCLI("logs", orphan)))
+	q.MustRunCLI("wait", orphan)
+	pid, err := strconv.Atoi(strings.TrimSpace(q.MustRunCLI("logs", orphan)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	input := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
-	q.CLI("wait", input)
-	if j := q.Show(input); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
+	input := q.MustRunCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
+	q.RunCLI("wait", input)
+	if j := q.ShowJob(input); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 		!strings.HasPrefix(j.Error, "stdin_file: ") {
 		t.Errorf("a job with a leased input: %+v", j)
 	}
 	program := func() string {
-		return q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
+		return q.MustRunCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--", leased)
 	}
 	bad := []string{program()}
 	var elapsed []time.Duration
@@ -373,19 +374,19 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 		}
 		elapsed = append(elapsed, time.Since(started))
 		// Always keep one of the six workers blocked: when one bad job has ended, start another.
-		if q.Show(bad[len(bad)-1]).State == "dead" {
+		if q.ShowJob(bad[len(bad)-1]).State == "dead" {
 			bad = append(bad, program())
 		}
 	}
 	if longest := slices.Max(elapsed); longest > time.Second {
 		t.Errorf("the slowest job of another user took %v, of %v", longest, elapsed)
 	}
-	if n := len(q.RunnerPids()); n != 2 {
+	if n := len(q.RunnerPIDs()); n != 2 {
 		t.Errorf("%d runners; want a shared one, and one for the user whose starts hang", n)
 	}
 	for _, id := range bad {
-		q.CLI("wait", id)
-		if j := q.Show(id); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
+		q.RunCLI("wait", id)
+		if j := q.ShowJob(id); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}
@@ -395,9 +396,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 // If the watchdog of root's runner is killed, the runner starts another one. The new watchdog must not be a
 // child of the runner's main thread: while that thread has a child in /proc, the runner searches for orphans
 // after each job, which takes longer than a short job.
-func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
+func TestRootRunnerRestartsKilledWatchdog(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	runner := q.RunnerPid()
+	runner := q.OnlyRunnerPID()
 	watchdog := func() int {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
 		for _, thread := range threads {
@@ -424,9 +425,9 @@ func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 		t.Errorf("with the new watchdog a job ran as %q", got)
 	}
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "sleep 60")
-	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.Show(id).State == "processing" })
+	q.WaitUntil("a job runs", 20*time.Second, func() bool { return q.ShowJob(id).State == "processing" })
 	last := watchdog()
-	q.Kill() // the watchdog, not the service, must end the runner's processes
+	q.KillService() // the watchdog, not the service, must end the runner's processes
 	q.KillRunners()
 	// The file cmdline is empty once the process has ended, even if no process has waited for it yet.
 	q.WaitUntil("the watchdog has ended with its runner", 20*time.Second, func() bool {
@@ -444,7 +445,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 	q.KillRunners()
 	q.WaitUntil("the service says why", 20*time.Second, func() bool {
-		status := q.MustCLI("status")
+		status := q.MustRunCLI("status")
 		return strings.Contains(status, "no jobs can start: ") &&
 			strings.Contains(status, "cannot create the output directory: ")
 	})
@@ -458,7 +459,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 
 // The first service determines the group that may read the directory of root's runners. A later request with
 // another group does not change the group, even if root sends the request.
-func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
+func TestRootRunnerDirKeepsFirstGroup(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.KillRunners()
 	c, err := net.Dial("unix", filepath.Join(q.RootRunnerDir, "spawn.sock"))
@@ -481,7 +482,7 @@ func TestRootsRunnerDirKeepsItsGroup(t *testing.T) {
 
 // A process can set some limits only for itself. The runner sets these limits with the rights of the job's
 // account: a limit that the account may set is applied, and a higher one is an error.
-func TestLimitsAreSetByTheAccount(t *testing.T) {
+func TestRunnerSetsLimitsAsJobAccount(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
 		"512M",
@@ -492,7 +493,7 @@ func TestLimitsAreSetByTheAccount(t *testing.T) {
 	for field, value := range map[string]string{"nice": "-5", "nofile": "1048576"} {
 		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "-q", "--cwd", "/", "--max-retries", "0", "--"+field, value, "true")
 		q.RunAs(testrig.DaemonUser, "wait", id)
-		if j := q.Show(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
+		if j := q.ShowJob(id); j.ExitCode == nil || *j.ExitCode != 126 || !strings.HasPrefix(j.Error, field+": ") {
 			t.Errorf("%s %s: %+v", field, value, j)
 		}
 	}

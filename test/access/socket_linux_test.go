@@ -29,7 +29,7 @@ func createDeadSocket(t *testing.T, path string) {
 func TestRemovedSocketIsRebound(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	socket := q.Path(testrig.SocketName)
 	for _, c := range []struct {
 		what string
@@ -46,7 +46,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 				return err
 			}
 			q.WaitUntil("the service names the file in its way", 10*time.Second,
-				func() bool { return strings.Contains(q.LogText(), "this file exists and is not a socket") })
+				func() bool { return strings.Contains(q.ReadAllLogs(), "this file exists and is not a socket") })
 			if text := q.ReadFile(testrig.SocketName); text != "mine" {
 				t.Errorf("the service changed the file at the path of the socket to %q", text)
 			}
@@ -56,19 +56,19 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 		if err := c.do(); err != nil {
 			t.Fatal(err)
 		}
-		q.WaitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.IsAnswering)
+		q.WaitUntil("it answers again when its socket was "+c.what, 10*time.Second, q.IsServiceAnswering)
 		if info, err := os.Lstat(socket); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", c.what, info, err)
 		}
-		if n := w.Counts()["pending"]; n != 0 {
+		if n := w.JobCountsByState()["pending"]; n != 0 {
 			t.Errorf("%s: %d pending jobs, according to the earlier connection", c.what, n)
 		}
 		if remaining, _ := filepath.Glob(q.Path(".s*")); len(remaining) != 0 {
 			t.Errorf("%s: remaining files: %v", c.what, remaining)
 		}
 	}
-	q.MustCLI("enqueue", "true")
-	if code := q.Stop(); code != 0 {
+	q.MustRunCLI("enqueue", "true")
+	if code := q.StopService(); code != 0 {
 		t.Errorf("stop: exit code %d", code)
 	}
 }
@@ -77,7 +77,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
-	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
+	before := testrig.ProcessCPUTicks(t, q.ServiceCmd.Process.Pid)
 	started, bound := time.Now(), 0
 	for ; time.Since(started) < 3*time.Second; time.Sleep(time.Millisecond) {
 		if os.Remove(q.Path(testrig.SocketName)) == nil {
@@ -87,10 +87,10 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	if bound < 2 || bound > 5 { // including the socket from the start of the service
 		t.Errorf("the service created its socket %d times within 3 s", bound)
 	}
-	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 20 {
+	if spent := testrig.ProcessCPUTicks(t, q.ServiceCmd.Process.Pid) - before; spent > 20 {
 		t.Errorf("recreating the socket used %d ticks of CPU, want at most 20", spent)
 	}
-	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
+	q.WaitUntil("it answers", 10*time.Second, q.IsServiceAnswering)
 }
 
 // If another service listens at the path of the socket, the service does not replace that socket. It creates
@@ -108,7 +108,7 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.WaitUntil("the service logs that another process listens on its socket", 10*time.Second, func() bool {
-		return strings.Contains(q.LogText(), "already listens there")
+		return strings.Contains(q.ReadAllLogs(), "already listens there")
 	})
 	c, err := net.Dial("unix", socket)
 	if err != nil {
@@ -116,7 +116,7 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 	}
 	defer c.Close()
 	other.Close()
-	q.WaitUntil("the place is taken again", 20*time.Second, q.IsAnswering)
+	q.WaitUntil("the place is taken again", 20*time.Second, q.IsServiceAnswering)
 }
 
 // openFileCount returns the number of open descriptors of a process.
@@ -134,8 +134,8 @@ func openFileCount(t *testing.T, pid int) int {
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")
-	w, pid := q.Dial(), q.Cmd.Process.Pid
-	other := q.Dial()
+	w, pid := q.DialService(), q.ServiceCmd.Process.Pid
+	other := q.DialService()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 		t.Errorf("the service has %d descriptors, %d before", worst, before)
 	}
 	other.MustCall("hello", nil, nil)
-	if id := q.MustCLI("enqueue", "true"); id == "" {
+	if id := q.MustRunCLI("enqueue", "true"); id == "" {
 		t.Error("enqueue printed no id")
 	}
 }
@@ -189,11 +189,11 @@ func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-q.Exit:
-			if code := q.Cmd.ProcessState.ExitCode(); code != 74 {
+		case <-q.ServiceExit:
+			if code := q.ServiceCmd.ProcessState.ExitCode(); code != 74 {
 				t.Errorf("%s: exit code %d, want 74", what, code)
 			}
-			q.Cmd = nil
+			q.ServiceCmd = nil
 		case <-time.After(5 * time.Second):
 			t.Errorf("%s: the service is still running", what)
 		}

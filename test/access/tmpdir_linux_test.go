@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// newTmpdir creates a directory for the setting job_tmpdir. Every account has search permission on it.
-func newTmpdir(t *testing.T) string {
+// newJobTmpdir creates a directory for the setting job_tmpdir. Every account has search permission on it.
+func newJobTmpdir(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "qt")
 	if err != nil {
@@ -49,10 +49,10 @@ func fileNames(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// tmpdirOf runs a job that leaves a file in its private directory, and returns the path of the directory.
-func tmpdirOf(q *testrig.Queue) string {
+// runJobAndGetTmpdir runs a job that leaves a file in its private directory, and returns the path of the directory.
+func runJobAndGetTmpdir(q *testrig.Queue) string {
 	q.Helper()
-	return q.MustCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
+	return q.MustRunCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
 // The private directories of jobs are in the directory that the setting job_tmpdir names. A job's directory is
@@ -61,11 +61,11 @@ func tmpdirOf(q *testrig.Queue) string {
 func TestJobTmpdirIsUsed(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	first, second := newTmpdir(t), newTmpdir(t)
+	first, second := newJobTmpdir(t), newJobTmpdir(t)
 	set := func(dir string) { q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
 	set(first + "/")
 	q.Start("--workers", "2", "--keep-jobs")
-	path := tmpdirOf(q)
+	path := runJobAndGetTmpdir(q)
 	if !strings.HasPrefix(path, first+"/") {
 		t.Fatalf("a job has its directory at %s, want it in %s", path, first)
 	}
@@ -74,41 +74,44 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 	gate := q.Path("gate")
-	longJob := q.MustCLI("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.GatedJob(gate)+
+	longJob := q.MustRunCLI("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.CommandWaitingForFile(gate)+
 		`; ls "$QUEUECTL_TMPDIR"`)
-	q.WaitUntil("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.Show(longJob).Output, "up") })
-	q.Kill()
+	q.WaitUntil("the long job runs", 10*time.Second, func() bool {
+		return strings.Contains(q.ShowJob(longJob).Output,
+			"up")
+	})
+	q.KillService()
 	set(second)
 	q.Start("--workers", "2", "--keep-jobs")
-	if path := tmpdirOf(q); !strings.HasPrefix(path, second+"/") {
+	if path := runJobAndGetTmpdir(q); !strings.HasPrefix(path, second+"/") {
 		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
 	}
 	q.WriteFile("gate", "")
-	q.MustCLI("wait", longJob)
-	if got := q.Show(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
+	q.MustRunCLI("wait", longJob)
+	if got := q.ShowJob(longJob).Output; !strings.HasSuffix(got, "\nmine\n") {
 		t.Errorf("the job that ran while the setting changed finds the files %q in its directory, want mine", got)
 	}
 	q.WaitUntil("the earlier directories are empty", 20*time.Second, func() bool {
 		return len(fileNames(t, first)) == 0
 	})
 
-	lostJob := q.MustCLI("enqueue", "--on-lost", "dead",
+	lostJob := q.MustRunCLI("enqueue", "--on-lost", "dead",
 		`mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
 	q.WaitUntil("the job to lose runs", 10*time.Second, func() bool {
-		return strings.Contains(q.Show(lostJob).Output, "up")
+		return strings.Contains(q.ShowJob(lostJob).Output, "up")
 	})
-	q.Kill()
+	q.KillService()
 	q.KillRunners()
 	if len(fileNames(t, second)) == 0 {
 		t.Fatal("the killed runner left no files, so this test proves nothing")
 	}
 	q.WriteFile("queuectl.toml", "")
 	q.Start("--workers", "2", "--keep-jobs")
-	q.CLI("wait", lostJob)
+	q.RunCLI("wait", lostJob)
 	q.WaitUntil("the files of the killed runner are removed", 20*time.Second, func() bool {
 		return len(fileNames(t, second)) == 0
 	})
-	if path := tmpdirOf(q); !strings.HasPrefix(path, q.Path("runner/jobs")+"/") {
+	if path := runJobAndGetTmpdir(q); !strings.HasPrefix(path, q.Path("runner/jobs")+"/") {
 		t.Errorf("without the setting a job has its directory at %s", path)
 	}
 }
@@ -118,7 +121,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	dir := newTmpdir(t)
+	dir := newJobTmpdir(t)
 	link := filepath.Join(filepath.Dir(dir), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -142,13 +145,13 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		q := testrig.NewQueue(t, "")
 		q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
 		q.Start("--workers", "1")
-		q.MustCLI("enqueue", "--id", "waits", "true")
+		q.MustRunCLI("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
-				return strings.Contains(q.CLI(words...).Stdout, c.want)
+				return strings.Contains(q.RunCLI(words...).Stdout, c.want)
 			})
 		}
-		if lines := q.LogLines("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
+		if lines := q.LogLinesWithMessage("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 ||
 			!strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log at the start contains %v, want %s", c.name, lines, c.want)
 		}
@@ -156,9 +159,9 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 			if err := c.undo(); err != nil {
 				t.Fatal(err)
 			}
-			q.MustCLI("wait", "--timeout", "20s", "waits")
+			q.MustRunCLI("wait", "--timeout", "20s", "waits")
 		}
-		q.Stop()
+		q.StopService()
 	}
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
@@ -170,7 +173,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 
 // A service that uses root's runners does not start if its own settings contain job_tmpdir.
 // Otherwise the service would choose where root writes.
-func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
+func TestRootRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	q, rules := testrig.PrepareRootRunners(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.StartLauncher(rules)
 	err := q.TryStart("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
@@ -181,9 +184,9 @@ func TestRootsRunnerRefusesServicesJobTmpdir(t *testing.T) {
 	}
 }
 
-// checkTmpdirRefused requests a runner from root's launcher, as a compromised service could. The request
+// checkRunnerRefusesTmpdir requests a runner from root's launcher, as a compromised service could. The request
 // contains a path that runner.conf does not name. The runner must not use that path.
-func checkTmpdirRefused(q *testrig.Queue, path string) {
+func checkRunnerRefusesTmpdir(q *testrig.Queue, path string) {
 	q.Helper()
 	runtime.LockOSThread() // setresgid changes only this thread, whose group the connection has
 	defer runtime.UnlockOSThread()
@@ -214,10 +217,10 @@ func checkTmpdirRefused(q *testrig.Queue, path string) {
 }
 
 // If the user's systemd starts the runners, each request of the service for a runner contains job_tmpdir.
-func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
+func TestUserSystemdRunnersUseServiceTmpdir(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	dir := filepath.Join(newTmpdir(t), "with a space")
+	dir := filepath.Join(newJobTmpdir(t), "with a space")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +240,7 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			cmd := exec.Command(q.Bin, "runner", "--dir", q.RunnerDir(), "--policy=", "--accepted")
+			cmd := exec.Command(q.ClientPath, "runner", "--dir", q.RunnerDir(), "--policy=", "--accepted")
 			cmd.Stdin = in
 			if cmd.Start() == nil {
 				go cmd.Wait()
@@ -247,23 +250,23 @@ func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
 	}()
 	q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
 	q.Start("--workers", "1", "--runner-socket", q.Path("spawn.sock"), "--runner-own")
-	if path := tmpdirOf(q); !strings.HasPrefix(path, dir+"/") {
+	if path := runJobAndGetTmpdir(q); !strings.HasPrefix(path, dir+"/") {
 		t.Errorf("a job has its directory at %s, want it in %s", path, dir)
 	}
 }
 
 // Root's runners read job_tmpdir only from runner.conf. A job can access its private directory
 // below job_tmpdir, whatever account it runs as.
-func TestJobTmpdirOfRootsRunners(t *testing.T) {
+func TestRootRunnersUseTmpdirFromRunnerConf(t *testing.T) {
 	dir := ""
 	if os.Geteuid() == 0 {
-		dir = newTmpdir(t)
+		dir = newJobTmpdir(t)
 	}
 	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n",
 		"fixed": "run_as = \"fixed:daemon\"\n"} {
 		t.Run(name, func(t *testing.T) {
 			q := testrig.StartWithRootRunners(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
-			checkTmpdirRefused(q, filepath.Dir(dir))
+			checkRunnerRefusesTmpdir(q, filepath.Dir(dir))
 			got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/",
 				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
 			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
@@ -272,10 +275,10 @@ func TestJobTmpdirOfRootsRunners(t *testing.T) {
 			lostJob := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 				`touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
 			q.WaitUntil("the job to lose runs", 20*time.Second, func() bool {
-				return strings.Contains(q.Show(lostJob).Output, "up")
+				return strings.Contains(q.ShowJob(lostJob).Output, "up")
 			})
 			q.KillRunners()
-			q.CLI("wait", lostJob)
+			q.RunCLI("wait", lostJob)
 			q.WaitUntil("the files of the killed runner are removed", 20*time.Second, func() bool {
 				remaining := false
 				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {

@@ -17,7 +17,7 @@ import (
 // the service removes inputs of ended jobs.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("config", "set", "max_bytes_per_user", "2MiB")
+	q.MustRunCLI("config", "set", "max_bytes_per_user", "2MiB")
 	file := filepath.Join(t.TempDir(), "job")
 	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`),
 		0o600); err != nil {
@@ -25,67 +25,67 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 	full := func(when string) {
 		t.Helper()
-		r := q.CLI("enqueue", "--file", file)
-		if r.Code != 5 || !strings.Contains(r.Stderr, "max_bytes_per_user: ") ||
+		r := q.RunCLI("enqueue", "--file", file)
+		if r.ExitCode != 5 || !strings.Contains(r.Stderr, "max_bytes_per_user: ") ||
 			!strings.Contains(r.Stderr, "of 2097152 bytes") ||
 			!strings.Contains(r.Stderr, "queuectl rm") {
-			t.Errorf("%s: exit code %d, %s", when, r.Code, r.Stderr)
+			t.Errorf("%s: exit code %d, %s", when, r.ExitCode, r.Stderr)
 		}
-		if out := q.MustCLI("status"); !strings.Contains(out, "of 2.0 MiB used") {
+		if out := q.MustRunCLI("status"); !strings.Contains(out, "of 2.0 MiB used") {
 			t.Errorf("%s: status does not show the bytes: %s", when, out)
 		}
-		if out := q.MustCLI("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) {
+		if out := q.MustRunCLI("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) {
 			t.Errorf("%s: status --json does not show the bytes: %s", when, out)
 		}
 	}
-	if out := q.MustCLI("status"); strings.Contains(out, "used") {
+	if out := q.MustRunCLI("status"); strings.Contains(out, "used") {
 		t.Errorf("status shows bytes that are far from the limit: %s", out)
 	}
-	if out := q.MustCLI("status", "--verbose"); !strings.Contains(out, "Your jobs: 0 bytes of 2.0 MiB used") {
+	if out := q.MustRunCLI("status", "--verbose"); !strings.Contains(out, "Your jobs: 0 bytes of 2.0 MiB used") {
 		t.Errorf("status --verbose: %s", out)
 	}
 	for range 8 {
-		q.MustCLI("enqueue", "--file", file)
+		q.MustRunCLI("enqueue", "--file", file)
 	}
 	full("a ninth job of 250 KiB in 2 MiB")
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
 	full("after a restart")
-	if r := q.CLI("whoami"); !strings.Contains(r.Stdout, "of 2.0 MiB used") {
+	if r := q.RunCLI("whoami"); !strings.Contains(r.Stdout, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.Stdout, r.Stderr)
 	}
-	if r := q.CLI("doctor"); !strings.Contains(r.Stdout,
+	if r := q.RunCLI("doctor"); !strings.Contains(r.Stdout,
 		"of 2097152 bytes; once all bytes are used, new jobs are refused") {
 		t.Errorf("doctor: %s%s", r.Stdout, r.Stderr)
 	}
-	q.MustCLI("cancel", "--all", "--yes")
+	q.MustRunCLI("cancel", "--all", "--yes")
 	for range 12 {
-		q.MustCLI("enqueue", "--file", file)
-		q.MustCLI("cancel", "--all", "--yes")
+		q.MustRunCLI("enqueue", "--file", file)
+		q.MustRunCLI("cancel", "--all", "--yes")
 	}
-	if out := q.MustCLI("show", "1"); !strings.Contains(out,
+	if out := q.MustRunCLI("show", "1"); !strings.Contains(out,
 		"Removed:    env, stdin (to free space; this job cannot run again)") {
 		t.Errorf("show of a job whose input was removed to free space: %s", out)
 	}
-	if out := q.MustCLI("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
+	if out := q.MustRunCLI("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
 		t.Errorf("show --json of a job whose input was removed to free space: %s", out)
 	}
-	if r := q.CLI("retry", "1"); r.Code == 0 || !strings.Contains(r.Stderr, "stdin: job 1 cannot run again") {
-		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
+	if r := q.RunCLI("retry", "1"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "stdin: job 1 cannot run again") {
+		t.Errorf("retry of a job whose input was removed to free space: exit code %d, %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
-	if out := q.MustCLI("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
+	if out := q.MustRunCLI("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
 		t.Errorf("why of a job whose input was removed to free space: %s", out)
 	}
-	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
-		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
+	if r := q.RunCLI("doctor", "--verify"); r.ExitCode != 0 {
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
-	q.MustCLI("config", "set", "max_bytes_per_user", "20MiB")
-	q.MustCLI("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
-	q.MustCLI("config", "set", "max_bytes_per_user", "64KiB")
+	q.MustRunCLI("config", "set", "max_bytes_per_user", "20MiB")
+	q.MustRunCLI("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.MustRunCLI("config", "set", "max_bytes_per_user", "64KiB")
 	q.WaitUntil("the oldest output is removed", 30*time.Second, func() bool {
-		return !strings.Contains(q.CLI("logs", "output").Stdout, "xxx")
+		return !strings.Contains(q.RunCLI("logs", "output").Stdout, "xxx")
 	})
-	if r := q.CLI("logs", "output"); !strings.Contains(r.Stderr,
+	if r := q.RunCLI("logs", "output"); !strings.Contains(r.Stderr,
 		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}
@@ -95,31 +95,31 @@ func TestUserBytesAreBounded(t *testing.T) {
 // bytes. The output of the last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("config", "set", "max_bytes_per_user", "1MiB")
-	q.MustCLI("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",
+	q.MustRunCLI("config", "set", "max_bytes_per_user", "1MiB")
+	q.MustRunCLI("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",
 		"head -c 300000 /dev/zero | tr '\\0' x; exit 1")
 	peakBytes := 0
 	q.WaitUntil("the job is dead", time.Minute, func() bool {
 		var st struct {
 			Bytes int `json:"user_bytes"`
 		}
-		if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
+		if err := json.Unmarshal([]byte(q.MustRunCLI("status", "--json")), &st); err != nil {
 			t.Fatal(err)
 		}
 		peakBytes = max(peakBytes, st.Bytes)
-		return strings.Contains(q.MustCLI("show", "prints", "--json"), `"state":"dead"`)
+		return strings.Contains(q.MustRunCLI("show", "prints", "--json"), `"state":"dead"`)
 	})
 	if peakBytes > 1<<20 || peakBytes < 300_000 {
 		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", peakBytes)
 	}
-	if r := q.CLI("logs", "prints", "--attempt", "1"); !strings.Contains(r.Stderr,
+	if r := q.RunCLI("logs", "prints", "--attempt", "1"); !strings.Contains(r.Stderr,
 		"the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
-		t.Errorf("logs of the first attempt: exit code %d, %s", r.Code, r.Stderr)
+		t.Errorf("logs of the first attempt: exit code %d, %s", r.ExitCode, r.Stderr)
 	}
-	if r := q.CLI("logs", "prints"); len(r.Stdout) < 300_000 {
-		t.Errorf("logs of the last attempt: exit code %d, %d bytes, %s", r.Code, len(r.Stdout), r.Stderr)
+	if r := q.RunCLI("logs", "prints"); len(r.Stdout) < 300_000 {
+		t.Errorf("logs of the last attempt: exit code %d, %d bytes, %s", r.ExitCode, len(r.Stdout), r.Stderr)
 	}
-	if r := q.CLI("doctor", "--verify"); r.Code != 0 {
-		t.Errorf("doctor --verify: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
+	if r := q.RunCLI("doctor", "--verify"); r.ExitCode != 0 {
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// binaryForAll returns the path of a copy of the program that every user may run.
-func binaryForAll(t *testing.T) string {
+// worldExecutableProgramCopy returns the path of a copy of the program that every user may run.
+func worldExecutableProgramCopy(t *testing.T) string {
 	t.Helper()
 	q := testrig.NewQueue(t, "")
-	if err := os.Chmod(q.Dir, 0o755); err != nil {
+	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return testrig.Install(q, q.Bin, q.Dir)
+	return testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// agent is a client of the Model Context Protocol, built with the official SDK. It acts as an AI agent.
-type agent struct {
+// mcpAgent is a client of the Model Context Protocol, built with the official SDK. It acts as an AI agent.
+type mcpAgent struct {
 	*testing.T
 	session       *mcp.ClientSession
 	outputSchemas map[string]*jsonschema.Schema       // schemas of the tools' structured results, by tool
 	notifications chan mcp.ProgressNotificationParams // notifications that the agent has received
 }
 
-// newAgent starts an MCP server with cmd and connects an agent to it.
-func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
+// newMCPAgent starts an MCP server with cmd and connects an agent to it.
+func newMCPAgent(t *testing.T, serverCmd *exec.Cmd) *mcpAgent {
 	t.Helper()
 	progress := make(chan mcp.ProgressNotificationParams, 100)
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
@@ -36,12 +36,12 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 			progress <- *r.Params
 		},
 	})
-	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: serverCmd}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	a := &agent{t, session, map[string]*jsonschema.Schema{}, progress}
+	a := &mcpAgent{t, session, map[string]*jsonschema.Schema{}, progress}
 	list, err := session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 }
 
 // compiledSchema compiles a schema with a third-party library.
-func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
+func compiledSchema(t *testing.T, schemaName string, schema any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(schema)
 	if err != nil {
@@ -64,17 +64,17 @@ func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource(name, doc); err != nil {
+	if err := c.AddResource(schemaName, doc); err != nil {
 		t.Fatal(err)
 	}
-	compiled, err := c.Compile(name)
+	compiled, err := c.Compile(schemaName)
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: %v", schemaName, err)
 	}
 	return compiled
 }
 
-func (a *agent) toolNames() (names []string) {
+func (a *mcpAgent) toolNames() (names []string) {
 	a.Helper()
 	list, err := a.session.ListTools(a.Context(), nil)
 	if err != nil {
@@ -100,20 +100,20 @@ type toolResult struct {
 	Reasons                                                 []struct{ Kind string }
 }
 
-// call calls a tool and returns its result. The call must fail if wantError is true, and succeed otherwise.
-func (a *agent) call(tool string, args map[string]any, wantError bool) (result toolResult) {
+// callTool calls a tool and returns its result. The call must fail if wantError is true, and succeed otherwise.
+func (a *mcpAgent) callTool(toolName string, args map[string]any, wantError bool) (result toolResult) {
 	a.Helper()
-	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	got, err := a.session.CallTool(a.Context(), &mcp.CallToolParams{Name: toolName, Arguments: args})
 	if err != nil {
-		a.Fatalf("%s %v: %v", tool, args, err)
+		a.Fatalf("%s %v: %v", toolName, args, err)
 	}
 	text := got.Content[0].(*mcp.TextContent).Text
 	if err := json.Unmarshal([]byte(text), &result); err != nil || got.IsError != wantError {
-		a.Fatalf("%s %v: error %t, %v: %s", tool, args, got.IsError, err, text)
+		a.Fatalf("%s %v: error %t, %v: %s", toolName, args, got.IsError, err, text)
 	}
-	if schema := a.outputSchemas[tool]; schema != nil {
+	if schema := a.outputSchemas[toolName]; schema != nil {
 		if err := schema.Validate(got.StructuredContent); err != nil {
-			a.Errorf("%s %v: the structured result does not conform to its schema: %v", tool, args, err)
+			a.Errorf("%s %v: the structured result does not conform to its schema: %v", toolName, args, err)
 		}
 	}
 	return result
@@ -124,9 +124,9 @@ type toolArgs = map[string]any
 
 // startMCP starts "queuectl mcp" and begins a session with the given protocol version. It returns the input and
 // output of the server, and a function that waits until the server has ended.
-func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
+func startMCP(q *testrig.Queue, protocolVersion string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
 	q.Helper()
-	cmd := q.Command("mcp")
+	cmd := q.CLICommand("mcp")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -138,7 +138,7 @@ func startMCP(q *testrig.Queue, version string) (stdin io.WriteCloser, stdout *b
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
-	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+
+	io.WriteString(stdin, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+protocolVersion+
 		`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 `)
@@ -199,65 +199,66 @@ func TestMCPAnswersBatches(t *testing.T) {
 
 // With the tools, an agent can enqueue jobs, wait for them, read their results and retry them. The results are
 // short. If the server is started without --write, the agent can only read.
-func TestMCP(t *testing.T) {
+func TestMCPToolsEnqueueAndReadJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	reads := newAgent(t, q.Command("mcp"))
+	reads := newMCPAgent(t, q.CLICommand("mcp"))
 	if got, want := reads.toolNames(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
 	}
-	if got := reads.call("enqueue", toolArgs{"command": "true"}, true); got.Code != "denied" ||
+	if got := reads.callTool("enqueue", toolArgs{"command": "true"}, true); got.Code != "denied" ||
 		!strings.Contains(got.Error, "--write") {
 		t.Errorf("enqueue without --write: %+v", got)
 	}
-	typed := q.Command("mcp")
+	typed := q.CLICommand("mcp")
 	typed.Stdin = strings.NewReader("hello\n")
-	if r := testrig.RunCommand(t, typed); r.Code != 1 || r.Stdout != "" ||
+	if r := testrig.RunCommand(t, typed); r.ExitCode != 1 || r.Stdout != "" ||
 		!strings.Contains(r.Stderr, "Model Context Protocol") {
 		t.Errorf("mcp with text that is not JSON: %+v", r)
 	}
-	a := newAgent(t, q.Command("mcp", "--write"))
+	a := newMCPAgent(t, q.CLICommand("mcp", "--write"))
 	if got := a.toolNames(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)
 	}
-	outcome := a.call("run_and_wait", toolArgs{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
+	outcome := a.callTool("run_and_wait", toolArgs{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)
 	if outcome.State != "dead" || outcome.ExitCode == nil || *outcome.ExitCode != 3 || outcome.Stdout != "hi\n" ||
 		outcome.Stderr != "oops\n" || outcome.Error == "" {
 		t.Errorf("outcome of run_and_wait: %+v", outcome)
 	}
-	slow := a.call("run_and_wait", toolArgs{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
+	slow := a.callTool("run_and_wait", toolArgs{"argv": []string{"sleep", "600"}, "wait": 0.1}, false)
 	if !slow.TimedOut || slow.State == "completed" {
 		t.Errorf("a command that takes longer than wait: %+v", slow)
 	}
-	if got := a.call("cancel", toolArgs{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
+	if got := a.callTool("cancel", toolArgs{"id": slow.ID}, false); !slices.Equal(got.Done, []string{slow.ID}) {
 		t.Errorf("cancelled %+v", got)
 	}
-	first := a.call("enqueue", toolArgs{"command": "echo " + strings.Repeat("x", 5000), "labels": toolArgs{"of": "test"}},
+	first := a.callTool("enqueue", toolArgs{"command": "echo " + strings.Repeat("x", 5000),
+		"labels": toolArgs{"of": "test"}},
 		false)
-	second := a.call("enqueue", toolArgs{"command": "true", "delay": "1h"}, false)
-	waited := a.call("wait", toolArgs{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
+	second := a.callTool("enqueue", toolArgs{"command": "true", "delay": "1h"}, false)
+	waited := a.callTool("wait", toolArgs{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
 	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) ||
 		!waited.TimedOut {
 		t.Errorf("waited: %+v", waited)
 	}
-	if got := a.call("why", toolArgs{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
+	if got := a.callTool("why", toolArgs{"id": second.ID}, false); len(got.Reasons) == 0 || got.Reasons[0].Kind != "time" {
 		t.Errorf("why: %+v", got)
 	}
-	list := a.call("list", toolArgs{"label": toolArgs{"of": "test"}}, false)
+	list := a.callTool("list", toolArgs{"label": toolArgs{"of": "test"}}, false)
 	if len(list.Jobs) != 1 || len(list.Jobs[0].Command) > 400 {
 		t.Errorf("list: %+v", list)
 	}
-	if got := a.call("list", toolArgs{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
+	if got := a.callTool("list", toolArgs{"full": true, "limit": 1, "state": "completed"}, false); len(got.Jobs) != 1 ||
 		len(got.Jobs[0].Command) < 5000 {
 		t.Errorf("list with full = true: %d jobs", len(got.Jobs))
 	}
-	if got := a.call("logs", toolArgs{"id": first.ID}, false); len(got.Stdout) != 5001 {
+	if got := a.callTool("logs", toolArgs{"id": first.ID}, false); len(got.Stdout) != 5001 {
 		t.Errorf("logs: %d bytes", len(got.Stdout))
 	}
-	if got := a.call("show", toolArgs{"id": first.ID, "full": true}, false); got.Spec == nil {
+	if got := a.callTool("show", toolArgs{"id": first.ID, "full": true}, false); got.Spec == nil {
 		t.Errorf("show with full = true: %+v", got)
 	}
-	if got := a.call("retry", toolArgs{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
+	if got := a.callTool("retry", toolArgs{"id": outcome.ID}, false); !slices.Equal(got.Done, []string{outcome.ID}) {
 		t.Errorf("retried: %+v", got)
 	}
 	for _, bad := range []struct {
@@ -275,7 +276,7 @@ func TestMCP(t *testing.T) {
 		{"cancel", "invalid", "ids: too few entries (0)", toolArgs{"ids": []string{}}},
 		{"retry", "invalid", "ids: no jobs given", toolArgs{"dry_run": true}},
 	} {
-		if got := a.call(bad.tool, bad.args, true); got.Code != bad.code || !strings.Contains(got.Error, bad.wantText) {
+		if got := a.callTool(bad.tool, bad.args, true); got.Code != bad.code || !strings.Contains(got.Error, bad.wantText) {
 			t.Errorf("%s %v: %+v", bad.tool, bad.args, got)
 		}
 	}
@@ -285,38 +286,39 @@ func TestMCP(t *testing.T) {
 		Arguments: toolArgs{"id": second.ID}}); err == nil {
 		t.Error("a wait that the client cancelled got a reply")
 	}
-	a.call("list", nil, false)
-	q.Stop()
-	if got := a.call("list", nil, true); !strings.Contains(got.Error, "service start") {
+	a.callTool("list", nil, false)
+	q.StopService()
+	if got := a.callTool("list", nil, true); !strings.Contains(got.Error, "service start") {
 		t.Errorf("a tool call without a service: %+v", got)
 	}
 	q.Start("--workers", "2")
-	a.call("list", nil, false)
+	a.callTool("list", nil, false)
 }
 
 // An agent gets the terminal output of a job as text: the last state of each line, without control
 // sequences.
 func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	a := newAgent(t, q.Command("mcp", "--write"))
+	a := newMCPAgent(t, q.CLICommand("mcp", "--write"))
 	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
-	outcome := a.call("run_and_wait", toolArgs{"command": script, "tty": true}, false)
+	outcome := a.callTool("run_and_wait", toolArgs{"command": script, "tty": true}, false)
 	if outcome.Stdout != "100%\nend\n" {
 		t.Errorf("run_and_wait: %q", outcome.Stdout)
 	}
-	if got := a.call("logs", toolArgs{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
+	if got := a.callTool("logs", toolArgs{"id": outcome.ID}, false); got.Stdout != "100%\nend\n" {
 		t.Errorf("logs: %q", got.Stdout)
 	}
-	if got := a.call("show", toolArgs{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
+	if got := a.callTool("show", toolArgs{"id": outcome.ID}, false); got.Output != "100%\nend\n" {
 		t.Errorf("show: %q", got.Output)
 	}
-	if got := a.call("show", toolArgs{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
+	if got := a.callTool("show", toolArgs{"id": outcome.ID, "full": true}, false); !strings.Contains(got.Output,
+		"\x1b[31m") {
 		t.Errorf("show with full = true: %q; want the escape sequence", got.Output)
 	}
 }
 
 // The description of each tool declares its parameters, its results, and its effects outside the queue.
-func TestMCPToolsAreDeclared(t *testing.T) {
+func TestMCPToolsDeclareParametersAndEffects(t *testing.T) {
 	forbidden := map[string][]string{
 		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
 		"wait":         {`{"ids":["a"],"timeout":3601}`, `{"timeout":1}`},
@@ -325,7 +327,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 		"enqueue":      {`{"command":"true","unique_for":"1h"}`, `{"priority":1}`, `{"argv":["true"],"shell":"sh"}`},
 		"run_and_wait": {`{"command":"true","wait":3601}`, `{"command":"true","wait":"soon"}`, `{"wait":1}`},
 	}
-	a := newAgent(t, testrig.StartQueue(t, "--workers", "0").Command("mcp", "--write"))
+	a := newMCPAgent(t, testrig.StartQueue(t, "--workers", "0").CLICommand("mcp", "--write"))
 	list, err := a.session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +363,7 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 			if compiled.Validate(map[string]any(args)) == nil {
 				t.Errorf("%s: its schema permits %s", tool.Name, invalid)
 			}
-			a.call(tool.Name, args, true)
+			a.callTool(tool.Name, args, true)
 		}
 		if tool.OutputSchema == nil {
 			t.Errorf("%s: the tool has no schema for its result", tool.Name)
@@ -385,7 +387,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	lines = append(lines, fmt.Sprintf(
 		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`,
 		n+1))
-	cmd := q.Command("mcp", "--write")
+	cmd := q.CLICommand("mcp", "--write")
 	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
 	r := testrig.RunCommand(t, cmd)
 	answered := map[int]bool{}
@@ -404,8 +406,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 			t.Errorf("request %d of %d has no answer", i, n+2)
 		}
 	}
-	if r.Code != 0 {
-		t.Errorf("the server exits with %d: %s", r.Code, r.Stderr)
+	if r.ExitCode != 0 {
+		t.Errorf("the server exits with %d: %s", r.ExitCode, r.Stderr)
 	}
 }
 
@@ -414,7 +416,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 func TestMCPEndsWhileACallWaits(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
-	cmd := q.Command("mcp", "--write")
+	cmd := q.CLICommand("mcp", "--write")
 	cmd.Stdin = strings.NewReader(
 		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
 			`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
@@ -424,13 +426,13 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 `)
 	started := time.Now()
 	r := testrig.RunCommand(t, cmd)
-	if r.Code != 0 || time.Since(started) > time.Minute {
+	if r.ExitCode != 0 || time.Since(started) > time.Minute {
 		t.Errorf("the server ends after %v with %+v", time.Since(started), r)
 	}
 	if !strings.Contains(r.Stdout, `"id":1,`) || !strings.Contains(r.Stdout, `"timed_out":true`) {
 		t.Errorf("the reply to the waiting call lacks timed_out: %s", r.Stdout)
 	}
-	if got := q.MustCLI("show", "1"); !strings.Contains(got, "processing") {
+	if got := q.MustRunCLI("show", "1"); !strings.Contains(got, "processing") {
 		t.Errorf("the job is not processing: %s", got)
 	}
 }
@@ -438,11 +440,11 @@ func TestMCPEndsWhileACallWaits(t *testing.T) {
 // By default, an agent sees only the jobs of the user who started the MCP server, even if that user may see
 // more. If the server is started for all users, it shows everything that this user may see.
 func TestMCPSeesOnlyCallersJobs(t *testing.T) {
-	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
+	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "2")
 	hers := strings.TrimSpace(q.MustRunAs(testrig.Alice, "enqueue", "-q", "--delay", "1h", "echo hers"))
 	bobsJob := strings.TrimSpace(q.MustRunAs(testrig.Bob, "enqueue", "-q", "--delay", "1h", "echo his"))
-	agentOf := func(p testrig.Person, args ...string) *agent {
-		return newAgent(t, testrig.AsPerson(q.Command(append([]string{"mcp"}, args...)...), p))
+	agentOf := func(p testrig.Person, args ...string) *mcpAgent {
+		return newMCPAgent(t, testrig.CommandAs(q.CLICommand(append([]string{"mcp"}, args...)...), p))
 	}
 	ids := func(list toolResult) (ids []string) {
 		for _, j := range list.Jobs {
@@ -454,28 +456,28 @@ func TestMCPSeesOnlyCallersJobs(t *testing.T) {
 	for _, p := range []testrig.Person{testrig.Bob, testrig.Operator, testrig.Admin} {
 		a := agentOf(p, "--write")
 		for _, tool := range []string{"show", "why", "logs", "wait", "cancel", "retry"} {
-			if got := a.call(tool, toolArgs{"id": hers}, true); got.Code != "denied" {
+			if got := a.callTool(tool, toolArgs{"id": hers}, true); got.Code != "denied" {
 				t.Errorf("%s: %s of a job of another user: %+v", p.Name, tool, got)
 			}
 		}
-		if got := a.call("cancel", toolArgs{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
+		if got := a.callTool("cancel", toolArgs{"all": true, "dry_run": true}, false); len(got.Done) != 0 {
 			t.Errorf("%s: cancel of all jobs selects %+v", p.Name, got)
 		}
 		want := map[string][]string{"bob": {bobsJob}}[p.Name]
-		if got := ids(a.call("list", nil, false)); !slices.Equal(got, want) {
+		if got := ids(a.callTool("list", nil, false)); !slices.Equal(got, want) {
 			t.Errorf("%s: listed %v, want %v", p.Name, got, want)
 		}
 	}
-	if got := ids(agentOf(testrig.Operator, "--all-users").call("list", nil, false)); len(got) != 2 {
+	if got := ids(agentOf(testrig.Operator, "--all-users").callTool("list", nil, false)); len(got) != 2 {
 		t.Errorf("jobs listed for all users: %v", got)
 	}
-	if got := agentOf(testrig.Bob, "--write", "--all-users").call("cancel", toolArgs{"id": hers},
+	if got := agentOf(testrig.Bob, "--write", "--all-users").callTool("cancel", toolArgs{"id": hers},
 		false); len(got.Refused) != 1 ||
 		got.Refused[0].Code != "denied" {
 		t.Errorf("a call that exceeds the caller's rights: %+v", got)
 	}
-	agentOf(testrig.Operator, "--write", "--all-users").call("cancel", toolArgs{"id": hers}, false)
-	if got := q.Show(hers).State; got != "cancelled" {
+	agentOf(testrig.Operator, "--write", "--all-users").callTool("cancel", toolArgs{"id": hers}, false)
+	if got := q.ShowJob(hers).State; got != "cancelled" {
 		t.Errorf("the job is %s, want cancelled", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // A client that requests progress gets notifications with the token of its request. The progress
 // value rises with each notification, as the section "Progress" of the MCP specification requires.
 func TestMCPReportsRequestedProgress(t *testing.T) {
-	a := newAgent(t, testrig.StartQueue(t, "--workers", "2").Command("mcp", "--write"))
+	a := newMCPAgent(t, testrig.StartQueue(t, "--workers", "2").CLICommand("mcp", "--write"))
 	call := func(tool string, args toolArgs, token any, last float64) (got []mcp.ProgressNotificationParams) {
 		t.Helper()
 		p := &mcp.CallToolParams{Name: tool, Arguments: args}
@@ -63,7 +63,7 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 
 // A client that waits for a job receives the percentages that the job reports.
 func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
-	a := newAgent(t, testrig.StartQueue(t, "--workers", "1").Command("mcp", "--write"))
+	a := newMCPAgent(t, testrig.StartQueue(t, "--workers", "1").CLICommand("mcp", "--write"))
 	gate := filepath.Join(t.TempDir(), "seen")
 	done := make(chan error, 1)
 	go func() {

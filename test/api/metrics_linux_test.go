@@ -56,17 +56,17 @@ next:
 
 // Metrics count finished work by queue and outcome, also across restarts, and report the current
 // state of the queue.
-func TestMetrics(t *testing.T) {
+func TestMetricsReportOutcomesAndQueueState(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.MustCLI("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
-	q.MustCLI("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
-	q.MustCLI("enqueue", "--id", "c", "--in", "1h", "true")
-	q.CLI("wait", "a", "b")
-	q.Kill()
+	q.MustRunCLI("enqueue", "--id", "a", "-Q", "build", "sleep 0.1")
+	q.MustRunCLI("enqueue", "--id", "b", "-Q", "build", "--max-retries", "1", "--backoff-base", "0.01", "exit 3")
+	q.MustRunCLI("enqueue", "--id", "c", "--in", "1h", "true")
+	q.RunCLI("wait", "a", "b")
+	q.KillService()
 	q.Start("--workers", "2")
-	q.MustCLI("enqueue", "--id", "d", "-Q", "build", "true")
-	q.MustCLI("wait", "d")
-	families := parseMetrics(q, q.MustCLI("metrics")+"\n")
+	q.MustRunCLI("enqueue", "--id", "d", "-Q", "build", "true")
+	q.MustRunCLI("wait", "d")
+	families := parseMetrics(q, q.MustRunCLI("metrics")+"\n")
 	for _, c := range []struct {
 		name   string
 		labels []string
@@ -93,7 +93,7 @@ func TestMetrics(t *testing.T) {
 		Name, Type string
 		Metrics    []struct{ Value *float64 }
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("metrics", "--json")), &list); err != nil || len(list) < 10 {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("metrics", "--json")), &list); err != nil || len(list) < 10 {
 		t.Errorf("metrics --json lists %d metrics, %v", len(list), err)
 	}
 	for _, m := range list {
@@ -101,22 +101,22 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s has no value", m.Name)
 		}
 	}
-	q.MustCLI("metrics", "--textfile", q.Path("queue.prom"))
+	q.MustRunCLI("metrics", "--textfile", q.Path("queue.prom"))
 	if info, err := os.Stat(q.Path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
-	if got := q.CLI("metrics", "--textfile", q.Path("none/queue.prom")); got.Code != 2 ||
+	if got := q.RunCLI("metrics", "--textfile", q.Path("none/queue.prom")); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, "mkdir -p "+q.Path("none")) {
 		t.Errorf("metrics --textfile in a missing directory: %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.Path("pipe"), 0o600), os.Symlink("queue.prom", q.Path("link"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.CLI("metrics", "--textfile", q.Path("pipe")); got.Code != 2 ||
+	if got := q.RunCLI("metrics", "--textfile", q.Path("pipe")); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, "is not a regular file") {
 		t.Errorf("metrics --textfile at the path of a pipe: %+v", got)
 	}
-	q.MustCLI("metrics", "--textfile", q.Path("link"))
+	q.MustRunCLI("metrics", "--textfile", q.Path("link"))
 	for path, kind := range map[string]os.FileMode{"pipe": os.ModeNamedPipe, "link": os.ModeSymlink} {
 		if info, err := os.Lstat(q.Path(path)); err != nil || info.Mode().Type() != kind {
 			t.Errorf("%s is %v, %v", path, info, err)
@@ -127,7 +127,7 @@ func TestMetrics(t *testing.T) {
 // A command writes metrics to a file (textfile). If the service is stopped or does not reply, the file reports
 // it as unhealthy and does not keep the last values. The command then also fails, so that the log of the timer
 // that runs the command contains the reason.
-func TestTextfileOfAStoppedService(t *testing.T) {
+func TestTextfileReportsStoppedServiceUnhealthy(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	healthy := func() float64 {
 		raw, err := os.ReadFile(q.Path("queue.prom"))
@@ -141,12 +141,12 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 		}
 		return metricWithLabels(families["queuectl_healthy"]).GetGauge().GetValue()
 	}
-	q.MustCLI("metrics", "--textfile", q.Path("queue.prom"))
+	q.MustRunCLI("metrics", "--textfile", q.Path("queue.prom"))
 	if got := healthy(); got != 1 {
 		t.Fatalf("queuectl_healthy of a running service is %v, want 1", got)
 	}
-	q.Kill()
-	if got := q.CLI("metrics", "--textfile", q.Path("queue.prom")); got.Code == 0 || got.Stderr == "" {
+	q.KillService()
+	if got := q.RunCLI("metrics", "--textfile", q.Path("queue.prom")); got.ExitCode == 0 || got.Stderr == "" {
 		t.Errorf("with the service stopped: %+v, want an error", got)
 	}
 	if got := healthy(); got != 0 {
@@ -156,14 +156,14 @@ func TestTextfileOfAStoppedService(t *testing.T) {
 
 // Metrics report at most a hundred queues by name and combine the others, because users choose the
 // names and the number of queues.
-func TestMetricsNameFewQueues(t *testing.T) {
+func TestMetricsNameAtMostHundredQueues(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	var list bytes.Buffer
 	for i := range 1000 {
 		fmt.Fprintf(&list, `{"command":"true","queue":"q%d"}`+"\n", i)
 	}
-	q.MustCLI("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
-	families := parseMetrics(q, q.MustCLI("metrics")+"\n")
+	q.MustRunCLI("enqueue", "--file", q.WriteFile("list.jsonl", list.String()))
+	families := parseMetrics(q, q.MustRunCLI("metrics")+"\n")
 	if n := len(families["queuectl_queue_waiting"].GetMetric()); n > 101 {
 		t.Errorf("%d queues have their own metric, want at most 101", n)
 	}
@@ -174,28 +174,28 @@ func TestMetricsNameFewQueues(t *testing.T) {
 
 // The page /metrics requires a login session, except for local clients if web.metrics_anonymous is set. A
 // client that requests native histograms gets them.
-func TestMetricsOfThePage(t *testing.T) {
+func TestMetricsPageRequiresLogin(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	b.MustCLI("enqueue", "--id", "a", "true")
-	b.MustCLI("wait", "a")
-	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusUnauthorized {
+	b.MustRunCLI("enqueue", "--id", "a", "true")
+	b.MustRunCLI("wait", "a")
+	if got := b.SendRequest("GET", "/metrics", ""); got.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a request without a session gets %+v", got)
 	}
-	b.MustCLI("config", "set", "web.metrics_anonymous", "true")
-	if got := b.Request("GET", "/metrics", ""); got.Code != http.StatusOK ||
+	b.MustRunCLI("config", "set", "web.metrics_anonymous", "true")
+	if got := b.SendRequest("GET", "/metrics", ""); got.StatusCode != http.StatusOK ||
 		!strings.Contains(got.Body, "queuectl_build_info") {
 		t.Errorf("with metrics_anonymous: %+v", got)
 	}
 	for _, path := range []string{"/", "/api/status", "/jobs"} {
-		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized {
-			t.Errorf("%s gets %d", path, got.Code)
+		if got := b.SendRequest("GET", path, ""); got.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s gets %d", path, got.StatusCode)
 		}
 	}
-	if got := b.Request("GET", "/metrics", "", testrig.WithHeader("X-Forwarded-For",
-		"10.0.0.1")); got.Code != http.StatusUnauthorized {
+	if got := b.SendRequest("GET", "/metrics", "", testrig.WithRequestHeader("X-Forwarded-For",
+		"10.0.0.1")); got.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a request that a proxy forwards: %+v", got)
 	}
-	got := b.Request("GET", "/metrics", "", testrig.WithHeader("Accept",
+	got := b.SendRequest("GET", "/metrics", "", testrig.WithRequestHeader("Accept",
 		"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"))
 	in := expfmt.NewDecoder(bufio.NewReader(strings.NewReader(got.Body)), expfmt.NewFormat(expfmt.TypeProtoDelim))
 	native := false
@@ -220,10 +220,10 @@ func TestMetricsOfThePage(t *testing.T) {
 // histograms.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
 	skip.UnlessProgram(t, "prometheus", "needs prometheus; .ci/run installs it, "+
-		"and TestMetrics reads the text with the parser of Prometheus")
+		"and TestMetricsReportOutcomesAndQueueState reads the text with the parser of Prometheus")
 	const shipped = "../../packaging/monitoring"
 	if _, err := os.Stat(shipped); err != nil {
-		skip.Missing(t, "sources", "needs the rules, which are with the sources; make test-long has them")
+		skip.MissingRequirement(t, "sources", "needs the rules, which are with the sources; make test-long has them")
 	}
 	for _, args := range [][]string{{"check", "config", shipped + "/prometheus.yml"},
 		{"test", "rules", shipped + "/queuectl.test.yml"}} {
@@ -232,9 +232,9 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 		}
 	}
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	b.MustCLI("config", "set", "web.metrics_anonymous", "true")
+	b.MustRunCLI("config", "set", "web.metrics_anonymous", "true")
 	lint := exec.Command("promtool", "check", "metrics")
-	lint.Stdin = strings.NewReader(b.MustCLI("metrics") + "\n")
+	lint.Stdin = strings.NewReader(b.MustRunCLI("metrics") + "\n")
 	if out, err := lint.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
@@ -247,7 +247,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
 	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
 		b.WaitUntil("Prometheus reads the metrics twice while jobs end", 60*time.Second, func() bool {
-			b.MustCLI("enqueue", "-q", "true")
+			b.MustRunCLI("enqueue", "-q", "true")
 			n, err := p.countSeries(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
 			return err == nil && n > 0
 		})
@@ -293,10 +293,10 @@ type prometheusServer struct {
 
 func startPrometheus(browser *testrig.Browser, ruleFile string, flags ...string) *prometheusServer {
 	browser.Helper()
-	p := &prometheusServer{browser.Queue, testrig.FreeAddress(browser)}
+	p := &prometheusServer{browser.Queue, testrig.FreeLoopbackAddress(browser)}
 	dir := browser.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
-		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, browser.Address)
+		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, browser.ServerAddress)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		browser.Fatal(err)
 	}
@@ -309,8 +309,8 @@ func startPrometheus(browser *testrig.Browser, ruleFile string, flags ...string)
 	return p
 }
 
-// get decodes the reply of Prometheus to a GET request.
-func (p *prometheusServer) get(path string, target any) error {
+// getJSON decodes the reply of Prometheus to a GET request.
+func (p *prometheusServer) getJSON(path string, target any) error {
 	client := http.Client{Timeout: 10 * time.Second}
 	got, err := client.Get("http://" + p.address + path)
 	if err != nil {
@@ -327,7 +327,7 @@ func (p *prometheusServer) countSeries(expr string) (n int, err error) {
 		Error string
 		Data  struct{ Result []json.RawMessage }
 	}
-	err = p.get("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &answer)
+	err = p.getJSON("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &answer)
 	if err == nil && answer.Error != "" {
 		p.Fatalf("%s: %s", expr, answer.Error)
 	}
@@ -345,7 +345,7 @@ func (p *prometheusServer) checkRules() {
 		}
 	}
 	p.WaitUntil("the rules are evaluated", 20*time.Second, func() bool {
-		err := p.get("/api/v1/rules", &reply)
+		err := p.getJSON("/api/v1/rules", &reply)
 		if err != nil || len(reply.Data.Groups) != 1 {
 			return false
 		}

@@ -20,31 +20,32 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// randomValues creates random values that a JSON Schema permits, or changes values so that a schema forbids
+// randomSchemaValues creates random values that a JSON Schema permits, or changes values so that a schema forbids
 // them. The same seed gives the same values.
-type randomValues struct {
+type randomSchemaValues struct {
 	*rand.Rand
-	texts map[string]*rapid.Generator[string] // generators of random texts, by the regular expression that the texts match
+	// generators of random texts, by the regular expression that the texts match
+	textGeneratorsByPattern map[string]*rapid.Generator[string]
 }
 
-func newRandomValues(seed uint64) *randomValues {
-	return &randomValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
+func newRandomValues(seed uint64) *randomSchemaValues {
+	return &randomSchemaValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
 // oneOf returns one of the values at random.
-func oneOf[T any](d *randomValues, values []T) T { return values[d.IntN(len(values))] }
+func oneOf[T any](d *randomSchemaValues, values []T) T { return values[d.IntN(len(values))] }
 
 // schemaNumber returns the number that the schema contains under the given name, or fallback.
-func schemaNumber(s testrig.Fields, name string, fallback float64) float64 {
-	if n, ok := s[name].(float64); ok {
+func schemaNumber(schema testrig.JSONFields, keyword string, fallback float64) float64 {
+	if n, ok := schema[keyword].(float64); ok {
 		return n
 	}
 	return fallback
 }
 
 // schemaTypes returns the types that a schema permits.
-func schemaTypes(s testrig.Fields) []string {
-	switch kind := s["type"].(type) {
+func schemaTypes(schema testrig.JSONFields) []string {
+	switch kind := schema["type"].(type) {
 	case string:
 		return []string{kind}
 	case []any:
@@ -59,66 +60,66 @@ func schemaTypes(s testrig.Fields) []string {
 
 // drawValue returns a random value that has the type and the bounds of the schema. It ignores conditions that
 // concern several members.
-func (d *randomValues) drawValue(s testrig.Fields) any {
-	if list, ok := s["enum"].([]any); ok {
+func (d *randomSchemaValues) drawValue(schema testrig.JSONFields) any {
+	if list, ok := schema["enum"].([]any); ok {
 		return oneOf(d, list)
 	}
-	switch oneOf(d, schemaTypes(s)) {
+	switch oneOf(d, schemaTypes(schema)) {
 	case "null":
 		return nil
 	case "boolean":
 		return d.IntN(2) == 0
 	case "integer":
-		return int64(d.drawNumber(s, 1))
+		return int64(d.drawNumber(schema, 1))
 	case "number":
-		return d.drawNumber(s, 0.001)
+		return d.drawNumber(schema, 0.001)
 	case "string":
-		return d.drawText(s)
+		return d.drawText(schema)
 	case "array":
-		return d.drawList(s)
+		return d.drawList(schema)
 	}
-	return d.drawObject(s, 0.5)
+	return d.drawObject(schema, 0.5)
 }
 
 // drawNumber returns a random number that a schema permits: a bound, or a number near the lower bound. step is
 // the distance that it keeps from an exclusive bound.
-func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
-	low := schemaNumber(s, "minimum", schemaNumber(s, "exclusiveMinimum", -1e6))
-	high := min(schemaNumber(s, "maximum", 1e6), 1<<53)
-	if s["exclusiveMinimum"] != nil {
+func (d *randomSchemaValues) drawNumber(schema testrig.JSONFields, step float64) float64 {
+	low := schemaNumber(schema, "minimum", schemaNumber(schema, "exclusiveMinimum", -1e6))
+	high := min(schemaNumber(schema, "maximum", 1e6), 1<<53)
+	if schema["exclusiveMinimum"] != nil {
 		low += step
 	}
 	few := math.Min(high, low+20)
 	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
 }
 
-func (d *randomValues) drawText(s testrig.Fields) string {
-	if s["format"] == "date-time" {
+func (d *randomSchemaValues) drawText(schema testrig.JSONFields) string {
+	if schema["format"] == "date-time" {
 		instant := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
 		return instant.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
 	}
-	low, high := int(schemaNumber(s, "minLength", 0)), int(schemaNumber(s, "maxLength", 200))
-	pattern, ok := s["pattern"].(string)
+	low, high := int(schemaNumber(schema, "minLength", 0)), int(schemaNumber(schema, "maxLength", 200))
+	pattern, ok := schema["pattern"].(string)
 	if !ok {
 		pattern = `^[a-z é]*$`
 		low, high = max(low, d.IntN(2)), min(high, 20)
 	}
-	if d.texts[pattern] == nil {
-		d.texts[pattern] = rapid.StringMatching(pattern)
+	if d.textGeneratorsByPattern[pattern] == nil {
+		d.textGeneratorsByPattern[pattern] = rapid.StringMatching(pattern)
 	}
 	for range 50 {
-		if text := d.texts[pattern].Example(d.Int()); len(text) >= low && len(text) <= high {
+		if text := d.textGeneratorsByPattern[pattern].Example(d.Int()); len(text) >= low && len(text) <= high {
 			return text
 		}
 	}
 	return strings.Repeat("a", low)
 }
 
-func (d *randomValues) drawList(s testrig.Fields) any {
-	items, _ := s["items"].(map[string]any)
-	low := schemaNumber(s, "minItems", 0)
-	n := int(low) + d.IntN(int(min(4, schemaNumber(s, "maxItems", 4)-low+1)))
-	first, _ := s["prefixItems"].([]any)
+func (d *randomSchemaValues) drawList(schema testrig.JSONFields) any {
+	items, _ := schema["items"].(map[string]any)
+	low := schemaNumber(schema, "minItems", 0)
+	n := int(low) + d.IntN(int(min(4, schemaNumber(schema, "maxItems", 4)-low+1)))
+	first, _ := schema["prefixItems"].([]any)
 	list := []any{}
 	for i := range n {
 		itemSchema := items
@@ -130,8 +131,8 @@ func (d *randomValues) drawList(s testrig.Fields) any {
 	return list
 }
 
-// usualValues lists common values of parameters whose format the schema does not describe.
-var usualValues = map[string][]any{
+// commonParameterValues lists common values of parameters whose format the schema does not describe.
+var commonParameterValues = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
@@ -139,34 +140,35 @@ var usualValues = map[string][]any{
 
 // drawObject returns a random object. It contains each optional member of the schema
 // with the given probability.
-func (d *randomValues) drawObject(s testrig.Fields, probability float64) testrig.Fields {
-	v := testrig.Fields{}
-	required, _ := s["required"].([]any)
-	properties, _ := s["properties"].(map[string]any)
+func (d *randomSchemaValues) drawObject(schema testrig.JSONFields, optionalProbability float64) testrig.JSONFields {
+	v := testrig.JSONFields{}
+	required, _ := schema["required"].([]any)
+	properties, _ := schema["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if slices.Contains(required, any(name)) || d.Float64() < probability {
+		if slices.Contains(required, any(name)) || d.Float64() < optionalProbability {
 			v[name] = d.drawValue(properties[name].(map[string]any))
-			if list := usualValues[name]; list != nil && d.IntN(4) > 0 {
+			if list := commonParameterValues[name]; list != nil && d.IntN(4) > 0 {
 				v[name] = oneOf(d, list)
 			}
 		}
 	}
-	if entries, ok := s["additionalProperties"].(map[string]any); ok {
-		names, _ := s["propertyNames"].(map[string]any)
+	if entries, ok := schema["additionalProperties"].(map[string]any); ok {
+		names, _ := schema["propertyNames"].(map[string]any)
 		if names == nil {
-			names = testrig.Fields{}
+			names = testrig.JSONFields{}
 		}
-		for range max(int(schemaNumber(s, "minProperties", 0)), d.IntN(3)) {
+		for range max(int(schemaNumber(schema, "minProperties", 0)), d.IntN(3)) {
 			v[d.drawText(names)] = d.drawValue(entries)
 		}
 	}
 	return v
 }
 
-// drawPermitted returns random parameters that the schema permits. It returns false if it finds none.
-func (d *randomValues) drawPermitted(s testrig.Fields, compiled *jsonschema.Schema) (testrig.Fields, bool) {
+// drawPermittedParams returns random parameters that the schema permits. It returns false if it finds none.
+func (d *randomSchemaValues) drawPermittedParams(schema testrig.JSONFields,
+	compiled *jsonschema.Schema) (testrig.JSONFields, bool) {
 	for i := range 3000 {
-		v := d.drawObject(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
+		v := d.drawObject(schema, []float64{0, 0.03, 0.1, 0.3}[i%4])
 		if permits(compiled, v) {
 			return v, true
 		}
@@ -174,18 +176,19 @@ func (d *randomValues) drawPermitted(s testrig.Fields, compiled *jsonschema.Sche
 	return nil, false
 }
 
-func permits(s *jsonschema.Schema, v any) bool {
+func permits(schema *jsonschema.Schema, v any) bool {
 	raw, err := json.Marshal(v)
-	return err == nil && validate(s, raw) == nil
+	return err == nil && validateJSON(schema, raw) == nil
 }
 
-// drawForbidden changes parameters until the schema forbids them. It returns false if it does not succeed.
-func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Schema, v testrig.Fields) (testrig.Fields,
+// drawForbiddenParams changes parameters until the schema forbids them. It returns false if it does not succeed.
+func (d *randomSchemaValues) drawForbiddenParams(schema testrig.JSONFields, compiled *jsonschema.Schema,
+	params testrig.JSONFields) (testrig.JSONFields,
 	bool) {
-	properties, _ := s["properties"].(map[string]any)
+	properties, _ := schema["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
 	for range 100 {
-		changed := maps.Clone(v)
+		changed := maps.Clone(params)
 		switch {
 		case len(names) == 0 || d.IntN(12) == 0:
 			changed["nosuch"] = 1
@@ -206,24 +209,24 @@ func (d *randomValues) drawForbidden(s testrig.Fields, compiled *jsonschema.Sche
 }
 
 // drawInvalid returns a random value that the schema probably forbids.
-func (d *randomValues) drawInvalid(s testrig.Fields) any {
+func (d *randomSchemaValues) drawInvalid(schema testrig.JSONFields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
-		[]any{}, []any{nil}, []any{"", "!"}, testrig.Fields{}, testrig.Fields{"": ""}, testrig.Fields{"a=b": "c"},
-		testrig.Fields{"a": 1.5},
+		[]any{}, []any{nil}, []any{"", "!"}, testrig.JSONFields{}, testrig.JSONFields{"": ""}, testrig.JSONFields{"a=b": "c"},
+		testrig.JSONFields{"a": 1.5},
 	}
 	for name, step := range map[string]float64{"minimum": -1, "maximum": 1, "exclusiveMinimum": 0} {
-		if n, ok := s[name].(float64); ok && n < 1<<53 {
+		if n, ok := schema[name].(float64); ok && n < 1<<53 {
 			list = append(list, n+step)
 		}
 	}
 	return oneOf(d, list)
 }
 
-// inexpressibleRules lists errors that a service may return although the schema permits the request, because
+// rulesMissingFromSchemas lists errors that a service may return although the schema permits the request, because
 // JSON Schema cannot express the rule. field is the field in the error; "" matches any field. message is a
 // regular expression for the text of the error.
-var inexpressibleRules = []struct{ field, message, reason string }{
+var rulesMissingFromSchemas = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
@@ -261,12 +264,12 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	// This queue has no jobs. Methods that change the whole service are sent to its service.
 	emptyQueue := testrig.NewQueue(t, "")
 	emptyQueue.Start("--workers", "0")
-	compiledAll := schemas(idle)
+	compiledAll := schemasByMethod(idle)
 	var list []struct {
 		Method string
-		Params testrig.Fields
+		Params testrig.JSONFields
 	}
-	if err := json.Unmarshal([]byte(idle.MustCLI("schema", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(idle.MustRunCLI("schema", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range list {
@@ -283,34 +286,35 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 			n = 40
 		}
 		for range n {
-			v, ok := d.drawPermitted(m.Params, s)
+			v, ok := d.drawPermittedParams(m.Params, s)
 			if !ok {
 				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
 			}
-			if e := requestError(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
+			if e := requestAndGetError(q, m.Method, v); e != nil && e.Data.Code == "invalid" &&
+				!isExpectedRefusal(e.Data.Field, e.Message) {
 				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, truncatedJSON(v),
 					e.Data.Field, e.Message)
 			}
-			if v, ok = d.drawForbidden(m.Params, s, v); !ok {
+			if v, ok = d.drawForbiddenParams(m.Params, s, v); !ok {
 				continue
 			}
-			if e := requestError(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
+			if e := requestAndGetError(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
 				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, truncatedJSON(v), e)
 			}
 		}
 	}
 }
 
-// isExplained reports whether every fault in an error message is listed in inexpressibleRules.
-func isExplained(field, message string) bool {
-	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
+// isExpectedRefusal reports whether every fault in an error message is listed in rulesMissingFromSchemas.
+func isExpectedRefusal(errorField, message string) bool {
+	for next := ""; ; errorField, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
 		found := nextFault(message)
 		if found != nil {
 			first, next = message[:found[0]], message[found[2]:found[3]]
 		}
-		ok := slices.ContainsFunc(inexpressibleRules, func(r struct{ field, message, reason string }) bool {
-			return (r.field == "" || r.field == field) && regexp.MustCompile(r.message).MatchString(first)
+		ok := slices.ContainsFunc(rulesMissingFromSchemas, func(r struct{ field, message, reason string }) bool {
+			return (r.field == "" || r.field == errorField) && regexp.MustCompile(r.message).MatchString(first)
 		})
 		if !ok || found == nil {
 			return ok
@@ -345,14 +349,14 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// requestError sends a request and returns the error in the reply. It returns nil if the request succeeds, or
+// requestAndGetError sends a request and returns the error in the reply. It returns nil if the request succeeds, or
 // if no reply arrives within a short time because the request waits for something.
-func requestError(q *testrig.Queue, method string, params testrig.Fields) *wireError {
+func requestAndGetError(q *testrig.Queue, method string, params testrig.JSONFields) *wireError {
 	q.Helper()
-	w := q.Dial()
+	w := q.DialService()
 	defer w.Close()
-	w.LastID++
-	line, err := json.Marshal(testrig.Fields{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	w.LastRequestID++
+	line, err := json.Marshal(testrig.JSONFields{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 	if err != nil {
 		q.Fatal(err)
 	}

@@ -18,9 +18,9 @@ import (
 
 // traceReceiver receives spans over HTTP, as an OpenTelemetry collector does.
 type traceReceiver struct {
-	url   string
-	mu    sync.Mutex
-	spans map[string][]*traces.Span // spans by job id
+	url          string
+	mu           sync.Mutex
+	spansByJobID map[string][]*traces.Span // spans by job id
 }
 
 // newTraceReceiver starts a receiver.
@@ -29,7 +29,7 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &traceReceiver{url: "http://" + l.Addr().String(), spans: map[string][]*traces.Span{}}
+	r := &traceReceiver{url: "http://" + l.Addr().String(), spansByJobID: map[string][]*traces.Span{}}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		raw, err := io.ReadAll(q.Body)
 		// The service sends an ExportTraceServiceRequest, which has the same wire format as TracesData.
@@ -40,7 +40,7 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 		if err != nil || q.URL.Path != "/v1/traces" || q.Header.Get("Content-Type") != "application/x-protobuf" {
 			t.Errorf("%s %s: %v", q.URL.Path, q.Header, err)
 		}
-		r.record(&data)
+		r.recordSpans(&data)
 		// An empty body is a valid ExportTraceServiceResponse.
 		w.Header().Set("Content-Type", "application/x-protobuf")
 	})}
@@ -49,30 +49,30 @@ func newTraceReceiver(t *testing.T) *traceReceiver {
 	return r
 }
 
-func (r *traceReceiver) record(data *traces.TracesData) {
+func (r *traceReceiver) recordSpans(data *traces.TracesData) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, resource := range data.ResourceSpans {
 		for _, scope := range resource.ScopeSpans {
 			for _, span := range scope.Spans {
 				id := attribute(span, "messaging.message.id")
-				r.spans[id] = append(r.spans[id], span)
+				r.spansByJobID[id] = append(r.spansByJobID[id], span)
 			}
 		}
 	}
 }
 
 // waitSpans waits for n spans of a job and returns them.
-func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (spans []*traces.Span) {
+func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, spanCount int) (spans []*traces.Span) {
 	q.Helper()
 	q.WaitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		spans = r.spans[id]
-		return len(spans) >= n
+		spans = r.spansByJobID[id]
+		return len(spans) >= spanCount
 	})
-	if len(spans) != n {
-		q.Errorf("%s has %d spans, want %d", id, len(spans), n)
+	if len(spans) != spanCount {
+		q.Errorf("%s has %d spans, want %d", id, len(spans), spanCount)
 	}
 	return spans
 }
@@ -80,9 +80,9 @@ func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, n int) (spans []*
 // mustWithEnv runs a queuectl command with additional environment variables, and requires exit code 0.
 func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
 	q.Helper()
-	cmd := q.Command(args...)
+	cmd := q.CLICommand(args...)
 	cmd.Env = append(cmd.Env, env...)
-	if got := testrig.RunCommand(q, cmd); got.Code != 0 {
+	if got := testrig.RunCommand(q, cmd); got.ExitCode != 0 {
 		q.Fatalf("queuectl %v: %+v", args, got)
 	}
 }
@@ -108,15 +108,15 @@ func traceparentOf(span *traces.Span) string {
 // The collector gets one span for each attempt, in the trace that the environment of the enqueuing client
 // names. The attempt's own environment contains the id of its span. If the service is restarted while an
 // attempt runs, the new service reports the same span.
-func TestTraces(t *testing.T) {
+func TestCollectorGetsOneSpanPerAttempt(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := newTraceReceiver(t)
-	q.MustCLI("config", "set", "traces.endpoint", r.url)
+	q.MustRunCLI("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
 		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
-	q.CLI("wait", "fails")
+	q.RunCLI("wait", "fails")
 	list := r.waitSpans(q, "fails", 2)
 	for i, span := range list {
 		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller ||
@@ -130,7 +130,7 @@ func TestTraces(t *testing.T) {
 			span.Name != "process default" {
 			t.Errorf("span %d is %v", i, span)
 		}
-		if got := strings.TrimSpace(q.MustCLI("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
+		if got := strings.TrimSpace(q.MustRunCLI("logs", "fails", "--attempt", string(rune('1'+i)))); !strings.Contains(got,
 			traceparentOf(span)) || !strings.Contains(got, "vendor=1") {
 			t.Errorf("attempt %d got the trace context %q, its span is %s", i+1, got, traceparentOf(span))
 		}
@@ -142,28 +142,28 @@ func TestTraces(t *testing.T) {
 		t.Error("two attempts are one span")
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
-	q.MustCLI("wait", "unsampled")
-	q.MustCLI("enqueue", "--id", "alone", "exit 0")
-	q.MustCLI("wait", "alone")
+	q.MustRunCLI("wait", "unsampled")
+	q.MustRunCLI("enqueue", "--id", "alone", "exit 0")
+	q.MustRunCLI("wait", "alone")
 	if span := r.waitSpans(q, "alone", 1)[0]; len(span.ParentSpanId) != 0 || hex.EncodeToString(span.TraceId) == trace ||
 		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("the span of a job without a trace context: %v", span)
 	}
 	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
 		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("adopted").State == "processing" })
-	q.Kill()
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("adopted").State == "processing" })
+	q.KillService()
 	q.Start("--workers", "2")
 	q.WriteFile("go", "")
-	q.MustCLI("wait", "adopted")
+	q.MustRunCLI("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
 		hex.EncodeToString(span.ParentSpanId) != caller {
 		t.Errorf("the service that adopted the job reported the span %v", span)
-	} else if parent := q.MustCLI("logs", "adopted"); parent != traceparentOf(span) {
+	} else if parent := q.MustRunCLI("logs", "adopted"); parent != traceparentOf(span) {
 		t.Errorf("the job got the trace context %s, its span is %s", parent, traceparentOf(span))
 	}
 	r.mu.Lock()
-	if got := r.spans["unsampled"]; got != nil {
+	if got := r.spansByJobID["unsampled"]; got != nil {
 		t.Errorf("a trace that is not sampled has the spans %v", got)
 	}
 	r.mu.Unlock()
@@ -174,7 +174,7 @@ func TestTraces(t *testing.T) {
 // of a schedule do not belong to the trace of the caller who created the schedule.
 func TestHungCollectorDelaysNothing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	if got := q.CLI("config", "set", "traces.endpoint", "localhost:4318"); got.Code != 2 ||
+	if got := q.RunCLI("config", "set", "traces.endpoint", "localhost:4318"); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, "traces.endpoint") {
 		t.Errorf("config set traces.endpoint without a scheme: %+v", got)
 	}
@@ -184,19 +184,19 @@ func TestHungCollectorDelaysNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	q.MustCLI("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
-	q.MustCLI("run", "echo first")
-	q.MustCLI("config", "set", "traces.endpoint", "http://"+testrig.FreeAddress(t))
+	q.MustRunCLI("config", "set", "traces.endpoint", "http://"+silent.Addr().String())
+	q.MustRunCLI("run", "echo first")
+	q.MustRunCLI("config", "set", "traces.endpoint", "http://"+testrig.FreeLoopbackAddress(t))
 	for _, id := range []string{"0", "1"} {
 		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
 		mustWithEnv(q, in, "enqueue", "--key", "k", "--id", "once", "exit 0")
 		mustWithEnv(q, in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
-	q.MustCLI("wait", "once")
+	q.MustRunCLI("wait", "once")
 	q.WaitUntil("the log says so", 20*time.Second, func() bool {
-		return strings.Contains(q.LogText(), "cannot be sent to the collector")
+		return strings.Contains(q.ReadAllLogs(), "cannot be sent to the collector")
 	})
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
 }

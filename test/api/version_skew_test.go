@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// otherVersion simulates a service of another version. It contains, for each method of that service, the JSON
+// otherVersionService simulates a service of another version. It contains, for each method of that service, the JSON
 // text of the members that follow the id in the reply.
-type otherVersion map[string]string
+type otherVersionService map[string]string
 
 // serve listens on the queue's socket and replies as the simulated service.
-func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
+func (o otherVersionService) serve(t *testing.T, q *testrig.Queue) {
 	t.Helper()
-	l, err := testrig.Listen(q.Dir)
+	l, err := testrig.ListenAsService(q.StateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +72,15 @@ const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"fe
 // these methods. A client may send its own version.
 func TestHelloNamesProtocolVersions(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	w := q.Dial()
+	w := q.DialService()
 	var h struct {
 		Version  string
 		Protocol struct{ Min, Max int }
 		Features []string
 	}
-	w.MustCall("hello", testrig.Fields{"version": "9.9.9"}, &h)
-	if "queuectl "+h.Version != q.MustCLI("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
-		t.Errorf("hello returned %+v; the program's version is %s", h, q.MustCLI("version"))
+	w.MustCall("hello", testrig.JSONFields{"version": "9.9.9"}, &h)
+	if "queuectl "+h.Version != q.MustRunCLI("version") || h.Protocol.Min > 1 || h.Protocol.Max < 1 {
+		t.Errorf("hello returned %+v; the program's version is %s", h, q.MustRunCLI("version"))
 	}
 	for _, method := range []string{"hello", "enqueue", "enqueue.batch", "status", "events"} {
 		if !slices.Contains(h.Features, method) {
@@ -91,7 +91,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 		if method == "service.stop" || method == "drain" || method == "clear" {
 			continue
 		}
-		if a := w.Call(method, testrig.Fields{"of_a_later_version": 1}); a.ErrorCode() != "invalid" ||
+		if a := w.Call(method, testrig.JSONFields{"of_a_later_version": 1}); a.ErrorCode() != "invalid" ||
 			!strings.Contains(a.Error.Message+a.Error.Data.Field, "of_a_later_version") {
 			t.Errorf("%s with an unknown parameter: %+v", method, a)
 		}
@@ -100,7 +100,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 		!strings.Contains(a.Error.Message, "later.method") {
 		t.Errorf("an unknown method: %+v", a)
 	}
-	w.SendLine(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
+	w.SendRawLine(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
 	if a, err := w.ReadMessage(); err != nil || a.Error != nil || string(a.ID) != "77" {
 		t.Errorf("unknown members of a request object: %+v, %v", a, err)
 	}
@@ -108,7 +108,7 @@ func TestHelloNamesProtocolVersions(t *testing.T) {
 
 // With a service of another version, each command still does what that service supports. If the service lacks a
 // method, the error names the method and both versions. The client ignores unknown members of a reply.
-func TestClientOfAnotherVersion(t *testing.T) {
+func TestCommandsWorkWithOtherServiceVersion(t *testing.T) {
 	t.Parallel()
 	const jobMembers = `"id":"a","seq":1,"command":"true","state":"paused","reason":null,"queue":"q","priority":5,"labels":{},"colour":"red","nested":{"a":[{"b":null}]}`
 	refusal := func(code int, word, field, text string) string {
@@ -116,53 +116,54 @@ func TestClientOfAnotherVersion(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		service otherVersion
+		service otherVersionService
 		args    []string
 		code    int
 		out     string   // text that stdout contains
 		errs    []string // texts that stderr contains
 	}{
-		{"no such verb", otherVersion{"hello": olderHello}, []string{"pause", "a"}, 1, "",
+		{"no such verb", otherVersionService{"hello": olderHello}, []string{"pause", "a"}, 1, "",
 			[]string{`no method "pause"`, "0.0.9", "restart"}},
-		{"no such method", otherVersion{"hello": olderHello}, []string{"drain"}, 1, "",
+		{"no such method", otherVersionService{"hello": olderHello}, []string{"drain"}, 1, "",
 			[]string{`no method "drain"`, "0.0.9", "restart"}},
-		{"no such stream", otherVersion{"hello": olderHello}, []string{"events"}, 1, "",
+		{"no such stream", otherVersionService{"hello": olderHello}, []string{"events"}, 1, "",
 			[]string{`no method "events"`, "0.0.9"}},
-		{"not even hello", otherVersion{}, []string{"status"}, 1, "", []string{`no method "screen"`}},
-		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "",
+		{"not even hello", otherVersionService{}, []string{"status"}, 1, "", []string{`no method "screen"`}},
+		{"run, with its own code", otherVersionService{"hello": olderHello}, []string{"run", "--", "true"}, 125, "",
 			[]string{`no method "enqueue"`, "0.0.9"}},
-		{"no such parameter", otherVersion{"hello": olderHello,
+		{"no such parameter", otherVersionService{"hello": olderHello,
 			"cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
 			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "unknown parameter", "0.0.9"}},
-		{"no such field", otherVersion{"hello": olderHello,
+		{"no such field", otherVersionService{"hello": olderHello,
 			"enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
 			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "",
 			[]string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
-		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "",
+		{"a code of a later version", otherVersionService{"enqueue": refusal(-32099, "quota", "",
 			"you have used your share; ask for more")},
 			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
-		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
+		{"more members: enqueue",
+			otherVersionService{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
 			[]string{"enqueue", "true"}, 0, "a\n", nil},
-		{"more members: show", otherVersion{"show": `"result":{` + jobMembers +
+		{"more members: show", otherVersionService{"show": `"result":{` + jobMembers +
 			`,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
 			[]string{"show", "a"}, 0, "paused", nil},
-		{"more members: show --json", otherVersion{"show": `"result":{` + jobMembers +
+		{"more members: show --json", otherVersionService{"show": `"result":{` + jobMembers +
 			`,"spec":{"command":"true","colour":"red"},"history":[]}`},
 			[]string{"show", "a", "--json"}, 0, `"colour":"red"`, nil},
-		{"more members: list", otherVersion{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`},
+		{"more members: list", otherVersionService{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`},
 			[]string{"list", "--queue", "q"}, 0, "paused", nil},
 		{"more members: status",
-			otherVersion{"screen": `"result":{"status":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]},"total":1}`},
+			otherVersionService{"screen": `"result":{"status":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]},"total":1}`},
 			[]string{"status"}, 0, "1", nil},
-		{"more members: a stream", otherVersion{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
+		{"more members: a stream", otherVersionService{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
 			`{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
-		{"more members: cancel", otherVersion{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
+		{"more members: cancel", otherVersionService{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
 			[]string{"cancel", "a"}, 0, "", nil},
 	} {
 		q := testrig.NewQueue(t, "")
 		c.service.serve(t, q)
-		r := q.CLI(c.args...)
-		if r.Code != c.code || !strings.Contains(r.Stdout, c.out) {
+		r := q.RunCLI(c.args...)
+		if r.ExitCode != c.code || !strings.Contains(r.Stdout, c.out) {
 			t.Errorf("%s: %+v; want code %d and %q", c.name, r, c.code, c.out)
 		}
 		for _, text := range c.errs {
@@ -179,8 +180,8 @@ func TestClientOfAnotherVersion(t *testing.T) {
 // An error from a service of the same version does not mention versions.
 func TestSameVersionErrorsNameNoVersion(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	r := q.CLI("config", "set", "priority", "much")
-	if r.Code != 2 || strings.Contains(r.Stderr, "restart") {
+	r := q.RunCLI("config", "set", "priority", "much")
+	if r.ExitCode != 2 || strings.Contains(r.Stderr, "restart") {
 		t.Errorf("config set with an invalid value: %+v", r)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // `queuectl enqueue` accepts a shell line, words after --, JSON, a JSON array, flags and files. All forms store
 // the same job.
-func TestEnqueueForms(t *testing.T) {
+func TestEnqueueFormsStoreSameJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	array := q.WriteFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
 	lines := q.WriteFile("lines", "{\"id\":\"g1\",\"command\":\"x\"}\n\n  {\"id\":\"g2\",\"command\":\"x\"}")
@@ -41,7 +41,7 @@ func TestEnqueueForms(t *testing.T) {
 		{`{"id":"h","command":"x"}`, []string{"--file", "-"}, "h"},
 		{"fed", []string{"--id", "i", "--stdin", "-", "cat"}, "i"},
 	} {
-		if r := q.CLIWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.Code != 0 ||
+		if r := q.RunCLIWithInput(c.stdin, append([]string{"enqueue"}, c.args...)...); r.ExitCode != 0 ||
 			strings.TrimSpace(r.Stdout) != c.out {
 			t.Errorf("enqueue %q: %+v, want %q", c.args, r, c.out)
 		}
@@ -50,26 +50,26 @@ func TestEnqueueForms(t *testing.T) {
 		"1": `"command":"echo hi"`, "2": `"argv":["ls","-l","--json"]`, "3": `"priority":9`,
 		"b": `"labels":{"k":"v","l":"w"}`, "c": `"priority":3`, "f2": `"argv":["x"]`,
 	} {
-		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, want) {
+		if got := q.MustRunCLI("show", id, "--json"); !strings.Contains(got, want) {
 			t.Errorf("job %s lacks %s: %s", id, want, got)
 		}
 	}
-	if got := q.MustCLI("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
+	if got := q.MustRunCLI("enqueue", "--id", "j", "--json", "x"); !strings.Contains(got, `"state":"pending"`) {
 		t.Errorf("enqueue --json: %s", got)
 	}
-	q.MustCLI("worker", "scale", "1")
-	if j := q.Dial().WaitEnded("i"); j.Output != "fed" {
+	q.MustRunCLI("worker", "scale", "1")
+	if j := q.DialService().WaitJobEnded("i"); j.Output != "fed" {
 		t.Errorf("the job printed %q, want its stdin", j.Output)
 	}
 }
 
 // Either all jobs of a file are stored or none, however many requests they need, and even if the client or the
 // service dies. If a line is invalid, the error names the line, and other jobs can use the ids of the file.
-func TestBatchIsWhole(t *testing.T) {
+func TestJobFileIsStoredAtomically(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
-	count := func() int { return q.Dial().Counts()["pending"] }
+	count := func() int { return q.DialService().JobCountsByState()["pending"] }
 	bad := slices.Clone(lines)
 	bad[7344] = `{"command":"true","priority":"high"}`
 	broken := slices.Clone(lines)
@@ -84,18 +84,18 @@ func TestBatchIsWhole(t *testing.T) {
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: invalid JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: unexpected text after"},
 	} {
-		if r := q.CLIWithInput(c.text, "enqueue", "--file", "-"); r.Code != 2 && r.Code != 5 ||
+		if r := q.RunCLIWithInput(c.text, "enqueue", "--file", "-"); r.ExitCode != 2 && r.ExitCode != 5 ||
 			!strings.Contains(r.Stderr, c.err) || r.Stdout != "" || count() != 0 {
-			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.Code, r.Stderr, count())
+			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.ExitCode, r.Stderr, count())
 		}
 	}
 	file := q.WriteFile("good", strings.Join(lines, "\n"))
-	if got := strings.Count(q.MustCLI("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
+	if got := strings.Count(q.MustRunCLI("enqueue", "--file", file), "\n"); got != 9999 || count() != 10000 {
 		t.Errorf("enqueue of 10,000 jobs printed %d ids, and %d jobs are stored", got+1, count())
 	}
 	want := count()
-	for i := range max(20/testrig.JobDivisor, 8) {
-		cmd := q.Command("enqueue", "--file", file, "-q")
+	for i := range max(20/testrig.JobCountDivisor, 8) {
+		cmd := q.CLICommand("enqueue", "--file", file, "-q")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
@@ -105,9 +105,9 @@ func TestBatchIsWhole(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.Stop() // the service ends normally, so its last commit is either complete or missing
+			q.StopService() // the service ends normally, so its last commit is either complete or missing
 		} else {
-			q.Kill()
+			q.KillService()
 		}
 		q.Start("--workers", "0")
 		all := false
@@ -131,23 +131,23 @@ func TestBatchIsWhole(t *testing.T) {
 
 // JSON output has the documented members. --json prints a list as one array, --jsonl as one line per item, and
 // -q prints only the ids. An empty list is an empty array.
-func TestJSONShapes(t *testing.T) {
+func TestJSONOutputHasDocumentedMembers(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
-		if got := q.MustCLI(append(strings.Fields(args), "--json")...); got != "[]" {
+		if got := q.MustRunCLI(append(strings.Fields(args), "--json")...); got != "[]" {
 			t.Errorf("%s --json: %q", args, got)
 		}
-		if got := q.MustCLI(append(strings.Fields(args), "--jsonl")...) + q.MustCLI(strings.Fields(args)...) +
-			q.MustCLI(append(strings.Fields(args), "-q")...); got != "" {
+		if got := q.MustRunCLI(append(strings.Fields(args), "--jsonl")...) + q.MustRunCLI(strings.Fields(args)...) +
+			q.MustRunCLI(append(strings.Fields(args), "-q")...); got != "" {
 			t.Errorf("%s of no jobs: %q", args, got)
 		}
 	}
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "echo up; exec sleep 60", "labels": testrig.Fields{"a": "b"}})
-	w.WaitRunning(id)
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; exec sleep 60", "labels": testrig.JSONFields{"a": "b"}})
+	w.WaitJobRunning(id)
 	var detail map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &detail); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &detail); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range strings.Fields("id seq command state reason queue priority waiting_time effective_priority " +
@@ -160,29 +160,29 @@ func TestJSONShapes(t *testing.T) {
 	if s := string(detail["started_at"]); !strings.HasSuffix(s, `Z"`) || len(s) != 26 {
 		t.Errorf("started_at is %s, want a time in UTC with milliseconds", s)
 	}
-	q.MustCLI("cancel", id)
+	q.MustRunCLI("cancel", id)
 	for _, name := range []string{"pid", "worker_id", "next_retry_at"} {
-		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
+		if got := q.MustRunCLI("show", id, "--json"); !strings.Contains(got, `"`+name+`":null`) {
 			t.Errorf("member %s is not null: %s", name, got)
 		}
 	}
-	var specs []testrig.Fields
+	var specs []testrig.JSONFields
 	for range 5000 {
-		specs = append(specs, testrig.Fields{"command": "true", "delay": "1h"})
+		specs = append(specs, testrig.JSONFields{"command": "true", "delay": "1h"})
 	}
-	w.Batch(specs)
-	var list []testrig.Fields
-	if err := json.Unmarshal([]byte(q.MustCLI("list", "--json")), &list); err != nil || len(list) != 5001 {
+	w.EnqueueBatch(specs)
+	var list []testrig.JSONFields
+	if err := json.Unmarshal([]byte(q.MustRunCLI("list", "--json")), &list); err != nil || len(list) != 5001 {
 		t.Errorf("list --json: %d jobs, %v", len(list), err)
 	}
-	if got := strings.Count(q.MustCLI("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
+	if got := strings.Count(q.MustRunCLI("list", "--jsonl", "--limit", "1500"), "\n"); got != 1499 {
 		t.Errorf("list --jsonl --limit 1500: %d lines", got+1)
 	}
-	if got := q.MustCLI("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
+	if got := q.MustRunCLI("list"); strings.Count(got, "\n") != 51 || !strings.Contains(got, "4951 more") {
 		t.Errorf("list of 5001 jobs: %s", got)
 	}
 	var st struct{ Jobs map[string]int }
-	json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st)
+	json.Unmarshal([]byte(q.MustRunCLI("status", "--json")), &st)
 	for _, state := range strings.Fields("blocked held pending processing failed completed dead cancelled") {
 		if _, ok := st.Jobs[state]; !ok {
 			t.Errorf("status --json lacks the state %s", state)
@@ -194,25 +194,25 @@ func TestJSONShapes(t *testing.T) {
 // client passes on.
 func TestJobRunsInCallersDirectory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	sub := q.Path("sub")
 	os.Mkdir(sub, 0o755)
 	sub, _ = filepath.EvalSymlinks(sub)
 	sub = filepath.ToSlash(sub)
 	say := func(args ...string) string {
-		cmd := q.Command(append([]string{"enqueue"}, args...)...)
+		cmd := q.CLICommand(append([]string{"enqueue"}, args...)...)
 		cmd.Dir, cmd.Env = sub, append(cmd.Env, "PWD="+sub, "TZ=Asia/Tokyo", "LC_ALL=C", "OTHER=o", "MORE=m")
 		r := testrig.RunCommand(t, cmd)
-		if r.Code != 0 {
+		if r.ExitCode != 0 {
 			t.Errorf("enqueue %q: %+v", args, r)
 			return ""
 		}
-		j := w.WaitEnded(strings.TrimSpace(r.Stdout))
+		j := w.WaitJobEnded(strings.TrimSpace(r.Stdout))
 		return filepath.ToSlash(j.Output + j.Error)
 	}
 	for _, c := range []struct{ got, want string }{
 		{say("pwd"), sub + "\n"},
-		{say("--cwd", filepath.VolumeName(q.Dir)+"/", "pwd"), filepath.VolumeName(q.Dir) + "/\n"},
+		{say("--cwd", filepath.VolumeName(q.StateDir)+"/", "pwd"), filepath.VolumeName(q.StateDir) + "/\n"},
 		{say("echo $TZ $LC_ALL [$OTHER]"), "Asia/Tokyo C []\n"},
 		{say("--env-pass", "OTHER", "--env", "X=a=b", "echo $OTHER [$MORE] $X"), "o [] a=b\n"},
 		{say("--env-pass", "*", "echo $OTHER $MORE"), "o m\n"},
@@ -242,12 +242,12 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 			q := testrig.NewQueue(t, "")
 			q.WriteFile("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
 			q.Start()
-			w := q.Dial()
+			w := q.DialService()
 			for _, p := range []int{3, 5, 8, 2, -1, 7} {
-				w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p})
+				w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p})
 			}
-			q.MustCLI("worker", "scale", "1")
-			q.WaitUntil("all have run", 10*time.Second, func() bool { return w.Counts()["completed"] == 6 })
+			q.MustRunCLI("worker", "scale", "1")
+			q.WaitUntil("all have run", 10*time.Second, func() bool { return w.JobCountsByState()["completed"] == 6 })
 			if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != c.want {
 				t.Errorf("the jobs ran in the order %q, want %q", got, c.want)
 			}
@@ -261,24 +261,24 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
-	q.MustCLI("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))
-	w := q.Dial()
+	q.MustRunCLI("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))
+	w := q.DialService()
 	for _, p := range []int{1, 9, 5} {
-		w.Enqueue(testrig.Fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p,
+		w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p,
 			"id": fmt.Sprint("p", p)})
 	}
-	q.MustCLI("config", "set", "scheduling", "fifo")
-	if !strings.Contains(q.MustCLI("status"), "sorting the waiting jobs again") {
+	q.MustRunCLI("config", "set", "scheduling", "fifo")
+	if !strings.Contains(q.MustRunCLI("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
-	q.Kill() // kill the service while it computes the new ranks
+	q.KillService() // kill the service while it computes the new ranks
 	q.Start("--workers", "0")
-	q.MustCLI("config", "set", "scheduling", "priority")
+	q.MustRunCLI("config", "set", "scheduling", "priority")
 	q.WaitUntil("all are ranked", 60*time.Second,
-		func() bool { return !strings.Contains(q.MustCLI("status", "--json"), `"reranking":true`) })
-	q.MustCLI("rm", "--id-glob", "[0-9]*")
-	q.MustCLI("worker", "scale", "1")
-	q.MustCLI("wait", "p1", "p5", "p9")
+		func() bool { return !strings.Contains(q.MustRunCLI("status", "--json"), `"reranking":true`) })
+	q.MustRunCLI("rm", "--id-glob", "[0-9]*")
+	q.MustRunCLI("worker", "scale", "1")
+	q.MustRunCLI("wait", "p1", "p5", "p9")
 	if got := strings.Join(strings.Fields(q.ReadFile("order")), " "); got != "9 5 1" {
 		t.Errorf("the jobs ran in the order %q, want the order of priority", got)
 	}
@@ -293,7 +293,7 @@ func TestForgottenDashesAreExplained(t *testing.T) {
 		"enqueue grep -r x .":               "queuectl enqueue -- grep -r x .",
 		"enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
 	} {
-		if got := q.CLI(strings.Fields(line)...); got.Code != 2 && got.Code != 125 ||
+		if got := q.RunCLI(strings.Fields(line)...); got.ExitCode != 2 && got.ExitCode != 125 ||
 			!strings.Contains(got.Stderr, "queuectl: unknown flag -") || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%s: %+v", line, got)
 		}

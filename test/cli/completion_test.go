@@ -18,7 +18,7 @@ import (
 // completions returns the completions for args. The last element of args is the incomplete word.
 func completions(q *testrig.Queue, args ...string) (candidates []string) {
 	q.Helper()
-	for line := range strings.Lines(q.MustCLI(append([]string{"__complete"}, args...)...)) {
+	for line := range strings.Lines(q.MustRunCLI(append([]string{"__complete"}, args...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
 			candidates = append(candidates, name)
 		}
@@ -28,13 +28,13 @@ func completions(q *testrig.Queue, args ...string) (candidates []string) {
 
 // Shells can complete commands, states, settings, and flags that have a fixed set of values. They complete the
 // ids of the jobs to which the command applies. Completion does not start a service.
-func TestCompletion(t *testing.T) {
+func TestShellCompletionOffersMatchingWords(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a1", "a2", "b1"} {
-		q.MustCLI("enqueue", "--id", id, "true")
+		q.MustRunCLI("enqueue", "--id", id, "true")
 	}
-	q.MustCLI("hold", "a2")
-	q.MustCLI("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
+	q.MustRunCLI("hold", "a2")
+	q.MustRunCLI("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
 	for words, want := range map[string]string{
 		"show a": "a2 a1", "hold ": "c b1 a1", "release ": "a2", "cancel a1 ": "c b1 a2", "logs b": "b1", "dlq retry ": "",
 		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "",
@@ -46,7 +46,7 @@ func TestCompletion(t *testing.T) {
 		"enqueue --after-batch pi": "pics",
 		"enqueue --after a":        "a2 a1", "enqueue --after-any a1,": "a1,c a1,b1 a1,a2", "run --depends-on b": "b1",
 	} {
-		got := completions(q, append([]string{"--dir", q.Dir}, strings.Split(words, " ")...)...)
+		got := completions(q, append([]string{"--dir", q.StateDir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
 			last := words[strings.LastIndexByte(words, ' ')+1:]
 			return !strings.HasPrefix(s, last) // a shell ignores candidates that do not match
@@ -68,15 +68,15 @@ COMP_WORDS=($(sed 's/=/ = /' <<<"$2")) # as bash splits them
 COMP_CWORD=$((${#COMP_WORDS[@]}-1)) COMP_TYPE=9
 __start_queuectl 2>/dev/null
 echo "${COMPREPLY[0]%% *}"`)
-			cmd := exec.Command(bash, "--norc", "--noprofile", script, q.Bin, line)
-			cmd.Env = append(os.Environ(), "QUEUECTL="+q.Bin, "DIR="+q.Dir)
+			cmd := exec.Command(bash, "--norc", "--noprofile", script, q.ClientPath, line)
+			cmd.Env = append(os.Environ(), "QUEUECTL="+q.ClientPath, "DIR="+q.StateDir)
 			if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != want {
 				t.Errorf("bash completes %q to %q, %v, want %q", line, out, err, want)
 			}
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		script := q.MustCLI("completion", shell)
+		script := q.MustRunCLI("completion", shell)
 		if !strings.Contains(script, "queuectl") {
 			t.Errorf("completion script for %s: %.100q", shell, script)
 		}
@@ -90,11 +90,11 @@ echo "${COMPREPLY[0]%% *}"`)
 			t.Errorf("%s cannot read its completion script: %v, %s", shell, err, out)
 		}
 	}
-	q.Stop()
+	q.StopService()
 	home := t.TempDir()
-	cmd := exec.Command(q.Bin, "__complete", "show", "")
-	cmd.Env = testrig.Environment(home)
-	if r := testrig.RunCommand(t, cmd); r.Code != 0 || r.Stdout != ":36\n" {
+	cmd := exec.Command(q.ClientPath, "__complete", "show", "")
+	cmd.Env = testrig.UserEnvironment(home)
+	if r := testrig.RunCommand(t, cmd); r.ExitCode != 0 || r.Stdout != ":36\n" {
 		t.Errorf("completion without a service: %+v", r)
 	}
 	if entries, err := os.ReadDir(home); err != nil || len(entries) > 0 {
@@ -103,11 +103,11 @@ echo "${COMPREPLY[0]%% *}"`)
 }
 
 // Each command has a manual page. Two runs of the generator give the same pages.
-func TestManualPages(t *testing.T) {
+func TestEveryCommandHasManualPage(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	pages := func() map[string]string {
 		dir := t.TempDir()
-		q.MustCLI("man", dir)
+		q.MustRunCLI("man", dir)
 		files, err := filepath.Glob(filepath.Join(dir, "*.1"))
 		if err != nil || len(files) < 40 {
 			t.Fatalf("%d manual pages, %v", len(files), err)
@@ -136,7 +136,7 @@ func TestManualPages(t *testing.T) {
 			t.Errorf("the manual page queuectl.1 does not contain %q", named)
 		}
 	}
-	if r := q.CLI("man", q.WriteFile("file", "")+"/below"); r.Code == 0 || !strings.Contains(r.Stderr, "file") {
+	if r := q.RunCLI("man", q.WriteFile("file", "")+"/below"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "file") {
 		t.Errorf("man into a directory below a file: %+v, want an error that names the file", r)
 	}
 }
@@ -148,7 +148,7 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	pages := t.TempDir()
-	q.MustCLI("man", pages)
+	q.MustRunCLI("man", pages)
 	files, err := filepath.Glob(filepath.Join(pages, "*.1"))
 	if err != nil || len(files) < 40 {
 		t.Fatalf("%d manual pages, %v", len(files), err)
@@ -172,17 +172,17 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		if !hasExample(string(page)) {
 			t.Errorf("%s has no example\n%s", f, page)
 		}
-		help, short, all := q.CLI(append(words[1:], "--help")...), q.CLI(append(words[1:], "-h")...),
-			q.CLI(append(words[1:], "--help", "--all")...)
-		if help.Code != 0 || !hasExample(help.Stdout) {
-			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.Code, help.Stdout)
+		help, short, all := q.RunCLI(append(words[1:], "--help")...), q.RunCLI(append(words[1:], "-h")...),
+			q.RunCLI(append(words[1:], "--help", "--all")...)
+		if help.ExitCode != 0 || !hasExample(help.Stdout) {
+			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.ExitCode, help.Stdout)
 		}
 		if short.Stdout != help.Stdout {
 			t.Errorf("-h of %q prints\n%s\n--help prints\n%s", words, short.Stdout, help.Stdout)
 		}
-		if all.Code != 0 || len(all.Stdout) < len(help.Stdout) || !strings.Contains(all.Stdout, "\nGlobal flags:\n") &&
+		if all.ExitCode != 0 || len(all.Stdout) < len(help.Stdout) || !strings.Contains(all.Stdout, "\nGlobal flags:\n") &&
 			len(words) > 1 {
-			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.Code, all.Stdout)
+			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.ExitCode, all.Stdout)
 		}
 		for line := range strings.Lines(help.Stdout + all.Stdout) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {

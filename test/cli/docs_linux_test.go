@@ -23,10 +23,10 @@ import (
 
 // Every example in the documentation prints what its page shows. The examples of a page run in their order,
 // in a new home directory.
-func TestExamplesOfThePages(t *testing.T) {
+func TestDocumentationExamplesWork(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {
-		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
+		skip.MissingRequirement(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	for _, page := range append(pages, "../../README.md") {
 		t.Run(filepath.Base(page), func(t *testing.T) {
@@ -35,18 +35,18 @@ func TestExamplesOfThePages(t *testing.T) {
 				t.Fatal(err)
 			}
 			var h *docsHome
-			for _, block := range testrig.FencedBlock.FindAllStringSubmatch(string(raw), -1) {
+			for _, block := range testrig.FencedBlockPattern.FindAllStringSubmatch(string(raw), -1) {
 				switch kind, text := block[1], block[2]; kind {
 				case "console":
 					if h == nil {
 						h = newHome(t)
 					}
-					h.checkSession(text)
+					h.checkSessionOutput(text)
 				case "toml":
 					if h == nil {
 						h = newHome(t)
 					}
-					h.checkSettings(text)
+					h.checkSettingsAccepted(text)
 				case "sh":
 					checkMakeTargets(t, text)
 				case "json":
@@ -64,14 +64,14 @@ func TestExamplesOfThePages(t *testing.T) {
 
 // These expressions match a link in a page with its text, a heading of a page, and the name of a test.
 var (
-	pageLink     = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
-	pageHeading  = regexp.MustCompile(`(?m)^#+ +(.*)$`)
-	testFuncName = regexp.MustCompile(`\bTest\w+`)
+	pageLinkPattern    = regexp.MustCompile(`\[([^\]]*)\]\(([^)\s]+)\)`)
+	pageHeadingPattern = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	testNamePattern    = regexp.MustCompile(`\bTest\w+`)
 )
 
 // Every link of a page leads to an existing file and heading. If the text of a link is the name of a test, the
 // linked file contains that test.
-func TestLinksOfThePages(t *testing.T) {
+func TestDocumentationLinksWork(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"../../docs/*.md", "../../docs/decisions/*.md", "../../*.md", "../../.github/*.md"} {
 		some, err := filepath.Glob(pattern)
@@ -81,10 +81,10 @@ func TestLinksOfThePages(t *testing.T) {
 		pages = append(pages, some...)
 	}
 	if len(pages) == 0 {
-		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
+		skip.MissingRequirement(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	for _, page := range pages {
-		for _, link := range pageLink.FindAllStringSubmatch(prose(t, page), -1) {
+		for _, link := range pageLinkPattern.FindAllStringSubmatch(pageProse(t, page), -1) {
 			words, to := link[1], link[2]
 			if strings.Contains(to, "://") {
 				continue
@@ -101,7 +101,7 @@ func TestLinksOfThePages(t *testing.T) {
 			if anchored && !slices.Contains(anchorsOf(t, target), anchor) {
 				t.Errorf("%s links to %s, but no heading has that anchor", page, to)
 			}
-			for _, name := range testFuncName.FindAllString(words, -1) {
+			for _, name := range testNamePattern.FindAllString(words, -1) {
 				raw, err := os.ReadFile(target)
 				if err != nil || !bytes.Contains(raw, []byte("func "+name+"(")) {
 					t.Errorf("%s names %s, which is not in %s", page, name, to)
@@ -111,14 +111,15 @@ func TestLinksOfThePages(t *testing.T) {
 	}
 }
 
-// prose returns the text of a page without code blocks and inline code.
-func prose(t *testing.T, page string) string {
+// pageProse returns the text of a page without code blocks and inline code.
+func pageProse(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedBlock.ReplaceAllString(string(raw), ""), "")
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedBlockPattern.ReplaceAllString(string(raw), ""),
+		"")
 }
 
 // anchorsOf returns the anchors of the headings of a page.
@@ -128,7 +129,8 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range pageHeading.FindAllStringSubmatch(testrig.FencedBlock.ReplaceAllString(string(raw), ""), -1) {
+	for _, h := range pageHeadingPattern.FindAllStringSubmatch(testrig.FencedBlockPattern.ReplaceAllString(string(raw),
+		""), -1) {
 		name := strings.Map(func(r rune) rune {
 			switch {
 			case r == ' ', r == '-':
@@ -146,8 +148,8 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 // docsHome is a new home directory in which the examples of one page run.
 type docsHome struct {
 	*testing.T
-	dir string
-	bin string
+	homeDir string
+	binDir  string
 }
 
 func newHome(t *testing.T) *docsHome {
@@ -160,10 +162,10 @@ func newHome(t *testing.T) *docsHome {
 	program := testrig.BuiltProgram(t, "")
 	self, err := os.Executable()
 	if err == nil {
-		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700),
-			os.Symlink(program, filepath.Join(h.bin, "queuectl")),
+		err = errors.Join(os.Mkdir(h.binDir, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700),
+			os.Symlink(program, filepath.Join(h.binDir, "queuectl")),
 			os.Symlink(program, filepath.Join(dir, "work", "queuectl")),
-			os.WriteFile(filepath.Join(h.bin, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self),
+			os.WriteFile(filepath.Join(h.binDir, "nc"), fmt.Appendf(nil, "#!/bin/sh\nQUEUECTL_TEST_NC=1 exec %s \"$@\"\n", self),
 				0o700))
 	}
 	if err != nil {
@@ -171,27 +173,27 @@ func newHome(t *testing.T) *docsHome {
 	}
 	t.Cleanup(func() {
 		for _, state := range []string{".local/state/queuectl", "work/demo", "work/.queuectl", "work/elsewhere"} {
-			q := &testrig.Queue{TB: t, Bin: program, Dir: filepath.Join(dir, state)}
+			q := &testrig.Queue{TB: t, ClientPath: program, StateDir: filepath.Join(dir, state)}
 			if _, err := os.Stat(q.Path("queuectl.sock")); err == nil {
-				q.CLI("service", "stop")
+				q.RunCLI("service", "stop")
 			}
-			q.EndProcesses()
+			q.EndServiceAndRunners()
 		}
 		os.RemoveAll(dir)
 	})
 	return h
 }
 
-// run executes a shell line in the home directory and returns its output.
-func (h *docsHome) run(line string) string {
+// runShellLine executes a shell line in the home directory and returns its output.
+func (h *docsHome) runShellLine(line string) string {
 	h.Helper()
 	cmd := exec.Command("/bin/sh", "-c", line)
-	cmd.Dir = filepath.Join(h.dir, "work")
-	cmd.Env = []string{"HOME=" + h.dir, "PATH=" + h.bin + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
+	cmd.Dir = filepath.Join(h.homeDir, "work")
+	cmd.Env = []string{"HOME=" + h.homeDir, "PATH=" + h.binDir + ":" + os.Getenv("PATH"), "LANG=C.UTF-8", "TZ=UTC",
 		"USER=" + os.Getenv("USER")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// The output goes to a file. A pipe would stay open until a service that the line has started ends.
-	outputFile, err := os.CreateTemp(h.dir, "seen-*")
+	outputFile, err := os.CreateTemp(h.homeDir, "seen-*")
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -215,8 +217,8 @@ func (h *docsHome) run(line string) string {
 	return string(raw)
 }
 
-// checkSession executes the command lines of a block and compares their output with the block.
-func (h *docsHome) checkSession(block string) {
+// checkSessionOutput executes the command lines of a block and compares their output with the block.
+func (h *docsHome) checkSessionOutput(block string) {
 	h.Helper()
 	for _, part := range strings.Split("\n"+block, "\n$ ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
@@ -225,20 +227,20 @@ func (h *docsHome) checkSession(block string) {
 			nextLine, want, _ = strings.Cut(want, "\n")
 			line += "\n" + nextLine
 		}
-		if got := h.run(line); !testrig.MatchesOutput(got, want) {
+		if got := h.runShellLine(line); !testrig.MatchesOutput(got, want) {
 			h.Errorf("$ %s\ngot:\n%s\nthe page shows:\n%s", line, got, want)
 		}
 	}
 }
 
-// checkSettings checks that the program accepts a block as a settings file.
-func (h *docsHome) checkSettings(block string) {
+// checkSettingsAccepted checks that the program accepts a block as a settings file.
+func (h *docsHome) checkSettingsAccepted(block string) {
 	h.Helper()
-	path := filepath.Join(h.dir, "settings.toml")
+	path := filepath.Join(h.homeDir, "settings.toml")
 	if err := os.WriteFile(path, []byte(block), 0o600); err != nil {
 		h.Fatal(err)
 	}
-	if output := h.run("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(output, "0\n") {
+	if output := h.runShellLine("queuectl config validate " + path + "; echo $?"); !strings.HasSuffix(output, "0\n") {
 		h.Errorf("%s\nis not a valid settings file: %s", block, output)
 	}
 }
@@ -258,8 +260,8 @@ func checkMakeTargets(t *testing.T, block string) {
 	}
 }
 
-// netcat sends its standard input to the Unix socket in its last argument and prints the reply, like nc -N -U.
-func netcat() int {
+// runNetcat sends its standard input to the Unix socket in its last argument and prints the reply, like nc -N -U.
+func runNetcat() int {
 	c, err := net.Dial("unix", os.Args[len(os.Args)-1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

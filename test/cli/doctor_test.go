@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// corrupt executes an SQL statement on the database, as another program could do.
-func corrupt(q *testrig.Queue, statement string) {
+// execOnDatabase executes an SQL statement on the database, as another program could do.
+func execOnDatabase(q *testrig.Queue, statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -31,12 +31,12 @@ func corrupt(q *testrig.Queue, statement string) {
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")
-	q.MustCLI("backup", file)
-	q.MustCLI("service", "stop")
-	<-q.Exit
-	q.MustCLI("restore", file)
+	q.MustRunCLI("backup", file)
+	q.MustRunCLI("service", "stop")
+	<-q.ServiceExit
+	q.MustRunCLI("restore", file)
 	q.Start("--workers", "1")
-	q.CheckHealthy("after backup and restore")
+	q.CheckDoctorHealthy("after backup and restore")
 }
 
 // If the program on disk is newer than the running service, `queuectl doctor` reports that and recommends a
@@ -47,38 +47,39 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	if err := os.Mkdir(q.Path("bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.Bin = testrig.Install(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
+	q.ClientPath = testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
 	q.Start("--workers", "1")
-	q.CheckHealthy("just started")
-	q.Bin = testrig.Install(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
-	q.CheckFinding("a newer program", "program", "has changed since the service")
-	q.MustCLI("service", "stop", "--keep-jobs")
-	<-q.Exit
+	q.CheckDoctorHealthy("just started")
+	q.ClientPath = testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
+	q.CheckDoctorFinding("a newer program", "program", "has changed since the service")
+	q.MustRunCLI("service", "stop", "--keep-jobs")
+	<-q.ServiceExit
 	q.Start("--workers", "1")
-	q.CheckHealthy("after a restart")
-	if err := os.Rename(filepath.Join(filepath.Dir(q.Bin), "queuectld"+testrig.Extension), q.Path("taken")); err != nil {
+	q.CheckDoctorHealthy("after a restart")
+	if err := os.Rename(filepath.Join(filepath.Dir(q.ClientPath), "queuectld"+testrig.ExecutableSuffix),
+		q.Path("taken")); err != nil {
 		t.Fatal(err)
 	}
-	q.Bin = testrig.BuiltProgram(t, "")
-	q.CheckFinding("without the service's program", "program", "is missing")
+	q.ClientPath = testrig.BuiltProgram(t, "")
+	q.CheckDoctorFinding("without the service's program", "program", "is missing")
 }
 
 // The service does not start on a network file system, and `queuectl doctor` says why.
-func TestNetworkFileSystem(t *testing.T) {
+func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
 	q.Start("--workers", "0")
-	q.MustCLI("enqueue", "true")
-	q.Stop()
-	q.Env = []string{"QUEUECTL_FAILPOINTS=nfs"}
-	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkFinding) ||
-		q.Cmd.ProcessState.ExitCode() != 78 {
+	q.MustRunCLI("enqueue", "true")
+	q.StopService()
+	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=nfs"}
+	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkDirFinding) ||
+		q.ServiceCmd.ProcessState.ExitCode() != 78 {
 		t.Errorf("start on a network file system: %v", err)
 	}
-	q.Cmd = nil
-	cmd := q.Command("doctor", "--json", "--verify")
-	cmd.Env = append(cmd.Env, q.Env...)
-	if r := testrig.RunCommand(t, cmd); r.Code != 1 || !strings.Contains(r.Stdout, testrig.NetworkFinding) ||
+	q.ServiceCmd = nil
+	cmd := q.CLICommand("doctor", "--json", "--verify")
+	cmd.Env = append(cmd.Env, q.ServiceEnv...)
+	if r := testrig.RunCommand(t, cmd); r.ExitCode != 1 || !strings.Contains(r.Stdout, testrig.NetworkDirFinding) ||
 		!strings.Contains(r.Stdout, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor on a network file system: %+v", r)
 	}
@@ -86,34 +87,34 @@ func TestNetworkFileSystem(t *testing.T) {
 
 // Without a running service, `queuectl doctor` reads the files of the queue. It reports damage by other programs
 // and says how to fix it.
-func TestDoctorOfAStoppedQueue(t *testing.T) {
+func TestDoctorChecksFilesOfStoppedQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("run", "true")
-	q.Stop()
-	q.CheckHealthy("stopped")
-	corrupt(q, `UPDATE meta SET dead = dead + 1`)
-	q.CheckFinding("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
+	q.MustRunCLI("run", "true")
+	q.StopService()
+	q.CheckDoctorHealthy("stopped")
+	execOnDatabase(q, `UPDATE meta SET dead = dead + 1`)
+	q.CheckDoctorFinding("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
 	f, err := os.OpenFile(q.Path("queuectl.db"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.WriteAt(make([]byte, 2048), 100)
 	f.Close()
-	q.CheckFinding("a damaged database", "database", "queuectl restore")
-	q.CheckFinding("a damaged database", "database", "queuectl restore", "--verify")
+	q.CheckDoctorFinding("a damaged database", "database", "queuectl restore")
+	q.CheckDoctorFinding("a damaged database", "database", "queuectl restore", "--verify")
 	os.Remove(q.Path("queuectl.db"))
-	q.CheckFinding("a missing database", "database", "queuectl.db is missing")
+	q.CheckDoctorFinding("a missing database", "database", "queuectl.db is missing")
 }
 
 // `queuectl doctor` creates no files for a stopped queue, whichever user runs it. Files created by root would
 // prevent the owner's service from starting.
 func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("run", "true")
-	q.Stop()
+	q.MustRunCLI("run", "true")
+	q.StopService()
 	os.Remove(q.Path("service.lock"))
 	names := func() (list []string) {
-		entries, err := os.ReadDir(q.Dir)
+		entries, err := os.ReadDir(q.StateDir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 		return list
 	}
 	before := names()
-	q.CheckHealthy("stopped")
+	q.CheckDoctorHealthy("stopped")
 	if after := names(); !slices.Equal(after, before) {
 		t.Errorf("doctor changed the files from %[2]v to %[1]v", after, before)
 	}
@@ -131,10 +132,11 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 		return // only root can access another user's directory
 	}
 	const other = 65534
-	if err := os.Chown(q.Dir, other, other); err != nil {
+	if err := os.Chown(q.StateDir, other, other); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.CLI("doctor"); r.Code != 5 || !strings.Contains(r.Stderr, "belongs to uid 65534; run doctor as that user") ||
+	if r := q.RunCLI("doctor"); r.ExitCode != 5 || !strings.Contains(r.Stderr,
+		"belongs to uid 65534; run doctor as that user") ||
 		strings.Contains(r.Stdout+r.Stderr, "chown") {
 		t.Errorf("doctor as root: %+v", r)
 	}
@@ -146,32 +148,33 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 // `queuectl doctor` finds faults that the test puts into a running queue. Its advice on how to fix them works.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
-	q.MustCLI("run", "true")
-	q.MustCLI("enqueue", "--delay", "1h", "true")
-	q.CheckHealthy("a new queue")
+	q.MustRunCLI("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
+	q.MustRunCLI("run", "true")
+	q.MustRunCLI("enqueue", "--delay", "1h", "true")
+	q.CheckDoctorHealthy("a new queue")
 
-	corrupt(q, `DROP INDEX jobs_ended`)
-	q.CheckFinding("a missing index", "database", "index jobs_ended is missing")
-	q.CheckFinding("a missing index", "indexes", "no such index", "--verify")
-	corrupt(q, `UPDATE meta SET completed = completed + 1`)
-	q.CheckFinding("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2", "--verify")
+	execOnDatabase(q, `DROP INDEX jobs_ended`)
+	q.CheckDoctorFinding("a missing index", "database", "index jobs_ended is missing")
+	q.CheckDoctorFinding("a missing index", "indexes", "no such index", "--verify")
+	execOnDatabase(q, `UPDATE meta SET completed = completed + 1`)
+	q.CheckDoctorFinding("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2",
+		"--verify")
 	repair(q)
 
 	orphan := q.Path("runner/output/999-1")
 	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.CheckFinding("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
+	q.CheckDoctorFinding("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
 	os.Remove(orphan)
 	outputs, _ := filepath.Glob(q.Path("runner/output/*"))
 	if len(outputs) != 1 {
 		t.Fatalf("outputs: %v", outputs)
 	}
 	os.Rename(outputs[0], q.Path("aside"))
-	q.CheckFinding("a missing output", "outputs", filepath.Base(outputs[0])+" is missing", "--verify")
+	q.CheckDoctorFinding("a missing output", "outputs", filepath.Base(outputs[0])+" is missing", "--verify")
 	os.Rename(q.Path("aside"), outputs[0])
-	q.CheckHealthy("with its output back")
+	q.CheckDoctorHealthy("with its output back")
 	raw, err := os.ReadFile(outputs[0])
 	if err != nil {
 		t.Fatal(err)
@@ -181,31 +184,31 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	if err := os.WriteFile(outputs[0], harmed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.CheckFinding("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
+	q.CheckDoctorFinding("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
 	if err := os.WriteFile(outputs[0], raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.CheckHealthy("with its output repaired")
+	q.CheckDoctorHealthy("with its output repaired")
 
-	corrupt(q, `UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.CheckFinding("a row dated in the future", "clock", "1 jobs have dates in the future, for example job large",
+	execOnDatabase(q, `UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
+	q.CheckDoctorFinding("a row dated in the future", "clock", "1 jobs have dates in the future, for example job large",
 		"--verify")
-	corrupt(q, `UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
-	q.CheckHealthy("with its date back")
+	execOnDatabase(q, `UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
+	q.CheckDoctorHealthy("with its date back")
 
-	number := strings.TrimSpace(q.MustCLI("enqueue", "--in", "1h", "true"))
-	corrupt(q, `UPDATE jobs SET id = '`+number+`' WHERE id = 'large'`)
-	q.CheckFinding("a number that two jobs have", "rows",
+	number := strings.TrimSpace(q.MustRunCLI("enqueue", "--in", "1h", "true"))
+	execOnDatabase(q, `UPDATE jobs SET id = '`+number+`' WHERE id = 'large'`)
+	q.CheckDoctorFinding("a number that two jobs have", "rows",
 		"1 ids belong to two jobs each (the id of one job is the number of the other), for example id "+number, "--verify")
-	corrupt(q, `UPDATE jobs SET id = 'large' WHERE id = '`+number+`' AND seq <> `+number)
-	q.CheckHealthy("with its name back")
+	execOnDatabase(q, `UPDATE jobs SET id = 'large' WHERE id = '`+number+`' AND seq <> `+number)
+	q.CheckDoctorHealthy("with its name back")
 }
 
 // If the requested directory has no queue yet, the advice of `queuectl doctor` for starting a queue contains
 // that directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	r := q.CLI("doctor", "--dir", "nothing-yet")
+	r := q.RunCLI("doctor", "--dir", "nothing-yet")
 	if want := "create it with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Stdout, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}

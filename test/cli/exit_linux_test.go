@@ -15,7 +15,7 @@ import (
 // The exit code is always 130.
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	w := q.Dial()
+	w := q.DialService()
 	const hint = "press Ctrl-C again to cancel it"
 	for i, c := range []struct {
 		verb     string
@@ -27,7 +27,7 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 		{"run", nil, 1, "processing", "queuectl attach job0"}, {"run", nil, 2, "cancelled", "job job1 cancelled"},
 		{"run", []string{"--cancel-on-exit"}, 1, "cancelled", "job job2 cancelled"}, {"wait", nil, 1, "processing", ""},
 	} {
-		f := follow(w, fmt.Sprint("job", i), c.verb, c.flags...)
+		f := startFollower(w, fmt.Sprint("job", i), c.verb, c.flags...)
 		f.Process.Signal(os.Interrupt)
 		if c.times > 1 {
 			w.WaitUntil("the client asks for a second Ctrl-C", 20*time.Second, func() bool {
@@ -38,11 +38,11 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 		if stderr := f.waitExit(t, 130); !strings.Contains(stderr, c.wantText) {
 			t.Errorf("%s %v printed %q, want %q", c.verb, c.flags, stderr, c.wantText)
 		}
-		if j := w.Show(fmt.Sprint("job", i)); j.State != c.state {
+		if j := w.ShowJob(fmt.Sprint("job", i)); j.State != c.state {
 			t.Errorf("after %s %v the job is %s, want %s", c.verb, c.flags, j.State, c.state)
 		}
 	}
-	q.MustCLI("cancel", "job0", "job3")
+	q.MustRunCLI("cancel", "job0", "job3")
 }
 
 // publicPathVariable sets PATH to directories that every user may search. With another PATH, a missing program
@@ -54,7 +54,7 @@ const publicPathVariable = "PATH=/usr/bin:/bin"
 const killedExitCode, killedText = 137, "signal 9"
 
 // platformJobEnds lists ways in which jobs can end only on Linux.
-var platformJobEnds = []jobEnd{
+var platformJobEnds = []jobEndCase{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"},

@@ -22,19 +22,19 @@ type follower struct {
 	stderr, stdout testrig.LockedBuffer
 }
 
-// follow starts a job that does not end by itself, and a run or wait command that follows the job.
-func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
+// startFollower starts a job that does not end by itself, and a run or wait command that follows the job.
+func startFollower(w *testrig.ServiceConn, id, subcommand string, flags ...string) *follower {
 	w.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
-	if verb == "wait" {
+	if subcommand == "wait" {
 		// Wait for this quick job as well. When `queuectl wait` has reported its end, the command is
 		// waiting for the other job.
-		quick := w.Enqueue(testrig.Fields{"command": "true"})
-		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
+		quick := w.Enqueue(testrig.JSONFields{"command": "true"})
+		w.MustRunCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
-	f := &follower{Cmd: w.Command(args...)}
+	f := &follower{Cmd: w.CLICommand(args...)}
 	f.Stderr, f.Stdout = &f.stderr, &f.stdout
 	if err := f.Start(); err != nil {
 		w.Fatal(err)
@@ -42,9 +42,9 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	w.Cleanup(func() { f.Process.Kill() })
 	w.WaitUntil("the job is there", 20*time.Second, func() bool {
 		return w.Call("show",
-			testrig.Fields{"id": id}).Error == nil
+			testrig.JSONFields{"id": id}).Error == nil
 	})
-	w.WaitRunning(id)
+	w.WaitJobRunning(id)
 	w.WaitUntil("the verb is at work", 20*time.Second, func() bool { return f.stdout.String() != "" })
 	return f
 }
@@ -71,25 +71,25 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 		code     int
 		wantText string // text that `queuectl run` prints to stderr
 	}{
-		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustCLI("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *testrig.Queue, id string) { q.MustCLI("kill", "-s", "KILL", id) },
+		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("cancel", id) }, 130, "is cancelled"},
+		{"killed", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("kill", "-s", "KILL", id) },
 			killedExitCode, killedText},
 		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
-		{"service killed", nil, func(q *testrig.Queue, _ string) { q.Kill() }, 125,
+		{"service killed", nil, func(q *testrig.Queue, _ string) { q.KillService() }, 125,
 			"follow it again with: queuectl attach job"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, verb := range []string{"run", "wait"} {
 				t.Run(verb, func(t *testing.T) {
 					q := testrig.StartQueue(t, "--workers", "1")
-					f := follow(q.Dial(), "job", verb, c.flags...)
+					f := startFollower(q.DialService(), "job", verb, c.flags...)
 					c.do(q, "job")
 					if stderr := f.waitExit(t, c.code); verb == "run" && !strings.Contains(stderr, c.wantText) {
 						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
-					if q.Cmd != nil {
-						q.Stop() // do not kill the service: it may be starting a runner
+					if q.ServiceCmd != nil {
+						q.StopService() // do not kill the service: it may be starting a runner
 					}
 				})
 			}
@@ -106,14 +106,14 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
 		if args[0] == "wait" {
-			q.MustCLI("enqueue", "--id", "job", "true")
+			q.MustRunCLI("enqueue", "--id", "job", "true")
 		}
-		f := &follower{Cmd: q.Command(args...)}
+		f := &follower{Cmd: q.CLICommand(args...)}
 		f.Stderr = &f.stderr
 		if err := f.Start(); err != nil {
 			t.Fatal(err)
 		}
-		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.CLI("rm", "job").Code == 0 })
+		q.WaitUntil("the job is there", 20*time.Second, func() bool { return q.RunCLI("rm", "job").ExitCode == 0 })
 		if stderr := f.waitExit(t, 125); !strings.Contains(stderr, `there is no job "job"`) {
 			t.Errorf("%v prints %q", args, stderr)
 		}
@@ -123,16 +123,16 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 // If a followed job is removed and a new job gets its id, the client does not follow the new job.
 func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w, slow := q.Dial(), q.Dial()
-	w.Enqueue(testrig.Fields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
-	w.WaitRunning("job")
-	slow.SendLine(testrig.RequestLine("logs", `{"id":"job","follow":true}`))
+	w, slow := q.DialService(), q.DialService()
+	w.Enqueue(testrig.JSONFields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
+	w.WaitJobRunning("job")
+	slow.SendRawLine(testrig.RequestJSON("logs", `{"id":"job","follow":true}`))
 	// The slow client reads only the first message, so the service cannot send it the whole output yet.
 	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
 		t.Fatalf("the first message for the slow client: %+v, %v", a, err)
 	}
-	w.MustCall("rm", testrig.Fields{"id": "job", "force": true}, nil)
-	w.Enqueue(testrig.Fields{"id": "job", "command": "true", "delay": "1h"})
+	w.MustCall("rm", testrig.JSONFields{"id": "job", "force": true}, nil)
+	w.Enqueue(testrig.JSONFields{"id": "job", "command": "true", "delay": "1h"})
 	for {
 		a, err := slow.ReadMessage()
 		if err != nil {
@@ -150,16 +150,16 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 // If `queuectl wait` waits for several jobs, its exit code is that of the first job in its arguments that did
 // not complete. With --any, it returns when one job ends. After its timeout, it exits with the code for a
 // timeout, even if some jobs have ended.
-func TestWaitForSeveral(t *testing.T) {
+func TestWaitExitsWithFirstFailedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
-	w.Enqueue(testrig.Fields{"id": "good", "command": "true"})
-	w.Enqueue(testrig.Fields{"id": "fine", "command": "true"})
-	w.Enqueue(testrig.Fields{"id": "five", "command": "exit 5", "max_retries": 0})
-	w.Enqueue(testrig.Fields{"id": "six", "command": "exit 6", "max_retries": 0})
-	w.Enqueue(testrig.Fields{"id": "gone", "command": "true", "delay": 600})
-	w.Enqueue(testrig.Fields{"id": "far", "command": "true", "delay": 600})
-	q.MustCLI("cancel", "gone")
+	w := q.DialService()
+	w.Enqueue(testrig.JSONFields{"id": "good", "command": "true"})
+	w.Enqueue(testrig.JSONFields{"id": "fine", "command": "true"})
+	w.Enqueue(testrig.JSONFields{"id": "five", "command": "exit 5", "max_retries": 0})
+	w.Enqueue(testrig.JSONFields{"id": "six", "command": "exit 6", "max_retries": 0})
+	w.Enqueue(testrig.JSONFields{"id": "gone", "command": "true", "delay": 600})
+	w.Enqueue(testrig.JSONFields{"id": "far", "command": "true", "delay": 600})
+	q.MustRunCLI("cancel", "gone")
 	for _, c := range []struct {
 		words string
 		code  int
@@ -172,18 +172,18 @@ func TestWaitForSeveral(t *testing.T) {
 		{"--any far --timeout 0.05", 124},
 		{"good nope", 125}, {"nope five", 125}, {"--any good nope", 125},
 	} {
-		if r := q.CLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.Code != c.code || r.Stdout != "" {
+		if r := q.RunCLI(append([]string{"wait"}, strings.Fields(c.words)...)...); r.ExitCode != c.code || r.Stdout != "" {
 			t.Errorf("wait %s: %+v, want code %d", c.words, r, c.code)
 		}
 	}
-	any := q.Command("wait", "--any", "far", "further", "--json")
-	w.Enqueue(testrig.Fields{"id": "further", "command": "exit 7", "delay": 600, "max_retries": 0})
+	any := q.CLICommand("wait", "--any", "far", "further", "--json")
+	w.Enqueue(testrig.JSONFields{"id": "further", "command": "exit 7", "delay": 600, "max_retries": 0})
 	var out bytes.Buffer
 	any.Stdout = &out
 	if err := any.Start(); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("edit", "further", `{"run_at":null}`)
+	q.MustRunCLI("edit", "further", `{"run_at":null}`)
 	any.Wait()
 	if any.ProcessState.ExitCode() != 7 || !strings.HasPrefix(out.String(), `[{"id":"further"`) {
 		t.Errorf("wait --any: %v, %s", any.ProcessState, out.String())
@@ -192,14 +192,14 @@ func TestWaitForSeveral(t *testing.T) {
 
 // If `queuectl wait` waits for all jobs that match a selection, it succeeds if no job matches. The result of a
 // matching job that has already ended counts too.
-func TestWaitForASelection(t *testing.T) {
+func TestWaitForSelectionCountsEndedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	user := strings.TrimSpace(q.MustCLI("whoami", "--json"))
+	user := strings.TrimSpace(q.MustRunCLI("whoami", "--json"))
 	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
 	check := func(words string, code int) {
 		t.Helper()
-		r := q.CLI(append([]string{"wait"}, strings.Fields(words)...)...)
-		if none := strings.Contains(r.Stderr, "no job matches"); r.Code != code || code != 0 && none {
+		r := q.RunCLI(append([]string{"wait"}, strings.Fields(words)...)...)
+		if none := strings.Contains(r.Stderr, "no job matches"); r.ExitCode != code || code != 0 && none {
 			t.Errorf("wait %s: %+v, want code %d", words, r, code)
 		}
 	}
@@ -210,8 +210,8 @@ func TestWaitForASelection(t *testing.T) {
 		check(words+" --any", 0)
 		check(words+" --progress --json", 0)
 	}
-	q.MustCLI("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
-	q.MustCLI("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
+	q.MustRunCLI("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
+	q.MustRunCLI("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
 	check("good five", 5)
 	for _, words := range selectors {
 		code := 5
@@ -230,35 +230,35 @@ func TestWaitForASelection(t *testing.T) {
 func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	missing := filepath.ToSlash(q.Path("missing"))
-	retried := q.MustCLI("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
+	retried := q.MustRunCLI("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
 	type missingFile struct{ args, wantText, fault string }
 	cases := []missingFile{
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
-		{"--stdin-file " + filepath.ToSlash(q.Dir) + " true", "--stdin-file: " + filepath.ToSlash(q.Dir) +
+		{"--stdin-file " + filepath.ToSlash(q.StateDir) + " true", "--stdin-file: " + filepath.ToSlash(q.StateDir) +
 			" is not a regular file", "stdin_file: "},
 		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
 		{"-- " + missing + " x", "program: " + missing + " does not exist", "cannot start "},
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
-		{"--env PATH=" + filepath.ToSlash(q.Dir) + " -- no-such-program", "", "cannot start no-such-program: "},
+		{"--env PATH=" + filepath.ToSlash(q.StateDir) + " -- no-such-program", "", "cannot start no-such-program: "},
 	}
 	if runtime.GOOS != "windows" { // credentials come from systemd
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {
-		r := q.CLI(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
+		r := q.RunCLI(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
 		stderr := filepath.ToSlash(r.Stderr)
-		if r.Code != 0 || !strings.Contains(stderr, c.wantText) ||
+		if r.ExitCode != 0 || !strings.Contains(stderr, c.wantText) ||
 			strings.Contains(stderr, "before the job starts") != (c.wantText != "") {
 			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.wantText)
 		}
 		id := strings.TrimSpace(r.Stdout)
-		q.CLI("wait", id, "--timeout", "20s")
-		if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
+		q.RunCLI("wait", id, "--timeout", "20s")
+		if j := q.ShowJob(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
 			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
 		}
 	}
-	q.CLI("wait", retried, "--timeout", "20s")
-	if j := q.Show(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
+	q.RunCLI("wait", retried, "--timeout", "20s")
+	if j := q.ShowJob(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
 		t.Errorf("a job whose shell does not find the command: %+v, want two attempts", j)
 	}
 }
@@ -280,13 +280,13 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 		{[]string{"enqueue", "--file", list}, 1, []string{"l1", "l2"}},
 		{[]string{"schedule", "add", "s", "0 3 * * *", "--cwd", missing, "--", "true"}, 1, nil},
 	} {
-		r := q.CLI(c.args...)
-		if got := strings.Count(r.Stderr, "cwd: "+missing+" does not exist"); r.Code != 0 || got != c.warns {
+		r := q.RunCLI(c.args...)
+		if got := strings.Count(r.Stderr, "cwd: "+missing+" does not exist"); r.ExitCode != 0 || got != c.warns {
 			t.Errorf("%v: %+v, want %d warnings", c.args, r, c.warns)
 		}
 		for _, id := range c.ids {
-			q.CLI("wait", id, "--timeout", "20s")
-			if j := q.Show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
+			q.RunCLI("wait", id, "--timeout", "20s")
+			if j := q.ShowJob(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
 				!strings.HasPrefix(j.Error, "cwd: ") {
 				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
 			}
@@ -294,8 +294,8 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 	}
 }
 
-// jobEnd is one way in which a job ends, with the expected results.
-type jobEnd struct {
+// jobEndCase is one way in which a job ends, with the expected results.
+type jobEndCase struct {
 	args     string
 	exitCode int
 	reason   string // reason stored with the job
@@ -306,8 +306,8 @@ type jobEnd struct {
 // even if they begin to wait after the job has ended. Invalid arguments give 125; see script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
-	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
-	for _, c := range append([]jobEnd{
+	script := q.WriteFile("not-executable"+testrig.ExecutableSuffix, "not a program\n")
+	for _, c := range append([]jobEndCase{
 		{"true", 0, "", ""},
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
 		// The first attempt exits with 1, the second with 0.
@@ -332,22 +332,22 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			detached := testrig.RunCommand(t, asWait)
 			id := strings.TrimSpace(detached.Stdout)
 			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
-			if r := q.CLI("wait", id); r.Code != c.exitCode || r.Stdout != "" || (c.exitCode == 0) != (r.Stderr == "") ||
+			if r := q.RunCLI("wait", id); r.ExitCode != c.exitCode || r.Stdout != "" || (c.exitCode == 0) != (r.Stderr == "") ||
 				c.exitCode != 0 && !line.MatchString(r.Stderr) {
 				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.exitCode)
 			}
-			if r := q.CLI("wait", "-q", id); r.Code != c.exitCode || r.Stdout+r.Stderr != "" {
+			if r := q.RunCLI("wait", "-q", id); r.ExitCode != c.exitCode || r.Stdout+r.Stderr != "" {
 				t.Errorf("wait -q: %+v, want code %d and no output", r, c.exitCode)
 			}
-			if r := q.CLI("wait", id, "--timeout", "0.01"); r.Code != c.exitCode {
+			if r := q.RunCLI("wait", id, "--timeout", "0.01"); r.ExitCode != c.exitCode {
 				t.Errorf("wait after the end: %+v, want code %d", r, c.exitCode)
 			}
-			if j := q.Show(id); j.Reason != c.reason {
+			if j := q.ShowJob(id); j.Reason != c.reason {
 				t.Errorf("the job's reason is %q, want %q", j.Reason, c.reason)
 			}
 			r := testrig.RunCommand(t, asRun)
 			r.Stderr = retryLinePattern.ReplaceAllString(r.Stderr, "")
-			if r.Code != c.exitCode || !strings.Contains(r.Stderr, c.stderr) ||
+			if r.ExitCode != c.exitCode || !strings.Contains(r.Stderr, c.stderr) ||
 				c.stderr == "" && c.reason == "" && r.Stderr != "" {
 				t.Errorf("run: %+v, want code %d, %q", r, c.exitCode, c.stderr)
 			}
@@ -364,8 +364,9 @@ func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	if !strings.Contains(line, "--max-retries") {
 		verb += " --max-retries 0"
 	}
-	cmd := q.Command()
-	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.Bin), "--dir", q.Dir, verb, line}, " "))
+	cmd := q.CLICommand()
+	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.ClientPath), "--dir", q.StateDir, verb, line},
+		" "))
 	shell.Env, shell.Dir = append(cmd.Env, publicPathVariable), cmd.Dir
 	return shell
 }

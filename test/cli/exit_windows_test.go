@@ -9,7 +9,7 @@ const publicPathVariable = "QUEUECTL_TEST="
 const killedExitCode, killedText = 1, ""
 
 // platformJobEnds lists ways in which jobs can end only on Windows: exit codes of 32 bits.
-var platformJobEnds = []jobEnd{
+var platformJobEnds = []jobEndCase{
 	{"-- cmd /c exit 256", 256, "", ""}, {"-- cmd /c exit 70000", 70000, "", ""},
 	{"-- cmd /c exit -1", 4294967295, "", ""},
 }

@@ -10,16 +10,16 @@ import (
 
 // `queuectl logs -f` follows a limited number of jobs at the same time. It prints the output of further
 // running jobs when they end.
-func TestFollowAFullQueue(t *testing.T) {
+func TestLogsFollowLimitedNumberOfJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "40")
-	w := q.Dial()
+	w := q.DialService()
 	for i := range 30 {
-		id := w.Enqueue(testrig.Fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " +
+		id := w.Enqueue(testrig.JSONFields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " +
 			q.Path("go") +
 			" ]; do sleep 0.1; done"})
-		w.WaitRunning(id)
+		w.WaitJobRunning(id)
 	}
-	lines, _ := q.StartFollowing("logs", "-f", "--queue", "a", "--jsonl")
+	lines, _ := q.StartFollowCommand("logs", "-f", "--queue", "a", "--jsonl")
 	printed := map[string]string{}
 	until := func(id, want string) {
 		t.Helper()
@@ -35,7 +35,7 @@ func TestFollowAFullQueue(t *testing.T) {
 		}
 	}
 	until("long29", "up\n") // the list of followed jobs begins with the newest job
-	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
+	w.Enqueue(testrig.JSONFields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.WriteFile("go", "")
 	for i := range 30 {

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runTyping runs queuectl on a terminal, waits until it has printed the prompt, and types the input.
-func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
+// runOnTerminalTyping runs queuectl on a terminal, waits until it has printed the prompt, and types the input.
+func runOnTerminalTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.CommandResult {
 	q.Helper()
-	return runTypingCommand(q, q.Command(args...), prompt, input)
+	return runCommandOnTerminalTyping(q, q.CLICommand(args...), prompt, input)
 }
 
-func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) testrig.Result {
+func runCommandOnTerminalTyping(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) testrig.CommandResult {
 	q.Helper()
 	s := testrig.NewScreen(q, 200)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
@@ -28,7 +28,7 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 		s.Master.WriteString(input)
 	}
 	cmd.Wait()
-	return testrig.Result{Code: cmd.ProcessState.ExitCode(), Stdout: s.Text(q)}
+	return testrig.CommandResult{ExitCode: cmd.ProcessState.ExitCode(), Stdout: s.WaitOutput(q)}
 }
 
 // On a terminal, commands that end or remove several jobs print the number of jobs and ask for confirmation.
@@ -36,37 +36,38 @@ func runTypingCommand(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) tes
 func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, id := range []string{"a", "b", "c"} {
-		q.MustCLI("enqueue", "--id", id, "--batch", "three", "true")
+		q.MustRunCLI("enqueue", "--id", id, "--batch", "three", "true")
 	}
 	states := func() string {
-		return strings.ReplaceAll(q.MustCLI("list", "--sort", "id", "--columns", "state"), "\n", " ")
+		return strings.ReplaceAll(q.MustRunCLI("list", "--sort", "id", "--columns", "state"), "\n", " ")
 	}
-	if r := runTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.Code != 1 ||
+	if r := runOnTerminalTyping(q, "cancel 3 jobs? [y/N]", "\n", "cancel", "--batch", "three"); r.ExitCode != 1 ||
 		!strings.Contains(r.Stdout, "nothing was changed") || states() != "STATE pending pending pending" {
 		t.Errorf("cancel --batch, answered with no: %+v; %s", r, states())
 	}
-	if r := q.CLI("cancel", "--all"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") ||
+	if r := q.RunCLI("cancel", "--all"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "--yes") ||
 		states() != "STATE pending pending pending" {
 		t.Errorf("cancel --all without a terminal: %+v; %s", r, states())
 	}
-	if r := runTyping(q, "", "", "hold", "--batch", "three"); r.Code != 0 || states() != "STATE held held held" {
+	if r := runOnTerminalTyping(q, "", "", "hold", "--batch", "three"); r.ExitCode != 0 ||
+		states() != "STATE held held held" {
 		t.Errorf("hold, which ends no job and must not ask: %+v; %s", r, states())
 	}
-	if r := runTyping(q, "cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.Code != 0 ||
+	if r := runOnTerminalTyping(q, "cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.ExitCode != 0 ||
 		states() != "STATE cancelled cancelled cancelled" {
 		t.Errorf("cancel --all, answered with yes: %+v; %s", r, states())
 	}
-	if r := runTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.Code != 1 {
+	if r := runOnTerminalTyping(q, "remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.ExitCode != 1 {
 		t.Errorf("cleanup, answered with no: %+v", r)
 	}
-	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
+	if r := q.RunCLI("clear"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without a terminal: %+v", r)
 	}
-	if got := q.MustCLI("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
+	if got := q.MustRunCLI("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
 		t.Errorf("clear --dry-run: %q", got)
 	}
-	if r := runTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.Code != 0 ||
-		q.MustCLI("list", "-q") != "" {
+	if r := runOnTerminalTyping(q, "permanently remove 3 jobs and their history?", "yes\n", "clear"); r.ExitCode != 0 ||
+		q.MustRunCLI("list", "-q") != "" {
 		t.Errorf("clear, answered with yes: %+v", r)
 	}
 }
@@ -75,27 +76,29 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 // confirmation if it would end running jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	if r := q.CLI("run", "--id", "bad", "false"); r.Code != 1 {
+	if r := q.RunCLI("run", "--id", "bad", "false"); r.ExitCode != 1 {
 		t.Fatalf("run of a job that fails: %+v", r)
 	}
-	state := func(id string) string { return q.Show(id).State }
-	if r := runTyping(q, "retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.Code != 1 || state("bad") != "dead" {
+	state := func(id string) string { return q.ShowJob(id).State }
+	if r := runOnTerminalTyping(q, "retry 1 job? [y/N]", "n\n", "dlq", "retry", "--all"); r.ExitCode != 1 ||
+		state("bad") != "dead" {
 		t.Errorf("dlq retry, answered with no: %+v", r)
 	}
-	q.MustCLI("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
+	q.MustRunCLI("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
-	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
-		"--force"); r.Code != 1 || state("runs") != "processing" {
+	if r := runOnTerminalTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
+		"--force"); r.ExitCode != 1 || state("runs") != "processing" {
 		t.Errorf("worker stop, answered with no: %+v", r)
 	}
-	if r := runTyping(q, "stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout",
-		"0"); r.Code != 0 || state("runs") != "pending" {
+	if r := runOnTerminalTyping(q, "stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout",
+		"0"); r.ExitCode != 0 || state("runs") != "pending" {
 		t.Errorf("worker stop, answered with yes: %+v", r)
 	}
-	if r := runTyping(q, "", "", "worker", "stop", "--all", "--force"); r.Code != 0 {
+	if r := runOnTerminalTyping(q, "", "", "worker", "stop", "--all", "--force"); r.ExitCode != 0 {
 		t.Errorf("worker stop while no job runs: %+v", r)
 	}
-	if r := runTyping(q, "retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.Code != 0 || state("bad") != "pending" {
+	if r := runOnTerminalTyping(q, "retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.ExitCode != 0 ||
+		state("bad") != "pending" {
 		t.Errorf("dlq retry, answered with yes: %+v", r)
 	}
 }
@@ -104,23 +107,23 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 // text is invalid, the command keeps it in a file. Without a terminal, the command starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
+	q.MustRunCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
 		"2040-01-02T03:04:05Z",
 		"echo a && echo '<b>'")
 	if err := os.Mkdir(q.Path("tmp"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	through := func(editor, prompt, words string) testrig.Result {
-		cmd := q.Command("edit", "a")
+	through := func(editor, prompt, words string) testrig.CommandResult {
+		cmd := q.CLICommand("edit", "a")
 		cmd.Env = append(cmd.Env, "EDITOR="+editor, "TMPDIR="+q.Path("tmp"))
-		return runTypingCommand(q, cmd, prompt, words)
+		return runCommandOnTerminalTyping(q, cmd, prompt, words)
 	}
-	edit := func(script string) testrig.Result { return through("sed -i "+script, "", "") }
-	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.Code != 0 ||
+	edit := func(script string) testrig.CommandResult { return through("sed -i "+script, "", "") }
+	if r := edit(`"s/echo a/echo edited/; /.x.: .1./d; w seen"`); r.ExitCode != 0 ||
 		!strings.Contains(r.Stdout, "job a is changed") {
 		t.Fatalf("edit of a job in an editor: %+v", r)
 	}
-	edited, err := os.ReadFile(q.Dir + "/seen")
+	edited, err := os.ReadFile(q.StateDir + "/seen")
 	if err != nil || !strings.Contains(string(edited), `"command": "echo edited && echo '<b>'"`) ||
 		!strings.Contains(string(edited), `"run_at": "2040-01-02T03:04:05.000Z"`) {
 		t.Errorf("the editor contained %s, %v", edited, err)
@@ -131,12 +134,12 @@ func TestEditInAnEditor(t *testing.T) {
 		RunAt    string `json:"run_at"`
 		Labels   map[string]string
 	}
-	q.Dial().MustCall("show", testrig.Fields{"id": "a"}, &a)
+	q.DialService().MustCall("show", testrig.JSONFields{"id": "a"}, &a)
 	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 ||
 		a.RunAt != "2040-01-02T03:04:05.000Z" {
 		t.Errorf("the job after the edit: %+v", a)
 	}
-	if r := edit(`s/no-such//`); r.Code != 0 || !strings.Contains(r.Stdout, "job a was not changed") {
+	if r := edit(`s/no-such//`); r.ExitCode != 0 || !strings.Contains(r.Stdout, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
 	for script, wantText := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority",
@@ -144,7 +147,7 @@ func TestEditInAnEditor(t *testing.T) {
 		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
 		_, file, isKept := strings.Cut(r.Stdout, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
-		if r.Code != 2 || !isKept || !strings.Contains(r.Stdout, wantText) {
+		if r.ExitCode != 2 || !isKept || !strings.Contains(r.Stdout, wantText) {
 			t.Fatalf("edit with an invalid text: %+v", r)
 		}
 		if text, err := os.ReadFile(strings.TrimSpace(file)); err != nil || !strings.Contains(string(text), "echo edited") {
@@ -155,49 +158,50 @@ func TestEditInAnEditor(t *testing.T) {
 	q.WriteFile("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: "+
 		"\"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.Path("twice"), 0o700)
-	if r := through(q.Path("twice"), "edit the text again? [y/N]", "y\n"); r.Code != 0 ||
+	if r := through(q.Path("twice"), "edit the text again? [y/N]", "y\n"); r.ExitCode != 0 ||
 		!strings.Contains(r.Stdout, "job a is changed") {
 		t.Errorf("an edit that is corrected at the second attempt: %+v", r)
 	}
 	if entries, err := os.ReadDir(q.Path("tmp")); err != nil || len(entries) > 0 {
 		t.Errorf("remaining temporary files: %q, %v", entries, err)
 	}
-	q.MustCLI("cancel", "a")
-	if r := through("touch "+q.Path("opened"), "", ""); r.Code != 5 ||
+	q.MustRunCLI("cancel", "a")
+	if r := through("touch "+q.Path("opened"), "", ""); r.ExitCode != 5 ||
 		!strings.Contains(r.Stdout, "job a is cancelled; only waiting jobs can be changed") {
 		t.Errorf("edit of a job that has ended: %+v", r)
 	}
 	if _, err := os.Stat(q.Path("opened")); err == nil {
 		t.Error("the editor was opened for a job that has ended")
 	}
-	q.MustCLI("retry", "a")
-	if r := through("false", "", ""); r.Code != 1 || !strings.Contains(r.Stdout, "nothing was changed") {
+	q.MustRunCLI("retry", "a")
+	if r := through("false", "", ""); r.ExitCode != 1 || !strings.Contains(r.Stdout, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
-	if r := q.CLI("edit", "a"); r.Code != 2 || !strings.Contains(r.Stderr, "editing in $EDITOR needs a terminal") {
+	if r := q.RunCLI("edit", "a"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "editing in $EDITOR needs a terminal") {
 		t.Errorf("an editor without a terminal: %+v", r)
 	}
 }
 
 // A relative --cwd is relative to the current directory of the client. If that directory was deleted, the
 // error says how to proceed.
-func TestRelativeDirIsTheCallers(t *testing.T) {
+func TestRelativeCwdUsesCallersDirectory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	if err := os.MkdirAll(q.Dir+"/here/below", 0o700); err != nil {
+	if err := os.MkdirAll(q.StateDir+"/here/below", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	in := func(dir string, args ...string) testrig.Result {
-		cmd := q.Command(args...)
+	in := func(dir string, args ...string) testrig.CommandResult {
+		cmd := q.CLICommand(args...)
 		cmd.Dir = dir
 		return testrig.RunCommand(t, cmd)
 	}
-	if r := in(q.Dir+"/here", "run", "--cwd", "below", "pwd"); r.Stdout != q.Dir+"/here/below\n" {
+	if r := in(q.StateDir+"/here", "run", "--cwd", "below", "pwd"); r.Stdout != q.StateDir+"/here/below\n" {
 		t.Errorf("--cwd below the current directory: %+v", r)
 	}
-	cmd := q.Command("run", "true")
-	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.Bin,
-		"--dir", q.Dir, "run", "true"}
-	if r := testrig.RunCommand(t, cmd); r.Code != 125 || !strings.Contains(r.Stderr,
+	cmd := q.CLICommand("run", "true")
+	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh",
+		q.ClientPath,
+		"--dir", q.StateDir, "run", "true"}
+	if r := testrig.RunCommand(t, cmd); r.ExitCode != 125 || !strings.Contains(r.Stderr,
 		"the current directory no longer exists") ||
 		!strings.Contains(r.Stderr, "--no-cwd") {
 		t.Errorf("run in a removed directory: %+v", r)
@@ -207,16 +211,17 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 // `queuectl backup` replaces an earlier backup. It replaces any other file only with --force.
 func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "true")
+	q.MustRunCLI("enqueue", "true")
 	other := q.WriteFile("letter", "dear all")
-	if r := q.CLI("backup", other); r.Code != 5 || !strings.Contains(r.Stderr, "--force") {
+	if r := q.RunCLI("backup", other); r.ExitCode != 5 || !strings.Contains(r.Stderr, "--force") {
 		t.Errorf("backup to a file that is not a backup: %+v", r)
 	}
 	if text, err := os.ReadFile(other); err != nil || string(text) != "dear all" {
 		t.Errorf("the file that is not a backup now contains %q, %v", text, err)
 	}
-	for _, args := range [][]string{{"backup", q.Dir + "/copy"}, {"backup", q.Dir + "/copy"}, {"backup", other, "--force"},
+	for _, args := range [][]string{{"backup", q.StateDir + "/copy"}, {"backup", q.StateDir + "/copy"},
+		{"backup", other, "--force"},
 		{"backup", other}, {"backup", q.WriteFile("empty", "")}} {
-		q.MustCLI(args...)
+		q.MustRunCLI(args...)
 	}
 }

@@ -67,16 +67,16 @@ var jsonCommands = map[string][]string{
 func TestEveryVerbAnswersInJSON(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.MustCLI("--help"), -1)
+	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.MustRunCLI("--help"), -1)
 	if len(verbs) < 30 {
 		t.Fatalf("the program lists only %d verbs", len(verbs))
 	}
 	jobKeys := map[string]string{} // names of the members of a job in the output, by command
 	for _, jsonl := range []bool{false, true} {
-		q.MustCLI("enqueue", "--file", q.WriteFile("jobs",
+		q.MustRunCLI("enqueue", "--file", q.WriteFile("jobs",
 			`[{"id":"done","command":"echo hi"}, {"id":"dead","command":"exit 3","max_retries":0}, {"id":"dead2","command":"exit 4","max_retries":0},
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
-		q.CLI("wait", "done", "dead", "dead2")
+		q.RunCLI("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
 			lines, listed := jsonCommands[verb[1]]
 			if !listed {
@@ -88,10 +88,10 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 				if jsonl {
 					flag = "--jsonl"
 				}
-				got := q.CLI(append([]string{flag}, splitWords(line)...)...)
+				got := q.RunCLI(append([]string{flag}, splitWords(line)...)...)
 				values, ok := jsonValues(got.Stdout)
 				if !ok || !jsonl && len(values) != 1 || jsonl && strings.Count(got.Stdout, "\n") != len(values) {
-					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.Code, len(values), got.Stdout, got.Stderr)
+					t.Errorf("%s %s: exit code %d, %d values:\n%s%s", line, flag, got.ExitCode, len(values), got.Stdout, got.Stderr)
 				}
 				for _, v := range values {
 					recordJobMembers(t, line, v, jobKeys)
@@ -144,15 +144,15 @@ func jsonValues(text string) (values []any, ok bool) {
 
 // recordJobMembers finds jobs in v, the output of a command, and stores the names of their members by command.
 // All jobs must have the same members. It ignores members that only some jobs have.
-func recordJobMembers(t *testing.T, command string, v any, memberNames map[string]string) {
+func recordJobMembers(t *testing.T, command string, output any, memberNamesByCommand map[string]string) {
 	t.Helper()
-	if list, ok := v.([]any); ok {
+	if list, ok := output.([]any); ok {
 		for _, one := range list {
-			recordJobMembers(t, command, one, memberNames)
+			recordJobMembers(t, command, one, memberNamesByCommand)
 		}
 		return
 	}
-	job, _ := v.(map[string]any)
+	job, _ := output.(map[string]any)
 	if job["seq"] == nil || job["state"] == nil || job["priority"] == nil {
 		return // v is not a job
 	}
@@ -167,22 +167,22 @@ func recordJobMembers(t *testing.T, command string, v any, memberNames map[strin
 	}
 	slices.Sort(names)
 	all := strings.Join(names, " ")
-	if previous := memberNames[command]; previous != "" && previous != all {
+	if previous := memberNamesByCommand[command]; previous != "" && previous != all {
 		t.Errorf("%s: jobs have different members, %q and %q", command, previous, all)
 	}
-	memberNames[command] = all
+	memberNamesByCommand[command] = all
 }
 
 // If `queuectl wait` is used with a selection, it prints each job as a JSON line when the job ends, not at the
 // end of the wait.
-func TestWaitedJobsStream(t *testing.T) {
+func TestWaitPrintsJobsAsTheyEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "first", "--label", "s=1", "true")
-	q.MustCLI("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
+	q.MustRunCLI("enqueue", "--id", "first", "--label", "s=1", "true")
+	q.MustRunCLI("enqueue", "--id", "second", "--label", "s=1", "--delay", "1h", "true")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, q.Bin, "--dir", q.Dir, "wait", "--label", "s=1", "--jsonl")
-	cmd.Env = testrig.Environment(q.Dir)
+	cmd := exec.CommandContext(ctx, q.ClientPath, "--dir", q.StateDir, "wait", "--label", "s=1", "--jsonl")
+	cmd.Env = testrig.UserEnvironment(q.StateDir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestWaitedJobsStream(t *testing.T) {
 			t.Errorf("wait printed %q, %v, want job %s", line, err, id)
 		}
 		if id == "first" {
-			q.MustCLI("cancel", "second")
+			q.MustRunCLI("cancel", "second")
 		}
 	}
 	if remaining, _ := io.ReadAll(lines); len(remaining) > 0 {

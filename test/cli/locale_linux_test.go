@@ -13,19 +13,19 @@ import (
 func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "done", "true")
-	q.MustCLI("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")
-	q.MustCLI("enqueue", "--id", "again", "--backoff-base", "1000", "exit 3")
-	q.WaitUntil("the job waits for its retry", 10*time.Second, func() bool { return q.Show("again").State == "failed" })
-	q.MustCLI("enqueue", "--id", "runs", "sleep 600")
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("runs").State == "processing" })
-	q.MustCLI("enqueue", "--id", "waits", "--in", "2h", "--", "printf", strings.Repeat("x", 2000))
-	q.MustCLI("enqueue", "--id", "blocked", "--after", "runs", "--after", "waits", "true")
-	q.MustCLI("enqueue", "--id", "kept", "true")
-	q.MustCLI("hold", "kept")
-	q.MustCLI("enqueue", "--id", "over", "true")
-	q.MustCLI("cancel", "over")
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "true")
+	q.MustRunCLI("enqueue", "--id", "done", "true")
+	q.MustRunCLI("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")
+	q.MustRunCLI("enqueue", "--id", "again", "--backoff-base", "1000", "exit 3")
+	q.WaitUntil("the job waits for its retry", 10*time.Second, func() bool { return q.ShowJob("again").State == "failed" })
+	q.MustRunCLI("enqueue", "--id", "runs", "sleep 600")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob("runs").State == "processing" })
+	q.MustRunCLI("enqueue", "--id", "waits", "--in", "2h", "--", "printf", strings.Repeat("x", 2000))
+	q.MustRunCLI("enqueue", "--id", "blocked", "--after", "runs", "--after", "waits", "true")
+	q.MustRunCLI("enqueue", "--id", "kept", "true")
+	q.MustRunCLI("hold", "kept")
+	q.MustRunCLI("enqueue", "--id", "over", "true")
+	q.MustRunCLI("cancel", "over")
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "true")
 	for _, locale := range []string{"C", "C.UTF-8"} {
 		signs := 0
 		for _, line := range []string{
@@ -39,7 +39,7 @@ func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
 			"wait done again --timeout 10ms --progress", "cancel done dead over",
 		} {
 			for _, columns := range []int{0, 40, 600} {
-				cmd := q.Command(strings.Fields(line)...)
+				cmd := q.CLICommand(strings.Fields(line)...)
 				cmd.Env = append(cmd.Env, "LC_ALL="+locale)
 				text := ""
 				if columns == 0 {

@@ -13,7 +13,7 @@ import (
 
 // Log lines for systemd's journal contain their priority, and no time, because the journal adds the
 // time.
-func TestJournalLog(t *testing.T) {
+func TestJournalLogHasPriorityButNoTime(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	out, err := os.Create(q.Path("journal"))
@@ -25,7 +25,7 @@ func TestJournalLog(t *testing.T) {
 	if err := syscall.Fstat(int(out.Fd()), &st); err != nil {
 		t.Fatal(err)
 	}
-	cmd := q.Command("serve", "--workers", "1")
+	cmd := q.CLICommand("serve", "--workers", "1")
 	cmd.Env = append(cmd.Env, fmt.Sprintf("JOURNAL_STREAM=%d:%d", st.Dev, st.Ino))
 	cmd.Stderr = out
 	if err := cmd.Start(); err != nil {
@@ -33,9 +33,9 @@ func TestJournalLog(t *testing.T) {
 	}
 	defer cmd.Process.Kill()
 	q.WaitUntil("it is ready", 20*time.Second, func() bool { return strings.Contains(q.ReadFile("journal"), "ready on") })
-	q.CLI("run", "--id", "bad", "--max-retries", "0", "exit 3")
-	q.MustCLI("config", "set", "priority", "4")
-	q.MustCLI("service", "stop")
+	q.RunCLI("run", "--id", "bad", "--max-retries", "0", "exit 3")
+	q.MustRunCLI("config", "set", "priority", "4")
+	q.MustRunCLI("service", "stop")
 	cmd.Wait()
 	for _, want := range []string{"\n<4>msg=\"job is dead\" job=bad attempt=1 ", "\n<6>msg=request method=config.set "} {
 		if !strings.Contains("\n"+q.ReadFile("journal"), want) {

@@ -14,19 +14,20 @@ import (
 
 // The log has a line for each important event, with the job, the attempt and the user who caused it. A change
 // of log_level takes effect immediately. At no level does a line contain a text that may be secret.
-func TestServiceLog(t *testing.T) {
+func TestServiceLogRecordsEventsWithoutSecrets(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	secret := "geheim123"
-	q.CLI("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
+	q.RunCLI("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,
 		"echo "+secret+" >&2; exit 3 #"+secret)
-	q.MustCLI("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
-	q.MustCLI("cancel", "late")
-	q.MustCLI("config", "set", "shell", "/bin/sh -c")
-	q.CLI("cancel", "none")
+	q.MustRunCLI("enqueue", "--id", "late", "--delay", "1h", "true "+secret)
+	q.MustRunCLI("cancel", "late")
+	q.MustRunCLI("config", "set", "shell", "/bin/sh -c")
+	q.RunCLI("cancel", "none")
 	var request struct{ UID float64 }
-	q.Dial().MustCall("whoami", nil, &request)
-	failed, dead, requestLines := q.LogLines("attempt failed"), q.LogLines("job is dead"), q.LogLines("request")
+	q.DialService().MustCall("whoami", nil, &request)
+	failed, dead, requestLines := q.LogLinesWithMessage("attempt failed"), q.LogLinesWithMessage("job is dead"),
+		q.LogLinesWithMessage("request")
 	if len(failed) != 1 || failed[0]["level"] != "INFO" || failed[0]["job"] != "bad" || failed[0]["attempt"] != 1.0 ||
 		failed[0]["exit_code"] != 3.0 || failed[0]["again_in_ms"] != 10.0 {
 		t.Errorf("log lines about a failed attempt: %v", failed)
@@ -39,35 +40,35 @@ func TestServiceLog(t *testing.T) {
 		requestLines[0]["pid"] == nil || requestLines[1]["key"] != "shell" {
 		t.Errorf("log lines about requests: %v", requestLines)
 	}
-	q.MustCLI("config", "set", "log_level", "debug")
-	q.MustCLI("run", "--id", "good", "echo "+secret)
-	q.MustCLI("show", "good")
-	if ended := q.LogLines("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" ||
+	q.MustRunCLI("config", "set", "log_level", "debug")
+	q.MustRunCLI("run", "--id", "good", "echo "+secret)
+	q.MustRunCLI("show", "good")
+	if ended := q.LogLinesWithMessage("attempt ended"); len(ended) != 1 || ended[0]["job"] != "good" ||
 		ended[0]["state"] != "completed" {
 		t.Errorf("log lines about ended attempts at level debug: %v", ended)
 	}
-	q.MustCLI("config", "set", "log_level", "warn")
-	before := len(q.LogLines("request"))
-	q.MustCLI("config", "set", "shell", "/bin/sh -c")
-	pid := q.RunnerPid()
-	q.MustCLI("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("cut").State == "processing" })
+	q.MustRunCLI("config", "set", "log_level", "warn")
+	before := len(q.LogLinesWithMessage("request"))
+	q.MustRunCLI("config", "set", "shell", "/bin/sh -c")
+	pid := q.OnlyRunnerPID()
+	q.MustRunCLI("enqueue", "--id", "cut", "--max-retries", "0", "sleep 300")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("cut").State == "processing" })
 	q.KillRunners()
-	q.CLI("wait", "cut")
-	if after := len(q.LogLines("request")); after != before {
+	q.RunCLI("wait", "cut")
+	if after := len(q.LogLinesWithMessage("request")); after != before {
 		t.Errorf("at level warn, requests are logged")
 	}
-	if died := q.LogLines("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
+	if died := q.LogLinesWithMessage("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
 		t.Errorf("log lines about a dead runner: %v", died)
 	}
-	if dead := q.LogLines("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
+	if dead := q.LogLinesWithMessage("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {
 		t.Errorf("log lines about dead and lost jobs: %v", dead)
 	}
-	q.MustCLI("config", "set", "log_level", "info")
-	q.MustCLI("enqueue", "--id", "last", "sleep 3") // the job still runs when the service stops
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("last").State == "processing" })
-	q.Stop()
-	if waitLines := q.LogLines("waiting for running jobs; after the stop_timeout, they are stopped and " +
+	q.MustRunCLI("config", "set", "log_level", "info")
+	q.MustRunCLI("enqueue", "--id", "last", "sleep 3") // the job still runs when the service stops
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("last").State == "processing" })
+	q.StopService()
+	if waitLines := q.LogLinesWithMessage("waiting for running jobs; after the stop_timeout, they are stopped and " +
 		"returned to the queue"); len(waitLines) != 1 || waitLines[0]["running"] != 1.0 ||
 		waitLines[0]["stop_timeout"] != "30s" {
 		t.Errorf("log lines about waiting for running jobs: %v", waitLines)

@@ -15,14 +15,14 @@ import (
 
 // In the foreground, `queuectl worker start` adds workers until the user presses Ctrl-C. Then it waits for the
 // jobs of these workers and removes the workers.
-func TestForegroundWorkers(t *testing.T) {
+func TestForegroundWorkersEndOnCtrlC(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	workers := func() (st struct{ Workers struct{ Total int } }) {
-		w.MustCall("status", testrig.Fields{}, &st)
+		w.MustCall("status", testrig.JSONFields{}, &st)
 		return st
 	}
-	cmd := q.Command("worker", "start", "-c", "2", "--foreground")
+	cmd := q.CLICommand("worker", "start", "-c", "2", "--foreground")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -39,21 +39,21 @@ func TestForegroundWorkers(t *testing.T) {
 	if got := workers().Workers.Total; got != 1 {
 		t.Errorf("%d workers are left, want 1", got)
 	}
-	cmd = q.Command("worker", "start", "--foreground")
+	cmd = q.CLICommand("worker", "start", "--foreground")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	w.WaitUntil("two workers", 20*time.Second, func() bool { return workers().Workers.Total == 2 })
-	q.Stop()
+	q.StopService()
 	if err := cmd.Wait(); err == nil {
 		t.Error("worker start succeeds although the service has ended")
 	}
 }
 
 // A second Ctrl-C cancels the job and ends `queuectl run`, even if no process reads its output.
-func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
+func TestSecondCtrlCEndsUnreadRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	cmd := q.Command("run", "--id", "loud", "yes")
+	cmd := q.CLICommand("run", "--id", "loud", "yes")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 		!strings.Contains(string(remaining), "job loud cancelled") {
 		t.Errorf("the client ended with %v and printed %q", err, remaining)
 	}
-	if j := q.Show("loud"); j.State != "cancelled" {
+	if j := q.ShowJob("loud"); j.State != "cancelled" {
 		t.Errorf("the job is %s, want cancelled", j.State)
 	}
 }
@@ -99,15 +99,16 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000
-	r := q.CLI("run", "--", "seq", fmt.Sprint(lines))
-	if want := 6_888_896; r.Code != 0 || len(r.Stdout) != want || r.Stderr != "" {
-		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.Code, len(r.Stdout), want,
+	r := q.RunCLI("run", "--", "seq", fmt.Sprint(lines))
+	if want := 6_888_896; r.ExitCode != 0 || len(r.Stdout) != want || r.Stderr != "" {
+		t.Errorf("run of a job with a large output: exit code %d, %d bytes of %d; stderr %q", r.ExitCode, len(r.Stdout), want,
 			r.Stderr)
 	}
-	r = q.CLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
+	r = q.RunCLI("run", "--output-limit", "1M", "--", "sh", "-c", "seq 2000000")
 	if kept := strings.Contains(
-		r.Stderr, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.Code != 0 ||
+		r.Stderr, "were not kept]: the output exceeded --output-limit, or could not be stored"); r.ExitCode != 0 ||
 		len(r.Stdout) < 14_888_896 != kept {
-		t.Errorf("run of a job with a too large output: exit code %d, %d bytes; stderr %q", r.Code, len(r.Stdout), r.Stderr)
+		t.Errorf("run of a job with a too large output: exit code %d, %d bytes; stderr %q", r.ExitCode, len(r.Stdout),
+			r.Stderr)
 	}
 }

@@ -20,7 +20,7 @@ import (
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() testrig.Event, stop func()) {
-		cmd := q.Command("events", "-f", "--json", "--since", fmt.Sprint(since))
+		cmd := q.CLICommand("events", "-f", "--json", "--since", fmt.Sprint(since))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -43,8 +43,8 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 				cmd.Wait()
 			}
 	}
-	q.MustCLI("enqueue", "--id", "a", "true")
-	q.MustCLI("wait", "a")
+	q.MustRunCLI("enqueue", "--id", "a", "true")
+	q.MustRunCLI("wait", "a")
 	next, stop := follow(0)
 	if e := next(); e.Seq != 1 || e.Event != "enqueued" || e.ID != "a" || e.State != "pending" || e.User == "" {
 		t.Errorf("the first event: %+v", e)
@@ -52,15 +52,15 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	last := next().Seq
 	stop()
 	for round := range 3 {
-		if round%2 == 0 || testrig.AuditsStop {
-			q.Kill()
+		if round%2 == 0 || testrig.ServiceStopIsAudited {
+			q.KillService()
 		} else {
-			q.Stop()
+			q.StopService()
 		}
 		q.Start("--workers", "2")
 		next, stop := follow(last)
-		id := q.MustCLI("enqueue", "true")
-		q.MustCLI("wait", id)
+		id := q.MustRunCLI("enqueue", "true")
+		q.MustRunCLI("wait", id)
 		for kind := ""; kind != "ended"; {
 			e := next()
 			if e.Seq != last+1 {
@@ -73,28 +73,28 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 		}
 		stop()
 	}
-	all := q.Events()
+	all := q.ListEvents()
 	for i, e := range all {
 		if e.Seq != int64(i)+1 {
 			t.Fatalf("event %d is number %d", i+1, e.Seq)
 		}
 	}
-	if got := q.Events("--since", fmt.Sprint(last-2)); len(got) < 2 || got[0] != all[last-2] {
+	if got := q.ListEvents("--since", fmt.Sprint(last-2)); len(got) < 2 || got[0] != all[last-2] {
 		t.Errorf("events --since %d: %+v", last-2, got)
 	}
-	for _, e := range q.Events("a", "--event", "ended") {
+	for _, e := range q.ListEvents("a", "--event", "ended") {
 		if e.ID != "a" || e.Event != "ended" || e.State != "completed" {
 			t.Errorf("events a --event ended returned %+v", e)
 		}
 	}
 	var array []testrig.Event
-	if err := json.Unmarshal([]byte(q.MustCLI("events", "--json")), &array); err != nil || len(array) < int(last) {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("events", "--json")), &array); err != nil || len(array) < int(last) {
 		t.Errorf("events --json: %d events, %v", len(array), err)
 	}
-	if r := q.CLI("events", "--event", "endd"); r.Code != 2 || !strings.Contains(r.Stderr, `"ended"`) {
+	if r := q.RunCLI("events", "--event", "endd"); r.ExitCode != 2 || !strings.Contains(r.Stderr, `"ended"`) {
 		t.Errorf("events with an unknown kind: %+v", r)
 	}
-	if r := q.CLI("events", "--since", "-1"); r.Code != 2 || !strings.Contains(r.Stderr, "since") {
+	if r := q.RunCLI("events", "--since", "-1"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "since") {
 		t.Errorf("events with a negative number: %+v", r)
 	}
 }
@@ -102,21 +102,21 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 // During a drain no job starts, not even a job that the service has already sent to a runner. This also holds
 // after a restart. Running jobs finish, and `queuectl status` reports the drain. When the drain is turned off,
 // jobs start again.
-func TestDrain(t *testing.T) {
+func TestDrainStartsNoJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	for range 8 {
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"})) // after short jobs, the service claims jobs early
+		w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "true"})) // after short jobs, the service claims jobs early
 	}
 	gate := q.Path("gate")
-	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
-	w.WaitRunning(running)
-	ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}})
-	if r := q.CLI("status", "--check"); r.Code != 0 || r.Stdout != "ok\n" {
+	running := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.WaitJobRunning(running)
+	ids := w.EnqueueBatch([]testrig.JSONFields{{"command": "true"}, {"command": "true"}})
+	if r := q.RunCLI("status", "--check"); r.ExitCode != 0 || r.Stdout != "ok\n" {
 		t.Errorf("status --check before the drain: %+v", r)
 	}
-	q.MustCLI("drain")
-	waiting := q.Command("drain", "--wait", "--json")
+	q.MustRunCLI("drain")
+	waiting := q.CLICommand("drain", "--wait", "--json")
 	out, err := waiting.StdoutPipe()
 	if err == nil {
 		err = waiting.Start()
@@ -125,79 +125,79 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.WriteFile("gate", "")
-	w.WaitEnded(running)
+	w.WaitJobEnded(running)
 	if text, err := io.ReadAll(out); err != nil || string(text) != `{"draining":true,"running":0}`+"\n" {
 		t.Errorf("drain --wait: %q, %v", text, err)
 	}
 	waiting.Wait()
-	q.Stop()
+	q.StopService()
 	q.Start("--workers", "1")
-	w = q.Dial()
-	if r := q.CLI("status", "--check"); r.Code != 1 || !strings.HasPrefix(r.Stdout, "degraded: ") ||
+	w = q.DialService()
+	if r := q.RunCLI("status", "--check"); r.ExitCode != 1 || !strings.HasPrefix(r.Stdout, "degraded: ") ||
 		!strings.Contains(r.Stdout, "drain --off") {
 		t.Errorf("status --check during the drain: %+v", r)
 	}
-	if n := w.Counts()["pending"]; n != 2 {
+	if n := w.JobCountsByState()["pending"]; n != 2 {
 		t.Errorf("%d jobs are pending after the restart, want 2", n)
 	}
-	if got := q.MustCLI("config", "list"); strings.Contains(got, "drain") {
+	if got := q.MustRunCLI("config", "list"); strings.Contains(got, "drain") {
 		t.Error("config list contains the drain")
 	}
-	q.MustCLI("drain", "--off")
+	q.MustRunCLI("drain", "--off")
 	for _, id := range ids {
-		w.WaitEnded(id)
+		w.WaitJobEnded(id)
 	}
-	if r := q.CLI("drain", "--off", "--wait"); r.Code != 2 {
+	if r := q.RunCLI("drain", "--off", "--wait"); r.ExitCode != 2 {
 		t.Errorf("drain --off --wait: %+v", r)
 	}
 }
 
 // Several clients can request a drain and wait until no job runs. If `queuectl drain --off` ends the drain,
 // requests that still wait fail.
-func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
+func TestWaitingDrainFailsWhenTurnedOff(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	gate := q.Path("gate")
-	running := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
-	w.WaitRunning(running)
-	replies := make(chan testrig.WireMessage, 1)
+	running := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.WaitJobRunning(running)
+	replies := make(chan testrig.ServiceMessage, 1)
 	// This goroutine ends when the drain ends.
-	go func() { replies <- q.Dial().Call("drain", testrig.Fields{"wait": true}) }()
-	q.WaitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.MustCLI("status"), "drain") })
-	q.MustCLI("drain")
+	go func() { replies <- q.DialService().Call("drain", testrig.JSONFields{"wait": true}) }()
+	q.WaitUntil("it drains", 10*time.Second, func() bool { return strings.Contains(q.MustRunCLI("status"), "drain") })
+	q.MustRunCLI("drain")
 	select {
 	case got := <-replies:
 		t.Fatalf("drain with wait returned %+v while a job was running", got)
 	default:
 	}
-	q.MustCLI("drain", "--off")
+	q.MustRunCLI("drain", "--off")
 	if got := <-replies; got.Error == nil || got.Error.Data.Code != "wrong_state" {
 		t.Errorf("drain with wait returned %+v, want wrong_state", got)
 	}
 	q.WriteFile("gate", "")
-	w.WaitEnded(running)
+	w.WaitJobEnded(running)
 }
 
 // `queuectl reload` applies the settings of the file. It names the settings of the file that another source
 // overrides.
-func TestReloadVerb(t *testing.T) {
+func TestReloadAppliesSettingsFile(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
 	q.Start("--config", file)
-	q.MustCLI("config", "set", "priority", "4")
+	q.MustRunCLI("config", "set", "priority", "4")
 	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
-	r := q.CLI("reload")
-	if r.Code != 0 || !strings.Contains(r.Stderr, "priority") || strings.Contains(r.Stderr, "max_retries") {
+	r := q.RunCLI("reload")
+	if r.ExitCode != 0 || !strings.Contains(r.Stderr, "priority") || strings.Contains(r.Stderr, "max_retries") {
 		t.Errorf("reload: %+v", r)
 	}
-	if got := q.Setting("max_retries"); got.Value != "2" {
+	if got := q.GetSetting("max_retries"); got.Value != "2" {
 		t.Errorf("max_retries after the reload: %+v", got)
 	}
 	q.WriteFile("queuectl.toml", "max_retrys = 9\n")
-	if r := q.CLI("reload"); r.Code == 0 || !strings.Contains(r.Stderr, "max_retrys") {
+	if r := q.RunCLI("reload"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "max_retrys") {
 		t.Errorf("reload of an invalid file: %+v", r)
 	}
-	if got := q.Setting("max_retries"); got.Value != "2" {
+	if got := q.GetSetting("max_retries"); got.Value != "2" {
 		t.Errorf("max_retries after the refused reload: %+v", got)
 	}
 }
@@ -206,18 +206,18 @@ func TestReloadVerb(t *testing.T) {
 // arrives. Each line starts with the job's id. The flag --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
-	w := q.Dial()
+	w := q.DialService()
 	gate := q.Path("gate")
-	longJob := w.Enqueue(testrig.Fields{"id": "long-one", "command": "echo early; while [ ! -e " + gate +
+	longJob := w.Enqueue(testrig.JSONFields{"id": "long-one", "command": "echo early; while [ ! -e " + gate +
 		" ]; do sleep 0.02; done; printf late"})
-	q.MustCLI("enqueue", "--id", "b", "echo one; echo two")
-	w.WaitEnded("b")
-	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.MustCLI("logs", longJob) == "early" })
-	if got, want := q.MustCLI("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
+	q.MustRunCLI("enqueue", "--id", "b", "echo one; echo two")
+	w.WaitJobEnded("b")
+	w.WaitUntil("the job has printed", 20*time.Second, func() bool { return q.MustRunCLI("logs", longJob) == "early" })
+	if got, want := q.MustRunCLI("logs", "b", longJob), "b        | one\nb        | two\nlong-one | early"; got != want {
 		t.Errorf("logs of two jobs printed %q, want %q", got, want)
 	}
 	since := time.Now().Format(time.RFC3339Nano)
-	follower := q.Command("logs", "-f", longJob, "b")
+	follower := q.CLICommand("logs", "-f", longJob, "b")
 	out, err := follower.StdoutPipe()
 	if err == nil {
 		err = follower.Start()
@@ -235,18 +235,18 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 			t.Errorf("logs -f printed %q (%v), want %q once", text, err, want)
 		}
 	}
-	if got := q.MustCLI("logs", longJob, "--since", since); got != "late" {
+	if got := q.MustRunCLI("logs", longJob, "--since", since); got != "late" {
 		t.Errorf("logs --since the opening of the gate: %q", got)
 	}
-	if got := q.MustCLI("logs", "b", "--since", "1h"); got != "one\ntwo" {
+	if got := q.MustRunCLI("logs", "b", "--since", "1h"); got != "one\ntwo" {
 		t.Errorf("logs --since 1h: %q", got)
 	}
-	if r := q.CLI("logs", "b", "nope", "nor-this"); r.Code != 4 || strings.Count(r.Stderr, "queuectl: ") != 2 ||
+	if r := q.RunCLI("logs", "b", "nope", "nor-this"); r.ExitCode != 4 || strings.Count(r.Stderr, "queuectl: ") != 2 ||
 		!strings.Contains(r.Stdout, "one") {
 		t.Errorf("logs with unknown ids: %+v", r)
 	}
 	var piece struct{ ID, Text string }
-	if err := json.Unmarshal([]byte(strings.Split(q.MustCLI("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
+	if err := json.Unmarshal([]byte(strings.Split(q.MustRunCLI("logs", "b", "--jsonl"), "\n")[0]), &piece); err != nil ||
 		piece.ID != "b" {
 		t.Errorf("logs --jsonl: %+v, %v", piece, err)
 	}
@@ -254,19 +254,19 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 
 // A command removes ended jobs, oldest first, and a retention setting does so automatically.
 // Unfinished and dead jobs are kept.
-func TestCleanupAndRetention(t *testing.T) {
+func TestCleanupRemovesOldestEndedJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
-	var specs []testrig.Fields
+	w := q.DialService()
+	var specs []testrig.JSONFields
 	for i := range 30 {
-		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("c%02d", i), "command": "true"})
+		specs = append(specs, testrig.JSONFields{"id": fmt.Sprintf("c%02d", i), "command": "true"})
 	}
-	specs = append(specs, testrig.Fields{"id": "dead", "command": "exit 1", "max_retries": 0},
-		testrig.Fields{"id": "later", "command": "true", "delay": "1h"})
-	w.Batch(specs)
+	specs = append(specs, testrig.JSONFields{"id": "dead", "command": "exit 1", "max_retries": 0},
+		testrig.JSONFields{"id": "later", "command": "true", "delay": "1h"})
+	w.EnqueueBatch(specs)
 	w.WaitUntil("all have ended", 20*time.Second, func() bool {
-		c := w.Counts()
+		c := w.JobCountsByState()
 		return c["completed"] == 30 && c["dead"] == 1
 	})
 	for _, c := range []struct {
@@ -277,32 +277,32 @@ func TestCleanupAndRetention(t *testing.T) {
 		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
 		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
 	} {
-		if got := q.MustCLI(strings.Fields(c.args)...); got != c.out || w.Counts()["completed"] != c.remaining {
-			t.Errorf("%s: %q, %d jobs remain, want %q, %d", c.args, got, w.Counts()["completed"], c.out, c.remaining)
+		if got := q.MustRunCLI(strings.Fields(c.args)...); got != c.out || w.JobCountsByState()["completed"] != c.remaining {
+			t.Errorf("%s: %q, %d jobs remain, want %q, %d", c.args, got, w.JobCountsByState()["completed"], c.out, c.remaining)
 		}
 	}
 	for _, args := range []string{"cleanup --days -1", "cleanup -s pending", "cleanup -s complted", "cleanup --keep -1"} {
-		if r := q.CLI(strings.Fields(args)...); r.Code != 2 {
+		if r := q.RunCLI(strings.Fields(args)...); r.ExitCode != 2 {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
-	q.MustCLI("config", "set", "retention_max_jobs", "5")
-	w.WaitUntil("five jobs remain", 40*time.Second, func() bool { return w.Counts()["completed"] == 5 })
+	q.MustRunCLI("config", "set", "retention_max_jobs", "5")
+	w.WaitUntil("five jobs remain", 40*time.Second, func() bool { return w.JobCountsByState()["completed"] == 5 })
 	ended := time.Now()
 	w.WaitUntil("the retention is over", 20*time.Second, func() bool { return time.Since(ended) > 1100*time.Millisecond })
-	q.MustCLI("config", "set", "retention_completed", "1s")
-	w.WaitUntil("no completed job remains", 40*time.Second, func() bool { return w.Counts()["completed"] == 0 })
-	if c := w.Counts(); c["dead"] != 1 || c["pending"] != 1 {
+	q.MustRunCLI("config", "set", "retention_completed", "1s")
+	w.WaitUntil("no completed job remains", 40*time.Second, func() bool { return w.JobCountsByState()["completed"] == 0 })
+	if c := w.JobCountsByState(); c["dead"] != 1 || c["pending"] != 1 {
 		t.Errorf("remaining jobs: %v", c)
 	}
-	if got := q.MustCLI("list", "-q"); got != "later\ndead" {
+	if got := q.MustRunCLI("list", "-q"); got != "later\ndead" {
 		t.Errorf("remaining jobs: %q", got)
 	}
-	if n := q.QueryInt("SELECT count(*) FROM attempts"); n != 1 {
+	if n := q.QueryDatabaseInt("SELECT count(*) FROM attempts"); n != 1 {
 		t.Errorf("%d attempts remain, want only that of the dead job", n)
 	}
-	q.MustCLI("cleanup", "--days", "0", "-s", "dead")
-	if got := q.MustCLI("list", "-q"); got != "later" {
+	q.MustRunCLI("cleanup", "--days", "0", "-s", "dead")
+	if got := q.MustRunCLI("list", "-q"); got != "later" {
 		t.Errorf("remaining after the removal of dead jobs: %q", got)
 	}
 }

@@ -15,10 +15,10 @@ import (
 func TestUnusablePathsAreExplained(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	q.WriteFile("plain", "x y\n")
 	err := errors.Join(os.Mkdir(q.Path("somedir"), 0o755), os.Mkdir(q.Path("closed"), 0o555),
-		os.WriteFile(q.Path("secret"), nil, 0), os.Chmod(q.Path("plain"), 0o644), os.Chmod(q.Dir, 0o755))
+		os.WriteFile(q.Path("secret"), nil, 0), os.Chmod(q.Path("plain"), 0o644), os.Chmod(q.StateDir, 0o755))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +67,9 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 		{"man plain", 2, "man: plain is not a directory; check the path"},
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
-		r := runInDir(q, c.words)
-		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.Dir) + "\n"; r.Code != c.code || r.Stderr != want ||
+		r := runInQueueDir(q, c.words)
+		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.StateDir) + "\n"; r.ExitCode != c.code ||
+			r.Stderr != want ||
 			r.Stdout != "" {
 			t.Errorf("%s: %+v; want %d, %q", c.words, r, c.code, want)
 		}
@@ -78,28 +79,28 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 			t.Errorf("the refused command created %s (%v)", name, err)
 		}
 	}
-	if r := testrig.RunCommand(t, commandWithVariable(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.Code != 2 ||
+	if r := testrig.RunCommand(t, commandWithVariable(q, "QUEUECTL_SOCKET="+q.Path("plain"), "status")); r.ExitCode != 2 ||
 		r.Stderr != "queuectl: QUEUECTL_SOCKET: "+q.Path("plain")+" is not a socket; give the path of the service's "+
 			"socket\n" {
 		t.Errorf("status with a file in QUEUECTL_SOCKET: %+v", r)
 	}
 }
 
-// runInDir runs queuectl in the queue's directory. If the test runs as root, queuectl runs as another user.
-func runInDir(q *testrig.Queue, line string) testrig.Result {
+// runInQueueDir runs queuectl in the queue's directory. If the test runs as root, queuectl runs as another user.
+func runInQueueDir(q *testrig.Queue, commandLine string) testrig.CommandResult {
 	q.Helper()
-	cmd := commandWithVariable(q, "", strings.Fields(line)...)
+	cmd := commandWithVariable(q, "", strings.Fields(commandLine)...)
 	if os.Geteuid() == 0 {
-		testrig.AsPerson(cmd, testrig.Outsider)
+		testrig.CommandAs(cmd, testrig.Outsider)
 	}
 	return testrig.RunCommand(q, cmd)
 }
 
 // commandWithVariable returns a queuectl command without --dir. It runs in the queue's directory and with one
 // additional environment variable.
-func commandWithVariable(q *testrig.Queue, variable string, args ...string) *exec.Cmd {
-	cmd := exec.Command(q.Bin, args...)
-	cmd.Dir = q.Dir
-	cmd.Env = []string{"HOME=" + q.Dir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", variable}
+func commandWithVariable(q *testrig.Queue, envVar string, args ...string) *exec.Cmd {
+	cmd := exec.Command(q.ClientPath, args...)
+	cmd.Dir = q.StateDir
+	cmd.Env = []string{"HOME=" + q.StateDir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", envVar}
 	return cmd
 }

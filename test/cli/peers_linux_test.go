@@ -15,32 +15,32 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// peerTool is a tool that runs the commands in a file, four at a time. If it is killed, the same
+// parallelTool is a tool that runs the commands in a file, four at a time. If it is killed, the same
 // call continues the work.
-type peerTool struct {
+type parallelTool struct {
 	name  string
 	args  []string
 	stdin string // file for its stdin; "" for none
 }
 
 // peerTools returns the tools to be compared, with flags that make a repeated call continue the work.
-func peerTools(p *testrig.PrivateRun) []peerTool {
-	return []peerTool{
+func peerTools(p *testrig.PrivateRun) []parallelTool {
+	return []parallelTool{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
 			"commands"}, ""},
-		{"queuectl run --private", []string{p.Bin, "run", "--private", "--workers", "4", "--lines", "commands"}, ""},
+		{"queuectl run --private", []string{p.ClientPath, "run", "--private", "--workers", "4", "--lines", "commands"}, ""},
 	}
 }
 
 // command returns the command that runs the tool.
-func (w peerTool) command(p *testrig.PrivateRun) *exec.Cmd {
+func (w parallelTool) command(p *testrig.PrivateRun) *exec.Cmd {
 	cmd := exec.Command(w.args[0], w.args[1:]...)
-	cmd.Dir = p.Work
-	cmd.Env = []string{"HOME=" + p.Work, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.Work}
+	cmd.Dir = p.WorkDir
+	cmd.Env = []string{"HOME=" + p.WorkDir, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.WorkDir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if w.stdin != "" {
-		f, err := os.Open(filepath.Join(p.Work, w.stdin))
+		f, err := os.Open(filepath.Join(p.WorkDir, w.stdin))
 		if err != nil {
 			p.Fatal(err)
 		}
@@ -63,13 +63,13 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		count = n
 	}
 	for _, i := range []int{0, 1, 2} {
-		p := testrig.NewPrivate(t)
+		p := testrig.NewPrivateRun(t)
 		w := peerTools(p)[i]
 		var lines strings.Builder
 		for n := range count {
 			fmt.Fprintf(&lines, "echo %d >>effects\n", n)
 		}
-		if err := os.WriteFile(filepath.Join(p.Work, "commands"), []byte(lines.String()), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.WorkDir, "commands"), []byte(lines.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		started := time.Now()
@@ -81,7 +81,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 			t.Fatalf("%s ran %d commands, which wrote %d lines", w.name, count, lines)
 		}
 		for _, name := range []string{"effects", "joblog", ".queuectl"} {
-			os.RemoveAll(filepath.Join(p.Work, name))
+			os.RemoveAll(filepath.Join(p.WorkDir, name))
 		}
 		cmd := w.command(p)
 		if err := cmd.Start(); err != nil {
@@ -92,7 +92,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 			return lines >= count/2
 		})
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		killAll(p, cmd)
+		killPrivateRun(p, cmd)
 		if out, err := w.command(p).CombinedOutput(); err != nil {
 			t.Fatalf("%s, called again: %v\n%s", w.name, err, out)
 		}

@@ -16,20 +16,20 @@ import (
 
 // After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these jobs and
 // returns them to the queue. When the user repeats the command, the run continues.
-func TestPrivateInterrupted(t *testing.T) {
+func TestInterruptedPrivateRunContinues(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
 	var out testrig.LockedBuffer
 	start := func() (cmd *exec.Cmd, errs *testrig.LockedBuffer) {
-		os.Remove(filepath.Join(p.Work, "started"))
-		cmd, errs = p.Command(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
+		os.Remove(filepath.Join(p.WorkDir, "started"))
+		cmd, errs = p.RunPrivateCommand(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
 		cmd.Stdout, cmd.Stderr = &out, errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		p.WaitUntil("a job runs", 20*time.Second, func() bool {
-			_, err := os.Stat(filepath.Join(p.Work, "started"))
+			_, err := os.Stat(filepath.Join(p.WorkDir, "started"))
 			return err == nil
 		})
 		return cmd, errs
@@ -49,12 +49,12 @@ func TestPrivateInterrupted(t *testing.T) {
 	if _, lines := countRuns(p); lines != 0 {
 		t.Fatal("a job continued after the interrupt")
 	}
-	if err := os.Remove(filepath.Join(p.Work, "started")); err != nil {
+	if err := os.Remove(filepath.Join(p.WorkDir, "started")); err != nil {
 		t.Fatal(err)
 	}
 	cmd, errs = start()
 	interrupt()
-	if err := os.WriteFile(filepath.Join(p.Work, "go"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.WorkDir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
@@ -67,7 +67,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	if counts, lines := countRuns(p); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
 		t.Errorf("after one Ctrl-C the jobs had run %v times, and the run printed %q", counts, out.String())
 	}
-	if r := p.Run(jobs, "--lines", "-", "--workers", "1"); r.Code != 0 {
+	if r := p.RunPrivate(jobs, "--lines", "-", "--workers", "1"); r.ExitCode != 0 {
 		t.Fatalf("the last run: %+v", r)
 	}
 	if counts, lines := countRuns(p); lines != 2 || counts["2"] != 1 {
@@ -77,10 +77,10 @@ func TestPrivateInterrupted(t *testing.T) {
 
 // Ctrl-C ends a private run that is still reading its job list. If the stdout of a private run
 // is closed, the run fails.
-func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
+func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	cmd := p.Command("", "--lines", "-")
+	p := testrig.NewPrivateRun(t)
+	cmd := p.RunPrivateCommand("", "--lines", "-")
 	cmd.Stdin = nil
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 		t.Error("the run does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
-	cmd = p.Command(jobs, "--lines", "-", "--workers", "1")
+	cmd = p.RunPrivateCommand(jobs, "--lines", "-", "--workers", "1")
 	errs := &testrig.LockedBuffer{}
 	cmd.Stderr = errs
 	out, err := cmd.StdoutPipe()
@@ -125,7 +125,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output pipe is closed") {
 		t.Errorf("a run with a closed output pipe: exit code %d, %s", code, errs)
 	}
-	if r := p.Run(jobs, "--lines", "-"); r.Code != 0 || !strings.Contains(r.Stderr, "5 jobs: 5 completed") {
+	if r := p.RunPrivate(jobs, "--lines", "-"); r.ExitCode != 0 || !strings.Contains(r.Stderr, "5 jobs: 5 completed") {
 		t.Errorf("the repeated run: %+v", r)
 	}
 }
@@ -133,14 +133,14 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 // `queuectl logs` can read a large output without a service. A large output is stored in a separate file.
 func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	r := p.Run("seq 100000\n", "--lines", "-")
-	if r.Code != 0 {
+	p := testrig.NewPrivateRun(t)
+	r := p.RunPrivate("seq 100000\n", "--lines", "-")
+	if r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	id := strings.TrimSpace(p.CLI("--dir", p.Dir, "list", "-q").Stdout)
-	if got := p.CLI("--dir", p.Dir, "logs", id); got.Code != 0 || got.Stdout != r.Stdout {
-		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.Code, len(got.Stdout), len(r.Stdout),
+	id := strings.TrimSpace(p.RunCLI("--dir", p.StateDir, "list", "-q").Stdout)
+	if got := p.RunCLI("--dir", p.StateDir, "logs", id); got.ExitCode != 0 || got.Stdout != r.Stdout {
+		t.Errorf("logs without a service: exit code %d, %d bytes, want %d: %s", got.ExitCode, len(got.Stdout), len(r.Stdout),
 			got.Stderr)
 	}
 }
@@ -149,15 +149,15 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 // put harmful files there.
 func TestOtherUsersDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
-	p := testrig.NewPrivate(t)
-	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
+	p := testrig.NewPrivateRun(t)
+	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	if err := os.Chown(p.Dir, 4001, 4001); err != nil {
+	if err := os.Chown(p.StateDir, 4001, 4001); err != nil {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"list", "status", "events"} {
-		if r := p.CLI("--dir", p.Dir, verb); r.Code != 5 || r.Stdout != "" ||
+		if r := p.RunCLI("--dir", p.StateDir, verb); r.ExitCode != 5 || r.Stdout != "" ||
 			!strings.Contains(r.Stderr, "belongs to 4001, who can change its content") {
 			t.Errorf("%s: %+v", verb, r)
 		}
@@ -167,10 +167,10 @@ func TestOtherUsersDirIsNotRead(t *testing.T) {
 // If the current directory was deleted, a private run fails and says how to proceed.
 func TestPrivateRunInADeletedDir(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	cmd := exec.Command(
-		"/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.Bin)
-	cmd.Env, cmd.Dir, cmd.Stdin = testrig.Environment(p.Work), p.Work, strings.NewReader("true\n")
+		"/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.ClientPath)
+	cmd.Env, cmd.Dir, cmd.Stdin = testrig.UserEnvironment(p.WorkDir), p.WorkDir, strings.NewReader("true\n")
 	output, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(output), "the current directory no longer exists") ||
 		!strings.Contains(string(output), "--dir") {
@@ -182,12 +182,12 @@ func TestPrivateRunInADeletedDir(t *testing.T) {
 // a shell.
 func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	if r := p.Run("", "--", "echo", "{}", ":::", "a b"); r.Code != 0 {
+	p := testrig.NewPrivateRun(t)
+	if r := p.RunPrivate("", "--", "echo", "{}", ":::", "a b"); r.ExitCode != 0 {
 		t.Fatalf("the first run: %+v", r)
 	}
-	r := p.Run("", "--", "echo", "{}", ":::", "c  d")
-	if r.Code != 125 || !strings.Contains(r.Stderr, `"echo 'a b'"`) || !strings.Contains(r.Stderr, `"echo 'c  d'"`) {
+	r := p.RunPrivate("", "--", "echo", "{}", ":::", "c  d")
+	if r.ExitCode != 125 || !strings.Contains(r.Stderr, `"echo 'a b'"`) || !strings.Contains(r.Stderr, `"echo 'c  d'"`) {
 		t.Errorf("a run with changed arguments: %+v, want 125 and both commands", r)
 	}
 }

@@ -23,16 +23,16 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killAll kills all processes of a private run with SIGKILL. It finds them by the run's directory, which is in
+// killPrivateRun kills all processes of a private run with SIGKILL. It finds them by the run's directory, which is in
 // their arguments or environment.
-func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
+func killPrivateRun(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	for remaining := 1; remaining > 0; {
 		remaining = 0
-		for pid, commands := range testrig.ProcessesUsing(p.Dir) {
+		for pid, commands := range testrig.ProcessesUsingDir(p.StateDir) {
 			if !strings.Contains(commands, " events ") {
-				testrig.Kill(pid)
+				testrig.KillProcess(pid)
 				remaining++
 			}
 		}
@@ -43,7 +43,7 @@ func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 // the job's number to a file.
 func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 	counts = map[string]int{}
-	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
+	files, _ := filepath.Glob(filepath.Join(p.WorkDir, "effects*"))
 	for _, name := range files {
 		raw, err := os.ReadFile(name)
 		if err != nil {
@@ -60,10 +60,10 @@ func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 // A private run uses its own database, even if QUEUECTL_STORE names another store for services.
 func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	cmd := p.Command("echo hi\n", "--lines", "-")
-	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.Work)
-	if r := testrig.RunCommand(p, cmd); r.Code != 0 || !strings.Contains(r.Stdout, "hi\n") {
+	p := testrig.NewPrivateRun(t)
+	cmd := p.RunPrivateCommand("echo hi\n", "--lines", "-")
+	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.WorkDir)
+	if r := testrig.RunCommand(p, cmd); r.ExitCode != 0 || !strings.Contains(r.Stdout, "hi\n") {
 		t.Errorf("a private run with QUEUECTL_STORE set: %+v", r)
 	}
 }
@@ -74,19 +74,19 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	const count, kills = 2000 / testrig.JobDivisor, 10
-	p := testrig.NewPrivate(t)
+	const count, kills = 2000 / testrig.JobCountDivisor, 10
+	p := testrig.NewPrivateRun(t)
 	var file strings.Builder
 	for i := range count {
 		fmt.Fprintf(&file, `{"command":"echo %d >>effects","backoff_base":0.01}`+"\n", i+1)
 	}
-	if err := os.WriteFile(filepath.Join(p.Work, "jobs.jsonl"), []byte(file.String()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.WorkDir, "jobs.jsonl"), []byte(file.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
 	runsWhenReported := map[string]int{} // how often each job had run when its completion was reported
 	for n := range kills {
-		cmd := p.Command("", args...)
+		cmd := p.RunPrivateCommand("", args...)
 		if err := testrig.StartCommand(cmd); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 			_, lines := countRuns(p)
 			return lines > (n+1)*count/(kills+2)
 		})
-		killAll(p, cmd)
+		killPrivateRun(p, cmd)
 		counts, _ := countRuns(p)
 		for _, id := range completed() {
 			number, _, _ := strings.Cut(id, "-")
@@ -108,18 +108,18 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Errorf("events reported only %d completed jobs", len(runsWhenReported))
 	}
 	changed := strings.Replace(file.String(), "echo 17 ", "echo 17x ", 1)
-	if err := os.WriteFile(filepath.Join(p.Work, "changed"), []byte(changed), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.WorkDir, "changed"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, before := countRuns(p)
-	if r := p.Run("", "--workers", "4", "--file", "changed"); r.Code != 125 ||
+	if r := p.RunPrivate("", "--workers", "4", "--file", "changed"); r.ExitCode != 125 ||
 		!strings.Contains(r.Stderr, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
 		t.Errorf("a run with a changed line in its list: %+v", r)
 	}
 	if _, after := countRuns(p); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
-	if r := p.Run("", args...); r.Code != 0 ||
+	if r := p.RunPrivate("", args...); r.ExitCode != 0 ||
 		!strings.Contains(r.Stderr, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
@@ -140,15 +140,15 @@ func TestPrivateRunIsResumed(t *testing.T) {
 
 // followCompleted follows the events of a run that has just started. The returned function waits for the end of
 // the run and returns the ids of the jobs that were reported as completed.
-func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
+func followCompleted(p *testrig.PrivateRun) (waitForCompletedIDs func() []string) {
 	var mu sync.Mutex
 	var completedIDs []string
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-			cmd := exec.Command(p.Bin, "--dir", p.Dir, "events", "-f", "--since", "0", "--event", "ended", "--jsonl")
-			cmd.Env = testrig.Environment(p.Work)
+			cmd := exec.Command(p.ClientPath, "--dir", p.StateDir, "events", "-f", "--since", "0", "--event", "ended", "--jsonl")
+			cmd.Env = testrig.UserEnvironment(p.WorkDir)
 			out, err := cmd.StdoutPipe()
 			if err != nil || cmd.Start() != nil {
 				p.Errorf("follow events: %v", err)
@@ -182,13 +182,13 @@ func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
 		"echo", "+{}+"}
-	if r := p.Run("1\n2\n", args...); r.Code != 0 {
+	if r := p.RunPrivate("1\n2\n", args...); r.ExitCode != 0 {
 		t.Fatalf("the first run: %+v", r)
 	}
-	if r := p.Run("1\n2\n", args...); r.Code != 0 {
+	if r := p.RunPrivate("1\n2\n", args...); r.ExitCode != 0 {
 		t.Errorf("the repeated run: %+v", r)
 	}
 	for want, with := range map[string][]string{
@@ -202,13 +202,13 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 			"--ok-code", "0,3", "--", "echo", "{}"},
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
-		if r := p.Run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.Code != 125 ||
+		if r := p.RunPrivate("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.ExitCode != 125 ||
 			!strings.Contains(r.Stderr, "contains a run that was started with other flags: ") ||
 			!strings.Contains(r.Stderr, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.Run("1\n3\n", args...); r.Code != 125 ||
+	if r := p.RunPrivate("1\n3\n", args...); r.ExitCode != 125 ||
 		!strings.Contains(r.Stderr, `the command of line 2 was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("a run with a changed argument: %+v", r)
 	}
@@ -220,62 +220,62 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	const list = "echo said\nexit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0", "--workers", "1"}
-	if r := p.Run(list, args...); r.Code != 1 {
+	if r := p.RunPrivate(list, args...); r.ExitCode != 1 {
 		t.Fatalf("the run: %+v", r)
 	}
-	checkReadOnly(p, "after a run", "completed", "dead")
+	checkReadCommandsChangeNoFile(p, "after a run", "completed", "dead")
 	for _, words := range [][]string{{"cancel", "--all", "--yes"}, {"retry", "--failed"}, {"list", "--watch"},
 		{"events", "-f"}, {"config", "set", "workers", "3"}, {"edit", "--state", "dead", "--priority", "1"}} {
-		if r := p.CLI(append([]string{"--dir", p.Dir}, words...)...); r.Code != 3 ||
+		if r := p.RunCLI(append([]string{"--dir", p.StateDir}, words...)...); r.ExitCode != 3 ||
 			!strings.Contains(r.Stderr, "start it with: queuectl --dir ") {
 			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
-	cmd := p.Command(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
+	cmd := p.RunPrivateCommand(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
 	if err := testrig.StartCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
 	p.WaitUntil("a job runs", 20*time.Second, func() bool {
-		r := p.CLI("--dir", p.Dir, "ps", "-q")
+		r := p.RunCLI("--dir", p.StateDir, "ps", "-q")
 		return strings.HasPrefix(r.Stdout, "3-") && r.Stderr == ""
 	})
-	killAll(p, cmd)
-	checkReadOnly(p, "after a crash", "completed", "dead", "processing", "pending")
-	if r := p.CLI("--dir", filepath.Join(p.Work, "none"), "list"); r.Code != 3 {
+	killPrivateRun(p, cmd)
+	checkReadCommandsChangeNoFile(p, "after a crash", "completed", "dead", "processing", "pending")
+	if r := p.RunCLI("--dir", filepath.Join(p.WorkDir, "none"), "list"); r.ExitCode != 3 {
 		t.Errorf("list of a missing directory: %+v", r)
 	}
 	q := testrig.NewQueue(t, "")
 	q.Start()
-	q.Stop()
+	q.StopService()
 	for _, verb := range []string{"status", "list"} {
-		if r := q.CLI(verb); r.Code != 3 || r.Stdout != "" {
+		if r := q.RunCLI(verb); r.ExitCode != 3 || r.Stdout != "" {
 			t.Errorf("%s of a service that was stopped: %+v, want 3", verb, r)
 		}
 	}
 }
 
-// checkReadOnly runs commands that only read on the directory of a private run, and checks that they change no
-// file. The first job of the run has printed "said".
-func checkReadOnly(p *testrig.PrivateRun, description string, states ...string) {
+// checkReadCommandsChangeNoFile runs commands that only read on the directory of a private run, and checks that they
+// change no file. The first job of the run has printed "said".
+func checkReadCommandsChangeNoFile(p *testrig.PrivateRun, description string, wantStates ...string) {
 	p.Helper()
 	before := fileChecksums(p)
 	const readOnlyNotice = "; reading its files\n"
 	run := func(args ...string) string {
-		r := p.CLI(append([]string{"--dir", p.Dir}, args...)...)
-		if r.Code != 0 || !strings.HasPrefix(r.Stderr, "queuectl: no service is running for the queue in ") ||
+		r := p.RunCLI(append([]string{"--dir", p.StateDir}, args...)...)
+		if r.ExitCode != 0 || !strings.HasPrefix(r.Stderr, "queuectl: no service is running for the queue in ") ||
 			!strings.HasSuffix(r.Stderr, readOnlyNotice) || strings.Count(r.Stderr, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", description, args, r)
 		}
 		return r.Stdout
 	}
 	var jobs []testrig.Job
-	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(states) {
+	if err := json.Unmarshal([]byte(run("list", "--json")), &jobs); err != nil || len(jobs) != len(wantStates) {
 		p.Fatalf("%s: %d jobs, %v", description, len(jobs), err)
 	}
-	for i, state := range states {
+	for i, state := range wantStates {
 		j := jobs[len(jobs)-1-i]
 		if j.State != state || !strings.Contains(run("show", j.ID), "State:      "+state) {
 			p.Errorf("%s: job %s is %s, want %s", description, j.ID, j.State, state)
@@ -291,13 +291,14 @@ func checkReadOnly(p *testrig.PrivateRun, description string, states ...string) 
 		}
 	}
 	code, health, next := 0, "ok", ""
-	if slices.ContainsFunc(states, func(state string) bool { return state != "completed" && state != "dead" }) {
+	if slices.ContainsFunc(wantStates, func(state string) bool { return state != "completed" && state != "dead" }) {
 		code, health = 1, "degraded: the service is not running"
 	}
-	if slices.Contains(states, "pending") {
+	if slices.Contains(wantStates, "pending") {
 		next = "no service"
 	}
-	if r := p.CLI("--dir", p.Dir, "status", "--check"); r.Code != code || !strings.HasPrefix(r.Stdout, health) {
+	if r := p.RunCLI("--dir", p.StateDir, "status", "--check"); r.ExitCode != code ||
+		!strings.HasPrefix(r.Stdout, health) {
 		p.Errorf("%s: status --check: %+v, want %q", description, r, health)
 	}
 	if out := run("status"); !strings.Contains(out, next) || strings.Contains(out, "no workers") {
@@ -312,7 +313,7 @@ func checkReadOnly(p *testrig.PrivateRun, description string, states ...string) 
 func fileChecksums(p *testrig.PrivateRun) map[string]string {
 	p.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(p.StateDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -328,10 +329,10 @@ func fileChecksums(p *testrig.PrivateRun) map[string]string {
 
 // `queuectl run --private` accepts all formats of job lists. It prints the whole output of the jobs, stdout and
 // stderr separately.
-func TestPrivateForms(t *testing.T) {
+func TestPrivateRunAcceptsAllListFormats(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	for _, c := range []struct {
 		name, stdin, out string
 		args             []string
@@ -346,9 +347,10 @@ func TestPrivateForms(t *testing.T) {
 		{"flags for all", `{"command":"echo $A$B","env":{"B":"2"}}`, "12\n", []string{"--file", "-", "--env", "A=1"}},
 		{"no file end", "echo last", "last\n", []string{"--lines", "-"}},
 	} {
-		r := p.Run(c.stdin, append([]string{"--workers", "1", "--dir", filepath.Join(p.Work, c.name)}, c.args...)...)
-		if r.Code != 0 || r.Stdout != c.out {
-			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.Code, r.Stdout, c.out, r.Stderr)
+		r := p.RunPrivate(c.stdin, append([]string{"--workers", "1", "--dir", filepath.Join(p.WorkDir, c.name)},
+			c.args...)...)
+		if r.ExitCode != 0 || r.Stdout != c.out {
+			t.Errorf("%s: exit %d, %q, want %q\n%s", c.name, r.ExitCode, r.Stdout, c.out, r.Stderr)
 		}
 		if c.name == "lines" && !strings.Contains(r.Stderr, "b\n") {
 			t.Errorf("stderr of a run of lines: %q", r.Stderr)
@@ -362,29 +364,29 @@ func TestPrivateForms(t *testing.T) {
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0"}
-	r := p.Run(jobs, args...)
-	if r.Code != 1 || !strings.Contains(r.Stderr, "2 jobs: 1 completed, 1 dead") ||
+	r := p.RunPrivate(jobs, args...)
+	if r.ExitCode != 1 || !strings.Contains(r.Stderr, "2 jobs: 1 completed, 1 dead") ||
 		!strings.Contains(r.Stderr, "is dead: exit code 3 (test -e ready") {
 		t.Errorf("a run with a dead job: %+v", r)
 	}
-	if r = p.Run(jobs, args...); r.Code != 1 {
+	if r = p.RunPrivate(jobs, args...); r.ExitCode != 1 {
 		t.Errorf("the repeated run: %+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(p.Work, "ready"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.WorkDir, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.Run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.Code != 125 ||
+	if r = p.RunPrivate(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.ExitCode != 125 ||
 		!strings.Contains(r.Stderr, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
 		t.Errorf("a run whose list has grown: %+v", r)
 	}
-	r = p.Run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
+	r = p.RunPrivate(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
 	var sum struct {
 		Jobs map[string]int
 	}
-	if err := json.Unmarshal([]byte(r.Stdout), &sum); err != nil || r.Code != 0 || sum.Jobs["completed"] != 3 {
+	if err := json.Unmarshal([]byte(r.Stdout), &sum); err != nil || r.ExitCode != 0 || sum.Jobs["completed"] != 3 {
 		t.Errorf("a run with --retry-dead and an added line: %+v, %v", r, err)
 	}
 	if _, lines := countRuns(p); lines != 1 {
@@ -418,7 +420,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 		"socket":          {"", "--socket: cannot be combined with --private", []string{"--lines", "-", "--socket", "s"}},
 		"detach":          {"", "--detach: cannot be combined with --private", []string{"--lines", "-", "-d"}},
 	} {
-		if r := p.Run(c.stdin, c.args...); r.Code != 125 || !strings.Contains(r.Stderr, c.want) {
+		if r := p.RunPrivate(c.stdin, c.args...); r.ExitCode != 125 || !strings.Contains(r.Stderr, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)
 		}
 	}
@@ -427,10 +429,10 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 // A private run of an empty list succeeds and creates no directory, in every format of lists.
 func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
+	p := testrig.NewPrivateRun(t)
 	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n",
 		"array": " [\n]\n"} {
-		if err := os.WriteFile(filepath.Join(p.Work, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.WorkDir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for _, args := range [][]string{{"--lines", name}, {"--lines", "-"}, {"--file", name},
@@ -438,35 +440,35 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 			if name == "array" && args[0] != "--file" {
 				continue
 			}
-			r := p.Run(content, append([]string{"--dir", "new"}, args...)...)
-			_, err := os.Stat(filepath.Join(p.Work, "new"))
-			if r.Code != 0 || !strings.Contains(r.Stderr, "contains no jobs") || err == nil {
+			r := p.RunPrivate(content, append([]string{"--dir", "new"}, args...)...)
+			_, err := os.Stat(filepath.Join(p.WorkDir, "new"))
+			if r.ExitCode != 0 || !strings.Contains(r.Stderr, "contains no jobs") || err == nil {
 				t.Errorf("%q from %s: %+v, want exit code 0, a message and no directory", args, name, r)
 			}
 		}
 	}
-	if r := p.Run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.Code != 0 ||
+	if r := p.RunPrivate("\n\necho said\n", "--dir", "new", "--lines", "-"); r.ExitCode != 0 ||
 		strings.TrimSpace(r.Stdout) != "said" {
 		t.Errorf("a list with a command after blank lines: %+v", r)
 	}
-	if r := p.Run("", "--dir", "new", "--lines", "-"); r.Code != 125 ||
+	if r := p.RunPrivate("", "--dir", "new", "--lines", "-"); r.ExitCode != 125 ||
 		!strings.Contains(r.Stderr, `line 3 with the command "echo said" is missing`) {
 		t.Errorf("an empty list after a list with commands: %+v", r)
 	}
 }
 
 // If queuectl itself fails in a private run, its exit code is 125, which differs from those for failed jobs.
-func TestPrivateRunWithADamagedDatabase(t *testing.T) {
+func TestPrivateRunExits125OnOwnFailure(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	if r := p.Run("true\n", "--lines", "-"); r.Code != 0 {
+	p := testrig.NewPrivateRun(t)
+	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(p.Dir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000),
+	if err := os.WriteFile(filepath.Join(p.StateDir, "queuectl.db"), bytes.Repeat([]byte("damaged "), 1000),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.Run("true\n", "--lines", "-"); r.Code != 125 || !strings.Contains(r.Stderr, "queuectl.db") {
+	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 125 || !strings.Contains(r.Stderr, "queuectl.db") {
 		t.Errorf("a run with a damaged database: %+v, want 125 and the database's name", r)
 	}
 }
@@ -475,9 +477,9 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivate(t)
-	r := p.Run("true\n", "--lines", "-", "--delay", "4s")
-	if r.Code != 0 || !strings.HasPrefix(r.Stderr, "queuectl: job 1-") ||
+	p := testrig.NewPrivateRun(t)
+	r := p.RunPrivate("true\n", "--lines", "-", "--delay", "4s")
+	if r.ExitCode != 0 || !strings.HasPrefix(r.Stderr, "queuectl: job 1-") ||
 		strings.Count(r.Stderr, "is waiting: not due yet (until ") != 1 {
 		t.Errorf("a private run of a delayed job: %+v", r)
 	}
@@ -485,10 +487,10 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 
 // Every line of a file for --lines is a command, even a line that looks like JSON.
 func TestEveryLineOfLinesIsACommand(t *testing.T) {
-	p := testrig.NewPrivate(t)
-	r := p.Run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
+	p := testrig.NewPrivateRun(t)
+	r := p.RunPrivate("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
 		"--max-retries", "0", "--workers", "1")
-	if r.Code != 1 || !strings.HasPrefix(r.Stdout, "first\nsecond\n") || strings.Contains(r.Stdout, "\njson\n") ||
+	if r.ExitCode != 1 || !strings.HasPrefix(r.Stdout, "first\nsecond\n") || strings.Contains(r.Stdout, "\njson\n") ||
 		!strings.Contains(r.Stderr, "4 jobs: 2 completed, 2 dead") {
 		t.Errorf("a run of lines, one of which looks like JSON: %+v", r)
 	}

@@ -18,7 +18,7 @@ func runProgram(t *testing.T, env []string, program string, args ...string) (out
 	cmd := exec.Command(program, args...)
 	cmd.Env, cmd.Dir = append(os.Environ(), env...), t.TempDir()
 	r := testrig.RunCommand(t, cmd)
-	return r.Stdout + r.Stderr, r.Code
+	return r.Stdout + r.Stderr, r.ExitCode
 }
 
 // queuectl finds queuectld in its own directory or in the directory that packages use, never through PATH. If
@@ -32,7 +32,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 		}
 		return dir
 	}
-	both := testrig.Install(t, testrig.BuiltProgram(t, ""), copyInto("both"))
+	both := testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), copyInto("both"))
 	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
 
 	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"},
@@ -43,14 +43,14 @@ func TestProgramsFindEachOther(t *testing.T) {
 	}
 
 	singleDir := copyInto("alone")
-	testrig.CopyProgram(t, both, filepath.Join(singleDir, testrig.Programs[0]))
-	client := filepath.Join(singleDir, testrig.Programs[0])
+	testrig.CopyProgram(t, both, filepath.Join(singleDir, testrig.ProgramFiles[0]))
+	client := filepath.Join(singleDir, testrig.ProgramFiles[0])
 	if out, code := runProgram(t, path, client, "version"); code != 0 {
 		t.Errorf("version: exit code %d\n%s", code, out)
 	}
 	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
 		if out, code := runProgram(t, path, client, words...); code != 1 ||
-			!strings.Contains(out, "queuectl: program "+testrig.Programs[1]+" not found in ") ||
+			!strings.Contains(out, "queuectl: program "+testrig.ProgramFiles[1]+" not found in ") ||
 			!strings.Contains(out, "make build") {
 			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
 		}
@@ -61,25 +61,25 @@ func TestProgramsFindEachOther(t *testing.T) {
 	}
 
 	duplicateDir := copyInto("twice")
-	for _, name := range testrig.Programs {
+	for _, name := range testrig.ProgramFiles {
 		testrig.CopyProgram(t, both, filepath.Join(duplicateDir, name))
 	}
-	for _, name := range testrig.Programs {
+	for _, name := range testrig.ProgramFiles {
 		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 ||
 			!strings.Contains(out, "is queuectl, not queuectld") {
 			t.Errorf("%s in a directory where both programs are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}
 
-	lone := filepath.Join(copyInto("lone"), testrig.Programs[1])
-	testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), testrig.Programs[1]), lone)
+	lone := filepath.Join(copyInto("lone"), testrig.ProgramFiles[1])
+	testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), testrig.ProgramFiles[1]), lone)
 	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 ||
-		!strings.Contains(out, "program "+testrig.Programs[0]+" not found in ") {
+		!strings.Contains(out, "program "+testrig.ProgramFiles[0]+" not found in ") {
 		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
 	}
 
 	prefix := copyInto("usr")
-	for name, dir := range map[string]string{testrig.Programs[0]: "bin", testrig.Programs[1]: "libexec/queuectl"} {
+	for name, dir := range map[string]string{testrig.ProgramFiles[0]: "bin", testrig.ProgramFiles[1]: "libexec/queuectl"} {
 		to := filepath.Join(prefix, dir)
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			t.Fatal(err)
@@ -87,9 +87,9 @@ func TestProgramsFindEachOther(t *testing.T) {
 		testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), name), filepath.Join(to, name))
 	}
 	q := testrig.NewQueue(t, "")
-	q.Bin = filepath.Join(prefix, "bin", testrig.Programs[0])
+	q.ClientPath = filepath.Join(prefix, "bin", testrig.ProgramFiles[0])
 	q.Start("--workers", "1")
-	if got := q.MustCLI("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
+	if got := q.MustRunCLI("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
 		t.Errorf("a job printed %q", got)
 	}
 }
@@ -98,7 +98,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 func TestProgramsListTheSameCommands(t *testing.T) {
 	t.Parallel()
 	client := testrig.BuiltProgram(t, "")
-	daemon := filepath.Join(filepath.Dir(client), testrig.Programs[1])
+	daemon := filepath.Join(filepath.Dir(client), testrig.ProgramFiles[1])
 	help, _ := runProgram(t, nil, client, "--help")
 	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {
 		t.Errorf("help of queuectld: %s\nhelp of queuectl: %s", got, help)
@@ -111,9 +111,9 @@ func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	q.CheckHealthy("both of one version")
-	daemon := filepath.Join(filepath.Dir(q.Bin), testrig.Programs[1])
-	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.Dir, "doctor")
+	q.CheckDoctorHealthy("both of one version")
+	daemon := filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFiles[1])
+	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.StateDir, "doctor")
 	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {
 		t.Errorf("doctor with different versions: exit code %d\n%s", code, out)
 	}

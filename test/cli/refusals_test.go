@@ -14,9 +14,9 @@ import (
 // member contains the name of the field.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "a", "--unique", "k", "true")
-	q.MustCLI("enqueue", "--id", "b", "true")
-	q.MustCLI("enqueue", "--id", "c", "true")
+	q.MustRunCLI("enqueue", "--id", "a", "--unique", "k", "true")
+	q.MustRunCLI("enqueue", "--id", "b", "true")
+	q.MustRunCLI("enqueue", "--id", "c", "true")
 	const conflictText = `the unique key "k" is already used by job a`
 	for _, c := range []struct {
 		args []string
@@ -26,21 +26,21 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 		{[]string{"b", `{"unique":"k"}`}, "queuectl: unique: " + conflictText + "\n"},
 		{[]string{"b", "c", "--unique", "k"}, "queuectl: --unique: " + conflictText + "; jobs refused: b, c\n"},
 	} {
-		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != 5 || r.Stderr != c.want {
+		if r := q.RunCLI(append([]string{"edit"}, c.args...)...); r.ExitCode != 5 || r.Stderr != c.want {
 			t.Errorf("edit %q: %+v, want 5, %q", c.args, r, c.want)
 		}
 	}
 	var got struct {
 		Refused []struct{ ID, Code, Field, Message string }
 	}
-	r := q.CLI("edit", "b", "--unique", "k", "--json")
+	r := q.RunCLI("edit", "b", "--unique", "k", "--json")
 	if err := json.Unmarshal([]byte(r.Stdout), &got); err != nil || len(got.Refused) != 1 {
 		t.Fatalf("edit --json of job b: %+v: %v", r, err)
 	}
 	if f := got.Refused[0]; f.ID != "b" || f.Code != "exists" || f.Field != "unique" || f.Message != conflictText {
 		t.Errorf("the refused job in the output of edit --json: %+v", f)
 	}
-	if r := q.CLI("edit", "b", "--on", "nope"); r.Code != 2 || !strings.HasPrefix(r.Stderr, "queuectl: --on: ") {
+	if r := q.RunCLI("edit", "b", "--on", "nope"); r.ExitCode != 2 || !strings.HasPrefix(r.Stderr, "queuectl: --on: ") {
 		t.Errorf("edit --on nope: %+v", r)
 	}
 }
@@ -49,7 +49,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 // does not quote errors of Go's libraries. If a number is too large, the error says so.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "a", "true")
+	q.MustRunCLI("enqueue", "--id", "a", "true")
 	const huge = "99999999999999999999"
 	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`,
 		huge + " is too large; use a smaller number"
@@ -91,8 +91,9 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --command x y", "--command: cannot be combined with a command given as an argument; use one of them", 2},
 		{"enqueue --after -1 -- true", `--after: "-1" is not a job id; list the jobs with: queuectl list`, 2},
 		{"enqueue --after-any -1 -- true", `--after-any: "-1" is not a job id; list the jobs with: queuectl list`, 2},
-		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in batch "x"; see the batch of each job, in its label ` +
-			`"batch", with: queuectl list --columns id,labels`, 2},
+		{"enqueue --after-batch x -- true",
+			`--after-batch: you have no jobs in batch "x"; see the batch of each job, in its label ` +
+				`"batch", with: queuectl list --columns id,labels`, 2},
 		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true",
 			"--after-batch: too long (300 bytes); the maximum is 256 bytes", 2},
 		// Each error contains the name of the label only once.
@@ -164,13 +165,13 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"list --socket=", "--socket: " + empty, 2},
 		{"list --batch=", "--batch: " + empty, 2},
 	} {
-		r := q.CLI(strings.Fields(c.args)...)
-		if want := "queuectl: " + c.want; r.Code != c.code || !strings.HasPrefix(r.Stderr, want) ||
+		r := q.RunCLI(strings.Fields(c.args)...)
+		if want := "queuectl: " + c.want; r.ExitCode != c.code || !strings.HasPrefix(r.Stderr, want) ||
 			strings.Count(r.Stderr, "\n") != 1 {
-			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.Code, r.Stderr, c.code, want)
+			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.ExitCode, r.Stderr, c.code, want)
 		}
 	}
-	if r := q.CLI("enqueue", "--cwd", q.Path("none"), "true"); r.Code != 0 ||
+	if r := q.RunCLI("enqueue", "--cwd", q.Path("none"), "true"); r.ExitCode != 0 ||
 		!strings.HasPrefix(r.Stderr, "queuectl: --cwd: ") {
 		t.Errorf("enqueue --cwd: %+v", r)
 	}

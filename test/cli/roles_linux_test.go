@@ -1,5 +1,5 @@
 package cli
 
-// roles contains the functions that this test binary executes instead of its tests, by the environment
+// testBinaryRoles contains the functions that this test binary executes instead of its tests, by the environment
 // variable that requests the function.
-var roles = map[string]func() int{"QUEUECTL_TEST_NC": netcat}
+var testBinaryRoles = map[string]func() int{"QUEUECTL_TEST_NC": runNetcat}

@@ -19,17 +19,17 @@ import (
 )
 
 //go:embed script/*.txtar
-var scripts embed.FS
+var scriptFiles embed.FS
 
 // For each command line in a script, the program must give exactly the stdout, stderr and exit code that the
 // script shows. The scripts are in the directory script/. Each script starts with an empty home directory and
 // its own service, and must leave no process behind.
-func TestScripts(t *testing.T) {
+func TestScriptsGiveExpectedOutput(t *testing.T) {
 	bin := testrig.BuiltProgram(t, "")
 	dir := "script"
-	if !*testrig.Update { // the copies in the test binary always exist, the sources may be missing
+	if !*testrig.UpdateScripts { // the copies in the test binary always exist, the sources may be missing
 		dir = t.TempDir()
-		if err := os.CopyFS(dir, scripts); err != nil {
+		if err := os.CopyFS(dir, scriptFiles); err != nil {
 			t.Fatal(err)
 		}
 		dir = filepath.Join(dir, "script")
@@ -40,22 +40,23 @@ func TestScripts(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
 	testscript.Run(t, testscript.Params{
-		Dir: dir, WorkdirRoot: root, UpdateScripts: *testrig.Update,
+		Dir: dir, WorkdirRoot: root, UpdateScripts: *testrig.UpdateScripts,
 		Setup: func(env *testscript.Env) error {
-			s := &testrig.Shell{TB: env.T().(testing.TB), Work: env.WorkDir, Home: filepath.Join(env.WorkDir, "home")}
-			s.Replacements = replacementsFor(s)
+			s := &testrig.ScriptShell{TB: env.T().(testing.TB), WorkDir: env.WorkDir,
+				HomeDir: filepath.Join(env.WorkDir, "home")}
+			s.OutputReplacements = replacementsFor(s)
 			env.Values["shell"] = s
 			env.Defer(s.StopService)
-			if err := os.MkdirAll(filepath.Join(s.Home, "bin"), 0o700); err != nil {
+			if err := os.MkdirAll(filepath.Join(s.HomeDir, "bin"), 0o700); err != nil {
 				return err
 			}
 			return s.SetUpHome(bin)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"session": session},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"session": runScriptSession},
 	})
 }
 
-// session executes the lines of a file that begin with "$ ", and prints the file with the actual output. With
+// runScriptSession executes the lines of a file that begin with "$ ", and prints the file with the actual output. With
 // -columns N, the lines run on a terminal with N columns, and no line of a table may be wider.
 //
 //	$ queuectl show 2
@@ -64,7 +65,7 @@ func TestScripts(t *testing.T) {
 //
 // Lines of stderr start with "! ". ESC is printed as ␛ and CR as ␍. Lines that begin with "# " are
 // comments.
-func session(ts *testscript.TestScript, neg bool, args []string) {
+func runScriptSession(ts *testscript.TestScript, neg bool, args []string) {
 	columns := 0
 	if len(args) == 3 && args[0] == "-columns" {
 		columns, _ = strconv.Atoi(args[1])
@@ -73,26 +74,26 @@ func session(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: session [-columns N] FILE")
 	}
-	s := ts.Value("shell").(*testrig.Shell)
+	s := ts.Value("shell").(*testrig.ScriptShell)
 	for line := range strings.Lines(ts.ReadFile(args[0])) {
 		command, typed := strings.CutPrefix(line, "$ ")
 		switch {
 		case typed:
-			fmt.Fprint(ts.Stdout(), line, runLine(s, strings.TrimSpace(command), columns), "\n")
+			fmt.Fprint(ts.Stdout(), line, runScriptLine(s, strings.TrimSpace(command), columns), "\n")
 		case strings.HasPrefix(line, "# "):
 			fmt.Fprint(ts.Stdout(), line)
 		}
 	}
 }
 
-// runLine runs a line and returns its output and exit code in the format of the scripts.
-func runLine(s *testrig.Shell, line string, columns int) string {
-	cmd := s.Command(s.PlatformLine(line))
+// runScriptLine runs a line and returns its output and exit code in the format of the scripts.
+func runScriptLine(s *testrig.ScriptShell, line string, columns int) string {
+	cmd := s.Command(s.PlatformScriptLine(line))
 	var b strings.Builder
 	if columns > 0 {
 		text, code := testrig.RunOnTerminal(s, cmd, columns)
 		if tableCommandPattern.MatchString(line) {
-			checkWidth(s, line, text, columns)
+			checkFitsTerminal(s, line, text, columns)
 		}
 		b.WriteString(normalizeLines(s, "", text))
 		writeExitCode(&b, code)
@@ -101,7 +102,7 @@ func runLine(s *testrig.Shell, line string, columns int) string {
 	r := testrig.RunCommand(s, cmd)
 	b.WriteString(normalizeLines(s, "", r.Stdout))
 	b.WriteString(normalizeLines(s, "! ", r.Stderr))
-	writeExitCode(&b, r.Code)
+	writeExitCode(&b, r.ExitCode)
 	return b.String()
 }
 
@@ -114,11 +115,11 @@ func writeExitCode(b *strings.Builder, code int) {
 // tableCommandPattern matches the command lines that print only a table.
 var tableCommandPattern = regexp.MustCompile(`\bqueuectl ((dlq |worker |config )?list)\b[^|]*$`)
 
-// checkWidth checks that no line of text is wider than the terminal.
-func checkWidth(s *testrig.Shell, line, text string, columns int) {
+// checkFitsTerminal checks that no line of text is wider than the terminal.
+func checkFitsTerminal(s *testrig.ScriptShell, line, text string, columns int) {
 	s.Helper()
 	for row := range strings.Lines(text) {
-		row = strings.TrimSuffix(testrig.Colours.ReplaceAllString(row, ""), "\n")
+		row = strings.TrimSuffix(testrig.ColourSequencePattern.ReplaceAllString(row, ""), "\n")
 		if got := runewidth.StringWidth(row); got > columns {
 			s.Errorf("%s: a line takes %d columns of %d: %q", line, got, columns, row)
 		}
@@ -127,13 +128,13 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 
 // normalizeLines replaces times, ids and similar parts of a text by placeholders, and puts
 // prefix before each line.
-func normalizeLines(s *testrig.Shell, prefix, text string) string {
+func normalizeLines(s *testrig.ScriptShell, prefix, text string) string {
 	if text == "" {
 		return ""
 	}
-	text = s.UnixOutput(text)
-	for _, n := range s.Replacements {
-		text = n.Find.ReplaceAllString(text, n.Text)
+	text = s.ToUnixOutput(text)
+	for _, n := range s.OutputReplacements {
+		text = n.Pattern.ReplaceAllString(text, n.NewText)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -146,15 +147,15 @@ func normalizeLines(s *testrig.Shell, prefix, text string) string {
 }
 
 // replacementsFor returns the replacements for texts that differ between runs or machines.
-func replacementsFor(s *testrig.Shell) (replacements []testrig.Replacement) {
-	user := testrig.UserName(s)
+func replacementsFor(s *testrig.ScriptShell) (replacements []testrig.OutputReplacement) {
+	user := testrig.CurrentUserName(s)
 	host, err := os.Hostname()
 	if err != nil {
 		s.Fatal(err)
 	}
 	for _, n := range [][2]string{
-		{regexp.QuoteMeta(s.Home), "~"},
-		{regexp.QuoteMeta(s.Work), "$$WORK"},
+		{regexp.QuoteMeta(s.HomeDir), "~"},
+		{regexp.QuoteMeta(s.WorkDir), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
 		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so columns stay aligned
@@ -176,7 +177,7 @@ func replacementsFor(s *testrig.Shell) (replacements []testrig.Replacement) {
 		{regexp.QuoteMeta(host), "HOST"},
 		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
 	} {
-		replacements = append(replacements, testrig.Replacement{Find: regexp.MustCompile(n[0]), Text: n[1]})
+		replacements = append(replacements, testrig.OutputReplacement{Pattern: regexp.MustCompile(n[0]), NewText: n[1]})
 	}
 	return replacements
 }

@@ -17,12 +17,12 @@ func TestCommandsNameTheirService(t *testing.T) {
 	q.Start()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
 		args := strings.Fields(verb)
-		if out := q.MustCLI(args...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out),
+		if out := q.MustRunCLI(args...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out),
 			"socket") {
 			t.Errorf("%s does not name the service and its socket:\n%s", verb, out)
 		}
 		var got struct{ Service, Socket string }
-		if err := json.Unmarshal([]byte(q.MustCLI(append(args, "--json")...)), &got); err != nil {
+		if err := json.Unmarshal([]byte(q.MustRunCLI(append(args, "--json")...)), &got); err != nil {
 			t.Errorf("%s --json: %v", verb, err)
 		}
 		if got.Service != "directory" || got.Socket == "" {

@@ -16,7 +16,7 @@ import (
 
 // On SIGHUP the service reads its settings file again. If the file is invalid, the old settings
 // stay in effect.
-func TestReload(t *testing.T) {
+func TestSIGHUPReloadsSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "priority = 2\n")
@@ -31,9 +31,9 @@ func TestReload(t *testing.T) {
 		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
 	} {
 		q.WriteFile("queuectl.toml", c.file)
-		q.Cmd.Process.Signal(syscall.SIGHUP)
+		q.ServiceCmd.Process.Signal(syscall.SIGHUP)
 		q.WaitUntil("the log says "+c.word, 10*time.Second, func() bool { return logged(c.word) })
-		if got := q.Setting("priority").Value; got != c.want {
+		if got := q.GetSetting("priority").Value; got != c.want {
 			t.Errorf("%q: priority %s, want %s", c.file, got, c.want)
 		}
 	}
@@ -42,31 +42,31 @@ func TestReload(t *testing.T) {
 // A service refuses to start if other users can write to its directory or read its database. The error contains
 // the command that fixes the file mode. If another user owns the directory or the database, the error does not
 // advise chown, because that user may have put harmful files there.
-func TestForeignFilesAreRefused(t *testing.T) {
+func TestUnsafeStateFilesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.Stop()
+	q.StopService()
 	db := q.Path("queuectl.db")
 	restore := func() {
-		os.Chmod(q.Dir, 0o700)
+		os.Chmod(q.StateDir, 0o700)
 		os.Chmod(db, 0o600)
 		if os.Getuid() == 0 {
-			os.Chown(q.Dir, 0, 0)
+			os.Chown(q.StateDir, 0, 0)
 			os.Chown(db, 0, 0)
 		}
 	}
 	cases := map[string]func() error{
-		"chmod go-w " + q.Dir: func() error { return os.Chmod(q.Dir, 0o770) },
-		"chmod 600 " + db:     func() error { return os.Chmod(db, 0o640) },
+		"chmod go-w " + q.StateDir: func() error { return os.Chmod(q.StateDir, 0o770) },
+		"chmod 600 " + db:          func() error { return os.Chmod(db, 0o640) },
 	}
 	if os.Getuid() == 0 {
-		cases["--dir"] = func() error { return os.Chown(q.Dir, 65534, 65534) }
+		cases["--dir"] = func() error { return os.Chown(q.StateDir, 65534, 65534) }
 		cases["queuectl restore"] = func() error { return os.Chown(db, 65534, 65534) }
 	}
 	for advice, spoil := range cases {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.RunRefusedService("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Stderr, advice) ||
+		if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode == 0 || !strings.Contains(r.Stderr, advice) ||
 			strings.Contains(r.Stderr, "chown") {
 			t.Errorf("start with files of another user: %+v, want %q and no chown", r, advice)
 		}
@@ -93,13 +93,13 @@ func noRunnersError() string {
 }
 
 // A service refuses a directory whose path is too long for a socket.
-func TestLongPaths(t *testing.T) {
+func TestDirTooLongForSocketIsRefused(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	longDir := q.Path(strings.Repeat("long", 25))
 	if err := os.Mkdir(longDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.RunRefusedService("--dir", longDir); r.Code != 78 || !strings.Contains(r.Stderr, "107") {
+	if r := q.RunRefusedService("--dir", longDir); r.ExitCode != 78 || !strings.Contains(r.Stderr, "107") {
 		t.Errorf("start in a directory with a long path: %+v, want 78 and the limit", r)
 	}
 }
@@ -109,8 +109,8 @@ func TestLongPaths(t *testing.T) {
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, q.Bin, q.Dir)
-	if err := os.Chmod(q.Dir, 0o755); err != nil {
+	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
+	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	planted := q.Path("planted")
@@ -119,8 +119,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	}
 	for _, owner := range []testrig.Person{{Name: "root"}, testrig.Bob} {
 		for _, verb := range []string{"serve", "doctor"} {
-			r := testrig.RunCommand(q, testrig.AsPerson(q.Command("--dir", planted, verb), owner))
-			if r.Code == 0 || !strings.Contains(r.Stderr, fmt.Sprint(testrig.Alice.Uid)) ||
+			r := testrig.RunCommand(q, testrig.CommandAs(q.CLICommand("--dir", planted, verb), owner))
+			if r.ExitCode == 0 || !strings.Contains(r.Stderr, fmt.Sprint(testrig.Alice.Uid)) ||
 				!strings.Contains(r.Stderr, "--dir") ||
 				strings.Contains(r.Stderr, "chown") || strings.Contains(r.Stderr, "runuser") {
 				t.Errorf("%s %s: %+v, want the owner, the advice --dir and no chown", owner.Name, verb, r)
@@ -134,28 +134,28 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
-	w.WaitRunning(id)
-	q.RequestStop()
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
+	w.WaitJobRunning(id)
+	q.RequestServiceStop()
 	q.WaitUntil("it says that it stops", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("status", "--check").Stdout, "degraded: the service is stopping, so no jobs start")
+		return strings.Contains(q.RunCLI("status", "--check").Stdout, "degraded: the service is stopping, so no jobs start")
 	})
-	w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("status", "--check"); r.Code != 1 || strings.Contains(r.Stdout, "worker start") {
+	w.Enqueue(testrig.JSONFields{"command": "true"})
+	if r := q.RunCLI("status", "--check"); r.ExitCode != 1 || strings.Contains(r.Stdout, "worker start") {
 		t.Errorf("status --check of a stopping service with a waiting job: %+v", r)
 	}
 	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
-		if r := q.CLI(words...); r.Code != 3 || !strings.Contains(r.Stderr, "the service is stopping") {
+		if r := q.RunCLI(words...); r.ExitCode != 3 || !strings.Contains(r.Stderr, "the service is stopping") {
 			t.Errorf("%q: %+v", words, r)
 		}
 	}
 	q.WriteFile("go", "")
-	if err := <-q.Exit; err != nil {
+	if err := <-q.ServiceExit; err != nil {
 		t.Error(err)
 	}
 	q.Start()
-	if got := q.Setting("workers").Origin; got == "stored" {
+	if got := q.GetSetting("workers").Origin; got == "stored" {
 		t.Error("the rejected setting was stored")
 	}
 }

@@ -18,14 +18,14 @@ import (
 // A setting's value comes from the first of these sources that has one: a flag, an environment variable,
 // "config set", the settings file, the default. `queuectl config list` names the source. A setting can also
 // be named by its aliases.
-func TestSettingsAndOrigins(t *testing.T) {
+func TestSettingSourcesTakePrecedence(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = "+
 		"2\nkill_after = \"3s\"\n")
-	q.Env = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
+	q.ServiceEnv = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
 	q.Start("--workers", "3")
-	q.MustCLI("config", "set", "backoff-base", "2.5")
+	q.MustRunCLI("config", "set", "backoff-base", "2.5")
 	for key, want := range map[string]testrig.Setting{
 		"max_retries":         {Key: "max_retries", Value: "1", Origin: "environment"},
 		"default_max_tries":   {Key: "max_retries", Value: "1", Origin: "environment"},
@@ -37,76 +37,76 @@ func TestSettingsAndOrigins(t *testing.T) {
 		"kill_after":          {Key: "kill_after", Value: "3s", Origin: "file"},
 		"jitter":              {Key: "jitter", Value: "0", Origin: "default"},
 	} {
-		if got := q.Setting(key); got != want {
+		if got := q.GetSetting(key); got != want {
 			t.Errorf("%s: got %+v, want %+v", key, got, want)
 		}
 	}
-	if r := q.CLI("config", "set", "priority", "9"); r.Code != 0 ||
-		!strings.Contains(r.Stderr, "overridden by the environment") || q.Setting("priority").Value != "4" {
+	if r := q.RunCLI("config", "set", "priority", "9"); r.ExitCode != 0 ||
+		!strings.Contains(r.Stderr, "overridden by the environment") || q.GetSetting("priority").Value != "4" {
 		t.Errorf("config set of a setting that the environment overrides: %+v", r)
 	}
-	if r := q.CLI("config", "validate"); r.Code != 0 ||
+	if r := q.RunCLI("config", "validate"); r.ExitCode != 0 ||
 		!strings.Contains(r.Stderr, `setting "backoff_base" in the file has no effect; `+
 			`the value 2.5 stored in the database overrides it`) {
 		t.Errorf("config validate: %+v", r)
 	}
-	q.MustCLI("config", "unset", "backoff_base")
-	if got := q.Setting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
+	q.MustRunCLI("config", "unset", "backoff_base")
+	if got := q.GetSetting("backoff_base"); got.Value != "1.5" || got.Origin != "file" {
 		t.Errorf("the setting after config unset: %+v", got)
 	}
 	var list []testrig.Setting
-	json.Unmarshal([]byte(q.MustCLI("config", "list", "--json")), &list)
+	json.Unmarshal([]byte(q.MustRunCLI("config", "list", "--json")), &list)
 	if len(list) < 25 {
 		t.Errorf("config list has %d settings", len(list))
 	}
-	q.MustCLI("worker", "scale", "2")
-	if got := q.Setting("workers"); got.Value != "2" {
+	q.MustRunCLI("worker", "scale", "2")
+	if got := q.GetSetting("workers"); got.Value != "2" {
 		t.Errorf("the setting workers after worker scale: %+v", got)
 	}
-	q.Stop()
+	q.StopService()
 	q.Start("--workers", "3")
-	if got := q.Setting("workers"); got.Value != "3" || got.Origin != "flag" {
+	if got := q.GetSetting("workers"); got.Value != "3" || got.Origin != "flag" {
 		t.Errorf("the setting workers after a start with --workers: %+v", got)
 	}
 }
 
 // A setting that is changed while the service runs applies to new jobs. Existing jobs keep the
 // values with which they were enqueued.
-func TestLiveSettings(t *testing.T) {
+func TestChangedSettingsApplyToNewJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "workers = 0\n")
 	q.Start()
-	w := q.Dial()
-	old := w.Enqueue(testrig.Fields{"command": "exit 1"})
+	w := q.DialService()
+	old := w.Enqueue(testrig.JSONFields{"command": "exit 1"})
 	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB",
 		"output_grace 50ms"} {
 		k, v, _ := strings.Cut(kv, " ")
-		q.MustCLI("config", "set", k, v)
+		q.MustRunCLI("config", "set", k, v)
 	}
-	id := w.Enqueue(testrig.Fields{"command": "exit 1"})
-	if got := q.MustCLI("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
+	id := w.Enqueue(testrig.JSONFields{"command": "exit 1"})
+	if got := q.MustRunCLI("show", old, "--json"); !strings.Contains(got, `"max_retries":3`) ||
 		!strings.Contains(got, `"priority":5`) {
 		t.Errorf("the older job changed: %s", got)
 	}
-	if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
+	if got := q.MustRunCLI("show", id, "--json"); !strings.Contains(got, `"max_retries":1`) ||
 		!strings.Contains(got, `"priority":8`) || !strings.Contains(got, `"timeout_ms":300000`) ||
 		!strings.Contains(got, `"output_limit":2048`) {
 		t.Errorf("the newer job: %s", got)
 	}
-	q.MustCLI("config", "set", "workers", "2")
+	q.MustRunCLI("config", "set", "workers", "2")
 	// backoff_base is not stored with the job. The service uses its current value at each failure, so
 	// both jobs are retried soon.
-	if j := w.WaitEnded(old); j.Attempts != 4 {
+	if j := w.WaitJobEnded(old); j.Attempts != 4 {
 		t.Errorf("the older job: %+v, want 4 attempts", j)
 	}
-	if j := w.WaitEnded(id); j.Attempts != 2 {
+	if j := w.WaitJobEnded(id); j.Attempts != 2 {
 		t.Errorf("the newer job: %+v, want 2 attempts", j)
 	}
 }
 
 // A service that cannot start reports the reason and its origin, for example the line of the settings file.
-func TestServeRefusals(t *testing.T) {
+func TestServiceReportsWhyItCannotStart(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	sub := func(name, file string) string {
 		dir := q.Path(name)
@@ -119,7 +119,7 @@ func TestServeRefusals(t *testing.T) {
 	var st struct{ PID int }
 	// Read the pid of the service from `queuectl status`, because on Windows the service is a child of the process
 	// that the test has started.
-	if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -136,71 +136,72 @@ func TestServeRefusals(t *testing.T) {
 			"given twice, under two names"},
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
-		{"second service", []string{"--dir", q.Dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
+		{"second service", []string{"--dir", q.StateDir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
-		if r := q.RunRefusedService(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
-			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.Code, r.Stderr, c.code, c.err)
+		if r := q.RunRefusedService(c.args...); r.ExitCode != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
+			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.ExitCode, r.Stderr, c.code, c.err)
 		}
 	}
-	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
+	q.ServiceEnv = []string{"QUEUECTL_MAX_RETRIES=x"}
 	r := q.RunRefusedService("--dir", sub("g", ""))
-	if r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
+	if r.ExitCode != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
-	q.Env = nil
-	q.MustCLI("status")
+	q.ServiceEnv = nil
+	q.MustRunCLI("status")
 }
 
 // After SIGTERM the service starts no other jobs, waits for running jobs, and leaves no process
 // running.
-func TestStopDrains(t *testing.T) {
+func TestSIGTERMWaitsForRunningJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 1; echo done"})
-	next := w.Enqueue(testrig.Fields{"command": "echo next"})
-	w.WaitRunning(id)
-	if code := q.Stop(); code != 0 {
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; sleep 1; echo done"})
+	next := w.Enqueue(testrig.JSONFields{"command": "echo next"})
+	w.WaitJobRunning(id)
+	if code := q.StopService(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
 	q.Start("--workers", "0")
-	w = q.Dial()
-	if j := w.Show(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+	w = q.DialService()
+	if j := w.ShowJob(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("the running job: %+v", j)
 	}
-	if j := w.Show(next); j.State != "pending" || len(j.History) != 0 {
+	if j := w.ShowJob(next); j.State != "pending" || len(j.AttemptHistory) != 0 {
 		t.Errorf("the waiting job: %+v", j)
 	}
 }
 
 // With --keep-jobs, SIGTERM ends the service and leaves its jobs running. The next service takes over these
 // jobs.
-func TestKeepJobs(t *testing.T) {
+func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2", "--keep-jobs")
-	w := q.Dial()
-	longJob := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("go") +
+	w := q.DialService()
+	longJob := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + q.Path("go") +
 		" ]; do sleep 0.05; done; echo done; exit 3", "max_retries": 0})
-	short := w.Enqueue(testrig.Fields{"command": "echo up; while [ ! -e " + q.Path("early") +
+	short := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + q.Path("early") +
 		" ]; do sleep 0.05; done; echo done"})
-	before, ended := w.WaitRunning(longJob), w.WaitRunning(short)
+	before, ended := w.WaitJobRunning(longJob), w.WaitJobRunning(short)
 	started := time.Now()
-	if code := q.Stop(); code != 0 || time.Since(started) > 2*testrig.TimeoutFactor*time.Second {
+	if code := q.StopService(); code != 0 || time.Since(started) > 2*testrig.TimeoutFactor*time.Second {
 		t.Errorf("exit code %d after %v", code, time.Since(started))
 	}
 	q.WriteFile("early", "") // the short job ends while no service runs
-	q.WaitUntil("the short job has ended", 5*time.Second, func() bool { return !testrig.IsAlive(ended.PID) })
+	q.WaitUntil("the short job has ended", 5*time.Second, func() bool { return !testrig.IsProcessAlive(ended.PID) })
 	q.Start("--workers", "2", "--keep-jobs")
-	w = q.Dial()
-	if j := w.Show(longJob); j.State != "processing" || j.PID != before.PID || !testrig.IsAlive(j.PID) ||
+	w = q.DialService()
+	if j := w.ShowJob(longJob); j.State != "processing" || j.PID != before.PID || !testrig.IsProcessAlive(j.PID) ||
 		j.StartedAt != before.StartedAt {
 		t.Errorf("the adopted job was %+v\nand is now %+v", before, j)
 	}
-	if j := w.WaitEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+	if j := w.WaitJobEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
-	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
-		j.Attempts != 1 || len(j.History) != 1 {
+	if j := w.WaitJobEnded(longJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 3 ||
+		j.Output != "up\ndone\n" ||
+		j.Attempts != 1 || len(j.AttemptHistory) != 1 {
 		t.Errorf("the adopted job after its end: %+v", j)
 	}
 }
@@ -208,32 +209,33 @@ func TestKeepJobs(t *testing.T) {
 // `queuectl config set` rejects values with which the service could not start again, because only a running
 // service can remove stored values. If an environment variable overrides the stored value, such a value is
 // accepted. If the service later starts without the variable, its error says how to remove the value.
-func TestStoredSettingsLetTheServiceStart(t *testing.T) {
+func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
 	for _, c := range unusableSettings {
-		r := q.CLI("config", "set", c.key, c.value)
-		if r.Code != 2 || !strings.Contains(r.Stderr, c.key+": ") || !strings.Contains(r.Stderr, c.wantText) ||
-			q.Setting(c.key).Origin != "default" {
+		r := q.RunCLI("config", "set", c.key, c.value)
+		if r.ExitCode != 2 || !strings.Contains(r.Stderr, c.key+": ") || !strings.Contains(r.Stderr, c.wantText) ||
+			q.GetSetting(c.key).Origin != "default" {
 			t.Errorf("%s %s: %+v", c.key, c.value, r)
 		}
 	}
-	q.Stop()
-	q.Env = []string{"QUEUECTL_RUN_AS=service"}
+	q.StopService()
+	q.ServiceEnv = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.MustCLI("config", "set", "run_as", "submitter") // accepted, because the variable overrides this value
-	q.Stop()
-	q.Env = nil
-	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
+	q.MustRunCLI("config", "set", "run_as", "submitter") // accepted, because the variable overrides this value
+	q.StopService()
+	q.ServiceEnv = nil
+	if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode != 78 ||
+		!strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
 		!strings.Contains(r.Stderr, "config unset run_as") {
 		t.Errorf("start with the stored run_as: %+v", r)
 	}
-	q.Env = []string{"QUEUECTL_RUN_AS=service"}
+	q.ServiceEnv = []string{"QUEUECTL_RUN_AS=service"}
 	q.Start("--workers", "0")
-	q.MustCLI("config", "unset", "run_as")
-	q.Stop()
-	q.Env = nil
+	q.MustRunCLI("config", "unset", "run_as")
+	q.StopService()
+	q.ServiceEnv = nil
 	q.Start("--workers", "0")
 }
 
@@ -241,19 +243,20 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 // database only if the database permits older readers.
 func TestNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "true")
-	q.Stop()
-	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
+	q.MustRunCLI("enqueue", "true")
+	q.StopService()
+	execOnDatabase(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
-	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "schema version 99") {
+	if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode != 78 ||
+		!strings.Contains(r.Stderr, "schema version 99") {
 		t.Errorf("start on a database with a newer schema: %+v", r)
 	}
 	if q.ReadFile("queuectl.db") != before {
 		t.Error("the refused start changed the database file")
 	}
-	corrupt(q, "UPDATE meta SET min_reader = 1;")
+	execOnDatabase(q, "UPDATE meta SET min_reader = 1;")
 	q.Start("--workers", "1")
-	if r := q.CLI("wait", "1"); r.Code != 0 {
+	if r := q.RunCLI("wait", "1"); r.ExitCode != 0 {
 		t.Errorf("wait with a database that permits older readers: %+v", r)
 	}
 }
@@ -263,7 +266,7 @@ func TestNewerSchema(t *testing.T) {
 func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	pid := func() string {
-		text, _, _ := strings.Cut(q.MustCLI("service", "status"), "\n")
+		text, _, _ := strings.Cut(q.MustRunCLI("service", "status"), "\n")
 		return text
 	}
 	oldPID := pid()
@@ -273,16 +276,16 @@ func TestRestartRefusesInvalidSettings(t *testing.T) {
 	}
 	for _, settings := range bad {
 		q.WriteFile("queuectl.toml", settings)
-		if got := q.CLI("service", "restart"); got.Code != 2 ||
+		if got := q.RunCLI("service", "restart"); got.ExitCode != 2 ||
 			!strings.Contains(got.Stderr, "the service was not restarted") ||
 			!strings.Contains(got.Stderr, "config validate") {
 			t.Errorf("service restart with the settings %q: %+v", settings, got)
 		}
 	}
 	q.WriteFile("queuectl.toml", "")
-	cmd := q.Command("service", "restart")
+	cmd := q.CLICommand("service", "restart")
 	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
-	if got := testrig.RunCommand(t, cmd); got.Code != 2 || !strings.Contains(got.Stderr, "QUEUECTL_MAX_PENDING") {
+	if got := testrig.RunCommand(t, cmd); got.ExitCode != 2 || !strings.Contains(got.Stderr, "QUEUECTL_MAX_PENDING") {
 		t.Errorf("service restart with an invalid environment variable: %+v", got)
 	}
 	if now := pid(); now != oldPID || !strings.Contains(now, "pid") {

@@ -18,7 +18,7 @@ import (
 func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, q.Bin, q.Dir)
+	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	home := func(name string) (state string) {
 		state = q.Path(name + "/.local/state/queuectl")
 		if err := os.MkdirAll(state, 0o700); err != nil {
@@ -29,7 +29,7 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	database := os.Mkdir(filepath.Join(home("database"), "queuectl.db"), 0o700)
 	lock, err := os.Create(filepath.Join(home("locked"), "service.lock"))
 	if err = errors.Join(database, err, os.Mkdir(q.Path("closed"), 0o555), os.Chmod(q.Path("closed"), 0o555),
-		os.Chmod(q.Dir, 0o755)); err != nil {
+		os.Chmod(q.StateDir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()
@@ -53,13 +53,13 @@ func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 			"must be a regular file, not a symbolic link or a directory"},
 		{"locked", "", "enqueue true", 5, "already uses HOME/.local/state/queuectl; stop it with: "},
 	} {
-		cmd := exec.Command(q.Bin, strings.Fields(c.words)...)
-		cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Path(c.home), "PATH=" + os.Getenv("PATH"), c.variable}
+		cmd := exec.Command(q.ClientPath, strings.Fields(c.words)...)
+		cmd.Dir, cmd.Env = q.StateDir, []string{"HOME=" + q.Path(c.home), "PATH=" + os.Getenv("PATH"), c.variable}
 		if c.home == "closed" && os.Geteuid() == 0 {
-			testrig.AsPerson(cmd, testrig.Outsider)
+			testrig.CommandAs(cmd, testrig.Outsider)
 		}
 		r := testrig.RunCommand(t, cmd)
-		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.Path(c.home)); r.Code != c.code ||
+		if wantText := strings.ReplaceAll(c.wantText, "HOME", q.Path(c.home)); r.ExitCode != c.code ||
 			!strings.Contains(r.Stderr, wantText) || strings.Count(r.Stderr, "\n") != 1 {
 			t.Errorf("%s %s: %+v; want %d and one line with %q", c.variable, c.words, r, c.code, wantText)
 		}

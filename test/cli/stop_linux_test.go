@@ -14,25 +14,25 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
+	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
 	q.Start("--workers", "1")
-	w := q.Dial()
-	pid := w.WaitRunning(w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go"),
+	w := q.DialService()
+	pid := w.WaitJobRunning(w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go"),
 		"max_retries": 0})).PID
-	ended := make(chan testrig.Result, 1)
-	go func() { ended <- testrig.RunCommand(q, q.Command("service", "stop")) }()
+	ended := make(chan testrig.CommandResult, 1)
+	go func() { ended <- testrig.RunCommand(q, q.CLICommand("service", "stop")) }()
 	q.WaitUntil("the service stops", 20*time.Second, func() bool {
-		return strings.Contains(q.CLI("status", "--check").Stdout, "the service is stopping")
+		return strings.Contains(q.RunCLI("status", "--check").Stdout, "the service is stopping")
 	})
-	q.Kill()
+	q.KillService()
 	r := <-ended
-	if r.Code != 5 || !strings.Contains(r.Stderr, "its runners are still alive") ||
+	if r.ExitCode != 5 || !strings.Contains(r.Stderr, "its runners are still alive") ||
 		!strings.Contains(r.Stderr, "service stop --runners") {
 		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
 	}
-	if !testrig.IsAlive(pid) {
+	if !testrig.IsProcessAlive(pid) {
 		t.Error("the job has ended with its service")
 	}
-	q.MustCLI("service", "stop", "--runners")
-	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return !testrig.IsAlive(pid) })
+	q.MustRunCLI("service", "stop", "--runners")
+	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return !testrig.IsProcessAlive(pid) })
 }

@@ -13,42 +13,42 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// topQueue returns a queue with waiting jobs, a dead job and two running jobs. One of the running
+// startQueueForTop returns a queue with waiting jobs, a dead job and two running jobs. One of the running
 // jobs prints output and reports progress.
-func topQueue(t *testing.T) *testrig.Queue {
+func startQueueForTop(t *testing.T) *testrig.Queue {
 	q := testrig.StartQueue(t, "--workers", "3")
-	q.MustCLI("enqueue", "--id", "build",
+	q.MustRunCLI("enqueue", "--id", "build",
 		`i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)
-	q.MustCLI("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
-	q.MustCLI("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
-	q.MustCLI("enqueue", "--id", "later", "--in", "7h", "true")
-	q.MustCLI("enqueue", "--id", "after", "--after", "slow", "true")
-	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.Show("broken").State == "dead" })
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("slow").State == "processing" })
+	q.MustRunCLI("enqueue", "--id", "slow", "-Q", "gpu", "echo begun; sleep 600")
+	q.MustRunCLI("enqueue", "--id", "broken", "--max-retries", "0", "echo bad header >&2; exit 3")
+	q.MustRunCLI("enqueue", "--id", "later", "--in", "7h", "true")
+	q.MustRunCLI("enqueue", "--id", "after", "--after", "slow", "true")
+	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.ShowJob("broken").State == "dead" })
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob("slow").State == "processing" })
 	return q
 }
 
 // pressKeys presses keys, given by their names in tmux.
-func (p *pane) pressKeys(keys ...string) {
+func (p *tmuxPane) pressKeys(keys ...string) {
 	p.Helper()
-	p.tmux(append([]string{"send-keys"}, keys...)...)
+	p.runTmux(append([]string{"send-keys"}, keys...)...)
 }
 
 // openTop types the command line that starts `queuectl top`, and waits until top shows its first lines.
-func (p *pane) openTop(line string) {
+func (p *tmuxPane) openTop(commandLine string) {
 	p.Helper()
-	p.typeLine(line)
+	p.typeLine(commandLine)
 	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
 // waitNoText waits until a text is no longer shown in the window.
-func (p *pane) waitNoText(text string) {
+func (p *tmuxPane) waitNoText(text string) {
 	p.Helper()
 	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
 }
 
 // waitSelected waits until the row of the given job is selected.
-func (p *pane) waitSelected(id string) {
+func (p *tmuxPane) waitSelected(id string) {
 	p.Helper()
 	p.waitScreen("the chosen row "+id, func(lines []string) bool {
 		for _, l := range lines {
@@ -61,19 +61,19 @@ func (p *pane) waitSelected(id string) {
 }
 
 // Each key has its documented effect in `queuectl top`, the interactive screen.
-func TestKeysOfTop(t *testing.T) {
+func TestTopKeysHaveDocumentedEffects(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := topQueue(t)
+	q := startQueueForTop(t)
 	q.WriteFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf "+
 		"'editing\\r\\n'\nread line\n")
 	if err := os.Chmod(q.Path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := newPane(q, 100, 24)
+	p := newTmuxPane(q, 100, 24)
 	p.openTop("EDITOR=./editor queuectl ui")
 	state := func(id, want string) {
 		t.Helper()
-		q.WaitUntil(id+" is "+want, 10*time.Second, func() bool { return q.Show(id).State == want })
+		q.WaitUntil(id+" is "+want, 10*time.Second, func() bool { return q.ShowJob(id).State == want })
 	}
 	p.waitSelected("build")
 	p.waitText("████░░░░░░ 43 %")
@@ -125,15 +125,15 @@ func TestKeysOfTop(t *testing.T) {
 	p.pressKeys("1", "2", "Enter")
 	p.waitText("job later: changed")
 	p.waitText("12")
-	q.MustCLI("edit", "later", "--priority", "5")
+	q.MustRunCLI("edit", "later", "--priority", "5")
 	p.pressKeys("e")
 	p.waitText("editing")
 	p.pressKeys("Enter")
 	p.waitText("job later: editor closed")
-	if got := q.MustCLI("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
+	if got := q.MustRunCLI("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
 		t.Errorf("waiting jobs after the priority was edited: %s", got)
 	}
-	q.MustCLI("enqueue", "--in", "1h", "--id", "other", "true")
+	q.MustRunCLI("enqueue", "--in", "1h", "--id", "other", "true")
 	p.waitText("other")
 	p.pressKeys("/", "l", "a", "t")
 	p.waitNoText("other")
@@ -151,11 +151,11 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitText("exit code 3: bad header")
 	p.pressKeys("r", "y")
 	q.WaitUntil("its second run", 10*time.Second, func() bool {
-		return strings.Count(q.MustCLI("events", "broken"), "started") > 1 || q.Show("broken").State == "dead"
+		return strings.Count(q.MustRunCLI("events", "broken"), "started") > 1 || q.ShowJob("broken").State == "dead"
 	})
 	p.pressKeys("+", "+", "-")
 	q.WaitUntil("one worker more", 10*time.Second, func() bool {
-		return strings.Contains(q.MustCLI("status", "--verbose"), "4 (")
+		return strings.Contains(q.MustRunCLI("status", "--verbose"), "4 (")
 	})
 	p.waitText("of 4 workers")
 	p.pressKeys("-")
@@ -166,7 +166,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitText("queue default: paused")
 	p.pressKeys("p", "y")
 	p.waitText("queue default: resumed")
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "true")
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "true")
 	p.pressKeys("5")
 	p.waitText("nightly")
 	p.pressKeys("r", "y")
@@ -181,10 +181,10 @@ func TestKeysOfTop(t *testing.T) {
 
 // The screen of `queuectl top` fits any window of at least 40x10 and is redrawn when the size changes. In a
 // smaller window, top prints the size that it needs.
-func TestSizesOfTop(t *testing.T) {
+func TestTopFitsWindowSize(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := topQueue(t)
-	p := newPane(q, 80, 24)
+	q := startQueueForTop(t)
+	p := newTmuxPane(q, 80, 24)
 	p.openTop("queuectl top")
 	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {30, 8}, {40, 10}, {120, 30}, {80, 24}} {
 		p.resize(size[0], size[1])
@@ -222,13 +222,13 @@ func TestSizesOfTop(t *testing.T) {
 // reply. Once the service is back, top continues and shows new output of the selected job.
 func TestTopOutlivesTheService(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := topQueue(t)
-	p := newPane(q, 100, 24)
+	q := startQueueForTop(t)
+	p := newTmuxPane(q, 100, 24)
 	p.openTop("queuectl top")
 	p.waitText("compiling")
 	// Do this twice, because top must also reconnect after a second crash.
 	for range 2 {
-		q.Kill()
+		q.KillService()
 		p.waitText("no answer since ")
 		p.waitScreen("the last picture", func(lines []string) bool {
 			all := strings.Join(lines, "\n")
@@ -244,7 +244,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 		q.Start("--workers", "3")
 		p.waitNoText("no answer since")
 		before := ""
-		for _, l := range p.lines() {
+		for _, l := range p.shownLines() {
 			if strings.Contains(l, " compiling ") {
 				before = l
 			}
@@ -254,7 +254,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 			return strings.Contains(all, " compiling ") && !strings.Contains(all, before)
 		})
 	}
-	if q.Show("slow").State != "processing" {
+	if q.ShowJob("slow").State != "processing" {
 		t.Error("the refused action changed the job")
 	}
 }
@@ -262,35 +262,39 @@ func TestTopOutlivesTheService(t *testing.T) {
 // However `queuectl top` ends, it restores the terminal's modes, cursor and main screen. It does so too when it
 // is suspended and when it starts an editor.
 func TestTopRestoresTheTerminal(t *testing.T) {
-	q := topQueue(t)
+	q := startQueueForTop(t)
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
 		"'\\033[?25lediting'\nexec sleep 600\n")
 	if err := os.Chmod(q.Path("editor"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := newPane(q, 80, 24)
+	p := newTmuxPane(q, 80, 24)
 	p.typeLine("stty -g >before")
 	front := func() {
 		t.Helper()
-		p.WaitUntil("top is in front", 10*time.Second, func() bool { return strings.HasPrefix(p.foreground(), "queuectl") })
+		p.WaitUntil("top is in front", 10*time.Second, func() bool {
+			return strings.HasPrefix(p.foregroundProgram(),
+				"queuectl")
+		})
 		p.waitText("▶ build")
 	}
 	same := func(name string) {
 		t.Helper()
-		p.WaitUntil(name+" ends it", 20*time.Second, func() bool { return p.foreground() == "sh" })
+		p.WaitUntil(name+" ends it", 20*time.Second, func() bool { return p.foregroundProgram() == "sh" })
 		p.typeLine("stty -g >after; echo back after " + name)
 		p.waitText("back after " + name + "\n$")
 		if before, after := q.ReadFile("before"), q.ReadFile("after"); before != after || before == "" {
 			t.Errorf("after %s the modes are %s, were %s", name, after, before)
 		}
-		if state := p.tmux(
-			"display", "-p", "#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
+		if state := p.runTmux(
+			"display", "-p",
+			"#{cursor_flag} #{alternate_on} #{insert_flag} #{mouse_any_flag} #{keypad_flag}"); state != "1 0 0 0 0" {
 			t.Errorf("after %s the flags of cursor, alternate screen, insert, mouse and keypad are %s, want 1 0 0 0 0",
 				name, state)
 		}
 	}
 	signal := func(name string) func() {
-		return func() { p.tmux("run-shell", "kill -"+name+" $(pgrep -f 'queuectl[d]* .*to[p]$' -P #{pane_pid})") }
+		return func() { p.runTmux("run-shell", "kill -"+name+" $(pgrep -f 'queuectl[d]* .*to[p]$' -P #{pane_pid})") }
 	}
 	for _, c := range []struct {
 		name string
@@ -336,24 +340,24 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 // Names and output of jobs cannot control the terminal.
 func TestJobsCannotControlTop(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	q.MustCLI("enqueue", "--id", "build",
+	q.MustRunCLI("enqueue", "--id", "build",
 		`printf '\033]2;owned\007\033[2J\033[?1049l\033[31mred\033[0m \302\233 名前 end\n'; sleep 600`)
-	q.MustCLI("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
+	q.MustRunCLI("enqueue", "--id", "wide", "--label", "a=\x1b[2J",
 		": \x1b]2;owned\x07 長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い長い; exec sleep 600")
-	p := newPane(q, 80, 24)
-	title := p.tmux("display", "-p", "#{pane_title}")
+	p := newTmuxPane(q, 80, 24)
+	title := p.runTmux("display", "-p", "#{pane_title}")
 	p.openTop("NO_COLOR=1 queuectl top")
 	p.waitText(`\x1b]2;owned\x07\x1b[2J\x1b[?1049lred \x9b 名前 end`)
 	p.pressKeys("j")
 	p.waitSelected("wide")
-	if got := p.tmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
+	if got := p.runTmux("display", "-p", "#{pane_title} #{alternate_on}"); got != title+" 1" {
 		t.Errorf("title and alternate screen flag are %s, want %s 1", got, title)
 	}
-	if captured := p.tmux(
+	if captured := p.runTmux(
 		"capture-pane", "-p", "-e"); regexp.MustCompile(`\x1b\[[0-9;]*[34][0-7]m`).MatchString(captured) {
 		t.Errorf("the screen has colours although NO_COLOR is set: %q", captured)
 	}
-	for _, l := range p.lines() {
+	for _, l := range p.shownLines() {
 		if n := len([]rune(l)); n > 80 {
 			t.Errorf("a line has %d characters, want at most 80: %q", n, l)
 		}
@@ -362,17 +366,17 @@ func TestJobsCannotControlTop(t *testing.T) {
 
 // If a terminal reports an impossible size, `queuectl top` still draws, ends on the key q, and does not use
 // more memory. When the terminal reports a usual size, top uses all of it.
-func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
-	q := topQueue(t)
+func TestTopLimitsReportedTerminalSize(t *testing.T) {
+	q := startQueueForTop(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
 		s := q.StartOnTerminal(size[0], size[1], "top")
-		s.WaitText("▶ build")
+		s.WaitForText("▶ build")
 		drawn := len(s.Output.String())
 		s.Resize(t, 24, 80)
-		s.WaitText("▶ build")
-		s.WaitTextAfter(drawn, "q quit")
+		s.WaitForText("▶ build")
+		s.WaitForTextAfter(drawn, "q quit")
 		// Measure before top ends: afterwards, the kernel adds the memory of the test.
-		used := testrig.PeakMemory(t, s.Cmd.Process.Pid)
+		used := testrig.PeakMemoryBytes(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)
 		if used > 100<<20 {
@@ -386,15 +390,16 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {
-		if r := q.CLI(words...); r.Code != 2 || r.Stdout != "" || !strings.Contains(r.Stderr, "queuectl status --watch") {
+		if r := q.RunCLI(words...); r.ExitCode != 2 || r.Stdout != "" ||
+			!strings.Contains(r.Stderr, "queuectl status --watch") {
 			t.Errorf("%v: %+v", words, r)
 		}
 	}
-	p := newPane(q, 120, 24)
+	p := newTmuxPane(q, 120, 24)
 	p.typeLine("TERM=dumb queuectl top; echo \"exit code $?\"")
 	p.waitText("queuectl status --watch")
 	p.waitText("exit code 2")
-	q.Stop()
+	q.StopService()
 	p.typeLine("clear; queuectl --dir . top; echo \"exit code $?\"")
 	p.waitText("start it with")
 	p.waitText("exit code ")

@@ -12,16 +12,16 @@ import (
 // `queuectl kill` signals every process of a job, including processes in other sessions, and no other process.
 func TestKillSignalsTheTree(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
+	w := q.DialService()
 	const onSignal = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`
 	job := fmt.Sprintf(`setsid sh -c "%s" & sh -c "%s" & `+onSignal,
 		fmt.Sprintf(onSignal, "away"), fmt.Sprintf(onSignal, "child"), "main")
-	id := w.Enqueue(testrig.Fields{"command": job})
-	other := w.Enqueue(testrig.Fields{"command": fmt.Sprintf(onSignal, "other")})
-	output := func(id string) string { return q.MustCLI("logs", id) }
+	id := w.Enqueue(testrig.JSONFields{"command": job})
+	other := w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf(onSignal, "other")})
+	output := func(id string) string { return q.MustRunCLI("logs", id) }
 	w.WaitUntil("all three are up", 20*time.Second, func() bool { return strings.Count(output(id), "up") == 3 })
-	w.WaitRunning(other)
-	q.MustCLI("kill", "-s", "USR1", id)
+	w.WaitJobRunning(other)
+	q.MustRunCLI("kill", "-s", "USR1", id)
 	for _, process := range []string{"main", "child", "away"} {
 		w.WaitUntil(process+" got the signal", 20*time.Second, func() bool {
 			return strings.Contains(output(id), process+" got it")
@@ -30,11 +30,11 @@ func TestKillSignalsTheTree(t *testing.T) {
 	if got := output(other); strings.Contains(got, "got it") {
 		t.Errorf("a process of another job got the signal: %q", got)
 	}
-	if r := q.CLI("kill", "-s", "NOPE", id); r.Code != 2 || !strings.Contains(r.Stderr, "signal") {
+	if r := q.RunCLI("kill", "-s", "NOPE", id); r.ExitCode != 2 || !strings.Contains(r.Stderr, "signal") {
 		t.Errorf("kill with an unknown signal: %+v", r)
 	}
-	q.MustCLI("cancel", id, other)
-	if r := q.CLI("kill", id); r.Code != 5 || !strings.Contains(r.Stderr, "only a running job") {
+	q.MustRunCLI("cancel", id, other)
+	if r := q.RunCLI("kill", id); r.ExitCode != 5 || !strings.Contains(r.Stderr, "only a running job") {
 		t.Errorf("kill of an ended job: %+v", r)
 	}
 }

@@ -11,27 +11,27 @@ import (
 )
 
 // A held job waits until it is released. Repeating `queuectl hold` or `queuectl release` is not an error.
-func TestHoldAndRelease(t *testing.T) {
+func TestHeldJobWaitsUntilReleased(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "a", "echo a")
+	q.MustRunCLI("enqueue", "--id", "a", "echo a")
 	for range 2 {
-		if got := q.MustCLI("hold", "a"); got != "a" {
+		if got := q.MustRunCLI("hold", "a"); got != "a" {
 			t.Errorf("hold printed %q", got)
 		}
 	}
-	q.MustCLI("worker", "scale", "1")
-	q.MustCLI("wait", q.MustCLI("enqueue", "echo b"))
-	w := q.Dial()
-	if j := w.Show("a"); j.State != "held" {
+	q.MustRunCLI("worker", "scale", "1")
+	q.MustRunCLI("wait", q.MustRunCLI("enqueue", "echo b"))
+	w := q.DialService()
+	if j := w.ShowJob("a"); j.State != "held" {
 		t.Errorf("while another job ran, the held job changed to %s", j.State)
 	}
-	q.MustCLI("release", "a")
-	q.MustCLI("wait", "a")
-	if r := q.CLI("hold", "a"); r.Code != 5 || !strings.Contains(r.Stderr,
+	q.MustRunCLI("release", "a")
+	q.MustRunCLI("wait", "a")
+	if r := q.RunCLI("hold", "a"); r.ExitCode != 5 || !strings.Contains(r.Stderr,
 		"job a is completed; only waiting jobs can be held") {
 		t.Errorf("hold of an ended job: %+v", r)
 	}
-	if r := q.CLI("release", "a"); r.Code != 5 || !strings.Contains(r.Stderr, "retry") {
+	if r := q.RunCLI("release", "a"); r.ExitCode != 5 || !strings.Contains(r.Stderr, "retry") {
 		t.Errorf("release of an ended job: %+v", r)
 	}
 }
@@ -40,89 +40,89 @@ func TestHoldAndRelease(t *testing.T) {
 // runner but has not started.
 func TestVerbsReachReservedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	for range 8 { // after short jobs, the service sends jobs to the runner in advance
-		w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
+		w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "true"}))
 	}
 	for range 5 {
-		first := w.Enqueue(testrig.Fields{"command": "sleep 0.3"})
-		ids := w.Batch([]testrig.Fields{{"command": "true"}, {"command": "true"}, {"command": "exit 3"}})
-		w.MustCall("hold", testrig.Fields{"id": ids[0]}, nil)
-		w.MustCall("rm", testrig.Fields{"id": ids[1]}, nil)
-		w.MustCall("edit", testrig.Fields{"id": ids[2], "set": testrig.Fields{"command": "echo edited"}}, nil)
-		if j := w.WaitEnded(ids[2]); j.State != "completed" || j.Output != "edited\n" {
+		first := w.Enqueue(testrig.JSONFields{"command": "sleep 0.3"})
+		ids := w.EnqueueBatch([]testrig.JSONFields{{"command": "true"}, {"command": "true"}, {"command": "exit 3"}})
+		w.MustCall("hold", testrig.JSONFields{"id": ids[0]}, nil)
+		w.MustCall("rm", testrig.JSONFields{"id": ids[1]}, nil)
+		w.MustCall("edit", testrig.JSONFields{"id": ids[2], "set": testrig.JSONFields{"command": "echo edited"}}, nil)
+		if j := w.WaitJobEnded(ids[2]); j.State != "completed" || j.Output != "edited\n" {
 			t.Errorf("edited job: %+v", j)
 		}
-		if j := w.Show(ids[0]); j.State != "held" {
+		if j := w.ShowJob(ids[0]); j.State != "held" {
 			t.Errorf("held job: %+v", j)
 		}
-		if a := w.Call("show", testrig.Fields{"id": ids[1]}); a.Error == nil {
+		if a := w.Call("show", testrig.JSONFields{"id": ids[1]}); a.Error == nil {
 			t.Error("show finds a removed job")
 		}
-		w.WaitEnded(first)
-		w.MustCall("release", testrig.Fields{"id": ids[0]}, nil)
-		w.WaitEnded(ids[0])
+		w.WaitJobEnded(first)
+		w.MustCall("release", testrig.JSONFields{"id": ids[0]}, nil)
+		w.WaitJobEnded(ids[0])
 	}
 }
 
 // `queuectl requeue` ends the whole process tree of a running job and starts the job again. The ended attempt
 // does not count.
-func TestRequeue(t *testing.T) {
+func TestRequeueRestartsRunningJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0,
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; [ $QUEUECTL_ATTEMPT = 2 ] || sleep 600", "max_retries": 0,
 		"kill_after": 1})
-	pid := w.WaitRunning(id).PID
-	q.MustCLI("requeue", id)
-	j := w.WaitEnded(id)
-	if j.State != "completed" || j.Attempts != 1 || len(j.History) != 2 || j.History[0].Reason != "stopped" {
+	pid := w.WaitJobRunning(id).PID
+	q.MustRunCLI("requeue", id)
+	j := w.WaitJobEnded(id)
+	if j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "stopped" {
 		t.Errorf("the requeued job: %+v", j)
 	}
-	if testrig.IsAlive(pid) {
+	if testrig.IsProcessAlive(pid) {
 		t.Errorf("process %d of the first attempt is still alive", pid)
 	}
-	if r := q.CLI("requeue", id); r.Code != 5 || !strings.Contains(r.Stderr, "retry") {
+	if r := q.RunCLI("requeue", id); r.ExitCode != 5 || !strings.Contains(r.Stderr, "retry") {
 		t.Errorf("requeue of an ended job: %+v", r)
 	}
 }
 
 // `queuectl rm` removes a running job only with --force. `queuectl clear` never removes running jobs.
-func TestRemoveAndClear(t *testing.T) {
+func TestRemoveAndClearKeepRunningJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	first, second := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600"}), ""
-	w.WaitRunning(first)
-	second = w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("rm", first, second); r.Code != 5 || r.Stdout != second+"\n" ||
+	w := q.DialService()
+	first, second := w.Enqueue(testrig.JSONFields{"command": "echo up; sleep 600"}), ""
+	w.WaitJobRunning(first)
+	second = w.Enqueue(testrig.JSONFields{"command": "true"})
+	if r := q.RunCLI("rm", first, second); r.ExitCode != 5 || r.Stdout != second+"\n" ||
 		!strings.Contains(r.Stderr, "job "+first+" is running") {
 		t.Errorf("rm of a running and a waiting job: %+v", r)
 	}
-	w.Enqueue(testrig.Fields{"command": "true"})
-	if r := q.CLI("clear"); r.Code != 2 || !strings.Contains(r.Stderr, "--yes") {
+	w.Enqueue(testrig.JSONFields{"command": "true"})
+	if r := q.RunCLI("clear"); r.ExitCode != 2 || !strings.Contains(r.Stderr, "--yes") {
 		t.Errorf("clear without --yes: %+v", r)
 	}
-	q.MustCLI("clear", "--yes")
-	if got := q.MustCLI("list", "-q"); got != first {
+	q.MustRunCLI("clear", "--yes")
+	if got := q.MustRunCLI("list", "-q"); got != first {
 		t.Errorf("jobs after clear: %q, want only the running job", got)
 	}
-	q.MustCLI("rm", "--force", first)
-	if got := q.MustCLI("list", "-q"); got != "" {
+	q.MustRunCLI("rm", "--force", first)
+	if got := q.MustRunCLI("list", "-q"); got != "" {
 		t.Errorf("jobs after rm --force: %q", got)
 	}
-	if r := q.CLI("dequeue", first); r.Code != 4 {
+	if r := q.RunCLI("dequeue", first); r.ExitCode != 4 {
 		t.Errorf("dequeue of a removed job: %+v", r)
 	}
 }
 
 // `queuectl edit` changes jobs by flags and by JSON. An invalid edit changes nothing, and its error names the
 // field.
-func TestEdit(t *testing.T) {
+func TestEditChangesJobFields(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "echo a")
-	q.MustCLI("enqueue", "--id", "b", "echo b")
-	q.MustCLI("edit", "a", "b", "--priority", "9", "--timeout", "90s")
-	q.MustCLI("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
-	w := q.Dial()
+	q.MustRunCLI("enqueue", "--id", "a", "--label", "x=1", "echo a")
+	q.MustRunCLI("enqueue", "--id", "b", "echo b")
+	q.MustRunCLI("edit", "a", "b", "--priority", "9", "--timeout", "90s")
+	q.MustRunCLI("edit", "a", `{"labels":{"y":"2"},"max_retries":0}`)
+	w := q.DialService()
 	type shown struct {
 		Priority   int
 		MaxRetries int `json:"max_retries"`
@@ -130,7 +130,7 @@ func TestEdit(t *testing.T) {
 		Spec       map[string]any
 	}
 	var a shown
-	w.MustCall("show", testrig.Fields{"id": "a"}, &a)
+	w.MustCall("show", testrig.JSONFields{"id": "a"}, &a)
 	if a.Priority != 9 || a.MaxRetries != 0 || a.Labels["x"] != "1" || a.Labels["y"] != "2" ||
 		a.Spec["timeout"] != "1m30s" {
 		t.Errorf("the job after two edits: %+v", a)
@@ -151,14 +151,15 @@ func TestEdit(t *testing.T) {
 		{[]string{"nope", "--priority", "1"}, 4, "nope"},
 		{[]string{"--priority", "1"}, 2, "--state"},
 	} {
-		if r := q.CLI(append([]string{"edit"}, c.args...)...); r.Code != c.code || !strings.Contains(r.Stderr, c.err) ||
+		if r := q.RunCLI(append([]string{"edit"}, c.args...)...); r.ExitCode != c.code ||
+			!strings.Contains(r.Stderr, c.err) ||
 			r.Stdout != "" {
 			t.Errorf("edit %q: %+v, want %d, %q", c.args, r, c.code, c.err)
 		}
 	}
-	q.MustCLI("worker", "scale", "1")
-	q.MustCLI("wait", "a", "b")
-	if got := q.MustCLI("logs", "a"); got != "a" {
+	q.MustRunCLI("worker", "scale", "1")
+	q.MustRunCLI("wait", "a", "b")
+	if got := q.MustRunCLI("logs", "a"); got != "a" {
 		t.Errorf("the edited job printed %q", got)
 	}
 }
@@ -167,57 +168,57 @@ func TestEdit(t *testing.T) {
 func TestEditRemovesTheDelay(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, flag := range []string{"--delay=1h", "--run-at=+1h"} {
-		id := q.MustCLI("enqueue", flag, "true")
-		q.MustCLI("edit", id, `{"delay":null}`)
-		q.MustCLI("wait", id, "--timeout", "10s")
+		id := q.MustRunCLI("enqueue", flag, "true")
+		q.MustRunCLI("edit", id, `{"delay":null}`)
+		q.MustRunCLI("wait", id, "--timeout", "10s")
 	}
 }
 
 // A command with a selector changes exactly the selected jobs, even if it needs several requests. A dry run
 // counts the same jobs and changes nothing.
-func TestSelectors(t *testing.T) {
+func TestSelectorsChangeExactlySelectedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	w := q.Dial()
-	var specs []testrig.Fields
+	w := q.DialService()
+	var specs []testrig.JSONFields
 	for i := range 2500 {
-		specs = append(specs, testrig.Fields{"id": fmt.Sprintf("in-%d", i), "command": "true",
-			"labels": testrig.Fields{"part": fmt.Sprint(i % 2)}})
+		specs = append(specs, testrig.JSONFields{"id": fmt.Sprintf("in-%d", i), "command": "true",
+			"labels": testrig.JSONFields{"part": fmt.Sprint(i % 2)}})
 	}
-	w.Batch(specs)
-	w.Batch([]testrig.Fields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true",
-		"labels": testrig.Fields{"part": "0"}}})
+	w.EnqueueBatch(specs)
+	w.EnqueueBatch([]testrig.JSONFields{{"id": "out", "command": "true"}, {"id": "out-2", "command": "true",
+		"labels": testrig.JSONFields{"part": "0"}}})
 	count := func(state string) int {
-		return len(strings.Fields(q.MustCLI("list", "-q", "--limit", "3000", "-s", state)))
+		return len(strings.Fields(q.MustRunCLI("list", "-q", "--limit", "3000", "-s", state)))
 	}
 
-	if got := q.MustCLI("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
+	if got := q.MustRunCLI("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
 		t.Errorf("dry run: %q", got)
 	}
-	if got := q.MustCLI("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
+	if got := q.MustRunCLI("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
 		t.Errorf("dry run as JSON: %q", got)
 	}
 	if got := count("held"); got != 0 {
 		t.Fatalf("a dry run held %d jobs", got)
 	}
-	if got := strings.Fields(q.MustCLI("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
+	if got := strings.Fields(q.MustRunCLI("hold", "--id-glob", "in-*")); len(got) != 2500 || count("held") != 2500 ||
 		count("pending") != 2 {
 		t.Errorf("hold printed %d jobs, %d are held, %d are pending; want 2500, 2500, 2", len(got), count("held"),
 			count("pending"))
 	}
-	q.MustCLI("release", "--label", "part=0")
+	q.MustRunCLI("release", "--label", "part=0")
 	if got := count("held"); got != 1250 {
 		t.Errorf("%d jobs are held after half of them were released", got)
 	}
-	if got := q.MustCLI("cancel", "--state", "waiting", "--older-than", "1h",
+	if got := q.MustRunCLI("cancel", "--state", "waiting", "--older-than", "1h",
 		"--dry-run"); got != "0 jobs selected; nothing was changed" {
 		t.Errorf("cancel --older-than 1h --dry-run: %q", got)
 	}
-	q.MustCLI("cancel", "--label", "part=0", "--state", "pending")
+	q.MustRunCLI("cancel", "--label", "part=0", "--state", "pending")
 	if got := count("cancelled"); got != 1251 {
 		t.Errorf("%d jobs are cancelled, want 1251", got)
 	}
-	q.MustCLI("rm", "--state", "cancelled")
-	q.MustCLI("rm", "--state", "held", "--id-glob", "in-?")
+	q.MustRunCLI("rm", "--state", "cancelled")
+	q.MustRunCLI("rm", "--state", "held", "--id-glob", "in-?")
 	if got := count("cancelled") + count("held"); got != 1245 {
 		t.Errorf("%d jobs remain, want 1245", got)
 	}
@@ -229,14 +230,14 @@ func TestSelectors(t *testing.T) {
 		{[]string{"hold", "--state", "pendng"}, "pending"}, {[]string{"hold", "--id-glob", "a["}, "["},
 		{[]string{"hold", "--user", "no-such-user"}, "no-such-user"}, {[]string{"hold", "--older-than", "x"}, "older-than"},
 	} {
-		if r := q.CLI(c.args...); r.Code != 2 || !strings.Contains(r.Stderr, c.err) {
+		if r := q.RunCLI(c.args...); r.ExitCode != 2 || !strings.Contains(r.Stderr, c.err) {
 			t.Errorf("%q: %+v, want 2, %q", c.args, r, c.err)
 		}
 	}
-	if a := w.Call("hold", testrig.Fields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
+	if a := w.Call("hold", testrig.JSONFields{}); a.Error == nil || a.Error.Data.Code != "invalid" {
 		t.Errorf("hold without ids or a selector: %+v", a)
 	}
-	if a := w.Call("rm", testrig.Fields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil ||
+	if a := w.Call("rm", testrig.JSONFields{"state": "held", "dry_run": true, "cursor": "x"}); a.Error == nil ||
 		a.Error.Data.Field != "cursor" {
 		t.Errorf("rm with an invalid cursor: %+v", a)
 	}

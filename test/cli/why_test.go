@@ -32,7 +32,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 	why := func(id string) (a answer) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(q.MustCLI("why", id, "--json")), &a); err != nil {
+		if err := json.Unmarshal([]byte(q.MustRunCLI("why", id, "--json")), &a); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -48,74 +48,74 @@ func TestWhyNamesEachReason(t *testing.T) {
 				id, a.Reasons[0].At, a.Earliest, known)
 		}
 	}
-	q.MustCLI("enqueue", "--id", "later", "--in", "10m", "true")
+	q.MustRunCLI("enqueue", "--id", "later", "--in", "10m", "true")
 	checkReason("later", "time", "not due", "edit later", true)
-	q.MustCLI("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
-	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.Show("fails").State == "failed" })
+	q.MustRunCLI("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
+	q.WaitUntil("the job has failed", 20*time.Second, func() bool { return q.ShowJob("fails").State == "failed" })
 	checkReason("fails", "retry", "attempt 1 failed, and the automatic retry is not due yet", "retry fails", true)
-	q.MustCLI("hold", "fails")
+	q.MustRunCLI("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
-	q.MustCLI("release", "fails")
-	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.Show("fails").Attempts == 2 })
+	q.MustRunCLI("release", "fails")
+	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.ShowJob("fails").Attempts == 2 })
 	for i := range 2 {
-		q.MustCLI("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
+		q.MustRunCLI("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
-	q.MustCLI("wait", "rated0")
+	q.MustRunCLI("wait", "rated0")
 	checkReason("rated1", "rate", "1 of 1 starts", "gate list", true)
-	q.MustCLI("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
-	q.MustCLI("enqueue", "--id", "paused", "true")
+	q.MustRunCLI("queue", "pause", "default", "--for", "10m", "--reason", "lunch")
+	q.MustRunCLI("enqueue", "--id", "paused", "true")
 	checkReason("paused", "queue", "lunch", "queue resume default", true)
-	q.MustCLI("queue", "resume", "default")
+	q.MustRunCLI("queue", "resume", "default")
 	fixed := filepath.Join(t.TempDir(), "fixed")
-	q.MustCLI("enqueue", "--id", "dead", "--max-retries", "0", "--command",
+	q.MustRunCLI("enqueue", "--id", "dead", "--max-retries", "0", "--command",
 		"[ -e '"+filepath.ToSlash(fixed)+"' ] || exit 3")
-	q.CLI("wait", "dead")
-	if got := q.CLI("enqueue", "--id", "after", "--after", "dead", "true"); got.Code != 0 ||
+	q.RunCLI("wait", "dead")
+	if got := q.RunCLI("enqueue", "--id", "after", "--after", "dead", "true"); got.ExitCode != 0 ||
 		!strings.Contains(got.Stderr, "cancelled immediately") {
 		t.Errorf("enqueue of a job that depends on a dead one: %+v", got)
 	}
 	checkReason("after", "dependency", "job dead must be completed first, but is dead", "retry dead", false)
-	if got := q.CLI("wait", "after"); got.Code != 125 {
-		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.Code)
+	if got := q.RunCLI("wait", "after"); got.ExitCode != 125 {
+		t.Errorf("wait for a job that was cancelled because of a dependency: exit code %d", got.ExitCode)
 	}
-	q.MustCLI("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
-	q.MustCLI("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
+	q.MustRunCLI("enqueue", "--id", "keyed", "--after", "dead", "--unique", "one", "true")
+	q.MustRunCLI("enqueue", "--id", "has", "--unique", "one", "--in", "1h", "true")
 	if err := os.WriteFile(fixed, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("retry", "dead")
-	q.MustCLI("wait", "after") // the retry of a job also retries its dependants
+	q.MustRunCLI("retry", "dead")
+	q.MustRunCLI("wait", "after") // the retry of a job also retries its dependants
 	checkReason("keyed", "unique", "another job had the same unique key", "retry keyed", false)
-	if got := q.CLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
+	if got := q.RunCLI("retry", "keyed"); !strings.Contains(got.Stderr, "has") {
 		t.Errorf("retry of a job whose key another job has: %+v", got)
 	}
-	q.MustCLI("cancel", "has")
-	q.MustCLI("retry", "keyed")
-	q.MustCLI("wait", "keyed")
-	q.MustCLI("enqueue", "--id", "busy", "sleep 600")
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("busy").State == "processing" })
-	q.MustCLI("pause", "busy")
+	q.MustRunCLI("cancel", "has")
+	q.MustRunCLI("retry", "keyed")
+	q.MustRunCLI("wait", "keyed")
+	q.MustRunCLI("enqueue", "--id", "busy", "sleep 600")
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("busy").State == "processing" })
+	q.MustRunCLI("pause", "busy")
 	checkReason("busy", "paused", "by ", "resume busy", false)
-	q.MustCLI("resume", "busy")
-	q.MustCLI("pause", "--all")
-	q.MustCLI("enqueue", "--id", "kept", "true")
+	q.MustRunCLI("resume", "busy")
+	q.MustRunCLI("pause", "--all")
+	q.MustRunCLI("enqueue", "--id", "kept", "true")
 	checkReason("kept", "paused", "all jobs are paused", "resume --all", false)
-	q.MustCLI("resume", "--all")
-	q.MustCLI("cancel", "busy")
-	if got := q.CLI("wait", "--batch", "nope"); got.Code != 0 || !strings.Contains(got.Stderr, "no job matches") {
+	q.MustRunCLI("resume", "--all")
+	q.MustRunCLI("cancel", "busy")
+	if got := q.RunCLI("wait", "--batch", "nope"); got.ExitCode != 0 || !strings.Contains(got.Stderr, "no job matches") {
 		t.Errorf("wait for a batch without jobs: %+v", got)
 	}
-	q.MustCLI("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
-	q.MustCLI("wait", "one")
-	if got := q.CLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Stderr,
+	q.MustRunCLI("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
+	q.MustRunCLI("wait", "one")
+	if got := q.RunCLI("run", "--unique", "k", "echo two"); !strings.Contains(got.Stderr,
 		"job one already has the unique key k") || got.Stdout != "" {
 		t.Errorf("run with a key that another job has: %+v", got)
 	}
-	if got := q.CLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.Code != 5 ||
+	if got := q.RunCLI("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.ExitCode != 5 ||
 		!strings.Contains(got.Stderr, "keeps the key until") {
 		t.Errorf("enqueue with --on-conflict reject and a key that another job has: %+v", got)
 	}
-	if got := q.MustCLI("show", "rated1"); !strings.Contains(got, "api=1/h") {
+	if got := q.MustRunCLI("show", "rated1"); !strings.Contains(got, "api=1/h") {
 		t.Errorf("show does not print the rate limit:\n%s", got)
 	}
 }
@@ -127,13 +127,16 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
 	q.Start("--config", q.Path("settings.toml"))
-	q.MustCLI("queue", "set", "narrow", "--concurrency", "1")
-	q.MustCLI("queue", "set", "closed", "--concurrency", "9")
-	q.MustCLI("queue", "pause", "closed")
+	q.MustRunCLI("queue", "set", "narrow", "--concurrency", "1")
+	q.MustRunCLI("queue", "set", "closed", "--concurrency", "9")
+	q.MustRunCLI("queue", "pause", "closed")
 	for _, flags := range []string{"--lock db", "--rate-limit api=1/h", "--resource gpu=2", "-Q narrow"} {
-		q.MustCLI(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
+		q.MustRunCLI(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
 	}
-	q.WaitUntil("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.MustCLI("ps", "-q"))) == 4 })
+	q.WaitUntil("all of them run", 20*time.Second, func() bool {
+		return len(strings.Fields(q.MustRunCLI("ps",
+			"-q"))) == 4
+	})
 	cases := []struct{ id, flags, kind, key, when string }{
 		{"locked", "--lock db", "lock", "db", "lock db"},
 		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
@@ -145,9 +148,9 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		{"kept", "--in 1h", "held", "", "held"},
 	}
 	for _, c := range cases {
-		q.MustCLI(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
+		q.MustRunCLI(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
 	}
-	q.MustCLI("hold", "kept")
+	q.MustRunCLI("hold", "kept")
 	type waits struct {
 		ID       string `json:"id"`
 		WaitsFor *struct {
@@ -159,16 +162,16 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	}
 	read := func(args ...string) (w waits) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(q.MustCLI(append(args, "--json")...)), &w); err != nil {
+		if err := json.Unmarshal([]byte(q.MustRunCLI(append(args, "--json")...)), &w); err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
 	var list []waits
-	if err := json.Unmarshal([]byte(q.MustCLI("list", "-s", "waiting", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("list", "-s", "waiting", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
-	table := q.MustCLI("list", "-s", "waiting", "--columns", "id,when,reason")
+	table := q.MustRunCLI("list", "-s", "waiting", "--columns", "id,when,reason")
 	for _, c := range cases {
 		why := read("why", c.id).Reasons[0]
 		if why.Kind != c.kind || why.Key != c.key {
@@ -181,7 +184,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
 			}
 		}
-		if text := q.MustCLI("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
+		if text := q.MustRunCLI("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
 			t.Errorf("show %s gives no reason:\n%s", c.id, text)
 		}
 		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) +
@@ -189,11 +192,11 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 			t.Errorf("the output of list has no line that matches %s:\n%s", want, table)
 		}
 	}
-	if running := read("show", strings.Fields(q.MustCLI("ps", "-q"))[0]); running.WaitsFor != nil {
+	if running := read("show", strings.Fields(q.MustRunCLI("ps", "-q"))[0]); running.WaitsFor != nil {
 		t.Errorf("a running job has the reason for waiting %+v", running.WaitsFor)
 	}
-	q.MustCLI("worker", "scale", "4")
-	q.MustCLI("enqueue", "--id", "next", "true")
+	q.MustRunCLI("worker", "scale", "4")
+	q.MustRunCLI("enqueue", "--id", "next", "true")
 	q.WaitUntil("the workers are busy", 20*time.Second, func() bool {
 		w := read("show", "next").WaitsFor
 		return w != nil && w.Kind == "workers"
@@ -201,10 +204,10 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
 		t.Errorf("while all workers are busy, a job that needs a lock waits for %+v", got)
 	}
-	if got := q.MustCLI("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
+	if got := q.MustRunCLI("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
 		t.Errorf("the next job is listed as\n%s", got)
 	}
-	q.MustCLI("drain")
+	q.MustRunCLI("drain")
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" ||
 		read("why", "locked").Reasons[0].Kind != "draining" {
 		t.Errorf("during a drain, the job waits for %+v", got)

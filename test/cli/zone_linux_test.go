@@ -10,9 +10,9 @@ import (
 )
 
 // runWithTZ runs the program with the given value of the variable TZ.
-func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
+func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.CommandResult {
 	q.Helper()
-	cmd := q.Command(args...)
+	cmd := q.CLICommand(args...)
 	cmd.Env = append(cmd.Env, "TZ="+zone)
 	return testrig.RunCommand(q, cmd)
 }
@@ -31,11 +31,11 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 		{"", "2040-01-02 12:00", "2040-01-02T12:00:00.000Z", "2040-01-02 12:00:00"},
 	} {
 		id := "z" + string(rune('a'+i))
-		if got := runWithTZ(q, c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.Code != 0 {
+		if got := runWithTZ(q, c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.ExitCode != 0 {
 			t.Errorf("TZ=%s enqueue: %+v", c.zone, got)
 			continue
 		}
-		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, c.want) {
+		if got := q.MustRunCLI("show", id, "--json"); !strings.Contains(got, c.want) {
 			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
 		}
 		if got := runWithTZ(q, c.zone, "show", id); !strings.Contains(got.Stdout, c.shown) {
@@ -44,23 +44,24 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
 		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
-			if got := runWithTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Stderr, "queuectl: TZ="+zone+": ") ||
+			if got := runWithTZ(q, zone, verb...); got.ExitCode != 2 ||
+				!strings.HasPrefix(got.Stderr, "queuectl: TZ="+zone+": ") ||
 				got.Stdout != "" {
 				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
 			}
 		}
 	}
-	q.MustCLI("enqueue", "--id", "waits", "true")
+	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
 		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
-		if got := runWithTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Stderr != "" {
+		if got := runWithTZ(q, "Foo/Bar", strings.Fields(words)...); got.ExitCode != 0 || got.Stderr != "" {
 			t.Errorf("an unknown time zone with %s, which prints no times: %+v", words, got)
 		}
 	}
-	if got := runWithTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {
+	if got := runWithTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.ExitCode != 2 {
 		t.Errorf("enqueue with an unknown zone and a program with the flag --help: %+v", got)
 	}
-	if got := runWithTZ(q, ":/etc/localtime", "list"); got.Code != 0 {
+	if got := runWithTZ(q, ":/etc/localtime", "list"); got.ExitCode != 0 {
 		t.Errorf("list with the machine's zone in TZ: %+v", got)
 	}
 }
@@ -72,11 +73,11 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
 		"october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
-		q.MustCLI("enqueue", "--id", id, "--at", runAt, "true")
+		q.MustRunCLI("enqueue", "--id", id, "--at", runAt, "true")
 	}
 	berlin := func(args ...string) string {
 		r := runWithTZ(q, "Europe/Berlin", args...)
-		if r.Code != 0 {
+		if r.ExitCode != 0 {
 			t.Fatalf("%v: %+v", args, r)
 		}
 		return r.Stdout
@@ -114,14 +115,15 @@ func TestEachTimeHasItsZone(t *testing.T) {
 // cannot be started.
 func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.Bin+" progress 50 half")
-	if got := q.MustCLI("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
+	q.MustRunCLI("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.ClientPath+" progress 50 half")
+	if got := q.MustRunCLI("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
 		t.Errorf("show: %s", got)
 	}
-	if got := runWithTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Stderr, "TZ") {
+	if got := runWithTZ(q, "Foo/Bar", "service", "stop"); got.ExitCode != 0 || strings.Contains(got.Stderr, "TZ") {
 		t.Errorf("service stop: %+v", got)
 	}
-	if got := runWithTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
+	if got := runWithTZ(q, "Foo/Bar", "service", "start"); got.ExitCode == 0 ||
+		!strings.Contains(got.Stderr, "TZ=Foo/Bar") {
 		t.Errorf("service start: %+v", got)
 	}
 }
@@ -137,11 +139,11 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 		if c.flag != "" {
 			words = append(words, "--tz", c.flag)
 		}
-		if got := runWithTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Stdout, c.want) {
+		if got := runWithTZ(q, c.zone, words...); got.ExitCode != 0 || !strings.Contains(got.Stdout, c.want) {
 			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
 		}
 	}
-	if got := q.CLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.Code != 2 ||
+	if got := q.RunCLI("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, `tz: there is no time zone "JST-25"`) {
 		t.Errorf("schedule add with an invalid zone: %+v", got)
 	}
@@ -151,23 +153,24 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 func TestZonesWithoutZoneFiles(t *testing.T) {
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "0")
-	without := func(zone string, args ...string) testrig.Result {
+	without := func(zone string, args ...string) testrig.CommandResult {
 		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
-		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.Bin, "--dir",
-			q.Dir}, args...)...)
-		cmd.Env = append(testrig.Environment(q.Dir), "TZ="+zone)
+		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.ClientPath,
+			"--dir",
+			q.StateDir}, args...)...)
+		cmd.Env = append(testrig.UserEnvironment(q.StateDir), "TZ="+zone)
 		return testrig.RunCommand(t, cmd)
 	}
-	if got := without("UTC", "version"); got.Code != 0 {
-		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+	if got := without("UTC", "version"); got.ExitCode != 0 {
+		skip.MissingRequirement(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
-	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.Code != 0 {
+	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.ExitCode != 0 {
 		t.Fatalf("enqueue: %+v", got)
 	}
-	if got := q.MustCLI("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
+	if got := q.MustRunCLI("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
 		t.Errorf("the job is %s, want it due at 10:00 UTC", got)
 	}
-	if got := without("Foo/Bar", "list"); got.Code != 2 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
+	if got := without("Foo/Bar", "list"); got.ExitCode != 2 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
 		t.Errorf("list with an unknown zone: %+v", got)
 	}
 }

@@ -18,35 +18,35 @@ import (
 )
 
 // newNode returns a node: one of several services that share a queue. Each node has a separate state directory.
-func newNode(t *testing.T, p *pgserver.Server, name string, env ...string) *testrig.Queue {
+func newNode(t *testing.T, server *pgserver.Server, nodeName string, env ...string) *testrig.Queue {
 	q := testrig.NewQueue(t, "")
-	q.Store = p.URL("postgres")
+	q.StoreURL = server.DatabaseURL("postgres")
 	t.Cleanup(func() { // this cleanup runs before the node's directory is removed
 		if !t.Failed() {
 			return
 		}
-		logs, _ := filepath.Glob(q.Dir + "/stderr-*")
+		logs, _ := filepath.Glob(q.StateDir + "/stderr-*")
 		for _, name := range logs {
 			raw, _ := os.ReadFile(name)
 			t.Logf("%s: %s", filepath.Base(name), raw[max(0, len(raw)-4000):])
 		}
 		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`,
 			`SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
-			out, err := pgserver.TryQuery(q.Store, table)
+			out, err := pgserver.TryQuery(q.StoreURL, table)
 			t.Logf("%s\n%s, %v", table, out, err)
 		}
 	})
-	q.Env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=5s", "QUEUECTL_NODE_LABELS=letter=" + name +
-		" kind=test"}, env...)
+	q.ServiceEnv = append([]string{"QUEUECTL_NODE=" + nodeName, "QUEUECTL_NODE_LEASE=5s",
+		"QUEUECTL_NODE_LABELS=letter=" + nodeName + " kind=test"}, env...)
 	return q
 }
 
 // startNodes starts a dedicated PostgreSQL server and one node per name. It returns the server and the nodes.
-func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Queue) {
+func startNodes(t *testing.T, nodeNames ...string) (*pgserver.Server, []*testrig.Queue) {
 	p := pgserver.New(t)
-	t.Cleanup(p.Remove)
+	t.Cleanup(p.StopAndRemove)
 	var nodes []*testrig.Queue
-	for _, name := range names {
+	for _, name := range nodeNames {
 		q := newNode(t, p, name)
 		q.Start("--workers", "2")
 		nodes = append(nodes, q)
@@ -54,23 +54,23 @@ func startNodes(t *testing.T, names ...string) (*pgserver.Server, []*testrig.Que
 	return p, nodes
 }
 
-// nodeOf returns the node on which the last attempt of a job ran.
-func nodeOf(q *testrig.Queue, id string) string {
+// lastAttemptNode returns the node on which the last attempt of a job ran.
+func lastAttemptNode(q *testrig.Queue, jobID string) string {
 	q.Helper()
 	var j struct {
 		History []struct {
 			Node string `json:"node"`
 		} `json:"history"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil || len(j.History) == 0 {
-		q.Fatalf("show %s: %v", id, err)
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", jobID, "--json")), &j); err != nil || len(j.History) == 0 {
+		q.Fatalf("show %s: %v", jobID, err)
 	}
 	return j.History[len(j.History)-1].Node
 }
 
 // If machines were cloned from one image, their state directories are copies. Their services
 // are still separate nodes.
-func TestClonedNodesAreSeparate(t *testing.T) {
+func TestClonedStateDirsAreSeparateNodes(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	image, err := os.ReadFile(nodes[0].Path("node.id"))
@@ -84,20 +84,20 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 		nodes = append(nodes, q)
 	}
 	for _, q := range nodes {
-		name := strings.TrimPrefix(q.Env[0], "QUEUECTL_NODE=")
-		id := nodes[0].MustCLI("enqueue", "--on", name, "true")
-		nodes[0].MustCLI("wait", "--timeout", "20s", id)
-		if nodeName := nodeOf(nodes[0], id); nodeName != name {
+		name := strings.TrimPrefix(q.ServiceEnv[0], "QUEUECTL_NODE=")
+		id := nodes[0].MustRunCLI("enqueue", "--on", name, "true")
+		nodes[0].MustRunCLI("wait", "--timeout", "20s", id)
+		if nodeName := lastAttemptNode(nodes[0], id); nodeName != name {
 			t.Errorf("a job for %s ran on %s", name, nodeName)
 		}
 	}
-	if nodeRows := nodes[1].Nodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
+	if nodeRows := nodes[1].ListNodes(); len(nodeRows) != 3 || nodeRows["a"].State != "alive" ||
 		nodeRows["b"].State != "alive" || nodeRows["c"].State != "alive" {
 		t.Errorf("the nodes are %+v, want three nodes that are alive", nodeRows)
 	}
-	nodes[1].Kill()
+	nodes[1].KillService()
 	nodes[1].Start("--workers", "2")
-	if nodeRows := nodes[0].Nodes(); len(nodeRows) != 3 {
+	if nodeRows := nodes[0].ListNodes(); len(nodeRows) != 3 {
 		t.Errorf("after the restart of a node, the nodes are %+v", nodeRows)
 	}
 }
@@ -110,19 +110,19 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	for i := range 12 {
-		nodes[i%2].MustCLI("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
+		nodes[i%2].MustRunCLI("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
 	}
 	for i := range 12 {
-		b.MustCLI("wait", "--timeout", "20s", fmt.Sprint("j", i))
+		b.MustRunCLI("wait", "--timeout", "20s", fmt.Sprint("j", i))
 	}
 	jobsPerNode := map[string]int{}
 	for i := range 12 {
-		jobsPerNode[nodeOf(a, fmt.Sprint("j", i))]++
+		jobsPerNode[lastAttemptNode(a, fmt.Sprint("j", i))]++
 	}
 	if jobsPerNode["a"] < 3 || jobsPerNode["b"] < 3 || jobsPerNode["a"]+jobsPerNode["b"] != 12 {
 		t.Errorf("jobs per node: %v, want at least 3 each of 12", jobsPerNode)
 	}
-	b.MustCLI("wait", "--timeout", "20s", b.MustCLI("enqueue", "--on", "b", "true"))
+	b.MustRunCLI("wait", "--timeout", "20s", b.MustRunCLI("enqueue", "--on", "b", "true"))
 	type ended struct {
 		Queue      string `json:"queue"`
 		Throughput int    `json:"throughput_per_minute"`
@@ -130,105 +130,104 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	endsReported := func() bool {
 		var all ended
 		var ends []ended
-		if err := errors.Join(json.Unmarshal([]byte(a.MustCLI("status", "--json")), &all),
-			json.Unmarshal([]byte(a.MustCLI("queue", "list", "--json")), &ends)); err != nil {
+		if err := errors.Join(json.Unmarshal([]byte(a.MustRunCLI("status", "--json")), &all),
+			json.Unmarshal([]byte(a.MustRunCLI("queue", "list", "--json")), &ends)); err != nil {
 			t.Fatal(err)
 		}
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
 	for range 3 { // try three times, because the reply could change when node b knows more about node a
-		a.MustCLI("pause", "--all")
-		if r := b.CLI("status", "--check"); r.Code == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
+		a.MustRunCLI("pause", "--all")
+		if r := b.RunCLI("status", "--check"); r.ExitCode == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
 		}
-		b.MustCLI("resume", "--all")
+		b.MustRunCLI("resume", "--all")
 		for _, q := range nodes {
-			if r := q.CLI("status", "--check"); r.Code != 0 {
+			if r := q.RunCLI("status", "--check"); r.ExitCode != 0 {
 				t.Errorf("status --check after the resume: %+v", r)
 			}
 		}
 	}
 	for selector, want := range map[string]string{"b": "b", "letter=a": "a"} {
 		for range 3 {
-			id := a.MustCLI("enqueue", "--on", selector, "true")
-			b.MustCLI("wait", "--timeout", "20s", id)
-			if nodeName := nodeOf(a, id); nodeName != want {
+			id := a.MustRunCLI("enqueue", "--on", selector, "true")
+			b.MustRunCLI("wait", "--timeout", "20s", id)
+			if nodeName := lastAttemptNode(a, id); nodeName != want {
 				t.Errorf("a job with --on %s ran on %s", selector, nodeName)
 			}
 		}
 	}
 	for selector, words := range map[string]string{"bb": `this queue has no node "bb"`,
 		"letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
-		if r := a.CLI("enqueue", "--on", selector, "true"); r.Code != 2 || !strings.Contains(r.Stderr, words) {
+		if r := a.RunCLI("enqueue", "--on", selector, "true"); r.ExitCode != 2 || !strings.Contains(r.Stderr, words) {
 			t.Errorf("--on %s: %+v", selector, r)
 		}
 	}
 	gate := b.Path("go")
-	b.MustCLI("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
+	b.MustRunCLI("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo signalled' USR1; while [ ! -e "+gate+
 		" ]; do sleep 0.05; done; echo ended")
 	a.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(a.MustCLI("logs", "long"),
-			"begun")
+		return strings.Contains(a.MustRunCLI("logs", "long"), "begun")
 	})
 	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b",
 		"status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
-		if text := a.MustCLI(strings.Fields(verb)...); !strings.Contains(text, want) {
+		if text := a.MustRunCLI(strings.Fields(verb)...); !strings.Contains(text, want) {
 			t.Errorf("%s on a node of a shared queue does not print %q:\n%s", verb, want, text)
 		}
 	}
-	followed := a.Command("logs", "-f", "--stdout", "long")
+	followed := a.CLICommand("logs", "-f", "--stdout", "long")
 	out := &strings.Builder{}
 	followed.Stdout = out // compare only stdout, because the shell reports the signal on stderr
 	if err := testrig.StartCommand(followed); err != nil {
 		t.Fatal(err)
 	}
-	a.MustCLI("pause", "long")
-	if j := b.Show("long"); j.State != "processing" || b.JobPause("long").PausedAt.IsZero() {
+	a.MustRunCLI("pause", "long")
+	if j := b.ShowJob("long"); j.State != "processing" || b.ShowJobPause("long").PausedAt.IsZero() {
 		t.Errorf("the job that another node paused: %+v", j)
 	}
-	a.MustCLI("resume", "long")
-	a.MustCLI("kill", "long", "--signal", "USR1")
+	a.MustRunCLI("resume", "long")
+	a.MustRunCLI("kill", "long", "--signal", "USR1")
 	a.WaitUntil("the job has received the signal", 20*time.Second, func() bool {
-		return strings.Contains(a.MustCLI("logs", "long"), "signalled")
+		return strings.Contains(a.MustRunCLI("logs", "long"), "signalled")
 	})
 	b.WriteFile("go", "")
-	a.MustCLI("wait", "--timeout", "20s", "long")
+	a.MustRunCLI("wait", "--timeout", "20s", "long")
 	if err := followed.Wait(); err != nil || out.String() != "begun\nsignalled\nended\n" {
 		t.Errorf("output that another node followed: %q, %v", out, err)
 	}
-	b.MustCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
-	a.MustCLI("cancel", "endless")
-	if j := b.Show("endless"); j.State != "cancelled" {
+	b.MustRunCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.ShowJob("endless").State == "processing" })
+	a.MustRunCLI("cancel", "endless")
+	if j := b.ShowJob("endless"); j.State != "cancelled" {
 		t.Errorf("the job that another node cancelled is %s", j.State)
 	}
-	a.MustCLI("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
-	a.MustCLI("wait", "--timeout", "20s", "large")
-	if far, near := a.MustCLI("logs", "large"), b.MustCLI("logs", "large"); far != near || len(far) < 300_000 {
+	a.MustRunCLI("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
+	a.MustRunCLI("wait", "--timeout", "20s", "large")
+	if far, near := a.MustRunCLI("logs", "large"), b.MustRunCLI("logs", "large"); far != near || len(far) < 300_000 {
 		t.Errorf("a large output has %d bytes on its node and %d on the other node", len(near), len(far))
 	}
-	if tail := a.MustCLI("logs", "-n", "1", "large"); tail != "60000" {
+	if tail := a.MustRunCLI("logs", "-n", "1", "large"); tail != "60000" {
 		t.Errorf("the last line of the large output is %q", tail)
 	}
-	a.MustCLI("config", "set", "max_pending", "4711")
-	if text := b.MustCLI("config", "get", "max_pending"); !strings.Contains(text, "4711") {
+	a.MustRunCLI("config", "set", "max_pending", "4711")
+	if text := b.MustRunCLI("config", "get", "max_pending"); !strings.Contains(text, "4711") {
 		t.Errorf("a setting that was changed on another node: %s", text)
 	}
-	if names := a.MustCLI("node", "list", "-q"); names != "a\nb" {
+	if names := a.MustRunCLI("node", "list", "-q"); names != "a\nb" {
 		t.Errorf("node list -q: %q", names)
 	}
 	last := b.Path("last")
-	b.MustCLI("enqueue", "--id", "last", "--on", "b", testrig.GatedJob(last))
-	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("last").State == "processing" })
-	a.MustCLI("node", "drain", "b")
-	if n := a.Nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
+	b.MustRunCLI("enqueue", "--id", "last", "--on", "b", testrig.CommandWaitingForFile(last))
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.ShowJob("last").State == "processing" })
+	a.MustRunCLI("node", "drain", "b")
+	if n := a.ListNodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes during the drain of b: %+v", n)
 	}
-	if text := b.MustCLI("status"); !strings.Contains(text, "drain") {
+	if text := b.MustRunCLI("status"); !strings.Contains(text, "drain") {
 		t.Errorf("status of a node that drains: %s", text)
 	}
-	drainCmd := a.Command("node", "drain", "b", "--wait")
+	drainCmd := a.CLICommand("node", "drain", "b", "--wait")
 	if err := testrig.StartCommand(drainCmd); err != nil {
 		t.Fatal(err)
 	}
@@ -236,62 +235,62 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	if err := drainCmd.Wait(); err != nil {
 		t.Errorf("drain --wait: %v", err)
 	}
-	if n := a.Nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
+	if n := a.ListNodes(); n["b"].State != "drained" || n["b"].Running != 0 {
 		t.Errorf("nodes after the last job of b: %+v", n)
 	}
 	for range 4 {
-		id := b.MustCLI("enqueue", "true")
-		b.MustCLI("wait", "--timeout", "20s", id)
-		if nodeName := nodeOf(b, id); nodeName != "a" {
+		id := b.MustRunCLI("enqueue", "true")
+		b.MustRunCLI("wait", "--timeout", "20s", id)
+		if nodeName := lastAttemptNode(b, id); nodeName != "a" {
 			t.Errorf("job %s did not run on node a, although b is drained", id)
 		}
 	}
-	id := a.MustCLI("enqueue", "--on", "b", "true")
-	if why := a.MustCLI("why", id); why != b.MustCLI("why", id) ||
+	id := a.MustRunCLI("enqueue", "--on", "b", "true")
+	if why := a.MustRunCLI("why", id); why != b.MustRunCLI("why", id) ||
 		!strings.Contains(why, "on a: the job runs only on b, not here") ||
 		!strings.Contains(why, "on b: the service is draining and starts no jobs") {
 		t.Errorf("why: %s", why)
 	}
-	a.MustCLI("node", "drain", "--off", "b")
-	a.MustCLI("wait", "--timeout", "20s", id)
-	if r := a.CLI("node", "rm", "b"); r.Code == 0 || !strings.Contains(r.Stderr, "is running") {
+	a.MustRunCLI("node", "drain", "--off", "b")
+	a.MustRunCLI("wait", "--timeout", "20s", id)
+	if r := a.RunCLI("node", "rm", "b"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "is running") {
 		t.Errorf("node rm of a running node: %+v", r)
 	}
-	if r := a.CLI("node", "rm", "c"); r.Code == 0 || !strings.Contains(r.Stderr, `there is no node "c"`) {
+	if r := a.RunCLI("node", "rm", "c"); r.ExitCode == 0 || !strings.Contains(r.Stderr, `there is no node "c"`) {
 		t.Errorf("node rm of an unknown node: %+v", r)
 	}
-	if code := b.Stop(); code != 0 {
+	if code := b.StopService(); code != 0 {
 		t.Errorf("stopped with %d", code)
 	}
-	if n, health := a.Nodes(), a.CLI("status", "--check"); n["b"].State != "stopped" || health.Code != 0 {
+	if n, health := a.ListNodes(), a.RunCLI("status", "--check"); n["b"].State != "stopped" || health.ExitCode != 0 {
 		t.Errorf("a node that was stopped without jobs is %+v, status --check %+v", n["b"], health)
 	}
-	if r := a.CLI("logs", "large"); r.Code == 0 || !strings.Contains(r.Stderr, "on node b, which does not answer") {
+	if r := a.RunCLI("logs", "large"); r.ExitCode == 0 || !strings.Contains(r.Stderr, "on node b, which does not answer") {
 		t.Errorf("logs of an output on a stopped node: %+v", r)
 	}
-	id = a.MustCLI("enqueue", "--on", "b", "true")
-	if why := a.MustCLI("why", id); !strings.Contains(why,
+	id = a.MustRunCLI("enqueue", "--on", "b", "true")
+	if why := a.MustRunCLI("why", id); !strings.Contains(why,
 		"the job runs only on b, a node that is stopped; next step: queuectl node list") {
 		t.Errorf("why a job waits for a node that has stopped: %s", why)
 	}
-	a.MustCLI("cancel", id)
-	a.MustCLI("node", "rm", "b")
-	if n := a.Nodes(); len(n) != 1 {
+	a.MustRunCLI("cancel", id)
+	a.MustRunCLI("node", "rm", "b")
+	if n := a.ListNodes(); len(n) != 1 {
 		t.Errorf("nodes after node rm: %+v", n)
 	}
 }
 
-// exclusiveCommand returns a shell command for a job. The command records each of its runs, and fails while an
+// exclusiveJobCommand returns a shell command for a job. The command records each of its runs, and fails while an
 // earlier run is still alive. It ends when the file "go" exists in the directory.
-func exclusiveCommand(dir, id string) string {
+func exclusiveJobCommand(ledgerDir, jobID string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
-		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", dir, id)
+		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", ledgerDir, jobID)
 }
 
 // If the service of a node is killed, the runner ends the node's jobs before another node runs them again. If
 // the service is stopped with SIGSTOP for longer than its node lease lasts, other nodes also run its jobs, and
 // the service exits when it continues.
-func TestLostNodesJobsRunElsewhere(t *testing.T) {
+func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
@@ -301,38 +300,38 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.MustCLI("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
-			exclusiveCommand(ledger, id))
+		a.MustRunCLI("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
+			exclusiveJobCommand(ledger, id))
 	}
 	runs := func(viewer *testrig.Queue, nodeName string) func() bool {
-		return func() bool { return viewer.Nodes()[nodeName].Running == 2 }
+		return func() bool { return viewer.ListNodes()[nodeName].Running == 2 }
 	}
 	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
 	b.Start("--workers", "2")
-	a.Kill()
+	a.KillService()
 	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
-	if n, health := b.Nodes()["a"], b.CLI("status", "--check"); n.State != "away" ||
-		!strings.Contains(health.Stdout, "node a has sent no heartbeat since") || health.Code == 0 {
+	if n, health := b.ListNodes()["a"], b.RunCLI("status", "--check"); n.State != "away" ||
+		!strings.Contains(health.Stdout, "node a has sent no heartbeat since") || health.ExitCode == 0 {
 		t.Errorf("a killed node is %+v, status --check %+v", n, health)
 	}
 	a.Start("--workers", "2")
-	b.Cmd.Process.Signal(syscall.SIGSTOP)
+	b.ServiceCmd.Process.Signal(syscall.SIGSTOP)
 	a.WaitUntil("it runs both jobs again", 40*time.Second, runs(a, "a"))
-	b.Cmd.Process.Signal(syscall.SIGCONT)
+	b.ServiceCmd.Process.Signal(syscall.SIGCONT)
 	select {
-	case <-b.Exit: // the service exits because another node has taken over its jobs
+	case <-b.ServiceExit: // the service exits because another node has taken over its jobs
 	case <-time.After(20 * time.Second):
 		t.Error("a service whose jobs were taken over still runs")
 	}
-	b.Cmd = nil
+	b.ServiceCmd = nil
 	b.Start("--workers", "2")
 	if err := os.WriteFile(ledger+"/go", nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"one", "two"} {
-		a.MustCLI("wait", "--timeout", "30s", id)
+		a.MustRunCLI("wait", "--timeout", "30s", id)
 		// An attempt may be lost more often, because on a busy machine another node lease may expire.
-		if j := a.Show(id); j.Attempts < 3 {
+		if j := a.ShowJob(id); j.Attempts < 3 {
 			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
 		}
 	}
@@ -345,37 +344,22 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 	}
 }
 
-// A user can cancel a job even if the node that runs it is lost and no other node has noticed that yet.
-func TestCancelOnALostNode(t *testing.T) {
-	testrig.SkipIfShort(t)
-	t.Parallel()
-	_, nodes := startNodes(t, "a", "b")
-	a, b := nodes[0], nodes[1]
-	a.MustCLI("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(a.Path("never")))
-	a.Dial().WaitRunning("long")
-	a.Kill()
-	b.MustCLI("cancel", "long")
-	if j := b.Show("long"); j.State != "cancelled" {
-		t.Errorf("the cancelled job is %s", j.State)
-	}
-}
-
 // If a client follows a job that runs on another node, it keeps following the job while the database server
 // restarts.
-func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
+func TestOutputFollowerSurvivesDatabaseRestart(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.Path("go")
 	// The job prints all the time, so output arrives before, during and after the restart of the database server.
-	a.MustCLI("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
+	a.MustRunCLI("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+
 		"' ]; do echo tick; sleep 0.05; done; echo end of it")
-	a.Dial().WaitRunning("long")
+	a.DialService().WaitJobRunning("long")
 	var followed []*exec.Cmd
 	var outs []*testrig.LockedBuffer
 	for _, q := range nodes {
-		cmd, out := q.Command("logs", "-f", "long"), &testrig.LockedBuffer{}
+		cmd, out := q.CLICommand("logs", "-f", "long"), &testrig.LockedBuffer{}
 		cmd.Stdout, cmd.Stderr = out, out
 		if err := testrig.StartCommand(cmd); err != nil {
 			t.Fatal(err)
@@ -385,37 +369,42 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 	}
 	p.Kill()
 	for _, q := range nodes {
-		q.WaitUntil("status --check fails", 20*time.Second, func() bool { return q.CLI("status", "--check").Code == 2 })
+		q.WaitUntil("status --check fails", 20*time.Second, func() bool {
+			return q.RunCLI("status", "--check").ExitCode == 2
+		})
 	}
 	p.Start(t)
-	b.WaitUntil("the database is back", 20*time.Second, func() bool { return b.CLI("show", "long").Code == 0 })
+	b.WaitUntil("the database is back", 20*time.Second, func() bool { return b.RunCLI("show", "long").ExitCode == 0 })
 	a.WriteFile("go", "")
 	for i, cmd := range followed {
 		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") ||
 			!strings.Contains(out, "end of") {
-			t.Errorf("the follower on %s printed %q, %v", nodes[i].Env[0], out, err)
+			t.Errorf("the follower on %s printed %q, %v", nodes[i].ServiceEnv[0], out, err)
 		}
 	}
 }
 
 // If a node is lost, a client that follows one of its jobs continues with the node that runs the job again.
-func TestFollowerSurvivesALostNode(t *testing.T) {
+func TestOutputFollowerSurvivesLostNode(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
-	a.MustCLI("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", testrig.GatedJob(a.Path("go")))
-	a.Dial().WaitRunning("long")
+	a.MustRunCLI("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5",
+		testrig.CommandWaitingForFile(a.Path("go")))
+	a.DialService().WaitJobRunning("long")
 	b.Start("--workers", "2")
-	followed := b.Command("logs", "-f", "long")
+	followed := b.CLICommand("logs", "-f", "long")
 	out := &strings.Builder{}
 	followed.Stdout = out
 	if err := testrig.StartCommand(followed); err != nil {
 		t.Fatal(err)
 	}
-	b.WaitUntil("it is followed", 10*time.Second, func() bool { return strings.Contains(b.MustCLI("logs", "long"), "up") })
-	a.Kill()
-	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.Nodes()["b"].Running == 1 })
+	b.WaitUntil("it is followed", 10*time.Second, func() bool {
+		return strings.Contains(b.MustRunCLI("logs", "long"), "up")
+	})
+	a.KillService()
+	b.WaitUntil("the job runs on node b", 40*time.Second, func() bool { return b.ListNodes()["b"].Running == 1 })
 	a.WriteFile("go", "")
 	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
 		t.Errorf("the follower printed %q, %v", out, err)
@@ -429,35 +418,35 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.Path("go")
-	a.MustCLI("enqueue", "--id", "long", "--on", "a", testrig.GatedJob(gate))
-	w := b.Dial()
-	pid := w.WaitRunning("long").PID
+	a.MustRunCLI("enqueue", "--id", "long", "--on", "a", testrig.CommandWaitingForFile(gate))
+	w := b.DialService()
+	pid := w.WaitJobRunning("long").PID
 	for range 3 {
-		a.Kill()
+		a.KillService()
 		a.Start("--workers", "2")
 	}
 	a.WriteFile("go", "")
-	b.MustCLI("wait", "--timeout", "20s", "long")
-	if j := b.Show("long"); j.Attempts != 1 || j.State != "completed" {
+	b.MustRunCLI("wait", "--timeout", "20s", "long")
+	if j := b.ShowJob("long"); j.Attempts != 1 || j.State != "completed" {
 		t.Errorf("the adopted job: %+v, it ran with pid %d", j, pid)
 	}
 }
 
 // If the database server is down for longer than a node lease, running jobs are ended, or keep running if the
 // setting on_partition is "continue". When the server is back, all nodes continue to work on the queue.
-func TestNodesSurviveALostDatabase(t *testing.T) {
+func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
-	t.Cleanup(p.Remove)
+	t.Cleanup(p.StopAndRemove)
 	a, b := newNode(t, p, "a"), newNode(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
 	gate := a.Path("go")
-	wait := testrig.GatedJob(gate)
+	wait := testrig.CommandWaitingForFile(gate)
 	for name, q := range map[string]*testrig.Queue{"a": a, "b": b} {
 		q.Start("--workers", "2")
-		q.MustCLI("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
-		q.Dial().WaitRunning("on-" + name)
+		q.MustRunCLI("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
+		q.DialService().WaitJobRunning("on-" + name)
 	}
-	trees := map[*testrig.Queue]int{a: a.Dial().Show("on-a").PID, b: b.Dial().Show("on-b").PID}
+	trees := map[*testrig.Queue]int{a: a.DialService().ShowJob("on-a").PID, b: b.DialService().ShowJob("on-b").PID}
 	p.Kill()
 	a.WaitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
 	if syscall.Kill(trees[b], 0) != nil {
@@ -471,48 +460,49 @@ func TestNodesSurviveALostDatabase(t *testing.T) {
 			// exits, so start it again.
 			for _, q := range []*testrig.Queue{a, b} {
 				select {
-				case <-q.Exit:
-					q.Cmd = nil
+				case <-q.ServiceExit:
+					q.ServiceCmd = nil
 					q.Start("--workers", "2")
 				default:
 				}
 			}
-			return a.CLI("wait", "--timeout", "5s", id).Code == 0
+			return a.RunCLI("wait", "--timeout", "5s", id).ExitCode == 0
 		})
 	}
-	if h := a.Dial().Show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
+	if h := a.DialService().ShowJob("on-a").AttemptHistory; len(h) != 2 || h[0].Reason != "interrupted" {
 		t.Errorf("attempts of the job that ran when the node lease expired: %+v; want two, the first interrupted", h)
 	}
 }
 
 // While the database server is down, a service reports that and can be stopped. If the settings of a node do
 // not name the database, its service refuses to start, and does not create a local queue.
-func TestServiceWithoutADatabase(t *testing.T) {
+func TestServiceReportsUnreachableDatabase(t *testing.T) {
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.MustCLI("wait", a.MustCLI("enqueue", "true"))
-	if text := a.MustCLI("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
+	a.MustRunCLI("wait", a.MustRunCLI("enqueue", "true"))
+	if text := a.MustRunCLI("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
 		t.Errorf("status does not say where the queue is:\n%s", text)
 	}
 	p.Kill()
-	if r := a.CLI("status", "--check"); r.Code != 2 || !strings.HasPrefix(r.Stdout, "failing: the database cannot be") {
+	if r := a.RunCLI("status", "--check"); r.ExitCode != 2 ||
+		!strings.HasPrefix(r.Stdout, "failing: the database cannot be") {
 		t.Errorf("status --check: %+v", r)
 	}
-	if r := a.CLI("status"); r.Code != 0 || !strings.Contains(r.Stdout, "completed  1") ||
+	if r := a.RunCLI("status"); r.ExitCode != 0 || !strings.Contains(r.Stdout, "completed  1") ||
 		!strings.Contains(r.Stdout, "failing: the database cannot be") {
 		t.Errorf("status: %+v", r)
 	}
-	if r := a.CLI("doctor"); r.Code != 1 || !strings.Contains(r.Stdout, "the database cannot be") ||
+	if r := a.RunCLI("doctor"); r.ExitCode != 1 || !strings.Contains(r.Stdout, "the database cannot be") ||
 		!strings.Contains(r.Stdout, "file system") {
 		t.Errorf("doctor: %+v", r)
 	}
-	a.MustCLI("service", "stop")
-	if code := a.Stop(); code != 0 {
+	a.MustRunCLI("service", "stop")
+	if code := a.StopService(); code != 0 {
 		t.Errorf("the service without its database ended with %d", code)
 	}
-	a.Store = ""
-	if r := a.RunRefusedService("--dir", a.Dir); r.Code != 78 ||
+	a.StoreURL = ""
+	if r := a.RunRefusedService("--dir", a.StateDir); r.ExitCode != 78 ||
 		!strings.Contains(r.Stderr, `the settings name no database; set the setting "store"`) {
 		t.Errorf("start without the setting store: %+v", r)
 	}
@@ -523,53 +513,53 @@ func TestServiceWithoutADatabase(t *testing.T) {
 
 // Nodes may use a connection pooler, which may choose another connection for each transaction. Nodes then get
 // no notifications from the database and poll for the changes of other nodes.
-func TestNodesWorkThroughAPooler(t *testing.T) {
+func TestNodesWorkThroughConnectionPooler(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
-	t.Cleanup(p.Remove)
+	t.Cleanup(p.StopAndRemove)
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
-	a.Store = p.PoolerURL(t, "postgres")
-	b.Store = a.Store
+	a.StoreURL = p.StartPooler(t, "postgres")
+	b.StoreURL = a.StoreURL
 	for _, q := range []*testrig.Queue{a, b} {
 		q.Start("--workers", "2")
 	}
 	var ids []string
 	for i := range 20 {
-		ids = append(ids, a.MustCLI("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
+		ids = append(ids, a.MustRunCLI("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
 	}
 	for i, id := range ids {
-		a.MustCLI("wait", "--timeout", "30s", id)
-		if out := b.MustCLI("logs", id); out != fmt.Sprint(i) {
+		a.MustRunCLI("wait", "--timeout", "30s", id)
+		if out := b.MustRunCLI("logs", id); out != fmt.Sprint(i) {
 			t.Errorf("%s printed %q", id, out)
 		}
 	}
-	b.MustCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
-	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.Show("endless").State == "processing" })
-	a.MustCLI("cancel", "endless")
+	b.MustRunCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.ShowJob("endless").State == "processing" })
+	a.MustRunCLI("cancel", "endless")
 	for _, q := range []*testrig.Queue{a, b} {
-		if code := q.Stop(); code != 0 {
+		if code := q.StopService(); code != 0 {
 			t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
 		}
 	}
-	if r := a.CLI("migrate", "--from", a.Store, "--to", "sqlite"); r.Code != 2 ||
+	if r := a.RunCLI("migrate", "--from", a.StoreURL, "--to", "sqlite"); r.ExitCode != 2 ||
 		!strings.Contains(r.Stderr, "a connection pooler") {
 		t.Errorf("migrate through a pooler: %+v", r)
 	}
 }
 
 // A node needs few rights on the database: its role may read and write the tables but does not own them.
-func TestNodeNeedsFewDatabaseRights(t *testing.T) {
+func TestNodeNeedsOnlyTableReadWriteRights(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
-	pgserver.Query(t, p.URL(
-		"postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
+	pgserver.Query(t, p.DatabaseURL("postgres"),
+		`CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
 	b := newNode(t, p, "b")
-	b.Store = pgserver.WithRole(b.Store, "node")
+	b.StoreURL = pgserver.URLWithRole(b.StoreURL, "node")
 	b.Start("--workers", "2")
-	id := nodes[0].MustCLI("enqueue", "--on", "b", "echo hi")
-	b.MustCLI("wait", "--timeout", "20s", id)
-	if out := b.MustCLI("logs", id); out != "hi" {
+	id := nodes[0].MustRunCLI("enqueue", "--on", "b", "echo hi")
+	b.MustRunCLI("wait", "--timeout", "20s", id)
+	if out := b.MustRunCLI("logs", id); out != "hi" {
 		t.Errorf("the job printed %q", out)
 	}
 }

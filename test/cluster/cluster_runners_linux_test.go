@@ -15,15 +15,15 @@ import (
 
 // If the service and the runner of a node are killed while the database server is down, the next start of the
 // service fails. It still ends the jobs of that runner, because other nodes may soon run them again.
-func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
+func TestDeadRunnersJobsEndDuringDatabaseOutage(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.MustCLI("enqueue", "--id", "long", "--max-retries", "0", testrig.GatedJob(a.Path("go")))
-	pid := a.Dial().WaitRunning("long").PID
+	a.MustRunCLI("enqueue", "--id", "long", "--max-retries", "0", testrig.CommandWaitingForFile(a.Path("go")))
+	pid := a.DialService().WaitJobRunning("long").PID
 	p.Kill()
-	a.Kill()
+	a.KillService()
 	a.KillRunners()
 	if syscall.Kill(pid, 0) != nil {
 		t.Log("the job has ended with its runner")
@@ -33,86 +33,87 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 		if err := a.TryStart("--workers", "2"); err == nil {
 			t.Error("the service starts without its database")
 		}
-		a.Cmd = nil
+		a.ServiceCmd = nil
 		return syscall.Kill(pid, 0) != nil
 	})
 	p.Start(t)
 	a.Start("--workers", "2")
-	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.Show("long").State == "dead" })
+	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.ShowJob("long").State == "dead" })
 }
 
 // When a runner is killed, its jobs are ended immediately, even if the service waits for a database server that
 // hangs. Other nodes may soon run these jobs again.
-func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
+func TestDeadRunnersJobsEndWhileDatabaseHangs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
-	a.MustCLI("enqueue", "--id", "long", testrig.GatedJob(a.Path("go")))
-	a.MustCLI("enqueue", "--id", "ends", testrig.GatedJob(a.Path("end")))
-	w := a.Dial()
-	pid, ends := w.WaitRunning("long").PID, w.WaitRunning("ends").PID
-	p.Freeze(true)
-	t.Cleanup(func() { p.Freeze(false) })
+	a.MustRunCLI("enqueue", "--id", "long", testrig.CommandWaitingForFile(a.Path("go")))
+	a.MustRunCLI("enqueue", "--id", "ends", testrig.CommandWaitingForFile(a.Path("end")))
+	w := a.DialService()
+	pid, ends := w.WaitJobRunning("long").PID, w.WaitJobRunning("ends").PID
+	p.SetFrozen(true)
+	t.Cleanup(func() { p.SetFrozen(false) })
 	a.WriteFile("end", "")
-	a.WaitUntil("the job whose end will be stored ends", 10*time.Second, func() bool { return !testrig.IsAlive(ends) })
+	a.WaitUntil("the job whose end will be stored ends", 10*time.Second,
+		func() bool { return !testrig.IsProcessAlive(ends) })
 	time.Sleep(200 * time.Millisecond) // the service must block on the database
 	a.KillRunners()
 	started := time.Now()
-	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
+	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsProcessAlive(pid) })
 	if elapsed := time.Since(started); elapsed > testrig.TimeoutFactor*2*time.Second {
 		t.Errorf("the job ran for another %v, although the node lease lasts 5 s", elapsed)
 	}
-	p.Freeze(false)
+	p.SetFrozen(false)
 	a.WriteFile("go", "")
 	a.WaitUntil("both have ended", 60*time.Second, func() bool {
-		return a.Show("long").State == "completed" && a.Show("ends").State == "completed"
+		return a.ShowJob("long").State == "completed" && a.ShowJob("ends").State == "completed"
 	})
 }
 
 // If a runner hangs while its service is stopped, its jobs are ended before the node lease of 5 s expires.
-func TestHungRunnersJobsEndWithoutService(t *testing.T) {
+func TestHungRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	checkRunnerWithoutService(t, 5*time.Second, func(a *testrig.Queue) {
-		for _, pid := range a.RunnerPids() {
+	checkJobEndsWithoutService(t, 5*time.Second, func(a *testrig.Queue) {
+		for _, pid := range a.RunnerPIDs() {
 			syscall.Kill(pid, syscall.SIGSTOP)
 		}
 	})
 }
 
 // If a runner is killed while its service is stopped, its jobs are ended immediately.
-func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
+func TestDeadRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
+	checkJobEndsWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
 
-// checkRunnerWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP,
+// checkJobEndsWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP,
 // and then once more after the service was killed. Each time, the job must end within limit, because other
 // nodes may soon run it. Afterwards it must run again.
-func checkRunnerWithoutService(t *testing.T, limit time.Duration, injectFault func(*testrig.Queue)) {
+func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, injectFault func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
-	for i, end := range []func(){func() { a.Cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.Kill() }} {
+	for i, end := range []func(){func() { a.ServiceCmd.Process.Signal(syscall.SIGSTOP) }, func() { a.KillService() }} {
 		id := fmt.Sprint("j", i)
-		a.MustCLI("enqueue", "--id", id, testrig.GatedJob(a.Path("go")))
-		w := a.Dial()
-		pid := w.WaitRunning(id).PID
+		a.MustRunCLI("enqueue", "--id", id, testrig.CommandWaitingForFile(a.Path("go")))
+		w := a.DialService()
+		pid := w.WaitJobRunning(id).PID
 		end()
 		injectFault(a)
 		started := time.Now()
-		a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsAlive(pid) })
-		if elapsed := time.Since(started); elapsed > limit {
-			t.Errorf("the job ran for another %v, want at most %v", elapsed, limit)
+		a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsProcessAlive(pid) })
+		if elapsed := time.Since(started); elapsed > endTimeLimit {
+			t.Errorf("the job ran for another %v, want at most %v", elapsed, endTimeLimit)
 		}
 		if i == 0 {
-			a.Cmd.Process.Signal(syscall.SIGCONT)
+			a.ServiceCmd.Process.Signal(syscall.SIGCONT)
 			a.WaitUntil("the job runs again", 60*time.Second, func() bool {
-				if a.CLI("show", id).Code != 0 {
+				if a.RunCLI("show", id).ExitCode != 0 {
 					return false
 				}
-				secondPID := a.Show(id).PID
+				secondPID := a.ShowJob(id).PID
 				return secondPID != pid && secondPID != 0
 			})
 		}
@@ -120,29 +121,29 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, injectFault fu
 	a.WriteFile("go", "")
 	a.Start("--workers", "2")
 	for _, id := range []string{"j0", "j1"} {
-		a.WaitUntil(id+" has ended", 60*time.Second, func() bool { return a.Show(id).State == "completed" })
+		a.WaitUntil(id+" has ended", 60*time.Second, func() bool { return a.ShowJob(id).State == "completed" })
 	}
 }
 
 // If a runner has recorded the start of a job but has not started it, a drain fails, even if another node
 // requests the drain. Other changes on all nodes still work.
-func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
+func TestRemoteDrainFailsWhileJobMayStart(t *testing.T) {
 	p := pgserver.New(t)
-	t.Cleanup(p.Remove)
+	t.Cleanup(p.StopAndRemove)
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
-	b.Bin = testrig.BuiltProgram(t, "failpoint")
-	b.Env = append(b.Env, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.Path("go"))
+	b.ClientPath = testrig.BuiltProgram(t, "failpoint")
+	b.ServiceEnv = append(b.ServiceEnv, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.Path("go"))
 	a.Start("--workers", "1")
 	b.Start("--workers", "1")
-	id := a.MustCLI("enqueue", "--on", "b", "echo started")
-	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStarted() == 1 })
+	id := a.MustRunCLI("enqueue", "--on", "b", "echo started")
+	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStartedAttempts() == 1 })
 	want := "on b: draining has begun, but job " + id + " may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
-		if got := a.CLIWithin(20*time.Second, verb...); got.Code != 3 || !strings.Contains(got.Stderr, want) {
+		if got := a.RunCLIWithin(20*time.Second, verb...); got.ExitCode != 3 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
 		}
 	}
-	a.MustCLI("config", "set", "priority", "3")
+	a.MustRunCLI("config", "set", "priority", "3")
 	logs, _ := filepath.Glob(a.Path("stderr-*"))
 	for _, name := range logs {
 		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a settings change") {
@@ -150,7 +151,22 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 		}
 	}
 	b.WriteFile("go", "")
-	a.WaitUntil("the job has run", 20*time.Second, func() bool { return a.Show(id).State == "completed" })
-	a.MustCLI("node", "drain", "b", "--wait")
-	a.MustCLI("drain", "--wait")
+	a.WaitUntil("the job has run", 20*time.Second, func() bool { return a.ShowJob(id).State == "completed" })
+	a.MustRunCLI("node", "drain", "b", "--wait")
+	a.MustRunCLI("drain", "--wait")
+}
+
+// A user can cancel a job even if the node that runs it is lost and no other node has noticed that yet.
+func TestJobOfLostNodeCanBeCancelled(t *testing.T) {
+	testrig.SkipIfShort(t)
+	t.Parallel()
+	_, nodes := startNodes(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	a.MustRunCLI("enqueue", "--id", "long", "--on", "a", testrig.CommandWaitingForFile(a.Path("never")))
+	a.DialService().WaitJobRunning("long")
+	a.KillService()
+	b.MustRunCLI("cancel", "long")
+	if j := b.ShowJob("long"); j.State != "cancelled" {
+		t.Errorf("the cancelled job is %s", j.State)
+	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // If the service of a node does not start at boot, a command that plans a job for a later time says so once.
-func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
+func TestNodeWarnsOnceOfMissingBootStart(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]
 	const note = "this service does not start at boot"
@@ -22,12 +22,12 @@ func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
 		if slices.Contains(words, "--jsonl") {
 			want = 0
 		}
-		got := q.CLI(words...)
-		if got.Code != 0 || strings.Count(got.Stderr, note) != want || strings.Count(got.Stdout, note) != 1-want {
+		got := q.RunCLI(words...)
+		if got.ExitCode != 0 || strings.Count(got.Stderr, note) != want || strings.Count(got.Stdout, note) != 1-want {
 			t.Errorf("%q: %+v, want the note once", words, got)
 		}
 	}
-	if got := q.CLI("edit", "late", "--delay", "10m"); got.Code != 0 || got.Stderr != "" {
+	if got := q.RunCLI("edit", "late", "--delay", "10m"); got.ExitCode != 0 || got.Stderr != "" {
 		t.Errorf("edit to a short delay: %+v, want no note", got)
 	}
 }

@@ -25,16 +25,16 @@ import (
 // partitionTest holds three nodes, each in a network namespace, and the faults that the test has injected.
 type partitionTest struct {
 	*testing.T
-	ctx           context.Context
-	ledgerDir     string // directory of the ledger, the files in which jobs record their runs
-	nodes         []*partitionNode
-	mu            sync.Mutex // guards server and standby
-	server        *pgserver.Server
-	standby       *pgserver.Server
-	ackedJobs     sync.Map                     // ids of jobs whose enqueue was acknowledged
-	faultCounts   [faultKindCount]atomic.Int64 // numbers of injected faults, by kind
-	serviceStarts atomic.Int64
-	faultLog      []string // descriptions of the injected faults; used only by the goroutine of injectFaults
+	ctx               context.Context
+	ledgerDir         string // directory of the ledger, the files in which jobs record their runs
+	nodes             []*partitionNode
+	mu                sync.Mutex // guards server and standby
+	server            *pgserver.Server
+	standby           *pgserver.Server
+	ackedJobIDs       sync.Map                     // ids of jobs whose enqueue was acknowledged
+	faultCounts       [faultKindCount]atomic.Int64 // numbers of injected faults, by kind
+	serviceStartCount atomic.Int64
+	faultLog          []string // descriptions of the injected faults; used only by the goroutine of injectFaults
 }
 
 // partitionNode is one of the three nodes, with its network namespace.
@@ -42,32 +42,32 @@ type partitionNode struct {
 	*testrig.Queue
 	name            string
 	namespaceHolder *exec.Cmd // process that keeps the network namespace alive
-	innerIP         string    // address of the node's end of its link to the server
-	outerIP         string
+	nodeIP          string    // address of the node's end of its link to the server
+	hostIP          string
 	mu              sync.Mutex
-	frozen          bool // whether SIGSTOP has stopped the service; guarded by mu
+	isServiceFrozen bool // whether SIGSTOP has stopped the service; guarded by mu
 }
 
 // These constants are the kinds of faults.
 const (
-	cutBothWays = iota
-	cutToServer
-	cutFromServer
-	serviceStops
-	serviceDies
-	runnerDies
-	backendDies
-	serverCrashes
-	serverFailsOver
+	faultCutBothDirections = iota
+	faultCutToServer
+	faultCutFromServer
+	faultFreezeService
+	faultKillService
+	faultKillRunner
+	faultKillBackend
+	faultCrashServer
+	faultFailOverServer
 	faultKindCount
 )
 
 var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service is stopped",
 	"a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
 
-// partitionLease is the duration of a node lease. If a node does not renew its lease within this time, other
+// nodeLeaseDuration is the duration of a node lease. If a node does not renew its lease within this time, other
 // nodes take over its jobs.
-const partitionLease = 6 * time.Second
+const nodeLeaseDuration = 6 * time.Second
 
 // Three nodes are partitioned, stopped and killed, while their PostgreSQL server crashes and fails over to its
 // synchronous standby. No acknowledged job is lost, and no job runs twice at the same time. Locks and rate
@@ -75,17 +75,18 @@ const partitionLease = 6 * time.Second
 func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	length, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
 	if err != nil {
-		skip.Missing(t, "long", "takes minutes; make apart runs it, .ci/run does so for three minutes, "+
-			"and TestLostNodesJobsRunElsewhere has a takeover")
+		skip.MissingRequirement(t, "long", "takes minutes; make apart runs it, .ci/run does so for three minutes, "+
+			"and TestOtherNodesRunLostNodesJobs has a takeover")
 	}
 	skip.UnlessRoot(t, "needs root to create networks; .ci/run runs it as root, "+
-		"and TestLostNodesJobsRunElsewhere has a takeover")
+		"and TestOtherNodesRunLostNodesJobs has a takeover")
 	for _, program := range []string{"ip", "unshare", "nsenter"} {
 		skip.UnlessProgram(t, program, "needs programs that create networks; .ci/run installs them")
 	}
 	if out, err := exec.Command("unshare", "-n", "--", "ip", "link", "add", "type", "veth").CombinedOutput(); err != nil {
 		t.Logf("unshare: %v, %s", err, out)
-		skip.Missing(t, "networks", "needs a system that can create networks; .ci/run runs it where that is possible")
+		skip.MissingRequirement(t, "networks",
+			"needs a system that can create networks; .ci/run runs it where that is possible")
 	}
 	// Run the test in a new network namespace, to keep the network of the machine unchanged.
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {
@@ -106,27 +107,27 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 	for _, n := range a.nodes {
 		parts.Go(func() { a.keepServiceRunning(n) })
 		for c := range 2 {
-			parts.Go(func() { a.keepEnqueuing(n, c) })
+			parts.Go(func() { a.keepEnqueuingJobs(n, c) })
 		}
 	}
 	parts.Go(a.injectFaults)
 	parts.Wait()
 	for _, n := range a.nodes {
-		n.setConnected(true)
-		n.resume()
+		n.setNetworkConnected(true)
+		n.resumeService()
 	}
-	a.checkOutcome()
+	a.checkJobOutcomes()
 }
 
-// setConnected connects the node to the network or disconnects it.
-func (n *partitionNode) setConnected(connected bool) {
+// setNetworkConnected connects the node to the network or disconnects it.
+func (n *partitionNode) setNetworkConnected(connected bool) {
 	linkState := "down"
 	if connected {
 		linkState = "up"
 	}
 	exec.Command("ip", "link", "set", "v"+n.name, linkState).Run()
-	exec.Command("ip", "route", "del", "blackhole", n.innerIP+"/32").Run() // fails if no such route exists
-	n.runInNamespace("ip", "route", "del", "blackhole", n.outerIP+"/32")
+	exec.Command("ip", "route", "del", "blackhole", n.nodeIP+"/32").Run() // fails if no such route exists
+	n.runInNamespace("ip", "route", "del", "blackhole", n.hostIP+"/32")
 }
 
 // runInNamespace runs a program in the node's network namespace.
@@ -135,14 +136,14 @@ func (n *partitionNode) runInNamespace(args ...string) error {
 		args...)...).Run()
 }
 
-// resume lets the node's service continue if SIGSTOP has stopped it.
-func (n *partitionNode) resume() {
+// resumeService lets the node's service continue if SIGSTOP has stopped it.
+func (n *partitionNode) resumeService() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.Cmd != nil && n.frozen {
-		n.Cmd.Process.Signal(syscall.SIGCONT)
+	if n.ServiceCmd != nil && n.isServiceFrozen {
+		n.ServiceCmd.Process.Signal(syscall.SIGCONT)
 	}
-	n.frozen = false
+	n.isServiceFrozen = false
 }
 
 func newPartitionTest(t *testing.T) *partitionTest {
@@ -159,22 +160,19 @@ func newPartitionTest(t *testing.T) *partitionTest {
 	}
 	a.server = pgserver.New(t, "listen_addresses=*", "wal_level=replica", "wal_keep_size=256MB")
 	a.server.AllowNetwork(t, "10.87.0.0/16")
-	a.standby = a.server.Standby(t, 5433, "listen_addresses=*", "wal_keep_size=256MB")
+	a.standby = a.server.StartStandby(t, 5433, "listen_addresses=*", "wal_keep_size=256MB")
 	t.Cleanup(func() {
-		a.server.Remove()
-		a.standby.Remove()
+		a.server.StopAndRemove()
+		a.standby.StopAndRemove()
 	})
 	for i, name := range []string{"a", "b", "c"} {
-		n := &partitionNode{Queue: testrig.NewQueue(t, ""), name: name, innerIP: fmt.Sprintf("10.87.%d.2", i),
-			outerIP: fmt.Sprintf("10.87.%d.1", i)}
+		n := &partitionNode{Queue: testrig.NewQueue(t, ""), name: name, nodeIP: fmt.Sprintf("10.87.%d.2", i),
+			hostIP: fmt.Sprintf("10.87.%d.1", i)}
 		n.namespaceHolder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
 		if err := n.namespaceHolder.Start(); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			n.namespaceHolder.Process.Kill()
-			n.namespaceHolder.Wait()
-		})
+		t.Cleanup(func() { n.namespaceHolder.Process.Kill(); n.namespaceHolder.Wait() })
 		ownNamespace, _ := os.Readlink("/proc/self/ns/net")
 		n.WaitUntil("its network namespace exists", 5*time.Second, func() bool {
 			nodeNamespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.namespaceHolder.Process.Pid))
@@ -182,21 +180,22 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		})
 		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns",
 			strconv.Itoa(n.namespaceHolder.Process.Pid))
-		run("ip", "address", "add", n.outerIP+"/24", "dev", "v"+name)
+		run("ip", "address", "add", n.hostIP+"/24", "dev", "v"+name)
 		run("ip", "link", "set", "v"+name, "up")
 		for _, args := range [][]string{{"ip", "link", "set", "lo", "up"},
-			{"ip", "address", "add", n.innerIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+			{"ip", "address", "add", n.nodeIP + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
 			if err := n.runInNamespace(args...); err != nil {
 				t.Fatalf("%v: %v", args, err)
 			}
 		}
-		n.Store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&"+
-			"target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outerIP)
-		n.Env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + partitionLease.String(), "QUEUECTL_LOG_LEVEL=info"}
-		program := n.Bin
-		n.Bin = n.WriteFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
+		n.StoreURL = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&"+
+			"target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.hostIP)
+		n.ServiceEnv = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + nodeLeaseDuration.String(),
+			"QUEUECTL_LOG_LEVEL=info"}
+		program := n.ClientPath
+		n.ClientPath = n.WriteFile("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n",
 			n.namespaceHolder.Process.Pid, program))
-		os.Chmod(n.Bin, 0o755)
+		os.Chmod(n.ClientPath, 0o755)
 		a.nodes = append(a.nodes, n)
 	}
 	return a
@@ -208,11 +207,11 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 		n.mu.Lock()
 		err := n.TryStart("--workers", "12", "--keep-jobs")
 		n.mu.Unlock()
-		a.serviceStarts.Add(1)
+		a.serviceStartCount.Add(1)
 		if err == nil {
 			select {
-			case err := <-n.Exit:
-				n.Exit <- err // checkOutcome receives this value if the service is not started again
+			case err := <-n.ServiceExit:
+				n.ServiceExit <- err // checkJobOutcomes receives this value if the service is not started again
 			case <-a.ctx.Done():
 				return
 			}
@@ -221,9 +220,9 @@ func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 	}
 }
 
-// keepEnqueuing enqueues jobs through one node until the test ends. It repeats each request until the
+// keepEnqueuingJobs enqueues jobs through one node until the test ends. It repeats each request until the
 // service has acknowledged it.
-func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
+func (a *partitionTest) keepEnqueuingJobs(n *partitionNode, clientNumber int) {
 	for i := 0; a.ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%s%d-%d", n.name, clientNumber, i)
 		args := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1",
@@ -246,10 +245,10 @@ func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s "+
 			">>%[1]s/ran; sleep %[3]s", a.ledgerDir, id, sleep)
 		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
-			cmd := n.Command(append(args, body)...)
+			cmd := n.CLICommand(append(args, body)...)
 			out, err := cmd.CombinedOutput()
 			if err == nil {
-				a.ackedJobs.Store(id, true)
+				a.ackedJobIDs.Store(id, true)
 			}
 			if err == nil || a.ctx.Err() != nil {
 				end()
@@ -263,8 +262,9 @@ func (a *partitionTest) keepEnqueuing(n *partitionNode, clientNumber int) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // this pause limits the number of waiting jobs
-		if i >= maxUnfinishedJobs && a.ctx.Err() == nil {
-			n.Command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, clientNumber, i-maxUnfinishedJobs)).Run()
+		if i >= maxUnfinishedJobsPerClient && a.ctx.Err() == nil {
+			n.CLICommand("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, clientNumber,
+				i-maxUnfinishedJobsPerClient)).Run()
 		}
 	}
 }
@@ -290,62 +290,62 @@ func (a *partitionTest) injectFaults() {
 			return
 		}
 		n := a.nodes[rand.N(len(a.nodes))]
-		duration := time.Duration(rand.N(int64(3 * partitionLease)))
-		kind := rand.N(serverFailsOver)
+		duration := time.Duration(rand.N(int64(3 * nodeLeaseDuration)))
+		kind := rand.N(faultFailOverServer)
 		if time.Now().After(failover) {
-			kind, failover = serverFailsOver, time.Now().Add(30*time.Second)
+			kind, failover = faultFailOverServer, time.Now().Add(30*time.Second)
 		}
 		switch kind {
-		case cutBothWays:
+		case faultCutBothDirections:
 			exec.Command("ip", "link", "set", "v"+n.name, "down").Run()
-			undoAfter(n, duration, func() { n.setConnected(true) })
-		case cutToServer:
-			n.runInNamespace("ip", "route", "add", "blackhole", n.outerIP+"/32")
-			undoAfter(n, duration, func() { n.setConnected(true) })
-		case cutFromServer:
-			exec.Command("ip", "route", "add", "blackhole", n.innerIP+"/32").Run()
-			undoAfter(n, duration, func() { n.setConnected(true) })
-		case serviceStops:
+			undoAfter(n, duration, func() { n.setNetworkConnected(true) })
+		case faultCutToServer:
+			n.runInNamespace("ip", "route", "add", "blackhole", n.hostIP+"/32")
+			undoAfter(n, duration, func() { n.setNetworkConnected(true) })
+		case faultCutFromServer:
+			exec.Command("ip", "route", "add", "blackhole", n.nodeIP+"/32").Run()
+			undoAfter(n, duration, func() { n.setNetworkConnected(true) })
+		case faultFreezeService:
 			if n.mu.TryLock() {
-				if n.Cmd != nil && n.Cmd.Process.Signal(syscall.SIGSTOP) == nil {
-					n.frozen = true
-					undoAfter(n, duration, n.resume)
+				if n.ServiceCmd != nil && n.ServiceCmd.Process.Signal(syscall.SIGSTOP) == nil {
+					n.isServiceFrozen = true
+					undoAfter(n, duration, n.resumeService)
 				}
 				n.mu.Unlock()
 			}
-		case serviceDies:
+		case faultKillService:
 			if n.mu.TryLock() {
-				if n.Cmd != nil {
-					n.Cmd.Process.Kill()
+				if n.ServiceCmd != nil {
+					n.ServiceCmd.Process.Kill()
 				}
 				n.mu.Unlock()
 			}
-		case runnerDies:
+		case faultKillRunner:
 			if n.mu.TryLock() {
-				if pids := n.RunnerPids(); len(pids) > 0 {
-					testrig.Kill(pids[rand.N(len(pids))])
+				if pids := n.RunnerPIDs(); len(pids) > 0 {
+					testrig.KillProcess(pids[rand.N(len(pids))])
 				}
 				n.mu.Unlock()
 			}
-		case backendDies:
+		case faultKillBackend:
 			a.mu.Lock()
-			if pids := a.server.Backends(a); len(pids) > 0 {
-				testrig.Kill(pids[rand.N(len(pids))])
+			if pids := a.server.BackendPIDs(a); len(pids) > 0 {
+				testrig.KillProcess(pids[rand.N(len(pids))])
 			}
 			a.mu.Unlock()
-		case serverCrashes:
+		case faultCrashServer:
 			a.mu.Lock()
 			a.server.Kill()
 			a.server.Start(a, "listen_addresses=*", "wal_keep_size=256MB")
 			a.mu.Unlock()
-		case serverFailsOver:
+		case faultFailOverServer:
 			a.mu.Lock()
 			old := a.server
 			old.Kill()
 			a.standby.Promote(a)
 			a.server = a.standby
-			old.Remove()
-			a.standby = a.server.Standby(a, old.Port, "listen_addresses=*", "wal_keep_size=256MB")
+			old.StopAndRemove()
+			a.standby = a.server.StartStandby(a, old.Port, "listen_addresses=*", "wal_keep_size=256MB")
 			a.mu.Unlock()
 		}
 		a.faultCounts[kind].Add(1)
@@ -354,22 +354,22 @@ func (a *partitionTest) injectFaults() {
 	}
 }
 
-// maxUnfinishedJobs is the number of jobs that a client enqueues before it waits for its oldest job. Without
+// maxUnfinishedJobsPerClient is the number of jobs that a client enqueues before it waits for its oldest job. Without
 // this limit, the clients would enqueue more jobs than the nodes can run.
-const maxUnfinishedJobs = 30
+const maxUnfinishedJobsPerClient = 30
 
-// checkOutcome waits until all jobs have ended. It compares the jobs with the acknowledged ids, and with the
+// checkJobOutcomes waits until all jobs have ended. It compares the jobs with the acknowledged ids, and with the
 // ledger, the files in which jobs have recorded their runs.
-func (a *partitionTest) checkOutcome() {
-	url := a.server.URL("postgres")
+func (a *partitionTest) checkJobOutcomes() {
+	url := a.server.DatabaseURL("postgres")
 	for _, n := range a.nodes {
 		n.mu.Lock()
 		select {
-		case <-n.Exit:
-			n.Cmd = nil
+		case <-n.ServiceExit:
+			n.ServiceCmd = nil
 		default:
 		}
-		if n.Cmd == nil {
+		if n.ServiceCmd == nil {
 			if err := n.TryStart("--workers", "12", "--keep-jobs"); err != nil {
 				a.Errorf("start %s: %v", n.name, err)
 			}
@@ -385,8 +385,8 @@ func (a *partitionTest) checkOutcome() {
 				`SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`),
 				pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
 			for _, n := range a.nodes {
-				a.Log(n.name, n.CLI("status").Stdout, n.CLI("worker", "list").Stdout)
-				logs, _ := filepath.Glob(n.Dir + "/stderr-*")
+				a.Log(n.name, n.RunCLI("status").Stdout, n.RunCLI("worker", "list").Stdout)
+				logs, _ := filepath.Glob(n.StateDir + "/stderr-*")
 				for _, name := range logs {
 					raw, _ := os.ReadFile(name)
 					a.Logf("%s", raw[max(0, len(raw)-3000):])
@@ -396,7 +396,7 @@ func (a *partitionTest) checkOutcome() {
 		}
 	}
 	jobs := 0
-	a.ackedJobs.Range(func(any, any) bool { jobs++; return true })
+	a.ackedJobIDs.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
 	// A job whose runner was killed repeatedly while no other job ran is dead with the reason poison. This is
 	// correct here, so count the job as completed (state 6).
@@ -406,7 +406,7 @@ func (a *partitionTest) checkOutcome() {
 		states[id] = state
 	}
 	lost := 0
-	a.ackedJobs.Range(func(id, _ any) bool {
+	a.ackedJobIDs.Range(func(id, _ any) bool {
 		if states[id.(string)] != "6" {
 			lost++
 			a.Errorf("the acknowledged job %s is in state %q", id, states[id.(string)])
@@ -459,7 +459,7 @@ func (a *partitionTest) checkOutcome() {
 	interrupted := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
 	takeovers := 0
 	for _, n := range a.nodes {
-		logs, _ := filepath.Glob(n.Dir + "/stderr-*")
+		logs, _ := filepath.Glob(n.StateDir + "/stderr-*")
 		for _, name := range logs {
 			raw, _ := os.ReadFile(name)
 			takeovers += strings.Count(string(raw), "another node is gone")
@@ -471,16 +471,16 @@ func (a *partitionTest) checkOutcome() {
 		}
 	}
 	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s",
-		jobs, total, takeovers, interrupted, a.serviceStarts.Load(), strings.Join(report, ", "))
+		jobs, total, takeovers, interrupted, a.serviceStartCount.Load(), strings.Join(report, ", "))
 	if jobs < 50 {
 		a.Errorf("only %d jobs were enqueued", jobs)
 	}
 }
 
 // checkRateLimit checks that in no second more jobs with the rate limit started than it allows.
-func (a *partitionTest) checkRateLimit(url string) {
+func (a *partitionTest) checkRateLimit(databaseURL string) {
 	var startTimes []int64
-	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e
+	for line := range strings.Lines(pgserver.Query(a, databaseURL, `SELECT e.detail FROM queuectl.events e
 		JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
 		var d struct {
 			At int64 `json:"started_at"`

@@ -26,7 +26,7 @@ func main() {
 	if flag.NArg() > 0 {
 		os.Exit(runJob(flag.Args()))
 	}
-	if err := run(*bin); err != nil {
+	if err := runDemo(*bin); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -72,11 +72,11 @@ func runJob(args []string) int {
 type demo struct {
 	queuectlPath, selfPath, queueDir string
 	service                          *exec.Cmd
-	failed                           bool
+	hasWrongOutcome                  bool
 }
 
-// run runs the demo with the queuectl at queuectlPath. If queuectlPath is "", it builds queuectl first.
-func run(queuectlPath string) error {
+// runDemo runs the demo with the queuectl at queuectlPath. If queuectlPath is "", it builds queuectl first.
+func runDemo(queuectlPath string) error {
 	dir, err := os.MkdirTemp("", "queuectl-demo")
 	if err != nil {
 		return err
@@ -100,11 +100,11 @@ func run(queuectlPath string) error {
 
 func (d *demo) runScenario() error {
 	printHeading("a service with an empty directory")
-	if err := d.start(); err != nil {
+	if err := d.startService(); err != nil {
 		return err
 	}
 	fmt.Print(d.queuectl("status"))
-	files, ids, err := d.enqueueHashes()
+	files, ids, err := d.enqueueHashJobs()
 	if err != nil {
 		return err
 	}
@@ -120,28 +120,28 @@ func (d *demo) runScenario() error {
 	if err := d.killService(); err != nil {
 		return err
 	}
-	d.watchHashes(len(ids))
+	d.printHashProgress(len(ids))
 	raw, err := os.ReadFile(files[0])
 	if err != nil {
 		return err
 	}
-	d.expect("a result", d.queuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
-	d.checkSpecialJobs()
-	d.checkDeadJobs()
+	d.checkOutcome("a result", d.queuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
+	d.checkNonHashJobs()
+	d.checkDeadLetterQueue()
 
 	printHeading("how the queue is now")
 	fmt.Print(d.queuectl("status"))
-	if d.failed {
+	if d.hasWrongOutcome {
 		return fmt.Errorf("something was not as expected")
 	}
 	fmt.Println("\nEverything was as expected.")
 	return nil
 }
 
-// enqueueHashes enqueues a job for each file of the project. It returns the files and the ids of their jobs.
-func (d *demo) enqueueHashes() (files, ids []string, err error) {
+// enqueueHashJobs enqueues a job for each file of the project. It returns the files and the ids of their jobs.
+func (d *demo) enqueueHashJobs() (files, jobIDs []string, err error) {
 	printHeading("one job for each file of the project")
-	files, err = projectFiles()
+	files, err = listProjectFiles()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,34 +158,34 @@ func (d *demo) enqueueHashes() (files, ids []string, err error) {
 	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
 		return nil, nil, err
 	}
-	ids = strings.Fields(d.queuectl("enqueue", "--file", jobs))
-	fmt.Printf("   %d jobs enqueued\n", len(ids))
-	return files, ids, nil
+	jobIDs = strings.Fields(d.queuectl("enqueue", "--file", jobs))
+	fmt.Printf("   %d jobs enqueued\n", len(jobIDs))
+	return files, jobIDs, nil
 }
 
 // killService kills the service while a job runs. It checks that the job continues.
 func (d *demo) killService() error {
 	printHeading("the service is killed in the middle, with a job running")
 	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.selfPath, "long")
-	for d.job("long").State != "processing" {
+	for d.showJob("long").State != "processing" {
 		time.Sleep(50 * time.Millisecond)
 	}
-	pid := d.job("long").PID
+	pid := d.showJob("long").PID
 	d.service.Process.Kill()
 	d.service.Wait()
 	fmt.Printf("   killed; job long still runs as process %d\n", pid)
-	if err := d.start(); err != nil {
+	if err := d.startService(); err != nil {
 		return err
 	}
-	d.expect("process of the running job", fmt.Sprint(d.job("long").PID), fmt.Sprint(pid))
+	d.checkOutcome("process of the running job", fmt.Sprint(d.showJob("long").PID), fmt.Sprint(pid))
 	return nil
 }
 
-// watchHashes prints how many of the hash jobs are still waiting, until all of them have ended.
-func (d *demo) watchHashes(jobCount int) {
+// printHashProgress prints how many of the hash jobs are still waiting, until all of them have ended.
+func (d *demo) printHashProgress(jobCount int) {
 	printHeading("progress")
 	for last := -1; ; time.Sleep(200 * time.Millisecond) {
-		waiting := d.countHashes("waiting")
+		waiting := d.countHashJobs("waiting")
 		if waiting != last {
 			fmt.Printf("   %d of %d files wait\n", waiting, jobCount)
 			last = waiting
@@ -194,40 +194,42 @@ func (d *demo) watchHashes(jobCount int) {
 			break
 		}
 	}
-	for d.countHashes("processing") > 0 {
+	for d.countHashJobs("processing") > 0 {
 		time.Sleep(50 * time.Millisecond)
 	}
-	d.expect("files hashed", fmt.Sprint(d.countHashes("completed")), fmt.Sprint(jobCount))
+	d.checkOutcome("files hashed", fmt.Sprint(d.countHashJobs("completed")), fmt.Sprint(jobCount))
 }
 
-func (d *demo) checkSpecialJobs() {
+func (d *demo) checkNonHashJobs() {
 	printHeading("the other jobs")
 	d.queuectl("wait", "flaky", "--timeout", "30")
-	d.expect("job that fails twice", fmt.Sprintf("%s after %d attempts", d.job("flaky").State, d.job("flaky").Attempts),
+	d.checkOutcome("job that fails twice", fmt.Sprintf("%s after %d attempts", d.showJob("flaky").State,
+		d.showJob("flaky").Attempts),
 		"completed after 3 attempts")
-	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "slow", "--timeout", "30")), "124")
-	d.expect("job over its time", d.job("slow").State+", "+d.job("slow").Reason, "dead, timed_out")
+	d.checkOutcome("exit code of wait", fmt.Sprint(d.queuectlExitCode("wait", "slow", "--timeout", "30")), "124")
+	d.checkOutcome("job over its time", d.showJob("slow").State+", "+d.showJob("slow").Reason, "dead, timed_out")
 	d.queuectl("wait", "later", "--timeout", "30")
-	d.expect("delayed job", strings.TrimSpace(d.queuectl("logs", "later")), "it is time")
+	d.checkOutcome("delayed job", strings.TrimSpace(d.queuectl("logs", "later")), "it is time")
 	d.queuectl("wait", "long", "--timeout", "30")
-	d.expect("job that outlived the service", strings.Join(strings.Fields(d.queuectl("logs", "long")), " "), "begun done")
+	d.checkOutcome("job that outlived the service", strings.Join(strings.Fields(d.queuectl("logs", "long")), " "),
+		"begun done")
 }
 
-func (d *demo) checkDeadJobs() {
+func (d *demo) checkDeadLetterQueue() {
 	printHeading("the dead-letter queue")
-	d.expect("exit code of wait", fmt.Sprint(d.exitCode("wait", "hopeless", "--timeout", "30")), "3")
+	d.checkOutcome("exit code of wait", fmt.Sprint(d.queuectlExitCode("wait", "hopeless", "--timeout", "30")), "3")
 	fmt.Print(d.queuectl("dlq", "list"))
 	fmt.Print(d.queuectl("show", "hopeless"))
 	dead := strings.Fields(d.queuectl("dlq", "list", "-q"))
 	slices.Sort(dead)
-	d.expect("dead jobs", strings.Join(dead, " "), "hopeless slow")
+	d.checkOutcome("dead jobs", strings.Join(dead, " "), "hopeless slow")
 	d.queuectl("dlq", "retry", "hopeless")
-	d.expect("it fails again", fmt.Sprint(d.exitCode("wait", "hopeless", "--timeout", "30")), "3")
-	d.expect("its history stays", fmt.Sprint(len(d.job("hopeless").History)), "4")
+	d.checkOutcome("it fails again", fmt.Sprint(d.queuectlExitCode("wait", "hopeless", "--timeout", "30")), "3")
+	d.checkOutcome("its history stays", fmt.Sprint(len(d.showJob("hopeless").History)), "4")
 }
 
-// projectFiles lists the files of the project in a fixed order.
-func projectFiles() (files []string, err error) {
+// listProjectFiles lists the files of the project in a fixed order.
+func listProjectFiles() (files []string, err error) {
 	err = filepath.WalkDir(".", func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -244,18 +246,18 @@ func projectFiles() (files []string, err error) {
 
 func printHeading(text string) { fmt.Printf("\n== %s\n", text) }
 
-// expect records a failure if an outcome is not the expected one.
-func (d *demo) expect(outcome, got, want string) {
+// checkOutcome records a failure if an outcome is not the expected one.
+func (d *demo) checkOutcome(outcomeName, got, want string) {
 	if got == want {
-		fmt.Printf("   ok: %s: %s\n", outcome, strings.TrimSpace(got))
+		fmt.Printf("   ok: %s: %s\n", outcomeName, strings.TrimSpace(got))
 		return
 	}
-	fmt.Printf("   WRONG: %s: got %q, want %q\n", outcome, got, want)
-	d.failed = true
+	fmt.Printf("   WRONG: %s: got %q, want %q\n", outcomeName, got, want)
+	d.hasWrongOutcome = true
 }
 
-// start starts a service on the queue and waits until it answers.
-func (d *demo) start() error {
+// startService starts a service on the queue and waits until it answers.
+func (d *demo) startService() error {
 	d.service = exec.Command(d.queuectlPath, "serve", "--dir", d.queueDir, "--workers", "2")
 	log, err := os.OpenFile(filepath.Join(filepath.Dir(d.queueDir), "service.log"),
 		os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -268,7 +270,7 @@ func (d *demo) start() error {
 		return err
 	}
 	for range 500 {
-		if d.exitCode("service", "status") == 0 {
+		if d.queuectlExitCode("service", "status") == 0 {
 			return nil
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -279,26 +281,26 @@ func (d *demo) start() error {
 
 // queuectl runs the program queuectl and returns its stdout. It prints the stderr of a failed command.
 func (d *demo) queuectl(args ...string) string {
-	out, err := d.command(args).Output()
+	out, err := d.queuectlCommand(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {
 		fmt.Printf("   %s", exit.Stderr)
 	}
 	return string(out)
 }
 
-// exitCode runs the program queuectl and returns its exit code.
-func (d *demo) exitCode(args ...string) int {
-	cmd := d.command(args)
+// queuectlExitCode runs the program queuectl and returns its exit code.
+func (d *demo) queuectlExitCode(args ...string) int {
+	cmd := d.queuectlCommand(args)
 	cmd.Run()
 	return cmd.ProcessState.ExitCode()
 }
 
-func (d *demo) command(args []string) *exec.Cmd {
+func (d *demo) queuectlCommand(args []string) *exec.Cmd {
 	return exec.Command(d.queuectlPath, append([]string{"--dir", d.queueDir}, args...)...)
 }
 
-// countHashes returns the number of hash jobs in a state.
-func (d *demo) countHashes(state string) int {
+// countHashJobs returns the number of hash jobs in a state.
+func (d *demo) countHashJobs(state string) int {
 	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
@@ -310,9 +312,9 @@ type job struct {
 	History       []struct{}
 }
 
-func (d *demo) job(id string) (j job) {
-	if err := json.Unmarshal([]byte(d.queuectl("show", id, "--json")), &j); err != nil {
-		d.expect("show "+id, err.Error(), "a job")
+func (d *demo) showJob(jobID string) (j job) {
+	if err := json.Unmarshal([]byte(d.queuectl("show", jobID, "--json")), &j); err != nil {
+		d.checkOutcome("show "+jobID, err.Error(), "a job")
 	}
 	return j
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// check compares the jobs of the queue, which is idle, with the ledger (the file in which jobs note their
+// checkRound compares the jobs of the queue, which is idle, with the ledger (the file in which jobs note their
 // starts and ends), with the events, and with the replies that clients have received. Then it stops the service
 // and checks its directory.
-func (c *campaign) check() {
+func (c *campaign) checkRound() {
 	c.Helper()
 	var status struct {
 		Jobs      map[string]int
 		LastEvent int64 `json:"last_event"`
 	}
-	if err := c.get("status", testrig.Fields{}, &status); err != nil {
+	if err := c.requestResult("status", testrig.JSONFields{}, &status); err != nil {
 		c.recordViolation("unreachable", "%v", err)
 		return
 	}
-	c.events.finish(status.LastEvent)
+	c.events.checkReceivedEvents(status.LastEvent)
 	jobs, err := c.listJobs("")
 	if err != nil {
 		c.recordViolation("unreachable", "%v", err)
@@ -46,10 +46,10 @@ func (c *campaign) check() {
 		}
 	}
 	c.mu.Lock()
-	entries := make(map[string]*trackedJob, len(c.jobs))
-	for tag, e := range c.jobs {
+	entries := make(map[string]*trackedJob, len(c.jobsByTag))
+	for tag, e := range c.jobsByTag {
 		k := *e
-		k.sentRequests = c.requestsForLocked(e)
+		k.sentRequests = c.requestsForJobLocked(e)
 		entries[tag] = &k
 	}
 	c.mu.Unlock()
@@ -60,32 +60,32 @@ func (c *campaign) check() {
 
 // checkJobs checks every job that is in the queue, that has written to the ledger file, or that a client has
 // tried to enqueue.
-func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
+func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []listedJob) {
 	byTag := map[string]*listedJob{}
-	for i := range jobs {
-		tag := jobs[i].Labels["tag"]
+	for i := range listedJobs {
+		tag := listedJobs[i].Labels["tag"]
 		switch {
-		case entries[tag] == nil:
-			c.recordViolation("invented", "job %s has the tag %q", jobs[i].ID, tag)
+		case trackedByTag[tag] == nil:
+			c.recordViolation("invented", "job %s has the tag %q", listedJobs[i].ID, tag)
 		case byTag[tag] != nil:
-			c.recordViolation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, jobs[i].ID)
+			c.recordViolation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, listedJobs[i].ID)
 		}
-		byTag[tag] = &jobs[i]
+		byTag[tag] = &listedJobs[i]
 	}
 	notes := map[string][]ledgerNote{}
-	for _, d := range c.notesFrom(c.ledgerStart) {
-		if entries[d.tag] == nil {
+	for _, d := range c.readLedgerNotes(c.roundLedgerOffset) {
+		if trackedByTag[d.jobTag] == nil {
 			c.recordViolation("invented", "the ledger has %+v, which is not of this round", d)
 			continue
 		}
-		notes[d.tag] = append(notes[d.tag], d)
-		c.count("ledger " + string(d.kind))
+		notes[d.jobTag] = append(notes[d.jobTag], d)
+		c.countOperation("ledger " + string(d.kind))
 	}
-	for tag, e := range entries {
-		c.count("jobs asked")
+	for tag, e := range trackedByTag {
+		c.countOperation("jobs asked")
 		j := byTag[tag]
 		switch {
-		case e.neverCommitted && (j != nil || len(notes[tag]) > 0):
+		case e.batchNeverCommitted && (j != nil || len(notes[tag]) > 0):
 			c.recordViolation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
 		case j == nil && e.id != "" && !e.remove:
 			c.recordViolation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
@@ -94,18 +94,18 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 		case j != nil && e.isRemoved && !e.revive:
 			c.recordViolation("not removed", "%s (%s) is %s", tag, e.id, j.State)
 		}
-		c.checkLedger(e, notes[tag])
+		c.checkLedgerNotes(e, notes[tag])
 		if j != nil {
 			c.checkJob(e, j, notes[tag])
 		}
 	}
-	for name, tags := range c.batches {
+	for name, tags := range c.committedBatchTags {
 		stored, missing := 0, 0
 		for _, tag := range tags {
 			switch {
 			case byTag[tag] != nil || len(notes[tag]) > 0:
 				stored++
-			case !entries[tag].remove:
+			case !trackedByTag[tag].remove:
 				missing++
 			}
 		}
@@ -116,14 +116,14 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []listedJob) {
 	}
 }
 
-// checkLedger checks the notes that a job wrote to the ledger file. No attempt may start while another one
+// checkLedgerNotes checks the notes that a job wrote to the ledger file. No attempt may start while another one
 // runs, no attempt may start twice, and none may start after the job was cancelled, removed or held.
-func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
+func (c *campaign) checkLedgerNotes(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
 		if d.kind == 'X' {
 			c.recordViolation("two trees",
-				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.treeShape, d.pid, notes)
+				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.processTreeShape, d.pid, notes)
 		}
 		if d.kind != 'S' {
 			continue
@@ -136,11 +136,11 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 		startNotes[d.attempt] = d.pid
 		// This tolerance is in seconds. The times in the ledger are multiples of 0.01 s, so allow a small difference.
 		const clockTolerance = 0.05
-		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+clockTolerance {
+		if e.cancelledOrRemovedAt > 0 && !e.revive && d.uptimeSeconds > e.cancelledOrRemovedAt+clockTolerance {
 			c.recordViolation("started after its end",
-				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
+				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.cancelledOrRemovedAt, notes)
 		}
-		if e.heldAt > 0 && !e.revive && !e.release && d.uptime > e.heldAt+clockTolerance {
+		if e.heldAt > 0 && !e.revive && !e.release && d.uptimeSeconds > e.heldAt+clockTolerance {
 			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
 		}
 	}
@@ -150,16 +150,16 @@ func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 // with its expected output.
 func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote) {
 	var j listedJob
-	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
+	if err := c.requestResult("show", testrig.JSONFields{"id": listed.ID}, &j); err != nil {
 		c.recordViolation("show", "%s (%s): %v", e.tag, listed.ID, err)
 		return
 	}
-	c.count("jobs " + j.State)
+	c.countOperation("jobs " + j.State)
 	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
 		c.recordViolation("events",
 			"%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
 	}
-	if fault := c.historyFault(e, &j, notes); fault != "" {
+	if fault := c.describeHistoryMismatch(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
 		c.recordViolation("history",
 			"%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
@@ -170,19 +170,19 @@ func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote
 	}
 }
 
-// historyFault compares the stored attempts of a job with the notes that the job wrote to the ledger file. It
-// describes a difference, or returns "".
-func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote) string {
+// describeHistoryMismatch compares the stored attempts of a job with the notes that the job wrote to the ledger file.
+// It describes a difference, or returns "".
+func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
-		c.count("attempts " + j.outcome(i))
+		c.countOperation("attempts " + j.attemptOutcome(i))
 		if a.Attempt != i+1 {
 			return fmt.Sprintf("has attempt %d in place %d", a.Attempt, i+1)
 		}
 		if a.Counted {
 			counted++
 		}
-		if fault := c.attemptFault(e, j, i, notes); fault != "" {
+		if fault := c.describeAttemptMismatch(e, j, i, notes); fault != "" {
 			return fmt.Sprintf("attempt %d %s", a.Attempt, fault)
 		}
 	}
@@ -197,7 +197,7 @@ func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote)
 			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attempt, d.pid, a.PID)
 		}
 	}
-	if n := len(j.History); n > 0 && j.State == "completed" != (j.outcome(n-1) == "exit-0") && !e.revive {
+	if n := len(j.History); n > 0 && j.State == "completed" != (j.attemptOutcome(n-1) == "exit-0") && !e.revive {
 		return "does not end as its last attempt"
 	}
 	if !e.revive && !e.release && j.Attempts != counted {
@@ -209,9 +209,9 @@ func (c *campaign) historyFault(e *trackedJob, j *listedJob, notes []ledgerNote)
 	return ""
 }
 
-// outcome returns the outcome of the job's attempt i in one word.
-func (j *listedJob) outcome(i int) string {
-	a := j.History[i]
+// attemptOutcome returns the outcome of the job's attempt i in one word.
+func (j *listedJob) attemptOutcome(attemptIndex int) string {
+	a := j.History[attemptIndex]
 	switch {
 	case a.Reason != "":
 		return a.Reason
@@ -221,10 +221,10 @@ func (j *listedJob) outcome(i int) string {
 	return "none"
 }
 
-// attemptFault compares the stored attempt with index i with the notes that the job wrote to the ledger file.
-// It describes a difference, or returns "".
-func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledgerNote) string {
-	a := &j.History[i]
+// describeAttemptMismatch compares the stored attempt with index i with the notes that the job wrote to the ledger
+// file. It describes a difference, or returns "".
+func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptIndex int, notes []ledgerNote) string {
+	a := &j.History[attemptIndex]
 	did := func(kind byte) *ledgerNote {
 		for k := range notes {
 			if notes[k].kind == kind && notes[k].attempt == a.Attempt && notes[k].pid == a.PID {
@@ -242,7 +242,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledg
 	switch a.Reason {
 	case "", "not_runnable", "deferred":
 	case "lost", "poison":
-		if !c.runnerFaulted.Load() {
+		if !c.runnerHadFault.Load() {
 			return "ended with the reason " + a.Reason + ", and no runner was hurt"
 		}
 	case "signal":
@@ -258,17 +258,17 @@ func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledg
 			return "was cancelled, though no client asked for it"
 		}
 	case "stopped":
-		if !k.requeue && !c.stoppedJobs.Load() {
+		if !k.requeue && !c.runningJobsWereEnded.Load() {
 			return "was stopped, though no client asked for it"
 		}
 	default:
 		return "ended with the reason " + a.Reason
 	}
-	if a.Reason == "lost" && e.onLost != "retry" && i+1 < len(j.History) && !k.revive && !k.release &&
-		j.History[i+1].PID != 0 {
+	if a.Reason == "lost" && e.onLost != "retry" && attemptIndex+1 < len(j.History) && !k.revive && !k.release &&
+		j.History[attemptIndex+1].PID != 0 {
 		return "was lost, and the job ran again with on_lost=" + e.onLost
 	}
-	if a.DroppedBytes > 0 && !c.outputFaulted.Load() {
+	if a.DroppedBytes > 0 && !c.outputMayBeLost.Load() {
 		return fmt.Sprintf("has lost %d bytes of its output", a.DroppedBytes)
 	}
 	return ""
@@ -276,11 +276,12 @@ func (c *campaign) attemptFault(e *trackedJob, j *listedJob, i int, notes []ledg
 
 // checkOutput compares the stored output of a completed job with the output that the job must have printed.
 func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
-	o := outputRead{want: c.expectedOutput(&e.campaignJob), droppedBytes: j.History[len(j.History)-1].DroppedBytes,
-		isCut: c.isOutputCut(j.Seq)}
+	o := outputComparison{wantText: c.expectedOutput(&e.campaignJob),
+		droppedBytes:    j.History[len(j.History)-1].DroppedBytes,
+		isFileTruncated: c.isOutputTruncated(j.Seq)}
 	var out []byte
-	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
-	got, err := a.Request("logs", testrig.Fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
+	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	got, err := a.Request("logs", testrig.JSONFields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
 				Text    string
@@ -290,7 +291,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 			}
 		}
 		if json.Unmarshal(raw, &p) != nil {
-			o.invalidParts++
+			o.invalidPartCount++
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
 		o.droppedBytes += p.Value.Dropped
@@ -299,7 +300,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
-	if o.text = string(out); err == nil && got.Error != nil {
+	if o.gotText = string(out); err == nil && got.Error != nil {
 		o.serviceError = got.Error.Message
 	}
 	count, wrong := o.verdict()
@@ -309,7 +310,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	case wrong != "":
 		c.recordViolation("output", "%s (%s): %s", e.tag, j.ID, wrong)
 	default:
-		c.count(count)
+		c.countOperation(count)
 	}
 }
 
@@ -319,20 +320,20 @@ func (c *campaign) checkEventHistories(jobs []listedJob) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.mu.Lock()
-	c.counts["events received"] += len(e.receivedSeqs)
+	c.operationCounts["events received"] += len(e.receivedEventSeqs)
 	c.mu.Unlock()
 	seen := map[int64]bool{}
 	for i := range jobs {
 		j := &jobs[i]
 		seen[j.Seq] = true
-		s := e.jobs[j.Seq]
-		if s == nil || s.state != j.State || s.isRemoved {
+		s := e.historyByJobSeq[j.Seq]
+		if s == nil || s.jobState != j.State || s.isRemoved {
 			c.recordViolation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
 		}
 	}
-	for seq, s := range e.jobs {
+	for seq, s := range e.historyByJobSeq {
 		if !s.isRemoved && !seen[seq] {
-			c.recordViolation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
+			c.recordViolation("events", "job %s is gone, its events say that it is %s", s.jobID, s.jobState)
 		}
 	}
 }
@@ -348,7 +349,7 @@ func (c *campaign) checkLeftovers() {
 		c.recordViolation("process left", "of jobs: %v", remaining)
 	}
 	c.mu.Lock()
-	tags := slices.Collect(maps.Keys(c.jobs))
+	tags := slices.Collect(maps.Keys(c.jobsByTag))
 	c.mu.Unlock()
 	for _, tag := range tags {
 		if c.isLockHeld(tag) {
@@ -356,7 +357,7 @@ func (c *campaign) checkLeftovers() {
 		}
 	}
 	c.stopService(false)
-	if remaining := c.remainingProcesses(c.Dir, true); len(remaining) > 0 {
+	if remaining := c.remainingProcesses(c.StateDir, true); len(remaining) > 0 {
 		c.recordViolation("process left", "of the queue: %v", remaining)
 	}
 	if dirs := c.runnerDirs(); len(dirs) > 0 {
@@ -366,13 +367,13 @@ func (c *campaign) checkLeftovers() {
 	var d struct {
 		Findings []struct{ Check, Level, Message string }
 	}
-	r := a.cli("doctor", "--verify", "--json")
+	r := a.runQueuectl("doctor", "--verify", "--json")
 	if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
 		c.recordViolation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
 		// Ignore findings about the disk, because the campaign uses a small disk on purpose.
-		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
+		if f.Level == "failure" && f.Check != "disk" && !c.isTruncatedOutputMessage(f.Message) {
 			c.recordViolation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
@@ -385,8 +386,8 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		remaining, pids = nil, nil
-		for pid, commands := range testrig.ProcessesUsing(dir) {
-			if includePrograms || !strings.HasPrefix(commands, c.Bin) {
+		for pid, commands := range testrig.ProcessesUsingDir(dir) {
+			if includePrograms || !strings.HasPrefix(commands, c.ClientPath) {
 				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, commands)), append(pids, pid)
 			}
 		}
@@ -395,16 +396,16 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 		}
 	}
 	for _, pid := range pids {
-		testrig.Kill(pid)
+		testrig.KillProcess(pid)
 	}
 	return remaining
 }
 
 // isLockHeld reports whether a process holds the lock of the job with the given tag. It reads the kernel's
 // list of locks, so that it does not take the lock itself.
-func (c *campaign) isLockHeld(tag string) bool {
+func (c *campaign) isLockHeld(jobTag string) bool {
 	var st syscall.Stat_t
-	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", tag), &st); err != nil {
+	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", jobTag), &st); err != nil {
 		return !errors.Is(err, os.ErrNotExist)
 	}
 	locks, _ := os.ReadFile("/proc/locks")
@@ -414,16 +415,16 @@ func (c *campaign) isLockHeld(tag string) bool {
 	})
 }
 
-// outputSeqPattern matches the path of an output file. Its group is the number (seq) of the job.
-var outputSeqPattern = regexp.MustCompile(`/output/(\d+)-`)
+// outputPathPattern matches the path of an output file. Its group is the number (seq) of the job.
+var outputPathPattern = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCutOutput reports whether a finding of `queuectl doctor` is about an output file that
+// isTruncatedOutputMessage reports whether a finding of `queuectl doctor` is about an output file that
 // the campaign has truncated.
-func (c *campaign) isCutOutput(message string) bool {
-	m := outputSeqPattern.FindStringSubmatch(message)
+func (c *campaign) isTruncatedOutputMessage(doctorMessage string) bool {
+	m := outputPathPattern.FindStringSubmatch(doctorMessage)
 	if m == nil {
 		return false
 	}
 	seq, err := strconv.ParseInt(m[1], 10, 64)
-	return err == nil && c.isOutputCut(seq)
+	return err == nil && c.isOutputTruncated(seq)
 }

@@ -18,11 +18,11 @@ import (
 
 // campaignClient is a client that sends random requests of every kind.
 type campaignClient struct {
-	campaign  *campaign
-	name      string
-	rng       *rand.Rand
-	requester testrig.Requester
-	tagCount  int // number of jobs that the client has created; each has a unique tag
+	campaign        *campaign
+	name            string
+	rng             *rand.Rand
+	requester       testrig.Requester
+	createdJobCount int // number of jobs that the client has created; each has a unique tag
 }
 
 // clientOperations lists the operations of a client. It chooses operations with a higher weight more often.
@@ -30,39 +30,39 @@ var clientOperations = []struct {
 	weight int
 	run    func(*campaignClient)
 }{
-	{30, (*campaignClient).enqueue},
-	{4, (*campaignClient).enqueueByCLI},
+	{30, (*campaignClient).enqueueJob},
+	{4, (*campaignClient).enqueueJobByCLI},
 	{5, (*campaignClient).enqueueBatch},
-	{7, func(a *campaignClient) { a.applyToJobs("cancel") }},
-	{5, func(a *campaignClient) { a.applyToJobs("retry") }},
-	{2, func(a *campaignClient) { a.applyToJobs("dlq.retry") }},
-	{5, func(a *campaignClient) { a.applyToJobs("requeue") }},
-	{3, func(a *campaignClient) { a.applyToJobs("hold") }},
-	{3, func(a *campaignClient) { a.applyToJobs("release") }},
-	{3, func(a *campaignClient) { a.applyToJobs("edit") }},
-	{2, func(a *campaignClient) { a.applyToJobs("kill") }},
-	{4, func(a *campaignClient) { a.applyToJobs("rm") }},
-	{3, func(a *campaignClient) { a.applyToJobs("rm --force") }},
-	{2, (*campaignClient).applyToGroup},
-	{4, (*campaignClient).wait},
-	{6, (*campaignClient).logs},
-	{8, (*campaignClient).show},
-	{3, func(a *campaignClient) { a.callReadOnly("list", testrig.Fields{"limit": 1 + a.rng.IntN(300)}) }},
-	{3, func(a *campaignClient) { a.callReadOnly("status", testrig.Fields{}) }},
-	{2, func(a *campaignClient) { a.callReadOnly("worker.list", testrig.Fields{}) }},
-	{1, func(a *campaignClient) { a.callReadOnly("config.list", testrig.Fields{}) }},
-	{1, func(a *campaignClient) { a.callReadOnly("dlq.list", testrig.Fields{}) }},
-	{2, (*campaignClient).changeSetting},
+	{7, func(a *campaignClient) { a.applyVerbToJobs("cancel") }},
+	{5, func(a *campaignClient) { a.applyVerbToJobs("retry") }},
+	{2, func(a *campaignClient) { a.applyVerbToJobs("dlq.retry") }},
+	{5, func(a *campaignClient) { a.applyVerbToJobs("requeue") }},
+	{3, func(a *campaignClient) { a.applyVerbToJobs("hold") }},
+	{3, func(a *campaignClient) { a.applyVerbToJobs("release") }},
+	{3, func(a *campaignClient) { a.applyVerbToJobs("edit") }},
+	{2, func(a *campaignClient) { a.applyVerbToJobs("kill") }},
+	{4, func(a *campaignClient) { a.applyVerbToJobs("rm") }},
+	{3, func(a *campaignClient) { a.applyVerbToJobs("rm --force") }},
+	{2, (*campaignClient).applyVerbToGroup},
+	{4, (*campaignClient).waitForRecentJobs},
+	{6, (*campaignClient).readOrFollowLogs},
+	{8, (*campaignClient).showRandomJob},
+	{3, func(a *campaignClient) { a.sendReadRequest("list", testrig.JSONFields{"limit": 1 + a.rng.IntN(300)}) }},
+	{3, func(a *campaignClient) { a.sendReadRequest("status", testrig.JSONFields{}) }},
+	{2, func(a *campaignClient) { a.sendReadRequest("worker.list", testrig.JSONFields{}) }},
+	{1, func(a *campaignClient) { a.sendReadRequest("config.list", testrig.JSONFields{}) }},
+	{1, func(a *campaignClient) { a.sendReadRequest("dlq.list", testrig.JSONFields{}) }},
+	{2, (*campaignClient).changeRandomSetting},
 	{2, (*campaignClient).changeWorkerCount},
-	{1, (*campaignClient).drain},
-	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},
-	{1, (*campaignClient).doctor},
-	{1, (*campaignClient).backup},
+	{1, (*campaignClient).drainForAWhile},
+	{1, func(a *campaignClient) { a.sendRequest("reload", testrig.JSONFields{}, 0) }},
+	{1, (*campaignClient).runDoctor},
+	{1, (*campaignClient).backupAndCheck},
 	{5, (*campaignClient).runRandomCommand},
 }
 
-// run performs random operations until ctx ends.
-func (a *campaignClient) run(ctx context.Context) {
+// runRandomOperations performs random operations until ctx ends.
+func (a *campaignClient) runRandomOperations(ctx context.Context) {
 	all := 0
 	for _, v := range clientOperations {
 		all += v.weight
@@ -86,42 +86,42 @@ func (a *campaignClient) run(ctx context.Context) {
 	}
 }
 
-// expectedErrors lists the error codes that a correct service may return because of injected faults or
+// expectedErrorCodes lists the error codes that a correct service may return because of injected faults or
 // requests of other clients.
-var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
+var expectedErrorCodes = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records how long the reply takes, not counting requestedWait, the time
+// sendRequest sends one request and records how long the reply takes, not counting requestedWait, the time
 // for which the service waits on request. wasSent is false if no service was reachable, and wasAnswered is
 // false if no reply arrived.
-func (a *campaignClient) call(method string, params any, requestedWait time.Duration) (
-	reply testrig.WireMessage, wasSent, wasAnswered bool) {
-	return a.stream(method, params, requestedWait, func(json.RawMessage) {})
+func (a *campaignClient) sendRequest(method string, params any, requestedWait time.Duration) (
+	reply testrig.ServiceMessage, wasSent, wasAnswered bool) {
+	return a.sendStreamRequest(method, params, requestedWait, func(json.RawMessage) {})
 }
 
-// stream sends a request as call does, and passes each notification that precedes the reply to
+// sendStreamRequest sends a request as call does, and passes each notification that precedes the reply to
 // onNotification.
-func (a *campaignClient) stream(method string, params any, requestedWait time.Duration,
-	onNotification func(json.RawMessage)) (reply testrig.WireMessage, wasSent, wasAnswered bool) {
+func (a *campaignClient) sendStreamRequest(method string, params any, requestedWait time.Duration,
+	onNotification func(json.RawMessage)) (reply testrig.ServiceMessage, wasSent, wasAnswered bool) {
 	started := time.Now()
-	a.requester.Timeout = requestedWait + replyTimeLimit + 5*time.Second
+	a.requester.ReplyTimeout = requestedWait + replyTimeLimit + 5*time.Second
 	reply, err := a.requester.Request(method, params, onNotification)
 	elapsed := time.Since(started)
 	if isDialError(err) {
-		a.campaign.count("unreachable " + method)
+		a.campaign.countOperation("unreachable " + method)
 		return reply, false, false
 	}
 	a.campaign.recordLatency(method, elapsed, requestedWait)
 	switch {
 	case err != nil:
-		a.campaign.count("cut " + method)
+		a.campaign.countOperation("cut " + method)
 		return reply, true, false
 	case reply.Error != nil:
-		a.campaign.count("refused " + reply.Error.Data.Code)
-		if !slices.Contains(expectedErrors, reply.Error.Data.Code) {
-			a.campaign.recordViolation("answer", "%s %s: %+v", method, truncatedJSON(params), *reply.Error)
+		a.campaign.countOperation("refused " + reply.Error.Data.Code)
+		if !slices.Contains(expectedErrorCodes, reply.Error.Data.Code) {
+			a.campaign.recordViolation("answer", "%s %s: %+v", method, truncatedParamsJSON(params), *reply.Error)
 		}
 	default:
-		a.campaign.count("ops " + method)
+		a.campaign.countOperation("ops " + method)
 	}
 	return reply, true, true
 }
@@ -130,47 +130,48 @@ func (a *campaignClient) stream(method string, params any, requestedWait time.Du
 // the service waits on request.
 func (c *campaign) recordLatency(method string, latency, requestedWait time.Duration) {
 	c.mu.Lock()
-	c.latencies = append(c.latencies, max(0, latency-requestedWait))
-	c.maxLatencies[method] = max(c.maxLatencies[method], latency-requestedWait)
+	c.replyLatencies = append(c.replyLatencies, max(0, latency-requestedWait))
+	c.maxReplyLatencies[method] = max(c.maxReplyLatencies[method], latency-requestedWait)
 	c.mu.Unlock()
 	if latency > requestedWait+replyTimeLimit {
 		c.recordViolation("slow", "%s took %v", method, latency.Round(time.Millisecond))
 	}
 }
 
-func truncatedJSON(params any) string {
+func truncatedParamsJSON(params any) string {
 	raw, _ := json.Marshal(params)
 	return string(raw[:min(len(raw), 600)])
 }
 
-// newJob returns a random job with a unique tag, and records that the client tries to enqueue this job.
-func (a *campaignClient) newJob() *trackedJob {
-	a.tagCount++
-	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.tagCount))}
+// newTrackedJob returns a random job with a unique tag, and records that the client tries to enqueue this job.
+func (a *campaignClient) newTrackedJob() *trackedJob {
+	a.createdJobCount++
+	e := &trackedJob{campaignJob: randomJob(a.rng, fmt.Sprintf("%s-%d", a.name, a.createdJobCount))}
 	a.campaign.mu.Lock()
 	defer a.campaign.mu.Unlock()
-	a.campaign.jobs[e.tag] = e
+	a.campaign.jobsByTag[e.tag] = e
 	return e
 }
 
-// recordAcknowledged records the ids of jobs whose enqueue the service has acknowledged.
-func (c *campaign) recordAcknowledged(jobs []*trackedJob, ids []string) {
+// recordAcknowledgedJobs records the ids of jobs whose enqueue the service has acknowledged.
+func (c *campaign) recordAcknowledgedJobs(jobs []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range jobs {
 		e.id = ids[i]
 		c.recentJobs = append(c.recentJobs, e)
-		c.counts["jobs acknowledged"]++
+		c.operationCounts["jobs acknowledged"]++
 	}
 	if len(c.recentJobs) > 200 {
 		c.recentJobs = c.recentJobs[len(c.recentJobs)-200:]
 	}
 }
 
-// backlogFull reports whether clients must not enqueue more jobs, because more than 60 are waiting.
-func (c *campaign) backlogFull() bool {
+// isBacklogFull reports whether clients must not enqueue more jobs, because more than 60 are waiting.
+func (c *campaign) isBacklogFull() bool {
 	var status struct{ Jobs map[string]int }
-	return c.get("status", testrig.Fields{}, &status) == nil && status.Jobs["pending"]+status.Jobs["failed"] > 60
+	return c.requestResult("status", testrig.JSONFields{}, &status) == nil && status.Jobs["pending"]+
+		status.Jobs["failed"] > 60
 }
 
 // maxResends is how often a client sends a request with an idempotency key before it gives up.
@@ -178,16 +179,17 @@ const maxResends = 40
 
 // callUntilReply repeats a request with an idempotency key until it gets a reply. It ignores an error if the
 // service may have executed an earlier copy of the request. ok reports success.
-func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (reply testrig.WireMessage, ok bool) {
+func (a *campaignClient) callUntilReply(method string, params testrig.JSONFields) (reply testrig.ServiceMessage,
+	ok bool) {
 	lost := false
 	for range maxResends {
-		got, sent, answered := a.call(method, params, 0)
+		got, sent, answered := a.sendRequest(method, params, 0)
 		switch {
 		case answered && got.Error == nil:
 			return got, true
 		case answered && got.Error.Data.Code == "outcome_unknown", sent && !answered:
 			lost = true
-			a.campaign.count("repeated " + method)
+			a.campaign.countOperation("repeated " + method)
 		case answered && !lost && got.Error.Data.Code != "unavailable":
 			return got, false
 		case a.campaign.clientsStopped.Load() && !lost:
@@ -199,11 +201,11 @@ func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (r
 	return reply, false
 }
 
-func (a *campaignClient) enqueue() {
-	if a.campaign.backlogFull() {
+func (a *campaignClient) enqueueJob() {
+	if a.campaign.isBacklogFull() {
 		return
 	}
-	e := a.newJob()
+	e := a.newTrackedJob()
 	params := a.campaign.enqueueParams(&e.campaignJob)
 	params["key"] = "key-" + e.tag
 	got, ok := a.callUntilReply("enqueue", params)
@@ -219,37 +221,37 @@ func (a *campaignClient) enqueue() {
 		return
 	}
 	if ack.Duplicate {
-		a.campaign.count("jobs known")
+		a.campaign.countOperation("jobs known")
 	}
-	a.campaign.recordAcknowledged([]*trackedJob{e}, []string{ack.ID})
+	a.campaign.recordAcknowledgedJobs([]*trackedJob{e}, []string{ack.ID})
 }
 
-func (a *campaignClient) enqueueByCLI() {
-	if a.campaign.backlogFull() {
+func (a *campaignClient) enqueueJobByCLI() {
+	if a.campaign.isBacklogFull() {
 		return
 	}
-	e := a.newJob()
+	e := a.newTrackedJob()
 	raw, err := json.Marshal(a.campaign.enqueueParams(&e.campaignJob))
 	if err != nil {
 		a.campaign.recordViolation("test", "%v", err)
 		return
 	}
-	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
-		a.campaign.recordAcknowledged([]*trackedJob{e}, []string{strings.TrimSpace(r.Stdout)})
+	if r := a.runQueuectl("enqueue", "-q", string(raw)); r.ExitCode == 0 {
+		a.campaign.recordAcknowledgedJobs([]*trackedJob{e}, []string{strings.TrimSpace(r.Stdout)})
 	}
 }
 
 // enqueueBatch sends the jobs of a batch in one or more requests. Then it commits or aborts the batch, or leaves it
 // uncommitted.
 func (a *campaignClient) enqueueBatch() {
-	if a.campaign.backlogFull() {
+	if a.campaign.isBacklogFull() {
 		return
 	}
-	name := fmt.Sprintf("b-%s-%d", a.name, a.tagCount)
+	name := fmt.Sprintf("b-%s-%d", a.name, a.createdJobCount)
 	var batchJobs []*trackedJob
-	frame := func() (jobs []testrig.Fields) {
+	frame := func() (jobs []testrig.JSONFields) {
 		for range 1 + a.rng.IntN(8) {
-			e := a.newJob()
+			e := a.newTrackedJob()
 			batchJobs = append(batchJobs, e)
 			jobs = append(jobs, a.campaign.enqueueParams(&e.campaignJob))
 		}
@@ -259,24 +261,24 @@ func (a *campaignClient) enqueueBatch() {
 		a.campaign.mu.Lock()
 		defer a.campaign.mu.Unlock()
 		for _, e := range batchJobs {
-			e.neverCommitted = true
+			e.batchNeverCommitted = true
 		}
 	}
 	var ids []string
 	for range a.rng.IntN(3) {
-		got, _, answered := a.call("enqueue.batch", testrig.Fields{"batch": name, "jobs": frame()}, 0)
+		got, _, answered := a.sendRequest("enqueue.batch", testrig.JSONFields{"batch": name, "jobs": frame()}, 0)
 		if !answered || got.Error != nil { // the service may have stored these jobs, so abort the batch
 			forget()
-			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
+			a.sendRequest("enqueue.batch", testrig.JSONFields{"batch": name, "abort": true}, 0)
 			return
 		}
-		ids = append(ids, idsIn(got.Result)...)
+		ids = append(ids, enqueuedJobIDs(got.Result)...)
 	}
 	last := frame()
 	if p := a.rng.IntN(8); p < 2 {
 		forget()
 		if p == 0 {
-			a.call("enqueue.batch", testrig.Fields{"batch": name, "abort": true}, 0)
+			a.sendRequest("enqueue.batch", testrig.JSONFields{"batch": name, "abort": true}, 0)
 		}
 		return
 	}
@@ -285,29 +287,29 @@ func (a *campaignClient) enqueueBatch() {
 		tags[i] = e.tag
 	}
 	a.campaign.mu.Lock()
-	a.campaign.batches[name] = tags
+	a.campaign.committedBatchTags[name] = tags
 	a.campaign.mu.Unlock()
-	got, ok := a.callUntilReply("enqueue.batch", testrig.Fields{"batch": name, "jobs": last, "commit": true,
+	got, ok := a.callUntilReply("enqueue.batch", testrig.JSONFields{"batch": name, "jobs": last, "commit": true,
 		"key": "key-" + name})
 	if !ok {
 		return
 	}
-	if ids = append(ids, idsIn(got.Result)...); len(ids) != len(batchJobs) {
+	if ids = append(ids, enqueuedJobIDs(got.Result)...); len(ids) != len(batchJobs) {
 		a.campaign.recordViolation("answer", "a batch of %d jobs got %d ids: %s", len(batchJobs), len(ids), got.Result)
 		return
 	}
-	a.campaign.recordAcknowledged(batchJobs, ids)
+	a.campaign.recordAcknowledgedJobs(batchJobs, ids)
 }
 
-// idsIn returns the ids in the result of a request that enqueues jobs.
-func idsIn(raw json.RawMessage) []string {
+// enqueuedJobIDs returns the ids in the result of a request that enqueues jobs.
+func enqueuedJobIDs(enqueueResult json.RawMessage) []string {
 	var result struct{ IDs []string }
-	json.Unmarshal(raw, &result) // if the result is malformed, it has no ids
+	json.Unmarshal(enqueueResult, &result) // if the result is malformed, it has no ids
 	return result.IDs
 }
 
-// pickRecent returns one or a few of the most recently acknowledged jobs.
-func (a *campaignClient) pickRecent() (jobs []*trackedJob) {
+// pickRecentJobs returns one or a few of the most recently acknowledged jobs.
+func (a *campaignClient) pickRecentJobs() (jobs []*trackedJob) {
 	n := 1
 	if a.rng.IntN(4) == 0 {
 		n += a.rng.IntN(4)
@@ -326,9 +328,9 @@ func (a *campaignClient) pickRecent() (jobs []*trackedJob) {
 	return jobs
 }
 
-// recordVerb records that a client is about to send a request with the given verb (the action on jobs, such
+// recordSentVerb records that a client is about to send a request with the given verb (the action on jobs, such
 // as "rm").
-func (k *sentRequests) recordVerb(verb string) {
+func (k *sentRequests) recordSentVerb(verb string) {
 	switch verb {
 	case "rm":
 		k.remove = true
@@ -349,9 +351,9 @@ func (k *sentRequests) recordVerb(verb string) {
 	}
 }
 
-// applyToJobs sends a request with the given verb for some jobs, and records what the jobs must then look like.
-func (a *campaignClient) applyToJobs(verb string) {
-	list := a.pickRecent()
+// applyVerbToJobs sends a request with the given verb for some jobs, and records what the jobs must then look like.
+func (a *campaignClient) applyVerbToJobs(verb string) {
+	list := a.pickRecentJobs()
 	if len(list) == 0 {
 		return
 	}
@@ -359,16 +361,16 @@ func (a *campaignClient) applyToJobs(verb string) {
 	a.campaign.mu.Lock()
 	for i, e := range list {
 		ids[i] = e.id
-		e.recordVerb(verb)
+		e.recordSentVerb(verb)
 	}
 	a.campaign.mu.Unlock()
-	params := testrig.Fields{"ids": ids}
-	method := a.completeParams(verb, params)
-	got, _, answered := a.call(method, params, 0)
+	params := testrig.JSONFields{"ids": ids}
+	method := a.addVerbParams(verb, params)
+	got, _, answered := a.sendRequest(method, params, 0)
 	if !answered || got.Error != nil {
 		return
 	}
-	up := uptime()
+	up := uptimeSeconds()
 	var result struct {
 		Done    []string
 		Refused []struct{ ID, Code, Message string }
@@ -378,54 +380,54 @@ func (a *campaignClient) applyToJobs(verb string) {
 	}
 	for _, e := range list {
 		if slices.Contains(result.Done, e.id) {
-			a.campaign.recordDone(e, method, up)
+			a.campaign.recordAcknowledgedVerb(e, method, up)
 		}
 	}
 	for _, r := range result.Refused {
-		a.campaign.count("verdicts " + r.Code)
+		a.campaign.countOperation("verdicts " + r.Code)
 		i := slices.Index(ids, r.ID)
 		switch {
 		case verb == "edit" && strings.Contains(r.Message, "the job has already made"):
-		case i < 0 || !slices.Contains(expectedErrors, r.Code):
+		case i < 0 || !slices.Contains(expectedErrorCodes, r.Code):
 			a.campaign.recordViolation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":
-			a.campaign.recordNotFound(list[i], method+": "+r.Message)
+			a.campaign.recordJobNotFound(list[i], method+": "+r.Message)
 		}
 	}
 }
 
-// recordDone records that the service has acknowledged a verb (an action such as "cancel") for a job.
+// recordAcknowledgedVerb records that the service has acknowledged a verb (an action such as "cancel") for a job.
 // uptimeSeconds is the time of the request.
-func (c *campaign) recordDone(e *trackedJob, verb string, uptimeSeconds float64) {
+func (c *campaign) recordAcknowledgedVerb(e *trackedJob, verb string, uptimeSeconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
 	case "rm":
-		e.isRemoved, e.endedAt = true, uptimeSeconds
+		e.isRemoved, e.cancelledOrRemovedAt = true, uptimeSeconds
 	case "cancel":
-		e.endedAt = uptimeSeconds
+		e.cancelledOrRemovedAt = uptimeSeconds
 	case "hold":
 		e.heldAt = uptimeSeconds
 	}
 }
 
-// recordNotFound is called when the service has answered that a job does not exist. It records a violation if
+// recordJobNotFound is called when the service has answered that a job does not exist. It records a violation if
 // no client has asked to remove the job.
-func (c *campaign) recordNotFound(e *trackedJob, message string) {
+func (c *campaign) recordJobNotFound(e *trackedJob, errorMessage string) {
 	c.mu.Lock()
-	removing := c.requestsForLocked(e).remove
+	removing := c.requestsForJobLocked(e).remove
 	c.mu.Unlock()
 	if !removing {
-		c.recordViolation("lost", "%s (%s): %s", e.id, e.tag, message)
+		c.recordViolation("lost", "%s (%s): %s", e.id, e.tag, errorMessage)
 	}
 }
 
-// completeParams adds the parameters that the verb needs, such as a random priority, and returns the name of
+// addVerbParams adds the parameters that the verb needs, such as a random priority, and returns the name of
 // the API method.
-func (a *campaignClient) completeParams(verb string, params testrig.Fields) (method string) {
+func (a *campaignClient) addVerbParams(verb string, params testrig.JSONFields) (method string) {
 	switch verb {
 	case "edit":
-		params["set"] = []testrig.Fields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)},
+		params["set"] = []testrig.JSONFields{{"priority": a.rng.IntN(30)}, {"max_retries": a.rng.IntN(5)},
 			{"timeout": 0.5 + float64(a.rng.IntN(3))}}[a.rng.IntN(3)]
 	case "kill":
 		params["signal"] = []string{"USR1", "TERM", "KILL"}[a.rng.IntN(3)]
@@ -436,10 +438,10 @@ func (a *campaignClient) completeParams(verb string, params testrig.Fields) (met
 	return verb
 }
 
-// requestsForLocked returns all requests that concern a job, by its id or by its group. The caller holds mu.
-func (c *campaign) requestsForLocked(e *trackedJob) sentRequests {
+// requestsForJobLocked returns all requests that concern a job, by its id or by its group. The caller holds mu.
+func (c *campaign) requestsForJobLocked(e *trackedJob) sentRequests {
 	k := e.sentRequests
-	if g := c.groups[e.group]; g != nil {
+	if g := c.requestsByGroup[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
 		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
 		k.cancel, k.requeue = k.cancel || g.cancel, k.requeue || g.requeue
@@ -447,48 +449,48 @@ func (c *campaign) requestsForLocked(e *trackedJob) sentRequests {
 	return k
 }
 
-// applyToGroup sends a request with a random verb for all jobs of a random group.
-func (a *campaignClient) applyToGroup() {
+// applyVerbToGroup sends a request with a random verb for all jobs of a random group.
+func (a *campaignClient) applyVerbToGroup() {
 	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
 	group := fmt.Sprint("g", a.rng.IntN(12))
 	a.campaign.mu.Lock()
-	if a.campaign.groups[group] == nil {
-		a.campaign.groups[group] = &sentRequests{}
+	if a.campaign.requestsByGroup[group] == nil {
+		a.campaign.requestsByGroup[group] = &sentRequests{}
 	}
-	a.campaign.groups[group].recordVerb(verb)
+	a.campaign.requestsByGroup[group].recordSentVerb(verb)
 	a.campaign.mu.Unlock()
-	params := testrig.Fields{"label": map[string]string{"group": group}}
-	method := a.completeParams(verb, params)
+	params := testrig.JSONFields{"label": map[string]string{"group": group}}
+	method := a.addVerbParams(verb, params)
 	if a.rng.IntN(4) == 0 {
 		params["dry_run"] = true
 	}
-	a.call(method, params, 0)
+	a.sendRequest(method, params, 0)
 }
 
-// cli runs a command of queuectl. The command must end within replyTimeLimit plus 10 s.
-func (a *campaignClient) cli(args ...string) testrig.Result {
+// runQueuectl runs a command of queuectl. The command must end within replyTimeLimit plus 10 s.
+func (a *campaignClient) runQueuectl(args ...string) testrig.CommandResult {
 	ctx, cancel := context.WithTimeout(context.Background(), replyTimeLimit+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, a.campaign.Bin, append([]string{"--dir", a.campaign.Dir}, args...)...)
-	cmd.Env = append(testrig.Environment(a.campaign.recordDir), "QUEUECTL_NO_START=1")
+	cmd := exec.CommandContext(ctx, a.campaign.ClientPath, append([]string{"--dir", a.campaign.StateDir}, args...)...)
+	cmd.Env = append(testrig.UserEnvironment(a.campaign.recordDir), "QUEUECTL_NO_START=1")
 	cmd.Dir = a.campaign.recordDir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	started := time.Now()
 	err := cmd.Run()
-	a.campaign.count("cli " + args[0])
+	a.campaign.countOperation("cli " + args[0])
 	a.campaign.recordLatency("cli "+args[0], time.Since(started), 0)
 	var exitErr *exec.ExitError
 	if err != nil && !errors.As(err, &exitErr) {
 		a.campaign.recordViolation("test", "queuectl %s: %v", args[0], err)
 	}
-	r := testrig.Result{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
-	if r.Code == 2 || strings.Contains(r.Stderr, "panic") || strings.Contains(r.Stderr, "internal") {
-		a.campaign.recordViolation("answer", "queuectl %s: exit code %d, %s", truncatedJSON(args), r.Code, r.Stderr)
+	r := testrig.CommandResult{Stdout: out.String(), Stderr: errs.String(), ExitCode: cmd.ProcessState.ExitCode()}
+	if r.ExitCode == 2 || strings.Contains(r.Stderr, "panic") || strings.Contains(r.Stderr, "internal") {
+		a.campaign.recordViolation("answer", "queuectl %s: exit code %d, %s", truncatedParamsJSON(args), r.ExitCode, r.Stderr)
 	}
 	return r
 }
 
-func (a *campaignClient) backupFile() string {
+func (a *campaignClient) backupPath() string {
 	return filepath.Join(a.campaign.recordDir, "backup-"+a.name)
 }

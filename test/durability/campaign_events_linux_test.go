@@ -13,8 +13,8 @@ import (
 // campaignEvent is an event as the API method "events" returns it.
 type campaignEvent struct {
 	Seq      int64  `json:"seq"`
-	Event    string `json:"event"`
-	ID       string `json:"id"`
+	Name     string `json:"event"`
+	JobID    string `json:"id"`
 	JobSeq   int64  `json:"job_seq"`
 	State    string `json:"state"`
 	Attempt  int    `json:"attempt"`
@@ -25,50 +25,50 @@ type campaignEvent struct {
 // campaignEvents receives the events of a round while they happen, and stores them by job. It reconnects
 // when the connection breaks.
 type campaignEvents struct {
-	campaign *campaign
-	stop     chan struct{}
-	follower sync.WaitGroup
+	campaign      *campaign
+	stopSignal    chan struct{}
+	receiverGroup sync.WaitGroup
 
 	mu sync.Mutex
-	// firstSeq is the number of the first event in this round. mu guards it and the fields below.
-	firstSeq     int64
-	lastSeq      int64                   // number of the newest received event
-	jobs         map[int64]*eventHistory // by the number (seq) of the job
-	receivedSeqs []int64                 // numbers of all received events
+	// firstEventSeq is the number of the first event in this round. mu guards it and the fields below.
+	firstEventSeq     int64
+	lastEventSeq      int64                   // number of the newest received event
+	historyByJobSeq   map[int64]*eventHistory // by the number (seq) of the job
+	receivedEventSeqs []int64                 // numbers of all received events
 }
 
 // eventHistory is the state of a job according to its events.
 type eventHistory struct {
-	id        string
-	state     string // state after the last event; "" if the job was removed
-	isRemoved bool
-	ends      []campaignEvent // events that have ended an attempt
-	events    []campaignEvent
+	jobID            string
+	jobState         string // state after the last event; "" if the job was removed
+	isRemoved        bool
+	attemptEndEvents []campaignEvent // events that have ended an attempt
+	events           []campaignEvent
 }
 
 // followEvents starts to receive events. It skips the events that already exist.
 func (c *campaign) followEvents() *campaignEvents {
 	c.Helper()
-	e := &campaignEvents{campaign: c, stop: make(chan struct{}), jobs: map[int64]*eventHistory{}}
+	e := &campaignEvents{campaign: c, stopSignal: make(chan struct{}), historyByJobSeq: map[int64]*eventHistory{}}
 	var status struct {
 		LastEvent int64 `json:"last_event"`
 	}
-	if err := json.Unmarshal(c.mustRequest("status", testrig.Fields{}).Result, &status); err != nil {
+	if err := json.Unmarshal(c.requestUntilServed("status", testrig.JSONFields{}).Result, &status); err != nil {
 		c.Fatal(err)
 	}
-	e.firstSeq, e.lastSeq = status.LastEvent+1, status.LastEvent
-	e.follower.Go(e.receive)
+	e.firstEventSeq, e.lastEventSeq = status.LastEvent+1, status.LastEvent
+	e.receiverGroup.Go(e.receiveEvents)
 	return e
 }
 
-// receive receives events until stop is closed.
-func (e *campaignEvents) receive() {
+// receiveEvents receives events until stop is closed.
+func (e *campaignEvents) receiveEvents() {
 	// If no event arrives for a second, the request times out. The next request continues after
 	// the last received event.
-	a := &testrig.Requester{Q: e.campaign.Queue, Timeout: time.Second}
+	a := &testrig.Requester{TargetQueue: e.campaign.Queue, ReplyTimeout: time.Second}
 	for {
 		select {
-		case <-e.stop:
+		case <-e.stopSignal:
 			if a.Conn != nil {
 				a.Conn.Close()
 			}
@@ -76,9 +76,9 @@ func (e *campaignEvents) receive() {
 		default:
 		}
 		e.mu.Lock()
-		since := e.lastSeq
+		since := e.lastEventSeq
 		e.mu.Unlock()
-		got, err := a.Request("events", testrig.Fields{"since": since, "follow": true}, e.record)
+		got, err := a.Request("events", testrig.JSONFields{"since": since, "follow": true}, e.recordEvent)
 		switch {
 		case isDialError(err):
 			time.Sleep(5 * time.Millisecond) // try again: the service may be restarting
@@ -89,41 +89,41 @@ func (e *campaignEvents) receive() {
 	}
 }
 
-// record adds one event to the history of its job.
-func (e *campaignEvents) record(raw json.RawMessage) {
+// recordEvent adds one event to the history of its job.
+func (e *campaignEvents) recordEvent(rawEvent json.RawMessage) {
 	var notification struct{ Value campaignEvent }
-	if err := json.Unmarshal(raw, &notification); err != nil {
-		e.campaign.recordViolation("events", "%s: %v", raw, err)
+	if err := json.Unmarshal(rawEvent, &notification); err != nil {
+		e.campaign.recordViolation("events", "%s: %v", rawEvent, err)
 		return
 	}
 	v := notification.Value
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if v.Seq <= e.lastSeq {
-		e.campaign.recordViolation("events", "number %d came after %d", v.Seq, e.lastSeq)
+	if v.Seq <= e.lastEventSeq {
+		e.campaign.recordViolation("events", "number %d came after %d", v.Seq, e.lastEventSeq)
 	}
-	e.lastSeq = v.Seq
-	e.receivedSeqs = append(e.receivedSeqs, v.Seq)
+	e.lastEventSeq = v.Seq
+	e.receivedEventSeqs = append(e.receivedEventSeqs, v.Seq)
 	if v.JobSeq == 0 {
 		return
 	}
-	s := e.jobs[v.JobSeq]
+	s := e.historyByJobSeq[v.JobSeq]
 	if s == nil {
-		s = &eventHistory{id: v.ID}
-		e.jobs[v.JobSeq] = s
-		if v.Event != "enqueued" {
-			e.campaign.recordViolation("events", "job %s begins with %+v", v.ID, v)
+		s = &eventHistory{jobID: v.JobID}
+		e.historyByJobSeq[v.JobSeq] = s
+		if v.Name != "enqueued" {
+			e.campaign.recordViolation("events", "job %s begins with %+v", v.JobID, v)
 		}
 	}
 	s.events = append(s.events, v)
-	if fault := s.apply(v); fault != "" {
-		e.campaign.recordViolation("events", "job %s: %s: %+v", s.id, fault, s.events)
+	if fault := s.applyEvent(v); fault != "" {
+		e.campaign.recordViolation("events", "job %s: %s: %+v", s.jobID, fault, s.events)
 	}
 }
 
-// eventTransitions lists, for each event, the states that a job may have before and after it. The state ""
+// stateTransitionsByEvent lists, for each event, the states that a job may have before and after it. The state ""
 // means that the job does not exist.
-var eventTransitions = map[string]struct{ from, to []string }{
+var stateTransitionsByEvent = map[string]struct{ from, to []string }{
 	"enqueued": {[]string{""}, []string{"pending", "held", "blocked"}},
 	"started":  {[]string{"pending", "failed"}, []string{"processing"}},
 	"ended": {[]string{"pending", "failed", "processing"},
@@ -137,84 +137,84 @@ var eventTransitions = map[string]struct{ from, to []string }{
 	"edited":    {[]string{"pending", "failed", "held"}, []string{"pending", "failed", "held"}},
 }
 
-// apply adds an event to the history of a job. It returns a description of what is wrong with the event, or "".
-func (s *eventHistory) apply(v campaignEvent) string {
-	move, known := eventTransitions[v.Event]
+// applyEvent adds an event to the history of a job. It returns a description of what is wrong with the event, or "".
+func (s *eventHistory) applyEvent(event campaignEvent) string {
+	move, known := stateTransitionsByEvent[event.Name]
 	if !known {
 		return "unknown event"
 	}
-	oldState := s.state
-	s.state = v.State
-	if v.Event == "removed" {
-		s.isRemoved, s.state = true, ""
+	oldState := s.jobState
+	s.jobState = event.State
+	if event.Name == "removed" {
+		s.isRemoved, s.jobState = true, ""
 	}
-	if !slices.Contains(move.from, oldState) || !slices.Contains(move.to, s.state) {
-		return fmt.Sprintf("%s from %q to %q", v.Event, oldState, s.state)
+	if !slices.Contains(move.from, oldState) || !slices.Contains(move.to, s.jobState) {
+		return fmt.Sprintf("%s from %q to %q", event.Name, oldState, s.jobState)
 	}
-	if v.Event == "ended" {
-		if want := len(s.ends) + 1; v.Attempt != want {
-			return fmt.Sprintf("attempt %d ended, want %d", v.Attempt, want)
+	if event.Name == "ended" {
+		if want := len(s.attemptEndEvents) + 1; event.Attempt != want {
+			return fmt.Sprintf("attempt %d ended, want %d", event.Attempt, want)
 		}
-		s.ends = append(s.ends, v)
+		s.attemptEndEvents = append(s.attemptEndEvents, event)
 	}
 	return ""
 }
 
 // countAttemptEnds returns how many of the received events ended an attempt of the job with the number seq.
-func (e *campaignEvents) countAttemptEnds(seq int64) int {
+func (e *campaignEvents) countAttemptEnds(jobSeq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if h := e.jobs[seq]; h != nil {
-		return len(h.ends)
+	if h := e.historyByJobSeq[jobSeq]; h != nil {
+		return len(h.attemptEndEvents)
 	}
 	return 0
 }
 
-// finish checks that the numbers of the stored events, including those of the audit log, have no gap up to
-// lastNumber. Then it waits until the newest stored event was received, stops the receiver, and compares the
+// checkReceivedEvents checks that the numbers of the stored events, including those of the audit log, have no gap up to
+// lastEventSeq. Then it waits until the newest stored event was received, stops the receiver, and compares the
 // received events with the stored ones.
-func (e *campaignEvents) finish(lastNumber int64) {
-	plain, audited := e.campaign.eventNumbers(e.firstSeq, false), e.campaign.eventNumbers(e.firstSeq, true)
-	for n := e.firstSeq; n <= lastNumber; n++ {
+func (e *campaignEvents) checkReceivedEvents(lastEventSeq int64) {
+	plain, audited := e.campaign.storedEventSeqs(e.firstEventSeq, false), e.campaign.storedEventSeqs(e.firstEventSeq, true)
+	for n := e.firstEventSeq; n <= lastEventSeq; n++ {
 		_, inPlain := slices.BinarySearch(plain, n)
 		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
-			e.campaign.recordViolation("events", "there is no number %d, of %d to %d", n, e.firstSeq, lastNumber)
+			e.campaign.recordViolation("events", "there is no number %d, of %d to %d", n, e.firstEventSeq, lastEventSeq)
 		}
 	}
 	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
 		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		e.mu.Lock()
-		last := e.lastSeq
+		last := e.lastEventSeq
 		e.mu.Unlock()
 		if last >= plain[len(plain)-1] {
 			break
 		}
 	}
-	close(e.stop)
-	e.follower.Wait()
+	close(e.stopSignal)
+	e.receiverGroup.Wait()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if got := e.receivedSeqs[:min(len(e.receivedSeqs), len(plain))]; !slices.Equal(got, plain) {
+	if got := e.receivedEventSeqs[:min(len(e.receivedEventSeqs), len(plain))]; !slices.Equal(got, plain) {
 		e.campaign.recordViolation("events",
-			"%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.firstSeq)
+			"%d were received, %d are stored since %d", len(e.receivedEventSeqs), len(plain), e.firstEventSeq)
 	}
 }
 
-// eventNumbers lists the numbers of stored events in ascending order, starting with firstNumber. If auditOnly
+// storedEventSeqs lists the numbers of stored events in ascending order, starting with firstEventSeq. If auditOnly
 // is true, it lists only the events of the audit log.
-func (c *campaign) eventNumbers(firstNumber int64, auditOnly bool) (numbers []int64) {
-	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
-	got, err := a.Request("events", testrig.Fields{"since": firstNumber - 1, "audit": auditOnly},
+func (c *campaign) storedEventSeqs(firstEventSeq int64, auditOnly bool) (eventSeqs []int64) {
+	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	got, err := a.Request("events", testrig.JSONFields{"since": firstEventSeq - 1, "audit": auditOnly},
 		func(raw json.RawMessage) {
 			var p struct{ Value campaignEvent }
 			json.Unmarshal(raw, &p) // the number of a malformed event is 0, which finish reports as a gap
-			numbers = append(numbers, p.Value.Seq)
+			eventSeqs = append(eventSeqs, p.Value.Seq)
 		})
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
 	if err != nil || got.Error != nil {
-		c.recordViolation("events", "since %d: %v, %+v", firstNumber-1, err, got.Error)
+		c.recordViolation("events", "since %d: %v, %+v", firstEventSeq-1, err, got.Error)
 	}
-	return numbers
+	return eventSeqs
 }

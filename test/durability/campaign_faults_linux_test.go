@@ -42,10 +42,10 @@ func (c *campaign) startService(flags ...string) {
 		c.Fatal(err)
 	}
 	defer log.Close()
-	s := &campaignService{cmd: c.ServiceCommand(append([]string{"serve", "--dir", c.Dir}, flags...)), logPath: log.Name(),
-		done: make(chan struct{})}
-	s.cmd.Env, s.cmd.Stderr = append(testrig.Environment(c.recordDir), "GOTRACEBACK=all"), log
-	full, stalls := c.diskFull.Load(), stallTime()
+	s := &campaignService{cmd: c.ServiceCommand(append([]string{"serve", "--dir", c.StateDir}, flags...)),
+		logPath: log.Name(), done: make(chan struct{})}
+	s.cmd.Env, s.cmd.Stderr = append(testrig.UserEnvironment(c.recordDir), "GOTRACEBACK=all"), log
+	full, stalls := c.diskRecentlyFull.Load(), systemStallTime()
 	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		c.Fatal(err)
@@ -63,7 +63,7 @@ func (c *campaign) startService(flags ...string) {
 		return strings.Contains(string(text), "queuectl: ready on")
 	}
 	for !ready() {
-		full = full || c.diskFull.Load()
+		full = full || c.diskRecentlyFull.Load()
 		select {
 		case <-s.done:
 			return
@@ -77,13 +77,13 @@ func (c *campaign) startService(flags ...string) {
 			return
 		}
 	}
-	elapsed, stalls := time.Since(started), stallTime()-stalls
-	if full || c.diskFull.Load() {
-		c.count("starts on-a-full-disk")
+	elapsed, stalls := time.Since(started), systemStallTime()-stalls
+	if full || c.diskRecentlyFull.Load() {
+		c.countOperation("starts on-a-full-disk")
 		return
 	}
 	c.mu.Lock()
-	c.startTimes = append(c.startTimes, elapsed)
+	c.serviceStartDurations = append(c.serviceStartDurations, elapsed)
 	c.mu.Unlock()
 	if elapsed-stalls > readyTimeLimit {
 		c.recordViolation("start",
@@ -91,8 +91,8 @@ func (c *campaign) startService(flags ...string) {
 	}
 }
 
-// stallTime returns how long processes had to wait for a processor or a disk since boot, or 0 if unknown.
-func stallTime() (d time.Duration) {
+// systemStallTime returns how long processes had to wait for a processor or a disk since boot, or 0 if unknown.
+func systemStallTime() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
 		_, total, _ := strings.Cut(string(raw), "total=")
@@ -122,8 +122,8 @@ func (c *campaign) killService() {
 // (stop_timeout). Jobs that hang are killed after their grace period.
 const stopTimeLimit = 45 * time.Second
 
-// stopService stops the service with SIGTERM. If keepRunning is true, running jobs continue.
-func (c *campaign) stopService(keepRunning bool) {
+// stopService stops the service with SIGTERM. If keepJobsRunning is true, running jobs continue.
+func (c *campaign) stopService(keepJobsRunning bool) {
 	c.Helper()
 	s := c.service
 	select {
@@ -135,18 +135,18 @@ func (c *campaign) stopService(keepRunning bool) {
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped the service with SIGSTOP
 	started := time.Now()
 	bound := stopTimeLimit
-	if keepRunning {
+	if keepJobsRunning {
 		bound = 5 * time.Second
-		out, err := c.command("service", "stop", "--keep-jobs").CombinedOutput()
-		if err != nil && !c.diskFull.Load() {
+		out, err := c.queuectlCommand("service", "stop", "--keep-jobs").CombinedOutput()
+		if err != nil && !c.diskRecentlyFull.Load() {
 			c.recordViolation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
-	if !keepRunning {
-		c.stoppedJobs.Store(true)
+	if !keepJobsRunning {
+		c.runningJobsWereEnded.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	if c.diskFull.Load() {
+	if c.diskRecentlyFull.Load() {
 		bound += stopTimeLimit
 	}
 	select {
@@ -162,24 +162,24 @@ func (c *campaign) stopService(keepRunning bool) {
 	}
 }
 
-// command returns a command that runs queuectl on the queue of the campaign.
-func (c *campaign) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(c.Bin, append([]string{"--dir", c.Dir}, args...)...)
-	cmd.Env, cmd.Dir = append(testrig.Environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
+// queuectlCommand returns a command that runs queuectl on the queue of the campaign.
+func (c *campaign) queuectlCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command(c.ClientPath, append([]string{"--dir", c.StateDir}, args...)...)
+	cmd.Env, cmd.Dir = append(testrig.UserEnvironment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
 	return cmd
 }
 
-// endProcesses ends all processes that the campaign has started, and waits until they have ended.
-func (c *campaign) endProcesses() {
+// endStartedProcesses ends all processes that the campaign has started, and waits until they have ended.
+func (c *campaign) endStartedProcesses() {
 	c.killService()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		remaining := testrig.ProcessesUsing(c.Dir)
-		maps.Copy(remaining, testrig.ProcessesUsing(c.recordDir))
+		remaining := testrig.ProcessesUsingDir(c.StateDir)
+		maps.Copy(remaining, testrig.ProcessesUsingDir(c.recordDir))
 		if len(remaining) == 0 {
 			return
 		}
 		for pid := range remaining {
-			testrig.Kill(pid)
+			testrig.KillProcess(pid)
 		}
 	}
 }
@@ -193,9 +193,9 @@ func (c *campaign) runnerDirs() []string {
 // faultInjector injects faults, one after another. Some faults still last when the next one begins.
 type faultInjector struct {
 	*campaign
-	ctx        context.Context
-	rng        *rand.Rand
-	longFaults sync.WaitGroup
+	ctx           context.Context
+	rng           *rand.Rand
+	lastingFaults sync.WaitGroup
 }
 
 // campaignFault is a kind of fault. Faults with a higher weight are chosen more often.
@@ -209,34 +209,33 @@ var campaignFaults = []campaignFault{
 	{12, "kill-service", (*faultInjector).killAndStartService},
 	{8, "kill-runner", (*faultInjector).killSomeRunners},
 	{8, "kill-both", (*faultInjector).killServiceAndRunners},
-	{5, "hang-service", (*faultInjector).hangService},
-	{8, "hang-runner", (*faultInjector).hangRunner},
-	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killAndStartService() }},
+	{5, "hang-service", (*faultInjector).suspendService},
+	{8, "hang-runner", (*faultInjector).suspendRunner},
+	{5, "hang-runner-kill-service", func(f *faultInjector) { f.suspendRunner(); f.killAndStartService() }},
 	{6, "fill-disk", (*faultInjector).fillDisk},
-	{6, "fill-quota", (*faultInjector).fillQuota},
-	{8, "damage-living", (*faultInjector).damageLiveRunner},
-	{6, "damage-dead", (*faultInjector).damageDeadRunners},
-	{3, "cut-output", (*faultInjector).cutOutput},
-	{5, "stop-keep", func(f *faultInjector) { f.stopService(true); f.pause(500); f.startService() }},
-	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
+	{6, "fill-quota", (*faultInjector).exceedUserQuota},
+	{8, "damage-living", (*faultInjector).damageLiveRunnerDir},
+	{6, "damage-dead", (*faultInjector).damageDeadRunnerDirs},
+	{3, "cut-output", (*faultInjector).truncateRandomOutput},
+	{5, "stop-keep", func(f *faultInjector) { f.stopService(true); f.waitRandomTime(500); f.startService() }},
+	{4, "stop", func(f *faultInjector) { f.stopService(false); f.waitRandomTime(300); f.startService() }},
 }
 
 // injectFaults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
 func (c *campaign) injectFaults(ctx context.Context) {
-	c.outputFaulted.Store(false)
-	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(clientCount)}
+	c.outputMayBeLost.Store(false)
+	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRandomSource(clientCount)}
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
 		faults = slices.DeleteFunc(faults, func(f campaignFault) bool {
-			return !slices.Contains(strings.Split(only, ","),
-				f.name)
+			return !slices.Contains(strings.Split(only, ","), f.name)
 		})
 	}
 	for _, fault := range faults {
 		all += fault.weight
 	}
-	for f.pause(2500); ctx.Err() == nil; f.pause(2500) {
+	for f.waitRandomTime(2500); ctx.Err() == nil; f.waitRandomTime(2500) {
 		select {
 		case <-c.service.done: // the service ended unexpectedly, which is already recorded as a violation
 			c.startService()
@@ -247,20 +246,20 @@ func (c *campaign) injectFaults(ctx context.Context) {
 			if pick -= fault.weight; pick >= 0 {
 				continue
 			}
-			c.traceStep(fault.name)
-			c.count("faults " + fault.name)
+			c.logStep(fault.name)
+			c.countOperation("faults " + fault.name)
 			fault.inject(f)
 			break
 		}
 	}
 	c.clientsStopped.Store(true)
-	f.longFaults.Wait()
+	f.lastingFaults.Wait()
 	c.startService()
-	c.mustRequest("config.unset", testrig.Fields{"key": "max_bytes_per_user"})
+	c.requestUntilServed("config.unset", testrig.JSONFields{"key": "max_bytes_per_user"})
 }
 
-// pause waits for a random time of at most maxMs milliseconds.
-func (f *faultInjector) pause(maxMs int) {
+// waitRandomTime waits for a random time of at most maxMs milliseconds.
+func (f *faultInjector) waitRandomTime(maxMs int) {
 	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
 }
 
@@ -274,13 +273,13 @@ func (f *faultInjector) wait(duration time.Duration) {
 
 func (f *faultInjector) killAndStartService() {
 	f.killService()
-	f.pause([]int{5, 300, 1500}[f.rng.IntN(3)])
+	f.waitRandomTime([]int{5, 300, 1500}[f.rng.IntN(3)])
 	f.startService()
 }
 
-// randomRunner returns the pid of a random runner, or 0 if no runner runs.
-func (f *faultInjector) randomRunner() int {
-	pids := f.RunnerPids()
+// randomRunnerPID returns the pid of a random runner, or 0 if no runner runs.
+func (f *faultInjector) randomRunnerPID() int {
+	pids := f.RunnerPIDs()
 	if len(pids) == 0 {
 		return 0
 	}
@@ -288,105 +287,105 @@ func (f *faultInjector) randomRunner() int {
 }
 
 func (f *faultInjector) killSomeRunners() {
-	f.runnerFaulted.Store(true)
-	for _, pid := range f.RunnerPids() {
+	f.runnerHadFault.Store(true)
+	for _, pid := range f.RunnerPIDs() {
 		if f.rng.IntN(3) > 0 {
-			testrig.Kill(pid)
+			testrig.KillProcess(pid)
 		}
 	}
 }
 
 // killServiceAndRunners kills the service and the runners in a random order, and then starts the next service.
 func (f *faultInjector) killServiceAndRunners() {
-	f.runnerFaulted.Store(true)
-	pids := f.RunnerPids()
+	f.runnerHadFault.Store(true)
+	pids := f.RunnerPIDs()
 	kills := []func(){f.killService, func() {
 		for _, pid := range pids {
-			testrig.Kill(pid)
+			testrig.KillProcess(pid)
 		}
 	}}
 	if f.rng.IntN(2) == 0 {
 		kills[0], kills[1] = kills[1], kills[0]
 	}
 	kills[0]()
-	f.pause(40)
+	f.waitRandomTime(40)
 	kills[1]()
-	f.pause([]int{5, 1000}[f.rng.IntN(2)])
+	f.waitRandomTime([]int{5, 1000}[f.rng.IntN(2)])
 	f.startService()
 }
 
-// hang stops a process with SIGSTOP for 1 to 20 s, usually for at most 5 s.
-func (f *faultInjector) hang(pid int) {
+// suspendProcess stops a process with SIGSTOP for 1 to 20 s, usually for at most 5 s.
+func (f *faultInjector) suspendProcess(pid int) {
 	seconds := 1 + f.rng.IntN(5)
 	if f.rng.IntN(5) == 0 {
 		seconds = 6 + f.rng.IntN(15)
 	}
 	syscall.Kill(pid, syscall.SIGSTOP)
-	f.longFaults.Go(func() {
+	f.lastingFaults.Go(func() {
 		f.wait(time.Duration(seconds) * time.Second)
 		syscall.Kill(pid, syscall.SIGCONT)
 	})
 }
 
-func (f *faultInjector) hangService() { f.hang(f.service.cmd.Process.Pid) }
+func (f *faultInjector) suspendService() { f.suspendProcess(f.service.cmd.Process.Pid) }
 
-func (f *faultInjector) hangRunner() {
-	f.runnerFaulted.Store(true)
-	if pid := f.randomRunner(); pid != 0 {
-		f.hang(pid)
+func (f *faultInjector) suspendRunner() {
+	f.runnerHadFault.Store(true)
+	if pid := f.randomRunnerPID(); pid != 0 {
+		f.suspendProcess(pid)
 	}
 }
 
 // fillDisk fills the disk completely and keeps it full for a while: it also fills blocks that the service
 // frees.
 func (f *faultInjector) fillDisk() {
-	if f.diskMount == "" || !f.diskFull.CompareAndSwap(false, true) {
+	if f.diskMount == "" || !f.diskRecentlyFull.CompareAndSwap(false, true) {
 		return
 	}
-	f.outputFaulted.Store(true)
-	f.longFaults.Go(func() {
+	f.outputMayBeLost.Store(true)
+	f.lastingFaults.Go(func() {
 		name := filepath.Join(f.diskMount, "filler")
 		file, err := os.Create(name)
 		if err == nil {
-			f.fillUntil(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
+			f.keepFilling(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
 			file.Close()
 		}
 		os.Remove(name)
 		f.wait(3 * time.Second)
-		f.diskFull.Store(false)
+		f.diskRecentlyFull.Store(false)
 	})
 }
 
-// fillQuota sets max_bytes_per_user below the bytes in use for a while. The service then refuses new jobs, and
+// exceedUserQuota sets max_bytes_per_user below the bytes in use for a while. The service then refuses new jobs, and
 // removes outputs and long inputs of ended jobs. Waiting jobs still run.
-func (f *faultInjector) fillQuota() {
+func (f *faultInjector) exceedUserQuota() {
 	set := func(bytes int64) error {
-		return f.get("config.set", testrig.Fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
+		return f.requestResult("config.set", testrig.JSONFields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
 			new(json.RawMessage))
 	}
 	var status struct {
 		Bytes int64 `json:"user_bytes"`
 	}
-	if err := f.get("status", testrig.Fields{}, &status); err != nil || status.Bytes < 1<<10 {
+	if err := f.requestResult("status", testrig.JSONFields{}, &status); err != nil || status.Bytes < 1<<10 {
 		return // an earlier fault may still keep the service from answering
 	}
-	f.outputFaulted.Store(true)
+	f.outputMayBeLost.Store(true)
 	quota := min(status.Bytes/2, 100<<10)
 	if set(quota) != nil {
 		return
 	}
-	if f.get("enqueue", testrig.Fields{"command": "true", "stdin": strings.Repeat("x", 200<<10)},
+	if f.requestResult("enqueue", testrig.JSONFields{"command": "true", "stdin": strings.Repeat("x", 200<<10)},
 		new(json.RawMessage)) == nil {
 		f.recordViolation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", quota)
 	}
-	f.pause(4000)
+	f.waitRandomTime(4000)
 	if set(0) != nil {
-		f.count("quotas not raised again") // the low quota remains until all faults end
+		f.countOperation("quotas not raised again") // the low quota remains until all faults end
 	}
 }
 
-// fillUntil keeps extending a file for the given time, so that it also fills newly freed blocks.
-func (f *faultInjector) fillUntil(file *os.File, duration time.Duration) {
+// keepFilling keeps extending a file for the given time, so that it also fills newly freed blocks.
+func (f *faultInjector) keepFilling(file *os.File, duration time.Duration) {
 	end := time.Now().Add(duration)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
 		for size := 256 << 10; size > 0; size /= 2 {
@@ -398,21 +397,21 @@ func (f *faultInjector) fillUntil(file *os.File, duration time.Duration) {
 	}
 }
 
-// damage damages a runner's directory: it removes or truncates one random file, or removes everything. It
+// damageRunnerDir damages a runner's directory: it removes or truncates one random file, or removes everything. It
 // returns a description of the damage.
-func (f *faultInjector) damage(dir string) string {
+func (f *faultInjector) damageRunnerDir(runnerDir string) string {
 	parts := []string{"boot-id", "running", "journal", "run.sock", "lock", "all"}
 	part := parts[f.rng.IntN(len(parts))]
-	path := filepath.Join(dir, part)
+	path := filepath.Join(runnerDir, part)
 	cut := f.rng.IntN(2) == 0
 	switch part {
 	case "all":
-		f.outputFaulted.Store(true)
-		os.RemoveAll(dir)
-		f.count("damage directory-removed")
+		f.outputMayBeLost.Store(true)
+		os.RemoveAll(runnerDir)
+		f.countOperation("damage directory-removed")
 		return part
 	case "journal":
-		names, _ := filepath.Glob(filepath.Join(dir, "journal.*"))
+		names, _ := filepath.Glob(filepath.Join(runnerDir, "journal.*"))
 		if len(names) == 0 {
 			return ""
 		}
@@ -422,7 +421,7 @@ func (f *faultInjector) damage(dir string) string {
 	}
 	if !cut {
 		os.Remove(path)
-		f.count("damage " + part + "-removed")
+		f.countOperation("damage " + part + "-removed")
 		return part
 	}
 	info, err := os.Stat(path)
@@ -430,13 +429,13 @@ func (f *faultInjector) damage(dir string) string {
 		return ""
 	}
 	os.Truncate(path, int64(f.rng.IntN(int(info.Size())+1)))
-	f.count("damage " + part + "-cut")
+	f.countOperation("damage " + part + "-cut")
 	return part
 }
 
-// damageLiveRunner damages the directory of a running runner. Then it may kill the runner, the service or both.
-func (f *faultInjector) damageLiveRunner() {
-	f.runnerFaulted.Store(true)
+// damageLiveRunnerDir damages the directory of a running runner. Then it may kill the runner, the service or both.
+func (f *faultInjector) damageLiveRunnerDir() {
+	f.runnerHadFault.Store(true)
 	dirs := f.runnerDirs()
 	if len(dirs) == 0 {
 		return
@@ -444,38 +443,38 @@ func (f *faultInjector) damageLiveRunner() {
 	dir := dirs[f.rng.IntN(len(dirs))]
 	var pid int
 	fmt.Sscan(filepath.Base(dir), &pid)
-	what := f.damage(dir)
+	what := f.damageRunnerDir(dir)
 	kills := f.rng.IntN(4)
-	f.traceStep(fmt.Sprintf("%s of %s, %d", what, filepath.Base(dir), kills))
+	f.logStep(fmt.Sprintf("%s of %s, %d", what, filepath.Base(dir), kills))
 	if kills&1 != 0 {
 		f.killService()
 	}
-	if kills&2 != 0 && testrig.IsRunner(pid, f.RunnerDir()) {
-		testrig.Kill(pid)
+	if kills&2 != 0 && testrig.IsRunnerProcess(pid, f.RunnerDir()) {
+		testrig.KillProcess(pid)
 	}
 	if kills&1 != 0 {
-		f.pause(300)
+		f.waitRandomTime(300)
 		f.startService()
 	}
 }
 
-// damageDeadRunners kills the service and the runners, damages the directories of the runners, and starts the next
+// damageDeadRunnerDirs kills the service and the runners, damages the directories of the runners, and starts the next
 // service.
-func (f *faultInjector) damageDeadRunners() {
-	f.runnerFaulted.Store(true)
+func (f *faultInjector) damageDeadRunnerDirs() {
+	f.runnerHadFault.Store(true)
 	f.killService()
-	for _, pid := range f.RunnerPids() {
-		testrig.Kill(pid)
+	for _, pid := range f.RunnerPIDs() {
+		testrig.KillProcess(pid)
 	}
 	for _, dir := range f.runnerDirs() {
-		what := f.damage(dir)
-		f.traceStep(fmt.Sprintf("%s of %s", what, filepath.Base(dir)))
+		what := f.damageRunnerDir(dir)
+		f.logStep(fmt.Sprintf("%s of %s", what, filepath.Base(dir)))
 	}
 	f.startService()
 }
 
-// cutOutput truncates a random output file.
-func (f *faultInjector) cutOutput() {
+// truncateRandomOutput truncates a random output file.
+func (f *faultInjector) truncateRandomOutput() {
 	names, _ := filepath.Glob(f.Path("runner/output/*"))
 	if len(names) == 0 {
 		return
@@ -487,14 +486,14 @@ func (f *faultInjector) cutOutput() {
 	}
 	seq, _, _ := strings.Cut(filepath.Base(name), "-")
 	f.mu.Lock()
-	f.cutOutputs[seq] = true
+	f.truncatedOutputSeqs[seq] = true
 	f.mu.Unlock()
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// isOutputCut reports whether the campaign has truncated an output file of the job with the number seq.
-func (c *campaign) isOutputCut(seq int64) bool {
+// isOutputTruncated reports whether the campaign has truncated an output file of the job with the number seq.
+func (c *campaign) isOutputTruncated(jobSeq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cutOutputs[fmt.Sprint(seq)]
+	return c.truncatedOutputSeqs[fmt.Sprint(jobSeq)]
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignScript is the shell script that every job of TestCampaign runs. Its tag is the name of the job,
+// campaignJobScript is the shell script that every job of TestCampaign runs. Its tag is the name of the job,
 // which stays the same in all attempts. The script holds a lock for the tag, so that two attempts at the same
 // time are detected. It appends notes to a file, the ledger, each in one write with O_APPEND: X if another
 // process holds the lock, S for its start, and E for its end, with the exit code. Between S and E it builds a
@@ -21,7 +21,7 @@ import (
 //
 // The arguments are: tag, size of the output in bytes, byte offset of the output in the campaign's text of
 // numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
-var campaignScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
+var campaignJobScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' \
 	"$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }
 ` + testrig.LockingCommand("$RIG/locks/$tag") + ` || note X 0
@@ -48,29 +48,29 @@ note E "$code"
 exit "$code"
 `
 
-// numbersTextBytes is the size in bytes of a text of numbers. The output of each job is a part of this text.
-const numbersTextBytes = 4 << 20
+// outputSourceTextBytes is the size in bytes of a text of numbers. The output of each job is a part of this text.
+const outputSourceTextBytes = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
 type campaignJob struct {
-	tag          string
-	outputBytes  int
-	outputOffset int     // byte offset of the output in the text of numbers
-	seconds      float64 // run time
-	failCount    int     // number of attempts that fail with failCode
-	failCode     int
-	treeShape    string // shape of the process tree; see campaignScript
-	stdin        string
-	onLost       string
-	group        string
-	hasTimeout   bool
-	extraFields  testrig.Fields // more fields of the request
+	tag                 string
+	outputBytes         int
+	outputOffset        int     // byte offset of the output in the text of numbers
+	runSeconds          float64 // run time
+	failingAttemptCount int     // number of attempts that fail with failExitCode
+	failExitCode        int
+	processTreeShape    string // shape of the process tree; see campaignJobScript
+	stdin               string
+	onLost              string
+	group               string
+	hasTimeout          bool
+	extraRequestFields  testrig.JSONFields // more fields of the request
 }
 
 // randomJob returns a random job. Most jobs are short, print little and succeed.
 func randomJob(rng *rand.Rand, tag string) campaignJob {
-	j := campaignJob{tag: tag, outputBytes: rng.IntN(2000), treeShape: "plain", onLost: "retry",
-		group: "g" + strconv.Itoa(rng.IntN(12)), extraFields: testrig.Fields{}}
+	j := campaignJob{tag: tag, outputBytes: rng.IntN(2000), processTreeShape: "plain", onLost: "retry",
+		group: "g" + strconv.Itoa(rng.IntN(12)), extraRequestFields: testrig.JSONFields{}}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	switch {
 	case one(25):
@@ -78,70 +78,70 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	case one(8):
 		j.outputBytes = 60<<10 + rng.IntN(140<<10)
 	}
-	j.outputOffset = 10 * rng.IntN((numbersTextBytes-j.outputBytes)/10)
+	j.outputOffset = 10 * rng.IntN((outputSourceTextBytes-j.outputBytes)/10)
 	switch p := rng.IntN(100); {
 	case p < 35:
-		j.seconds = 0.05 + float64(rng.IntN(95))/100
+		j.runSeconds = 0.05 + float64(rng.IntN(95))/100
 	case p < 47:
-		j.seconds = 1 + float64(rng.IntN(300))/100
+		j.runSeconds = 1 + float64(rng.IntN(300))/100
 	case p < 50:
-		j.seconds = 4 + float64(rng.IntN(5))
+		j.runSeconds = 4 + float64(rng.IntN(5))
 	}
 	switch p := rng.IntN(100); {
 	case p < 15:
-		j.failCount, j.failCode = 1+rng.IntN(2), 3
+		j.failingAttemptCount, j.failExitCode = 1+rng.IntN(2), 3
 	case p < 20:
-		j.failCount, j.failCode = 999, 4
+		j.failingAttemptCount, j.failExitCode = 999, 4
 	case p < 24:
-		j.failCount, j.failCode, j.extraFields["defer_codes"] = 2, 75, []int{75}
+		j.failingAttemptCount, j.failExitCode, j.extraRequestFields["defer_codes"] = 2, 75, []int{75}
 	case p < 27:
-		j.failCount, j.failCode, j.extraFields["no_retry_codes"] = 999, 5, []int{5}
+		j.failingAttemptCount, j.failExitCode, j.extraRequestFields["no_retry_codes"] = 999, 5, []int{5}
 	}
 	shapes := []string{"forks", "setsid", "pipe", "stubborn", "background", "stdin", "bare"}
 	if one(3) {
-		j.treeShape = shapes[rng.IntN(len(shapes))]
+		j.processTreeShape = shapes[rng.IntN(len(shapes))]
 	}
-	switch j.treeShape {
+	switch j.processTreeShape {
 	case "background":
-		j.extraFields["allow_background"] = true
+		j.extraRequestFields["allow_background"] = true
 	case "stdin":
 		j.stdin = strings.Repeat(tag+"\n", 1+rng.IntN(400))
 	}
 	j.onLost = []string{"retry", "retry", "retry", "dead", "hold"}[rng.IntN(5)]
 	if one(4) {
-		j.extraFields["id"] = "n-" + tag
+		j.extraRequestFields["id"] = "n-" + tag
 	}
 	shortDelay := func() time.Duration { return time.Duration(500+rng.IntN(3500)) * time.Millisecond }
 	timeIn := func(d time.Duration) string { return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 	switch rng.IntN(24) {
 	case 0, 1:
-		j.extraFields["delay"] = shortDelay().String()
+		j.extraRequestFields["delay"] = shortDelay().String()
 	case 2:
-		j.extraFields["run_at"] = timeIn(shortDelay())
+		j.extraRequestFields["run_at"] = timeIn(shortDelay())
 	case 3:
-		j.extraFields["expires_at"] = timeIn(shortDelay())
+		j.extraRequestFields["expires_at"] = timeIn(shortDelay())
 	}
 	if j.hasTimeout = one(10); j.hasTimeout {
-		j.extraFields["timeout"] = 0.3 + float64(rng.IntN(200))/100
+		j.extraRequestFields["timeout"] = 0.3 + float64(rng.IntN(200))/100
 	}
-	j.extraFields["priority"], j.extraFields["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
-	j.extraFields["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
+	j.extraRequestFields["priority"], j.extraRequestFields["max_retries"] = rng.IntN(20)-5, rng.IntN(4)
+	j.extraRequestFields["kill_after"] = fmt.Sprintf("%dms", 100+rng.IntN(900))
 	return j
 }
 
 // enqueueParams returns the parameters of the request that enqueues the job.
-func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
+func (c *campaign) enqueueParams(j *campaignJob) testrig.JSONFields {
 	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.outputBytes),
-		strconv.Itoa(j.outputOffset), strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount),
-		strconv.Itoa(j.failCode), j.treeShape}
-	p := testrig.Fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,
+		strconv.Itoa(j.outputOffset), strconv.FormatFloat(j.runSeconds, 'f', -1, 64), strconv.Itoa(j.failingAttemptCount),
+		strconv.Itoa(j.failExitCode), j.processTreeShape}
+	p := testrig.JSONFields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,
 		"on_lost":      j.onLost,
 		"output_limit": 8 << 20,
 		"labels":       map[string]string{"tag": j.tag, "group": j.group}, "backoff_strategy": "linear", "backoff_base": 0.2}
 	if j.stdin != "" {
 		p["stdin"] = j.stdin
 	}
-	for k, v := range j.extraFields {
+	for k, v := range j.extraRequestFields {
 		p[k] = v
 	}
 	return p
@@ -149,29 +149,29 @@ func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
 
 // expectedOutput returns what an attempt of the job prints if it is not interrupted.
 func (c *campaign) expectedOutput(j *campaignJob) string {
-	return j.stdin + c.numbersText[j.outputOffset:j.outputOffset+j.outputBytes]
+	return j.stdin + c.outputSourceText[j.outputOffset:j.outputOffset+j.outputBytes]
 }
 
 // String returns the note in a readable form, without the name of its job.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
-		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptime, d.attempt, d.pid, d.exitCode)
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptimeSeconds, d.attempt, d.pid, d.exitCode)
 	}
-	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptime, d.attempt, d.pid, d.cookie, d.kind)
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptimeSeconds, d.attempt, d.pid, d.processCookie, d.kind)
 }
 
 // ledgerNote is one line that a job has written to the ledger, the file of all starts and ends of jobs.
 type ledgerNote struct {
-	kind         byte // S for a start, E for an end, X for an overlap; see campaignScript
-	tag          string
-	attempt, pid int
-	uptime       float64 // seconds since boot
-	exitCode     int     // only in notes of kind E
-	cookie       string  // value of QUEUECTL_COOKIE, which marks the attempt's processes
+	kind          byte // S for a start, E for an end, X for an overlap; see campaignJobScript
+	jobTag        string
+	attempt, pid  int
+	uptimeSeconds float64 // seconds since boot
+	exitCode      int     // only in notes of kind E
+	processCookie string  // value of QUEUECTL_COOKIE, which marks the attempt's processes
 }
 
-// notesFrom reads the notes in the ledger that start at or after a byte offset.
-func (c *campaign) notesFrom(startOffset int64) (notes []ledgerNote) {
+// readLedgerNotes reads the notes in the ledger that start at or after a byte offset.
+func (c *campaign) readLedgerNotes(startOffset int64) (notes []ledgerNote) {
 	raw, err := os.ReadFile(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
 		c.Fatal(err)
@@ -179,8 +179,9 @@ func (c *campaign) notesFrom(startOffset int64) (notes []ledgerNote) {
 	for line := range strings.Lines(string(raw[startOffset:])) {
 		var d ledgerNote
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.tag, &d.attempt, &d.pid, &d.uptime, &d.exitCode,
-			&d.cookie); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.jobTag, &d.attempt, &d.pid, &d.uptimeSeconds,
+			&d.exitCode,
+			&d.processCookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)
 		}
 		d.kind = kind[0]
@@ -189,8 +190,8 @@ func (c *campaign) notesFrom(startOffset int64) (notes []ledgerNote) {
 	return notes
 }
 
-// uptime returns the time since boot in seconds. The jobs use the same clock in their notes.
-func uptime() (seconds float64) {
+// uptimeSeconds returns the time since boot in seconds. The jobs use the same clock in their notes.
+func uptimeSeconds() (seconds float64) {
 	raw, _ := os.ReadFile("/proc/uptime")
 	fmt.Sscan(string(raw), &seconds)
 	return seconds

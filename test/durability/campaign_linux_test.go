@@ -60,41 +60,41 @@ func TestCampaign(t *testing.T) {
 	for remaining := length; remaining > 0; remaining -= faultTime {
 		c.runRound(min(remaining, faultTime))
 	}
-	c.report()
+	c.logSummary()
 }
 
 // campaign contains a queue on a small disk, the faults and clients that disturb it, and the test's records
 // about its jobs.
 type campaign struct {
 	*testrig.Queue
-	recordDir   string // directory on another disk for the ledger, the locks and the logs
-	diskMount   string // mount point of the small disk; "" if there is no such disk
-	seed        uint64
-	numbersText string           // a long text of decimal numbers; the output of each job is a part of it
-	service     *campaignService // process of the service that was started last
-	events      *campaignEvents  // receives the events of this round
+	recordDir        string // directory on another disk for the ledger, the locks and the logs
+	diskMount        string // mount point of the small disk; "" if there is no such disk
+	seed             uint64
+	outputSourceText string           // a long text of decimal numbers; the output of each job is a part of it
+	service          *campaignService // process of the service that was started last
+	events           *campaignEvents  // receives the events of this round
 
-	diskFull       atomic.Bool // the disk is full or was full a moment ago
-	outputFaulted  atomic.Bool // a fault of this round may have prevented the service from storing output
-	clientsStopped atomic.Bool // clients must start no more operations
-	stoppedJobs    atomic.Bool // a client or a fault of this round has ended running jobs
-	runnerFaulted  atomic.Bool // a fault of this round has affected a runner
+	diskRecentlyFull     atomic.Bool // the disk is full or was full a moment ago
+	outputMayBeLost      atomic.Bool // a fault of this round may have prevented the service from storing output
+	clientsStopped       atomic.Bool // clients must start no more operations
+	runningJobsWereEnded atomic.Bool // a client or a fault of this round has ended running jobs
+	runnerHadFault       atomic.Bool // a fault of this round has affected a runner
 
-	mu              sync.Mutex
-	jobs            map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
-	groups          map[string]*sentRequests // requests about whole groups; guarded by mu
-	recentJobs      []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	batches         map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
-	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
-	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
-	maxLatencies    map[string]time.Duration // longest time to a reply, by verb; guarded by mu
-	latencies       []time.Duration          // times to all replies; guarded by mu
-	startTimes      []time.Duration          // times until a service was ready; guarded by mu
-	violations      map[string]int           // number of violations, by kind; guarded by mu
-	firstViolations []string                 // texts of the first violations, shortened; guarded by mu
+	mu                    sync.Mutex
+	jobsByTag             map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
+	requestsByGroup       map[string]*sentRequests // requests about whole groups; guarded by mu
+	recentJobs            []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	committedBatchTags    map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
+	truncatedOutputSeqs   map[string]bool          // numbers of jobs with a truncated output; guarded by mu
+	operationCounts       map[string]int           // numbers of operations and faults, by kind; guarded by mu
+	maxReplyLatencies     map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	replyLatencies        []time.Duration          // times to all replies; guarded by mu
+	serviceStartDurations []time.Duration          // times until a service was ready; guarded by mu
+	violationCounts       map[string]int           // number of violations, by kind; guarded by mu
+	firstViolationTexts   []string                 // texts of the first violations, shortened; guarded by mu
 
-	ledgerStart int64 // byte offset in the ledger at which this round begins
-	roundCount  int
+	roundLedgerOffset int64 // byte offset in the ledger at which this round begins
+	roundCount        int
 }
 
 // sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients
@@ -107,20 +107,22 @@ type sentRequests struct {
 type trackedJob struct {
 	campaignJob
 	sentRequests
-	id             string  // "" until the enqueue is acknowledged
-	neverCommitted bool    // the batch of the job was not committed, so the job must not exist
-	isRemoved      bool    // the service has acknowledged the removal of the job
-	endedAt        float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
-	heldAt         float64 // uptime in seconds when a hold was acknowledged; 0 if none was
+	id                   string  // "" until the enqueue is acknowledged
+	batchNeverCommitted  bool    // the batch of the job was not committed, so the job must not exist
+	isRemoved            bool    // the service has acknowledged the removal of the job
+	cancelledOrRemovedAt float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
+	heldAt               float64 // uptime in seconds when a hold was acknowledged; 0 if none was
 }
 
 func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		Queue: testrig.NewQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobs: map[string]*trackedJob{}, groups: map[string]*sentRequests{}, batches: map[string][]string{},
-		cutOutputs: map[string]bool{},
-		counts:     map[string]int{}, maxLatencies: map[string]time.Duration{}, violations: map[string]int{},
+		jobsByTag: map[string]*trackedJob{}, requestsByGroup: map[string]*sentRequests{},
+		committedBatchTags:  map[string][]string{},
+		truncatedOutputSeqs: map[string]bool{},
+		operationCounts:     map[string]int{}, maxReplyLatencies: map[string]time.Duration{},
+		violationCounts: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
 		c.seed = n
@@ -131,11 +133,11 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	}
 	c.recordDir = recordDir
 	var numbers strings.Builder
-	for i := range numbersTextBytes / 10 {
+	for i := range outputSourceTextBytes / 10 {
 		fmt.Fprintf(&numbers, "%09d\n", i)
 	}
-	c.numbersText = numbers.String()
-	for name, text := range map[string]string{"numbers": c.numbersText, "job.sh": campaignScript, "ledger": ""} {
+	c.outputSourceText = numbers.String()
+	for name, text := range map[string]string{"numbers": c.outputSourceText, "job.sh": campaignJobScript, "ledger": ""} {
 		if err := os.WriteFile(filepath.Join(recordDir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -145,22 +147,22 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	}
 	if os.Getuid() == 0 {
 		if _, err := exec.LookPath("mkfs.ext4"); err == nil {
-			c.diskMount = c.Mount(diskSize)
-			c.Dir = filepath.Join(c.diskMount, "q")
+			c.diskMount = c.MountQueueDisk(diskSize)
+			c.StateDir = filepath.Join(c.diskMount, "q")
 		}
 	}
 	if c.diskMount == "" {
-		c.Dir = c.Path("q")
+		c.StateDir = c.Path("q")
 	}
 	t.Cleanup(func() { // runs before the disk is unmounted
-		c.endProcesses()
+		c.endStartedProcesses()
 		if t.Failed() {
 			t.Logf("the ledger and the logs are in %s", recordDir)
 			return
 		}
 		os.RemoveAll(recordDir)
 	})
-	if err := os.Mkdir(c.Dir, 0o700); err != nil {
+	if err := os.Mkdir(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	// All jobs belong to one user. So turn off max_bytes_per_user, the quota that would keep this user from
@@ -172,7 +174,7 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	}
 	t.Logf("campaign of %v with the seed %d, below %s", duration, c.seed, recordDir)
 	c.startService()
-	c.mustRequest("worker.scale", testrig.Fields{"count": 6})
+	c.requestUntilServed("worker.scale", testrig.JSONFields{"count": 6})
 	return c
 }
 
@@ -180,7 +182,7 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 // ended, and checks them.
 func (c *campaign) runRound(duration time.Duration) {
 	c.roundCount++
-	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
+	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.runningJobsWereEnded, &c.runnerHadFault} {
 		flag.Store(false)
 	}
 	c.events = c.followEvents()
@@ -188,37 +190,37 @@ func (c *campaign) runRound(duration time.Duration) {
 	defer cancel()
 	var clients sync.WaitGroup
 	for i := range clientCount {
-		client := &campaignClient{campaign: c, name: fmt.Sprintf("r%dc%d", c.roundCount, i), rng: c.newRand(i),
-			requester: testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit + 5*time.Second}}
-		clients.Go(func() { client.run(ctx) })
+		client := &campaignClient{campaign: c, name: fmt.Sprintf("r%dc%d", c.roundCount, i), rng: c.newRandomSource(i),
+			requester: testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit + 5*time.Second}}
+		clients.Go(func() { client.runRandomOperations(ctx) })
 	}
 	c.injectFaults(ctx)
 	clients.Wait()
-	c.traceStep("faults over")
-	c.quiesce()
-	c.traceStep("at rest")
-	c.check()
-	c.traceStep("checked")
-	c.clear()
+	c.logStep("faults over")
+	c.waitUntilJobsEnd()
+	c.logStep("at rest")
+	c.checkRound()
+	c.logStep("checked")
+	c.removeRoundJobs()
 }
 
-// newRand returns a random source for this round. i is the index of a client, or clientCount for the fault
+// newRandomSource returns a random source for this round. i is the index of a client, or clientCount for the fault
 // injector.
-func (c *campaign) newRand(i int) *rand.Rand {
-	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(i)))
+func (c *campaign) newRandomSource(sourceIndex int) *rand.Rand {
+	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(sourceIndex)))
 }
 
-// quiesce resets the settings that may delay jobs, and waits until all jobs of the round have ended.
-func (c *campaign) quiesce() {
+// waitUntilJobsEnd resets the settings that may delay jobs, and waits until all jobs of the round have ended.
+func (c *campaign) waitUntilJobsEnd() {
 	c.Helper()
 	for _, key := range []string{"max_running_per_user", "settle_delay", "scheduling", "aging",
 		"worker_heartbeat_interval"} {
-		c.mustRequest("config.unset", testrig.Fields{"key": key})
+		c.requestUntilServed("config.unset", testrig.JSONFields{"key": key})
 	}
-	c.mustRequest("drain", testrig.Fields{"off": true})
-	c.mustRequest("worker.scale", testrig.Fields{"count": 8})
+	c.requestUntilServed("drain", testrig.JSONFields{"off": true})
+	c.requestUntilServed("worker.scale", testrig.JSONFields{"count": 8})
 	for deadline := time.Now().Add(jobsEndTimeLimit); ; time.Sleep(20 * time.Millisecond) {
-		open := c.unfinished()
+		open := c.unfinishedSummary()
 		if open == "" {
 			return
 		}
@@ -229,15 +231,15 @@ func (c *campaign) quiesce() {
 	}
 }
 
-// unfinished describes how many jobs wait or run and how many workers are busy. It returns "" if no job waits
+// unfinishedSummary describes how many jobs wait or run and how many workers are busy. It returns "" if no job waits
 // or runs and no worker is busy.
-func (c *campaign) unfinished() string {
+func (c *campaign) unfinishedSummary() string {
 	var status struct {
 		Jobs    map[string]int
 		Workers struct{ Busy int }
 		Health  string
 	}
-	if err := c.get("status", testrig.Fields{}, &status); err != nil {
+	if err := c.requestResult("status", testrig.JSONFields{}, &status); err != nil {
 		return err.Error()
 	}
 	if n := status.Jobs["pending"] + status.Jobs["failed"] + status.Jobs["processing"] + status.Jobs["blocked"]; n > 0 ||
@@ -261,90 +263,91 @@ func (c *campaign) describeUnfinished() string {
 				j.Labels["tag"])
 		}
 	}
-	for _, line := range testrig.ProcessesWithArg(c.Dir) {
+	for _, line := range testrig.ProcessesWithArg(c.StateDir) {
 		fmt.Fprintln(&text, line)
 	}
 	return text.String()
 }
 
-// clear removes all jobs of the round that was just checked.
-func (c *campaign) clear() {
+// removeRoundJobs removes all jobs of the round that was just checked.
+func (c *campaign) removeRoundJobs() {
 	c.Helper()
 	c.startService()
-	if a := c.mustRequest("clear", testrig.Fields{"yes": true}); a.Error != nil {
+	if a := c.requestUntilServed("clear", testrig.JSONFields{"yes": true}); a.Error != nil {
 		c.recordViolation("clear", "%+v", *a.Error)
 	}
 	info, err := os.Stat(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.ledgerStart = info.Size()
+	c.roundLedgerOffset = info.Size()
 	os.RemoveAll(filepath.Join(c.recordDir, "locks"))
 	if err := os.Mkdir(filepath.Join(c.recordDir, "locks"), 0o700); err != nil {
 		c.Fatal(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.jobs)
-	clear(c.groups)
-	clear(c.batches)
+	clear(c.jobsByTag)
+	clear(c.requestsByGroup)
+	clear(c.committedBatchTags)
 	c.recentJobs = nil
 }
 
-// traceSteps reports whether the log names each operation and fault.
-var traceSteps = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
+// logsEachStep reports whether the log names each operation and fault.
+var logsEachStep = os.Getenv("QUEUECTL_CAMPAIGN_TRACE") != ""
 
-// traceStep logs a step if traceSteps is true.
-func (c *campaign) traceStep(step string) {
-	if traceSteps {
-		c.Logf("uptime %.2f: %s", uptime(), step)
+// logStep logs a step if logsEachStep is true.
+func (c *campaign) logStep(step string) {
+	if logsEachStep {
+		c.Logf("uptime %.2f: %s", uptimeSeconds(), step)
 	}
 }
 
-// count counts an operation or a fault.
-func (c *campaign) count(name string) {
+// countOperation counts an operation or a fault.
+func (c *campaign) countOperation(operationName string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.counts[name]++
+	c.operationCounts[operationName]++
 }
 
-// maxReportedPerKind is the maximum number of violations of one kind that are reported in full.
-const maxReportedPerKind = 8
+// maxReportedViolationsPerKind is the maximum number of violations of one kind that are reported in full.
+const maxReportedViolationsPerKind = 8
 
 // recordViolation records that the queue broke a promise. kind names the promise, and format and args
 // describe the case.
 func (c *campaign) recordViolation(kind, format string, args ...any) {
 	c.mu.Lock()
-	c.violations[kind]++
-	n := c.violations[kind]
-	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.roundCount, uptime(), kind, fmt.Sprintf(format, args...))
-	if n <= maxReportedPerKind {
-		c.firstViolations = append(c.firstViolations, message[:min(300, len(message))])
+	c.violationCounts[kind]++
+	n := c.violationCounts[kind]
+	message := fmt.Sprintf("round %d, uptime %.2f: %s: %s", c.roundCount, uptimeSeconds(), kind,
+		fmt.Sprintf(format, args...))
+	if n <= maxReportedViolationsPerKind {
+		c.firstViolationTexts = append(c.firstViolationTexts, message[:min(300, len(message))])
 	}
 	c.mu.Unlock()
-	if n <= maxReportedPerKind {
+	if n <= maxReportedViolationsPerKind {
 		c.Error(message)
 	}
 }
 
-// report logs how often each operation and fault occurred, and the violations.
-func (c *campaign) report() {
+// logSummary logs how often each operation and fault occurred, and the violations.
+func (c *campaign) logSummary() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var text strings.Builder
 	group := ""
-	for _, what := range slices.Sorted(maps.Keys(c.counts)) {
+	for _, what := range slices.Sorted(maps.Keys(c.operationCounts)) {
 		if kind, _, _ := strings.Cut(what, " "); kind != group {
 			group = kind
 			fmt.Fprintf(&text, "\n  %s:", kind)
 		}
 		_, name, _ := strings.Cut(what, " ")
-		fmt.Fprintf(&text, " %s %d,", name, c.counts[what])
+		fmt.Fprintf(&text, " %s %d,", name, c.operationCounts[what])
 	}
-	slices.Sort(c.latencies)
-	slices.Sort(c.startTimes)
+	slices.Sort(c.replyLatencies)
+	slices.Sort(c.serviceStartDurations)
 	slow := 0
-	for _, d := range c.latencies {
+	for _, d := range c.replyLatencies {
 		if d > 5*time.Second {
 			slow++
 		}
@@ -355,18 +358,19 @@ func (c *campaign) report() {
 		}
 		return list[min(int(fraction*float64(len(list))), len(list)-1)].Round(time.Millisecond)
 	}
-	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.latencies),
-		quantile(c.latencies, 0.5), quantile(c.latencies, 0.99), quantile(c.latencies, 1), slow)
-	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.startTimes), quantile(c.startTimes, 0.5),
-		quantile(c.startTimes, 1))
-	verbs := slices.SortedFunc(maps.Keys(c.maxLatencies),
-		func(a, b string) int { return cmp.Compare(c.maxLatencies[b], c.maxLatencies[a]) })
+	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.replyLatencies),
+		quantile(c.replyLatencies, 0.5), quantile(c.replyLatencies, 0.99), quantile(c.replyLatencies, 1), slow)
+	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.serviceStartDurations),
+		quantile(c.serviceStartDurations, 0.5),
+		quantile(c.serviceStartDurations, 1))
+	verbs := slices.SortedFunc(maps.Keys(c.maxReplyLatencies),
+		func(a, b string) int { return cmp.Compare(c.maxReplyLatencies[b], c.maxReplyLatencies[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")
 	for _, verb := range verbs[:min(8, len(verbs))] {
-		fmt.Fprintf(&text, " %s %v,", verb, c.maxLatencies[verb].Round(time.Millisecond))
+		fmt.Fprintf(&text, " %s %v,", verb, c.maxReplyLatencies[verb].Round(time.Millisecond))
 	}
-	fmt.Fprintf(&text, "\n  violations: %v", c.violations)
-	for _, message := range c.firstViolations { // repeat the first violations at the end, because the log is long
+	fmt.Fprintf(&text, "\n  violations: %v", c.violationCounts)
+	for _, message := range c.firstViolationTexts { // repeat the first violations at the end, because the log is long
 		fmt.Fprintf(&text, "\n  %q", message)
 	}
 	c.Logf("campaign, seed %d, %d rounds:%s", c.seed, c.roundCount, text.String())

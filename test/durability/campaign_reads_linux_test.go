@@ -19,11 +19,11 @@ func isDialError(err error) bool {
 	return errors.As(err, &opErr) && opErr.Op == "dial"
 }
 
-// mustRequest sends a request over a new connection. It repeats the request while no service is
+// requestUntilServed sends a request over a new connection. It repeats the request while no service is
 // reachable, or while the reply has the code unavailable or no_space.
-func (c *campaign) mustRequest(method string, params any) (reply testrig.WireMessage) {
+func (c *campaign) requestUntilServed(method string, params any) (reply testrig.ServiceMessage) {
 	c.Helper()
-	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
+	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
 	defer func() {
 		if a.Conn != nil {
 			a.Conn.Close()
@@ -41,9 +41,9 @@ func (c *campaign) mustRequest(method string, params any) (reply testrig.WireMes
 	return reply
 }
 
-// get sends a request once and decodes the result into target, like json.Unmarshal.
-func (c *campaign) get(method string, params any, target any) error {
-	a := &testrig.Requester{Q: c.Queue, Timeout: replyTimeLimit}
+// requestResult sends a request once and decodes the result into target, like json.Unmarshal.
+func (c *campaign) requestResult(method string, params any, target any) error {
+	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
 	got, err := a.Request(method, params, func(json.RawMessage) {})
 	if a.Conn != nil {
 		a.Conn.Close()
@@ -77,17 +77,17 @@ type listedJob struct {
 }
 
 // listJobs returns all jobs of a state, or all jobs if state is "".
-func (c *campaign) listJobs(state string) (jobs []listedJob, err error) {
-	params := testrig.Fields{"limit": 500}
-	if state != "" {
-		params["state"] = state
+func (c *campaign) listJobs(wantState string) (jobs []listedJob, err error) {
+	params := testrig.JSONFields{"limit": 500}
+	if wantState != "" {
+		params["state"] = wantState
 	}
 	for {
 		var page struct {
 			Jobs []listedJob
 			Next *string
 		}
-		if err := c.get("list", params, &page); err != nil {
+		if err := c.requestResult("list", params, &page); err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, page.Jobs...)
@@ -98,14 +98,14 @@ func (c *campaign) listJobs(state string) (jobs []listedJob, err error) {
 	}
 }
 
-// callReadOnly sends a request that does not change the queue.
-func (a *campaignClient) callReadOnly(method string, params testrig.Fields) {
-	a.call(method, params, 0)
+// sendReadRequest sends a request that does not change the queue.
+func (a *campaignClient) sendReadRequest(method string, params testrig.JSONFields) {
+	a.sendRequest(method, params, 0)
 }
 
-// wait sends a request that waits, at most three seconds, until some recently enqueued jobs have ended.
-func (a *campaignClient) wait() {
-	list := a.pickRecent()
+// waitForRecentJobs sends a request that waits, at most three seconds, until some recently enqueued jobs have ended.
+func (a *campaignClient) waitForRecentJobs() {
+	list := a.pickRecentJobs()
 	if len(list) == 0 {
 		return
 	}
@@ -114,59 +114,59 @@ func (a *campaignClient) wait() {
 		ids = append(ids, e.id)
 	}
 	wait := time.Duration(a.rng.IntN(3000)) * time.Millisecond
-	a.call("wait", testrig.Fields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
+	a.sendRequest("wait", testrig.JSONFields{"ids": ids, "timeout": wait.String(), "any": a.rng.IntN(2) == 0}, wait)
 }
 
-// logs requests the output of a job, or follows the output for a while. It does not compare the text with the
-// expected output, because the output may still grow. The method check does that at the end of the round.
-func (a *campaignClient) logs() {
-	list := a.pickRecent()
+// readOrFollowLogs requests the output of a job, or follows the output for a while. It does not compare the text with
+// the expected output, because the output may still grow. The method check does that at the end of the round.
+func (a *campaignClient) readOrFollowLogs() {
+	list := a.pickRecentJobs()
 	if len(list) == 0 {
 		return
 	}
-	params := testrig.Fields{"id": list[0].id}
+	params := testrig.JSONFields{"id": list[0].id}
 	if a.rng.IntN(3) == 0 {
 		params["follow"] = true
-		a.requester.Timeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
+		a.requester.ReplyTimeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
 		_, err := a.requester.Request("logs", params, func(json.RawMessage) {})
 		if !isDialError(err) {
-			a.campaign.count("ops logs -f")
+			a.campaign.countOperation("ops logs -f")
 		}
 		return
 	}
 	if a.rng.IntN(3) == 0 {
 		params["n"] = a.rng.IntN(50)
 	}
-	a.call("logs", params, 0)
+	a.sendRequest("logs", params, 0)
 }
 
-// show requests the details of a job. If the job has ended and no client has restarted it, show checks that no
+// showRandomJob requests the details of a job. If the job has ended and no client has restarted it, show checks that no
 // process holds the lock of the job.
-func (a *campaignClient) show() {
-	list := a.pickRecent()
+func (a *campaignClient) showRandomJob() {
+	list := a.pickRecentJobs()
 	if len(list) == 0 {
 		return
 	}
 	e := list[0]
 	fetch := func() (v listedJob, ok bool) {
-		got, _, answered := a.call("show", testrig.Fields{"id": e.id}, 0)
+		got, _, answered := a.sendRequest("show", testrig.JSONFields{"id": e.id}, 0)
 		if !answered {
 			return v, false
 		}
 		if got.Error != nil {
 			if got.Error.Data.Code == "not_found" {
-				a.campaign.recordNotFound(e, "show: "+got.Error.Message)
+				a.campaign.recordJobNotFound(e, "show: "+got.Error.Message)
 			}
 			return v, false
 		}
 		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
-			a.campaign.recordViolation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, truncatedJSON(got.Result))
+			a.campaign.recordViolation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, truncatedParamsJSON(got.Result))
 			return v, false
 		}
 		return v, true
 	}
 	before, ok := fetch()
-	if !ok || !hasEnded(before.State) {
+	if !ok || !isEndedState(before.State) {
 		return
 	}
 	held := a.campaign.isLockHeld(e.tag)
@@ -175,13 +175,13 @@ func (a *campaignClient) show() {
 	}
 }
 
-func hasEnded(state string) bool {
+func isEndedState(state string) bool {
 	return state == "completed" || state == "dead" || state == "cancelled"
 }
 
-// changeSetting changes a random setting. The setting affects how jobs run, but does not prevent them from
+// changeRandomSetting changes a random setting. The setting affects how jobs run, but does not prevent them from
 // running.
-func (a *campaignClient) changeSetting() {
+func (a *campaignClient) changeRandomSetting() {
 	keys := []struct {
 		key    string
 		values []string
@@ -194,10 +194,10 @@ func (a *campaignClient) changeSetting() {
 	}
 	k := keys[a.rng.IntN(len(keys))]
 	if a.rng.IntN(3) == 0 {
-		a.call("config.unset", testrig.Fields{"key": k.key}, 0)
+		a.sendRequest("config.unset", testrig.JSONFields{"key": k.key}, 0)
 		return
 	}
-	a.call("config.set", testrig.Fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
+	a.sendRequest("config.set", testrig.JSONFields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
 // changeWorkerCount changes the number of workers. It sets zero workers only for a moment, because no job
@@ -205,15 +205,16 @@ func (a *campaignClient) changeSetting() {
 func (a *campaignClient) changeWorkerCount() {
 	switch a.rng.IntN(3) {
 	case 0:
-		a.call("worker.scale", testrig.Fields{"count": 1 + a.rng.IntN(8)}, 0)
+		a.sendRequest("worker.scale", testrig.JSONFields{"count": 1 + a.rng.IntN(8)}, 0)
 	case 1:
-		a.call("worker.start", testrig.Fields{"count": 1}, 0)
+		a.sendRequest("worker.start", testrig.JSONFields{"count": 1}, 0)
 	default:
 		wait := time.Duration(a.rng.IntN(2000)) * time.Millisecond
-		a.campaign.stoppedJobs.Store(true)
-		a.call("worker.stop", testrig.Fields{"timeout": wait.String()}, wait)
+		a.campaign.runningJobsWereEnded.Store(true)
+		a.sendRequest("worker.stop", testrig.JSONFields{"timeout": wait.String()}, wait)
 		for range maxResends {
-			if got, _, answered := a.call("worker.scale", testrig.Fields{"count": 6}, 0); answered && got.Error == nil ||
+			if got, _, answered := a.sendRequest("worker.scale", testrig.JSONFields{"count": 6}, 0); answered &&
+				got.Error == nil ||
 				a.campaign.clientsStopped.Load() {
 				return
 			}
@@ -222,12 +223,12 @@ func (a *campaignClient) changeWorkerCount() {
 	}
 }
 
-// drain starts a drain, during which the service starts no jobs, and ends it after a random time.
-func (a *campaignClient) drain() {
-	a.call("drain", testrig.Fields{}, 0)
+// drainForAWhile starts a drain, during which the service starts no jobs, and ends it after a random time.
+func (a *campaignClient) drainForAWhile() {
+	a.sendRequest("drain", testrig.JSONFields{}, 0)
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
 	for range maxResends {
-		if got, _, answered := a.call("drain", testrig.Fields{"off": true}, 0); answered && got.Error == nil ||
+		if got, _, answered := a.sendRequest("drain", testrig.JSONFields{"off": true}, 0); answered && got.Error == nil ||
 			a.campaign.clientsStopped.Load() {
 			return
 		}
@@ -235,9 +236,9 @@ func (a *campaignClient) drain() {
 	}
 }
 
-// doctor calls the API method "doctor", which checks every row of the database, while the queue is busy.
-func (a *campaignClient) doctor() {
-	got, _, answered := a.call("doctor", testrig.Fields{"verify": true}, 0)
+// runDoctor calls the API method "doctor", which checks every row of the database, while the queue is busy.
+func (a *campaignClient) runDoctor() {
+	got, _, answered := a.sendRequest("doctor", testrig.JSONFields{"verify": true}, 0)
 	if !answered || got.Error != nil {
 		return
 	}
@@ -255,12 +256,12 @@ func (a *campaignClient) doctor() {
 	}
 }
 
-// backup makes a backup and checks it with SQLite's integrity check.
-func (a *campaignClient) backup() {
-	file := a.backupFile()
+// backupAndCheck makes a backup and checks it with SQLite's integrity check.
+func (a *campaignClient) backupAndCheck() {
+	file := a.backupPath()
 	defer os.Remove(file)
 	os.Remove(file)
-	if r := a.cli("backup", file); r.Code != 0 {
+	if r := a.runQueuectl("backup", file); r.ExitCode != 0 {
 		return
 	}
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
@@ -277,7 +278,7 @@ func (a *campaignClient) backup() {
 
 // runRandomCommand runs a random command of queuectl.
 func (a *campaignClient) runRandomCommand() {
-	list := a.pickRecent()
+	list := a.pickRecentJobs()
 	if len(list) == 0 {
 		return
 	}
@@ -292,15 +293,15 @@ func (a *campaignClient) runRandomCommand() {
 		args = append(args, "--since", "0", "--json")
 	default:
 		a.campaign.mu.Lock()
-		e.recordVerb(verb)
+		e.recordSentVerb(verb)
 		a.campaign.mu.Unlock()
 		args = append(args, e.id)
 	}
-	r := a.cli(args...)
+	r := a.runQueuectl(args...)
 	switch {
-	case r.Code == 0:
-		a.campaign.recordDone(e, verb, uptime())
-	case r.Code == 4 && len(args) == 2 && verb != "logs":
-		a.campaign.recordNotFound(e, "queuectl "+verb+": "+r.Stderr)
+	case r.ExitCode == 0:
+		a.campaign.recordAcknowledgedVerb(e, verb, uptimeSeconds())
+	case r.ExitCode == 4 && len(args) == 2 && verb != "logs":
+		a.campaign.recordJobNotFound(e, "queuectl "+verb+": "+r.Stderr)
 	}
 }

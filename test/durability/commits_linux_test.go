@@ -11,43 +11,43 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runThroughKills runs a command. If a failpoint (a place in the program at which the test injects a crash)
-// kills the service during that time, runThroughKills starts the service and runs the command again.
-func runThroughKills(q *testrig.Queue, args ...string) {
+// runDespiteKills runs a command. If a failpoint (a place in the program at which the test injects a crash)
+// kills the service during that time, runDespiteKills starts the service and runs the command again.
+func runDespiteKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
-		got := q.CLI(args...)
+		got := q.RunCLI(args...)
 		// If the first run has taken effect, the repeated command fails with one of these errors.
-		done := n > 0 && (got.Code == 5 && strings.Contains(got.Stderr, "another job has") || got.Code == 4)
-		if got.Code == 0 || done {
+		done := n > 0 && (got.ExitCode == 5 && strings.Contains(got.Stderr, "another job has") || got.ExitCode == 4)
+		if got.ExitCode == 0 || done {
 			return
 		}
-		if !restartIfDead(q) {
+		if !restartServiceIfDead(q) {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
 	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputThroughKills runs a command and returns its output. If a failpoint (an injected crash) kills the
+// outputDespiteKills runs a command and returns its output. If a failpoint (an injected crash) kills the
 // service during that time, it starts the service and runs the command again.
-func outputThroughKills(q *testrig.Queue, args ...string) string {
+func outputDespiteKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
-		if got := q.CLI(args...); got.Code == 0 {
+		if got := q.RunCLI(args...); got.ExitCode == 0 {
 			return got.Stdout
-		} else if !restartIfDead(q) {
+		} else if !restartServiceIfDead(q) {
 			q.Fatalf("%q: %+v", args, got)
 		}
 	}
 }
 
-// restartIfDead starts the service if it has ended. restartIfDead returns true if the service had ended.
-func restartIfDead(q *testrig.Queue) bool {
+// restartServiceIfDead starts the service if it has ended. restartServiceIfDead returns true if the service had ended.
+func restartServiceIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {
-	case <-q.Exit:
-		q.Cmd, q.Env = nil, nil
+	case <-q.ServiceExit:
+		q.ServiceCmd, q.ServiceEnv = nil, nil
 		q.Start("--workers", "4")
 		return true
 	case <-time.After(100 * time.Millisecond):
@@ -63,67 +63,67 @@ func TestKilledAtEachCommit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	short := []int{7, 29, 61}
-	for i, killed := 0, true; killed && (testrig.FullScale() || i < len(short)); i++ {
+	for i, killed := 0, true; killed && (testrig.IsFullScale() || i < len(short)); i++ {
 		n := i + 1
-		if !testrig.FullScale() {
+		if !testrig.IsFullScale() {
 			n = short[i]
 		}
 		q := testrig.NewQueue(t, "failpoint")
-		q.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+		q.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
 		if q.TryStart("--workers", "4") != nil {
-			restartIfDead(q)
+			restartServiceIfDead(q)
 		}
-		runCommitScenario(q)
-		killed = q.Env == nil // restartIfDead clears Env; without a kill, the service made fewer than n commits
-		q.Stop()
+		runKillAtCommitScenario(q)
+		killed = q.ServiceEnv == nil // restartServiceIfDead clears Env; without a kill, the service made fewer than n commits
+		q.StopService()
 	}
 }
 
 // If a kill interrupts the freeze of a queue, the next service finishes the freeze. If a kill
 // interrupts a resume, a repeated request finishes the resume. No job of a frozen queue runs, and
 // no process stays stopped after the resume.
-func TestInterruptedFreezeIsFinished(t *testing.T) {
+func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	const jobs = 6
 	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {
 		cut := 0
 		step := 4
-		if testrig.FullScale() {
+		if testrig.IsFullScale() {
 			step = 1
 		}
 		for n := 5; n <= 15; n += step {
 			q := testrig.NewQueue(t, "failpoint")
 			q.Start("--workers", fmt.Sprint(jobs))
-			q.MustCLI("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
-			w := q.Dial()
-			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.Counts()["processing"] == jobs })
+			q.MustRunCLI("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
+			w := q.DialService()
+			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.JobCountsByState()["processing"] == jobs })
 			if verb[1] == "resume" {
-				q.MustCLI("queue", "pause", "fz", "--freeze")
+				q.MustRunCLI("queue", "pause", "fz", "--freeze")
 			}
-			q.Kill()
-			q.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
+			q.KillService()
+			q.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
 			if q.TryStart("--workers", fmt.Sprint(jobs)) != nil {
-				restartIfDead(q)
+				restartServiceIfDead(q)
 			}
-			q.CLI(verb...)
-			if restartIfDead(q) {
+			q.RunCLI(verb...)
+			if restartServiceIfDead(q) {
 				cut++
 			}
 			countPaused := func() (n int) {
-				return strings.Count(outputThroughKills(q, "list", "-s", "processing", "--json"), `"paused_by":"`)
+				return strings.Count(outputDespiteKills(q, "list", "-s", "processing", "--json"), `"paused_by":"`)
 			}
-			frozen := strings.Contains(outputThroughKills(q, "queue", "list", "--json"), `"frozen":true`)
+			frozen := strings.Contains(outputDespiteKills(q, "queue", "list", "--json"), `"frozen":true`)
 			if verb[1] == "resume" {
-				outputThroughKills(q, verb...)
+				outputDespiteKills(q, verb...)
 				frozen = false
 			}
 			condition := fmt.Sprintf("%v interrupted at commit %d: all jobs are paused: %t", verb, n, frozen)
 			q.WaitUntil(condition, 20*time.Second, func() bool {
 				return countPaused() == map[bool]int{true: jobs}[frozen]
 			})
-			outputThroughKills(q, "cancel", "--all", "--yes")
-			q.Stop()
+			outputDespiteKills(q, "cancel", "--all", "--yes")
+			q.StopService()
 		}
 		if cut == 0 {
 			t.Errorf("no kill interrupted %v", verb)
@@ -131,28 +131,28 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 	}
 }
 
-// runCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until they have ended. It checks
+// runKillAtCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until they have ended. It checks
 // that each hook and each planned start has led to exactly one job, and that `queuectl doctor` finds no
 // problem.
-func runCommitScenario(q *testrig.Queue) {
+func runKillAtCommitScenario(q *testrig.Queue) {
 	q.Helper()
-	runThroughKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
+	runDespiteKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
 		"true", "--", "sleep", "0.7")
-	runThroughKills(q, "enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
-	runThroughKills(q, "enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01",
+	runDespiteKills(q, "enqueue", "--id", "u1", "--unique", "k", "--delay", "1h", "--on-ended", "true", "true")
+	runDespiteKills(q, "enqueue", "--id", "p", "--delay", "300ms", "--max-retries", "1", "--backoff-base", "0.01",
 		"--on-failed", "true", "--on-dead", "true", "--on-ended", "true", "exit 3")
-	runThroughKills(q, "enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
-	runThroughKills(q, "enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
-	runThroughKills(q, "enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended",
+	runDespiteKills(q, "enqueue", "--id", "c", "--depends-on", "p:dead", "--on-completed", "true", "true")
+	runDespiteKills(q, "enqueue", "--id", "x", "--depends-on", "p:completed", "--on-ended", "true", "true")
+	runDespiteKills(q, "enqueue", "--id", "u2", "--unique", "k", "--on-conflict", "replace", "--delay", "1h", "--on-ended",
 		"true", "true")
 	count := func(args ...string) int {
-		return len(strings.Fields(outputThroughKills(q, append([]string{"list", "-q"}, args...)...)))
+		return len(strings.Fields(outputDespiteKills(q, append([]string{"list", "-q"}, args...)...)))
 	}
 	q.WaitUntil("two jobs of the schedule exist, and the other jobs are done", 30*time.Second, func() bool {
 		return count("--state", "done", "--id-glob", "s@*") >= 2 && count("--state", "done", "--id-glob", "c") == 1 &&
 			count("--id-glob", "x", "--state", "cancelled") == 1
 	})
-	runThroughKills(q, "schedule", "rm", "s")
+	runDespiteKills(q, "schedule", "rm", "s")
 	q.WaitUntil("nothing is left to run", 30*time.Second, func() bool {
 		return count("--state", "waiting", "--state", "processing") == 1
 	})
@@ -161,7 +161,7 @@ func runCommitScenario(q *testrig.Queue) {
 		State  string            `json:"state"`
 		Labels map[string]string `json:"labels"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("list", "--queue", "hooks", "--json")), &hooks); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("list", "--queue", "hooks", "--json")), &hooks); err != nil {
 		q.Fatal(err)
 	}
 	for _, h := range hooks {
@@ -176,34 +176,34 @@ func runCommitScenario(q *testrig.Queue) {
 			q.Errorf("the hook %s was created %d times", hook, hookCounts[hook])
 		}
 	}
-	for _, id := range strings.Fields(q.MustCLI("list", "-q", "--id-glob", "s@*")) {
+	for _, id := range strings.Fields(q.MustRunCLI("list", "-q", "--id-glob", "s@*")) {
 		if hookCounts[id+" on_ended"] != 1 {
 			q.Errorf("the hook %s on_ended was created %d times", id, hookCounts[id+" on_ended"])
 		}
 	}
-	if got := q.Show("u2").State; got != "pending" {
+	if got := q.ShowJob("u2").State; got != "pending" {
 		q.Errorf("u2 is %s", got)
 	}
 	fired := map[string]bool{}
-	for line := range strings.Lines(q.MustCLI("events", "--event", "schedule_fired", "--jsonl")) {
+	for line := range strings.Lines(q.MustRunCLI("events", "--event", "schedule_fired", "--jsonl")) {
 		var e struct{ Instant string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil || fired[e.Instant] {
 			q.Errorf("the occurrence %s has two jobs, or an error: %v", e.Instant, err)
 		}
 		fired[e.Instant] = true
 	}
-	checkStats(q)
-	if out := q.CLI("doctor", "--verify"); strings.Contains(out.Stdout, "failure") {
+	checkStatsMatchEvents(q)
+	if out := q.RunCLI("doctor", "--verify"); strings.Contains(out.Stdout, "failure") {
 		q.Errorf("doctor: %s", out.Stdout)
 	}
 }
 
-// checkStats compares the attempt counts in the statistics with the attempts in the events. Call it while no
+// checkStatsMatchEvents compares the attempt counts in the statistics with the attempts in the events. Call it while no
 // job is running.
-func checkStats(q *testrig.Queue) {
+func checkStatsMatchEvents(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
-	for line := range strings.Lines(q.MustCLI("events", "--event", "ended", "--jsonl")) {
+	for line := range strings.Lines(q.MustRunCLI("events", "--event", "ended", "--jsonl")) {
 		var e struct{ State string }
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			q.Fatal(err)
@@ -215,7 +215,7 @@ func checkStats(q *testrig.Queue) {
 		started++
 	}
 	var stats struct{ Queues []map[string]any }
-	if err := json.Unmarshal([]byte(q.MustCLI("stats", "--json")), &stats); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("stats", "--json")), &stats); err != nil {
 		q.Fatal(err)
 	}
 	for _, figures := range stats.Queues {

@@ -20,9 +20,9 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 		"compaction")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q = testrig.NewQueue(t, "")
-	disk := q.Mount("32M")
+	disk := q.MountQueueDisk("32M")
 	q.Start("--workers", "2")
-	q.MustCLI("config", "set", "max_bytes_per_user", "0")
+	q.MustRunCLI("config", "set", "max_bytes_per_user", "0")
 	return q, func() int64 {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(disk, &s); err != nil {
@@ -32,19 +32,19 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 	}
 }
 
-// checkUsableAgain removes all jobs of the queue. It checks that new jobs then run and that the disk has free
-// space again, without a restart of the service.
-func checkUsableAgain(q *testrig.Queue, freeBytes func() int64) {
+// checkQueueUsableAfterRemoval removes all jobs of the queue. It checks that new jobs then run and that the disk has
+// free space again, without a restart of the service.
+func checkQueueUsableAfterRemoval(q *testrig.Queue, freeBytes func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
-		return q.CLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").Code == 0
+		return q.RunCLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").ExitCode == 0
 	})
 	q.WaitUntil("new jobs are taken again", 20*time.Second, func() bool {
-		return q.CLI("enqueue", "--id", "after", "true").Code == 0
+		return q.RunCLI("enqueue", "--id", "after", "true").ExitCode == 0
 	})
-	q.MustCLI("wait", "after", "--timeout", "20")
+	q.MustRunCLI("wait", "after", "--timeout", "20")
 	q.WaitUntil("the disk has space again", 30*time.Second, func() bool { return freeBytes() >= 12<<20 })
-	if out := q.CLI("doctor", "--verify"); !strings.Contains(out.Stdout, "are free for new rows") ||
+	if out := q.RunCLI("doctor", "--verify"); !strings.Contains(out.Stdout, "are free for new rows") ||
 		!strings.Contains(out.Stdout, "SQLite finds no damage") {
 		q.Errorf("doctor: %s%s", out.Stdout, out.Stderr)
 	}
@@ -66,19 +66,19 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 	}
 	n := 0
 	for ; n < 200; n++ {
-		r := q.CLI("enqueue", "--file", input)
-		if r.Code == 5 {
+		r := q.RunCLI("enqueue", "--file", input)
+		if r.ExitCode == 5 {
 			break
 		}
-		if r.Code != 0 {
-			t.Fatalf("enqueue: exit code %d, %s", r.Code, r.Stderr)
+		if r.ExitCode != 0 {
+			t.Fatalf("enqueue: exit code %d, %s", r.ExitCode, r.Stderr)
 		}
 	}
 	if n < 10 || n == 200 {
 		t.Fatalf("%d jobs were accepted", n)
 	}
-	q.MustCLI("cancel", "--all", "--yes")
-	checkUsableAgain(q, free)
+	q.MustRunCLI("cancel", "--all", "--yes")
+	checkQueueUsableAfterRemoval(q, free)
 }
 
 // If the outputs of jobs have filled the disk to the last page, the queue accepts new jobs again
@@ -87,19 +87,19 @@ func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
-	q.MustCLI("queue", "pause", "default")
+	q.MustRunCLI("queue", "pause", "default")
 	list := filepath.Join(t.TempDir(), "list")
 	if err := os.WriteFile(list, []byte(strings.Repeat("head -c 60000 /dev/urandom | base64 -w0 | head -c 60000\n", 900)),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("enqueue", "--lines", list)
-	q.MustCLI("queue", "resume", "default")
+	q.MustRunCLI("enqueue", "--lines", list)
+	q.MustRunCLI("queue", "resume", "default")
 	q.WaitUntil("the disk is full", 2*time.Minute, func() bool { return free() < 256<<10 })
-	q.CLI("queue", "pause", "default") // ignore errors: the service may refuse this while the disk is full
+	q.RunCLI("queue", "pause", "default") // ignore errors: the service may refuse this while the disk is full
 	q.WaitUntil("the rest is cancelled", 30*time.Second, func() bool {
-		return q.CLI("cancel", "--all", "--yes").Code == 0
+		return q.RunCLI("cancel", "--all", "--yes").ExitCode == 0
 	})
-	q.CLI("queue", "resume", "default")
-	checkUsableAgain(q, free)
+	q.RunCLI("queue", "resume", "default")
+	checkQueueUsableAfterRemoval(q, free)
 }

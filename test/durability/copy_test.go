@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// copyQueue returns a queue whose state directory is a copy of that of q, as a snapshot or a clone of a machine
+// copyQueueStateDir returns a queue whose state directory is a copy of that of q, as a snapshot or a clone of a machine
 // would have it.
-func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
+func copyQueueStateDir(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	t.Helper()
 	other := testrig.NewQueue(t, "")
-	if err := testrig.CopyDir(q.Dir, other.Dir); err != nil {
+	if err := testrig.CopyDir(q.StateDir, other.StateDir); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
 	return other
@@ -35,15 +35,15 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			q := testrig.NewQueue(t, "")
 			q.Start("--workers", "2")
 			gate := filepath.ToSlash(t.TempDir()) + "/go"
-			w := q.Dial()
-			ids := w.Batch([]testrig.Fields{{"id": "a", "command": testrig.GatedJob(gate)},
-				{"id": "b", "command": testrig.GatedJob(gate)}})
+			w := q.DialService()
+			ids := w.EnqueueBatch([]testrig.JSONFields{{"id": "a", "command": testrig.CommandWaitingForFile(gate)},
+				{"id": "b", "command": testrig.CommandWaitingForFile(gate)}})
 			pids := map[string]int{}
 			for _, id := range ids {
-				pids[id] = w.WaitRunning(id).PID
+				pids[id] = w.WaitJobRunning(id).PID
 			}
-			q.Kill()
-			c := copyQueue(q, t)
+			q.KillService()
+			c := copyQueueStateDir(q, t)
 			starts := []*testrig.Queue{q, c}
 			if first == "copy" {
 				starts = []*testrig.Queue{c, q}
@@ -53,51 +53,52 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			}
 			for range 2 { // each restart raises the epoch (number of the service start) of the copy above that of the original
 				for _, id := range ids {
-					c.Dial().WaitRunning(id)
+					c.DialService().WaitJobRunning(id)
 				}
-				c.Kill()
+				c.KillService()
 				c.Start("--workers", "2")
 			}
-			cw, qw := c.Dial(), q.Dial()
+			cw, qw := c.DialService(), q.DialService()
 			for _, id := range ids {
-				if j := qw.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
+				if j := qw.ShowJob(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsProcessAlive(pids[id]) {
 					t.Errorf("the original's job %s is %s with pid %d, was %d; the old process is alive: %t", id, j.State, j.PID,
 						pids[id],
-						testrig.IsAlive(pids[id]))
+						testrig.IsProcessAlive(pids[id]))
 				}
-				if j := cw.WaitRunning(id); j.PID == pids[id] || len(j.History) != 2 || j.History[0].Reason != "lost" {
+				if j := cw.WaitJobRunning(id); j.PID == pids[id] || len(j.AttemptHistory) != 2 ||
+					j.AttemptHistory[0].Reason != "lost" {
 					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
 			// In the copy, both jobs count as lost. Either of them may have killed the runner, so the service
 			// runs each in a separate runner, in addition to the shared runner.
-			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPids()) == 3 })
-			if runners := q.RunnerPids(); len(runners) != 1 || slices.Contains(c.RunnerPids(), runners[0]) {
+			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPIDs()) == 3 })
+			if runners := q.RunnerPIDs(); len(runners) != 1 || slices.Contains(c.RunnerPIDs(), runners[0]) {
 				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
-					runners, c.RunnerPids())
+					runners, c.RunnerPIDs())
 			}
 			// A request to the copy does not affect the original.
-			cw.MustCall("cancel", testrig.Fields{"ids": []string{"b"}}, nil)
-			if j := qw.Show("b"); j.State != "processing" || !testrig.IsAlive(pids["b"]) {
+			cw.MustCall("cancel", testrig.JSONFields{"ids": []string{"b"}}, nil)
+			if j := qw.ShowJob("b"); j.State != "processing" || !testrig.IsProcessAlive(pids["b"]) {
 				t.Errorf("after the copy cancelled its job b, the original's job b is %s", j.State)
 			}
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range ids {
-				j := qw.WaitEnded(id)
+				j := qw.WaitJobEnded(id)
 				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
 				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
 					t.Errorf("the original's job %s: %+v, want output %q", id, j, want)
 				}
 			}
-			j := cw.WaitEnded("a")
-			copyPID := j.History[1].PID
+			j := cw.WaitJobEnded("a")
+			copyPID := j.AttemptHistory[1].PID
 			want := fmt.Sprintf("up\npid %d\nend of %d\n", copyPID, copyPID)
 			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
 				t.Errorf("the copy's job a: %+v, want output %q", j, want)
 			}
-			if r := c.CLI("logs", "a", "--attempt", "1"); strings.Contains(r.Stdout, "end of") {
+			if r := c.RunCLI("logs", "a", "--attempt", "1"); strings.Contains(r.Stdout, "end of") {
 				t.Errorf("the copy's lost attempt has output of the original's attempt: %q", r.Stdout)
 			}
 		})
@@ -106,32 +107,33 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 
 // Background processes that may outlive their jobs continue after their runner has died. A copy of the queue
 // does not end these processes.
-func TestCopyLeavesBackgroundProcesses(t *testing.T) {
+func TestCopiedQueueKeepsOriginalsBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	w := q.Dial()
+	w := q.DialService()
 	gate := filepath.ToSlash(t.TempDir()) + "/go"
-	id := w.Enqueue(testrig.Fields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " + gate +
+	id := w.Enqueue(testrig.JSONFields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " +
+		gate +
 		" ]; do sleep 0.02; done", "allow_background": true})
-	w.WaitRunning(id)
-	c := copyQueue(q, t)
+	w.WaitJobRunning(id)
+	c := copyQueueStateDir(q, t)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j := w.WaitEnded(id)
+	j := w.WaitJobEnded(id)
 	var leftover int
 	if _, err := fmt.Sscanf(j.Output, "left %d", &leftover); err != nil {
 		t.Fatalf("output %q: %v", j.Output, err)
 	}
-	t.Cleanup(func() { testrig.KillListed(fmt.Sprint(leftover)) })
-	q.Kill()
+	t.Cleanup(func() { testrig.KillListedProcess(fmt.Sprint(leftover)) })
+	q.KillService()
 	q.KillRunners()
 	c.Start("--workers", "0")
-	if !testrig.IsAlive(leftover) {
+	if !testrig.IsProcessAlive(leftover) {
 		t.Error("the copy ended a background process of the original's job")
 	}
 	q.Start("--workers", "0")
-	if !testrig.IsAlive(leftover) {
+	if !testrig.IsProcessAlive(leftover) {
 		t.Error("the restart of the original ended its background process")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// logPosition returns the present length of the log of a simulated disk. The log contains every write and flush
+// diskLogPosition returns the present length of the log of a simulated disk. The log contains every write and flush
 // that the disk has received.
-func logPosition(d *testrig.Disk) int64 {
+func diskLogPosition(d *testrig.Disk) int64 {
 	info, err := d.WriteLog.Stat()
 	if err != nil {
 		d.Errorf("read the length of the disk's log: %v", err)
@@ -21,16 +21,16 @@ func logPosition(d *testrig.Disk) int64 {
 	return info.Size()
 }
 
-// logRecord is an entry of the disk's log: a write, or a flush if data is empty. The field endPosition is the
+// diskLogRecord is an entry of the disk's log: a write, or a flush if data is empty. The field endLogPosition is the
 // position in the log at which the entry ends.
-type logRecord struct {
-	endPosition int64
-	offset      uint64
-	data        []byte
+type diskLogRecord struct {
+	endLogPosition int64
+	diskOffset     uint64
+	writtenData    []byte
 }
 
-// readRecords reads the log of the disk.
-func readRecords(d *testrig.Disk) (records []logRecord) {
+// readDiskLog reads the log of the disk.
+func readDiskLog(d *testrig.Disk) (records []diskLogRecord) {
 	d.Helper()
 	raw, err := os.ReadFile(d.Path("log"))
 	if err != nil {
@@ -43,7 +43,7 @@ func readRecords(d *testrig.Disk) (records []logRecord) {
 		}
 		data := raw[at+16 : at+16+size]
 		at += 16 + size
-		records = append(records, logRecord{int64(at), offset, data})
+		records = append(records, diskLogRecord{int64(at), offset, data})
 	}
 	return records
 }
@@ -51,44 +51,45 @@ func readRecords(d *testrig.Disk) (records []logRecord) {
 // These constants are the kinds of power cuts. A kind determines which of the writes since the last flush
 // survive.
 const (
-	keepsAll = iota
-	keepsNone
-	keepsWrites  // a random subset of the writes
-	keepsSectors // a random subset of the sectors of each write
+	cutKeepsAllWrites = iota
+	cutKeepsNoWrites
+	cutKeepsSomeWrites  // a random subset of the writes
+	cutKeepsSomeSectors // a random subset of the sectors of each write
 	cutKindCount
 )
 
 const sectorBytes = 512 // a disk writes a sector completely or not at all
 
-// powerCutter computes the content of the disk after each of several power cuts. Call contentAfter in the
-// order of the cuts' log positions, because powerCutter applies the log only forward.
-type powerCutter struct {
-	records        []logRecord
-	durableContent []byte // content as of the last flush
-	flushedCount   int    // number of records up to and including the last flush
-	writtenCount   int    // number of records before the power cut
+// powerCutSimulator computes the content of the disk after each of several power cuts. Call contentAfterPowerCut in the
+// order of the cuts' log positions, because powerCutSimulator applies the log only forward.
+type powerCutSimulator struct {
+	records            []diskLogRecord
+	durableContent     []byte // content as of the last flush
+	flushedRecordCount int    // number of records up to and including the last flush
+	appliedRecordCount int    // number of records before the power cut
 }
 
-// contentAfter returns the content of the disk after a power cut at a log position. All writes before the last
+// contentAfterPowerCut returns the content of the disk after a power cut at a log position. All writes before the last
 // flush survive. The kind of the cut determines which of the later writes survive.
-func (c *powerCutter) contentAfter(position int64, kind int, rng *rand.Rand) []byte {
-	for ; c.writtenCount < len(c.records) && c.records[c.writtenCount].endPosition <= position; c.writtenCount++ {
-		if len(c.records[c.writtenCount].data) > 0 {
+func (c *powerCutSimulator) contentAfterPowerCut(logPosition int64, cutKind int, rng *rand.Rand) []byte {
+	for ; c.appliedRecordCount < len(c.records) &&
+		c.records[c.appliedRecordCount].endLogPosition <= logPosition; c.appliedRecordCount++ {
+		if len(c.records[c.appliedRecordCount].writtenData) > 0 {
 			continue
 		}
-		for _, r := range c.records[c.flushedCount:c.writtenCount] {
-			copy(c.durableContent[r.offset:], r.data)
+		for _, r := range c.records[c.flushedRecordCount:c.appliedRecordCount] {
+			copy(c.durableContent[r.diskOffset:], r.writtenData)
 		}
-		c.flushedCount = c.writtenCount + 1
+		c.flushedRecordCount = c.appliedRecordCount + 1
 	}
 	image := append([]byte(nil), c.durableContent...)
-	for _, r := range c.records[c.flushedCount:c.writtenCount] {
-		if kind == keepsAll || kind == keepsWrites && rng.IntN(2) == 0 {
-			copy(image[r.offset:], r.data)
+	for _, r := range c.records[c.flushedRecordCount:c.appliedRecordCount] {
+		if cutKind == cutKeepsAllWrites || cutKind == cutKeepsSomeWrites && rng.IntN(2) == 0 {
+			copy(image[r.diskOffset:], r.writtenData)
 		}
-		for at := 0; kind == keepsSectors && at < len(r.data); at += sectorBytes {
+		for at := 0; cutKind == cutKeepsSomeSectors && at < len(r.writtenData); at += sectorBytes {
 			if rng.IntN(2) == 0 {
-				copy(image[r.offset+uint64(at):], r.data[at:min(at+sectorBytes, len(r.data))])
+				copy(image[r.diskOffset+uint64(at):], r.writtenData[at:min(at+sectorBytes, len(r.writtenData))])
 			}
 		}
 	}
@@ -96,9 +97,9 @@ func (c *powerCutter) contentAfter(position int64, kind int, rng *rand.Rand) []b
 }
 
 // mountImage mounts an image on a loop device. The unmount also removes the loop device.
-func mountImage(image, dir string) error {
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("mount %s: %w: %s", image, err, out)
+func mountImage(imagePath, mountDir string) error {
+	if out, err := exec.Command("mount", "-o", "loop", imagePath, mountDir).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount %s: %w: %s", imagePath, err, out)
 	}
 	return nil
 }

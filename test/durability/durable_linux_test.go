@@ -19,30 +19,30 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// startTraced starts the service under strace, which writes its trace to a file, and waits until the service
+// startUnderStrace starts the service under strace, which writes its trace to a file, and waits until the service
 // answers.
-func startTraced(q *testrig.Queue, trace string, options ...string) {
+func startUnderStrace(q *testrig.Queue, tracePath string, straceOptions ...string) {
 	q.Helper()
-	args := append([]string{"-f", "-y", "-o", trace}, options...)
-	cmd := exec.Command("strace", append(args, q.Bin, "serve", "--dir", q.Dir, "--workers", "0")...)
-	cmd.Env = append(testrig.Environment(q.Dir), q.Env...)
+	args := append([]string{"-f", "-y", "-o", tracePath}, straceOptions...)
+	cmd := exec.Command("strace", append(args, q.ClientPath, "serve", "--dir", q.StateDir, "--workers", "0")...)
+	cmd.Env = append(testrig.UserEnvironment(q.StateDir), q.ServiceEnv...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		q.Fatalf("strace: %v", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	q.Cmd, q.Exit = cmd, ended
+	q.ServiceCmd, q.ServiceExit = cmd, ended
 	q.Cleanup(func() {
 		q.KillRunners() // strace ends only after the runners, which it traces too
-		q.Kill()
+		q.KillService()
 	})
 }
 
 // The service replies to an enqueue only after the job is safe on disk: the job was written to the WAL, and
 // an fsync of the WAL began after that write and returned 0. This holds for one client and for 64. The last
 // case turns fsync off and shows that the check would detect this.
-func TestNoAnswerBeforeFsync(t *testing.T) {
+func TestEnqueueReplyFollowsFsync(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	for _, c := range []struct {
 		name    string
@@ -56,17 +56,17 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := testrig.NewQueue(t, "failpoint")
-			q.Env = c.env
-			trace := filepath.Join(q.Dir, "trace")
-			startTraced(q, trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
-			q.WaitUntil("the service answers", 30*time.Second, func() bool { return q.CLI("status").Code == 0 })
+			q.ServiceEnv = c.env
+			trace := filepath.Join(q.StateDir, "trace")
+			startUnderStrace(q, trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
+			q.WaitUntil("the service answers", 30*time.Second, func() bool { return q.RunCLI("status").ExitCode == 0 })
 			const each = 4
 			var clients sync.WaitGroup
 			for i := range c.clients {
-				w := q.Dial()
+				w := q.DialService()
 				clients.Go(func() {
 					for k := range each {
-						if !testrig.EnqueueRaw(w, fmt.Sprintf("tok-%03d-%d", i, k)) {
+						if !testrig.EnqueueJobWithID(w, fmt.Sprintf("tok-%03d-%d", i, k)) {
 							t.Errorf("client %d: job %d was not acknowledged", i, k)
 							return
 						}
@@ -74,7 +74,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 				})
 			}
 			clients.Wait()
-			q.MustCLI("service", "stop")
+			q.MustRunCLI("service", "stop")
 			early, answers := checkRepliesAfterFsync(t, trace)
 			if answers != c.clients*each {
 				t.Fatalf("the trace shows %d replies, want %d", answers, c.clients*each)
@@ -89,15 +89,15 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 // These expressions match the token in the command of a job, such as tok-007-1, and the thread id at the
 // start of a line of the trace.
 var (
-	tokenPattern = regexp.MustCompile(`tok-\d{3}-\d`)
-	pidPattern   = regexp.MustCompile(`^(\d+) +`)
+	jobTokenPattern = regexp.MustCompile(`tok-\d{3}-\d`)
+	threadIDPattern = regexp.MustCompile(`^(\d+) +`)
 )
 
 // checkRepliesAfterFsync reads a trace of system calls. It returns the number of early replies and of all
 // replies to enqueue requests. A reply is early if no fsync began after the job was written to the WAL and
 // ended before the reply.
-func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount int) {
-	f, err := os.Open(trace)
+func checkRepliesAfterFsync(t *testing.T, tracePath string) (earlyReplyCount, replyCount int) {
+	f, err := os.Open(tracePath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +118,10 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount 
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		line := lines.Text()
-		pid := pidPattern.FindString(line)
+		pid := threadIDPattern.FindString(line)
 		switch {
 		case strings.Contains(line, "pwrite64(") && strings.Contains(line, "queuectl.db-wal"):
-			for _, token := range tokenPattern.FindAllString(line, -1) {
+			for _, token := range jobTokenPattern.FindAllString(line, -1) {
 				if stage[token] == 0 {
 					stage[token] = written
 				}
@@ -144,20 +144,20 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (earlyCount, replyCount 
 			delete(under, pid)
 		case strings.Contains(line, " write(") && strings.Contains(line, `duplicate\":false`):
 			replyCount++
-			if token := tokenPattern.FindString(line); stage[token] != synced {
-				earlyCount++
+			if token := jobTokenPattern.FindString(line); stage[token] != synced {
+				earlyReplyCount++
 			}
 		}
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return earlyCount, replyCount
+	return earlyReplyCount, replyCount
 }
 
 // If a write or an fsync of the database fails with EIO or ENOSPC, no acknowledged job is lost. The service
 // returns an error to the client or exits with 74.
-func TestDiskErrorsLoseNothing(t *testing.T) {
+func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -166,19 +166,19 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 		for _, fault := range []string{"EIO", "ENOSPC"} {
 			for n := 1; n <= 12; n++ {
 				q := testrig.NewQueue(t, "")
-				acked, code := enqueueUnderFault(q, call, fault, n)
+				acked, code := enqueueUnderSystemCallFault(q, call, fault, n)
 				if code == 74 {
 					stopped++
 				}
 				q.Start("--workers", "0")
 				for id, yes := range acked {
-					if r := q.CLI("show", id, "-q"); yes && r.Code != 0 {
+					if r := q.RunCLI("show", id, "-q"); yes && r.ExitCode != 0 {
 						t.Errorf("%s %s at call %d: job %s was acknowledged, but is missing", call, fault, n, id)
 					} else if !yes {
 						unknown++
 					}
 				}
-				q.Kill()
+				q.KillService()
 				q.KillRunners()
 			}
 		}
@@ -189,14 +189,14 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 	}
 }
 
-// enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. In each
+// enqueueUnderSystemCallFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. In each
 // thread of the service, strace makes the calls of systemCall fail, from the thread's call number
-// firstFailingCall on. isAcked contains for each job whether it was acknowledged. exitCode is the exit code
+// firstFailingCall on. ackedByJobID contains for each job whether it was acknowledged. exitCode is the exit code
 // of the service, or 0 if the service did not exit.
-func enqueueUnderFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
-	isAcked map[string]bool, exitCode int) {
+func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
+	ackedByJobID map[string]bool, exitCode int) {
 	q.Start("--workers", "0")
-	pid := fmt.Sprint(q.Cmd.Process.Pid)
+	pid := fmt.Sprint(q.ServiceCmd.Process.Pid)
 	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+systemCall, "-e",
 		fmt.Sprintf("inject=%s:error=%s:when=%d+", systemCall, fault, firstFailingCall))
 	stderr, err := trace.StderrPipe()
@@ -213,32 +213,32 @@ func enqueueUnderFault(q *testrig.Queue, systemCall, fault string, firstFailingC
 		trace.Process.Kill()
 		trace.Wait()
 	}()
-	isAcked = map[string]bool{}
-	w := q.Dial()
+	ackedByJobID = map[string]bool{}
+	w := q.DialService()
 	for i := range 12 {
 		id := fmt.Sprintf("job-%d", i)
-		if isAcked[id] = testrig.EnqueueRaw(w, id); !isAcked[id] {
+		if ackedByJobID[id] = testrig.EnqueueJobWithID(w, id); !ackedByJobID[id] {
 			break
 		}
 	}
 	select {
-	case err := <-q.Exit:
-		q.Exit <- err
+	case err := <-q.ServiceExit:
+		q.ServiceExit <- err
 		var exitErr *exec.ExitError
 		if errors.As(err, &exitErr) {
 			exitCode = exitErr.ExitCode()
 		}
-		q.Cmd = nil
+		q.ServiceCmd = nil
 	case <-time.After(300 * time.Millisecond):
 		trace.Process.Kill()
-		q.Kill()
+		q.KillService()
 	}
-	return isAcked, exitCode
+	return ackedByJobID, exitCode
 }
 
-// startWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The returned
+// setSystemdWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The returned
 // function waits for n keep-alive messages of the service.
-func startWatchdog(q *testrig.Queue) (awaitBeats func(n int)) {
+func setSystemdWatchdog(q *testrig.Queue) (awaitKeepAlives func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -246,7 +246,7 @@ func startWatchdog(q *testrig.Queue) (awaitBeats func(n int)) {
 		q.Fatal(err)
 	}
 	q.Cleanup(func() { conn.Close() })
-	q.Env = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
+	q.ServiceEnv = []string{"NOTIFY_SOCKET=" + socket, "WATCHDOG_USEC=400000"}
 	return func(n int) {
 		q.Helper()
 		conn.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -264,43 +264,43 @@ func startWatchdog(q *testrig.Queue) (awaitBeats func(n int)) {
 
 // The service keeps sending keep-alive messages to systemd while one user has the maximum number of
 // connections.
-func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
+func TestRefusedConnectionsKeepSystemdWatchdogAlive(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	beats := startWatchdog(q)
+	beats := setSystemdWatchdog(q)
 	q.Start("--workers", "0")
 	beats(1)
-	q.MustCLI("config", "set", "max_connections_per_user", "2")
-	q.MustCLI("enqueue", "--id", "waits", "true")
+	q.MustRunCLI("config", "set", "max_connections_per_user", "2")
+	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	// Keep the open connections busy, because the service would close an idle one to admit a new one.
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
 		// The service may refuse this connection, because the limit may already be reached.
-		fmt.Fprintln(q.Dial(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
-		return q.CLI("status").Code != 0
+		fmt.Fprintln(q.DialService(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
+		return q.RunCLI("status").ExitCode != 0
 	})
 	beats(100)
 }
 
 // A service on a full disk keeps sending keep-alive messages. Without them, systemd would kill the service
 // again and again, although it can still answer some requests.
-func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
+func TestFullDiskKeepsSystemdWatchdogAlive(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("24M")
-	beats := startWatchdog(q)
+	disk := q.MountQueueDisk("24M")
+	beats := setSystemdWatchdog(q)
 	q.Start("--workers", "1")
 	beats(1)
 	os.Remove(q.Path("reserve"))
-	f := fillWholeDisk(t, disk)
+	f := fillDiskCompletely(t, disk)
 	q.WaitUntil("the disk is full for the service too", 20*time.Second, func() bool {
 		os.Remove(q.Path("reserve"))
 		f.Write(make([]byte, 4096))
-		return strings.Contains(q.CLI("config", "set", "priority", "6").Stderr, "space")
+		return strings.Contains(q.RunCLI("config", "set", "priority", "6").Stderr, "space")
 	})
 	beats(100) // more messages than the socket could buffer before the disk was full
-	q.MustCLI("status")
+	q.MustRunCLI("status")
 }

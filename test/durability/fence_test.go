@@ -11,31 +11,32 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// sendStaleStarts makes a runner receive the messages of a dead service late. A service sends START frames
+// delayStartsUntilNextService makes a runner receive the messages of a dead service late. A service sends START frames
 // (messages that start jobs), the runner delays them, and the service is killed. The next service connects
-// and starts the same jobs. Then sendStaleStarts lets the runner read all frames. extraFailpoints lists
+// and starts the same jobs. Then delayStartsUntilNextService lets the runner read all frames. extraFailpoints lists
 // additional failpoints.
-func sendStaleStarts(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
+func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
-	r.Env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extraFailpoints}
+	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extraFailpoints}
 	r.Start("--workers", "0")
-	a := &testrig.Requester{Q: r.Queue}
+	a := &testrig.Requester{TargetQueue: r.Queue}
 	for n := range jobCount {
-		if err := r.Submit(a, fmt.Sprintf("f%05d", n), testrig.RigJob{Size: 60 << 10, Seconds: 1}); err != nil {
+		if err := r.SubmitUntilAcknowledged(a, fmt.Sprintf("f%05d", n),
+			testrig.RigJob{OutputBytes: 60 << 10, RunSeconds: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Request enough workers that the service claims all jobs in one transaction. If no job starts within 50
 	// ms, the service returns the jobs to the queue and claims no more.
-	r.MustCLI("worker", "scale", fmt.Sprint(2*jobCount))
-	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReserved() == jobCount })
+	r.MustRunCLI("worker", "scale", fmt.Sprint(2*jobCount))
+	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReservedJobs() == jobCount })
 	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
 	// it waits.
 	time.Sleep(100 * time.Millisecond)
-	r.Kill()
+	r.KillService()
 	r.Start("--workers", fmt.Sprint(2*jobCount))
-	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReserved() == jobCount })
+	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReservedJobs() == jobCount })
 	if s := r.CountLedgerEntries("S"); len(s) > 0 {
 		t.Fatalf("jobs whose START frames were held have started: %v", s)
 	}
@@ -49,23 +50,24 @@ func sendStaleStarts(t *testing.T, jobCount int, extraFailpoints string) *testri
 func TestFenceRejectsStaleStarts(t *testing.T) {
 	const jobs = 4
 	t.Run("with the fence", func(t *testing.T) {
-		r := sendStaleStarts(t, jobs, "")
+		r := delayStartsUntilNextService(t, jobs, "")
 		r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
-			return r.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+			return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 		})
 		r.CheckNoOverlap()
 		starts := r.CountLedgerEntries("S")
 		for tag, want := range r.AckedJobs {
-			if j := r.Show(want.ID); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 || len(j.History) != 1 {
+			if j := r.ShowJob(want.ID); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 ||
+				len(j.AttemptHistory) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
 			}
 		}
 	})
 	t.Run("without the fence", func(t *testing.T) {
-		if !testrig.DataSurvivesClose {
+		if !testrig.SentDataSurvivesClose {
 			return // on this system, a frame is lost when its sender dies
 		}
-		r := sendStaleStarts(t, jobs, ",nofence")
+		r := delayStartsUntilNextService(t, jobs, ",nofence")
 		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {
 			for _, n := range r.CountLedgerEntries("S") {
 				if n > 1 {
@@ -79,22 +81,22 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 
 // If a request handler panics, the client gets an error with the code "internal". The connection
 // and the service continue to work.
-func TestPanicInHandler(t *testing.T) {
+func TestHandlerPanicReturnsInternalError(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
-	q.Env = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
+	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
 	q.Start("--workers", "1")
-	w, other := q.Dial(), q.Dial()
+	w, other := q.DialService(), q.DialService()
 	if a := w.Call("status", nil); a.Error == nil || a.Error.Data.Code != "internal" || a.Error.Code != -32603 {
 		t.Errorf("the reply of a handler that panics: %+v, want the code internal", a)
 	}
-	for _, c := range []*testrig.Wire{w, other} {
+	for _, c := range []*testrig.ServiceConn{w, other} {
 		a := c.Call("enqueue", map[string]any{"command": "true"})
 		var got struct{ ID string }
 		if a.Error != nil || json.Unmarshal(a.Result, &got) != nil {
 			t.Fatalf("enqueue after the panic: %+v", a)
 		}
-		if r := q.CLI("wait", got.ID); r.Code != 0 {
-			t.Errorf("wait: exit code %d: %s", r.Code, r.Stderr)
+		if r := q.RunCLI("wait", got.ID); r.ExitCode != 0 {
+			t.Errorf("wait: exit code %d: %s", r.ExitCode, r.Stderr)
 		}
 	}
 }
@@ -102,38 +104,38 @@ func TestPanicInHandler(t *testing.T) {
 // If the goroutine that writes to the database panics, the service stops immediately. All acknowledged jobs
 // exist after the next start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
-	breakEachCommit(t, "panic", func(r *testrig.Rig) {
-		if err := <-r.Exit; err == nil {
+	failServiceAtEachCommit(t, "panic", func(r *testrig.Rig) {
+		if err := <-r.ServiceExit; err == nil {
 			t.Error("the service ended with exit code 0")
 		}
-		r.Cmd = nil
+		r.ServiceCmd = nil
 	})
 }
 
 // If the service or the client dies after the commit of an enqueue, the client gets no reply. If the client
 // repeats the request with the same idempotency key, it gets the stored job, and no second job is stored.
-func TestRepeatedKeyFindsStoredJob(t *testing.T) {
-	breakEachCommit(t, "kill", func(r *testrig.Rig) {
-		if !r.WaitKilled(5 * time.Second) {
+func TestRepeatedIdempotencyKeyFindsStoredJob(t *testing.T) {
+	failServiceAtEachCommit(t, "kill", func(r *testrig.Rig) {
+		if !r.WaitKilledByFailpoint(5 * time.Second) {
 			t.Error("the service was not killed")
 		}
 	})
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
 	const clients = 20
-	var closed []*testrig.Wire
+	var closed []*testrig.ServiceConn
 	for n := range clients {
-		w := q.Dial()
+		w := q.DialService()
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true","key":"k%d"}}`+"\n", n)
 		closed = append(closed, w)
 	}
 	q.WaitUntil("the jobs are stored", 5*time.Second, func() bool {
-		return q.QueryInt(`SELECT count(*) FROM jobs`) == clients
+		return q.QueryDatabaseInt(`SELECT count(*) FROM jobs`) == clients
 	})
 	for _, w := range closed {
 		w.Close() // close the connection without reading the reply
 	}
-	w := q.Dial()
+	w := q.DialService()
 	seen := map[string]bool{}
 	for n := range clients {
 		a := w.Call("enqueue", map[string]any{"command": "true", "key": fmt.Sprintf("k%d", n)})
@@ -148,21 +150,21 @@ func TestRepeatedKeyFindsStoredJob(t *testing.T) {
 	}
 }
 
-// breakEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a client enqueues.
+// failServiceAtEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a client enqueues.
 // Then it calls waitDown, which waits until the service is down, and starts the service again. Every
 // acknowledged job must exist. A job that exists without an acknowledgement must be found by a request with its
 // idempotency key.
-func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
+func failServiceAtEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
 	acked, found := 0, 0
 	// Try several n, because the service also commits its own records, and such a commit stores no job.
 	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
-		r.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
+		r.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
 		ready := r.TryStart("--workers", "0") == nil
-		params := r.Params("k00000", testrig.RigJob{Size: 10})
+		params := r.EnqueueParams("k00000", testrig.RigJob{OutputBytes: 10})
 		params["key"] = fmt.Sprint("first ", n)
-		for a, running := (&testrig.Requester{Q: r.Queue}), ready; running; {
+		for a, running := (&testrig.Requester{TargetQueue: r.Queue}), ready; running; {
 			got, err := a.Request("enqueue", params, nil)
 			if got.Error != nil {
 				t.Fatalf("commit %d: answered with %+v", n, *got.Error)
@@ -175,11 +177,12 @@ func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)
 			}
 		}
 		waitDown(r)
-		r.Env = nil
+		r.ServiceEnv = nil
 		r.Start("--workers", "0")
-		stored := r.QueryInt(`SELECT count(*) FROM jobs`)
+		stored := r.QueryDatabaseInt(`SELECT count(*) FROM jobs`)
 		var got struct{ Duplicate bool }
-		if err := json.Unmarshal((&testrig.Requester{Q: r.Queue}).MustRequest("enqueue", params), &got); err != nil {
+		if err := json.Unmarshal((&testrig.Requester{TargetQueue: r.Queue}).MustRequest("enqueue", params),
+			&got); err != nil {
 			t.Fatal(err)
 		}
 		if got.Duplicate {
@@ -190,7 +193,7 @@ func breakEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)
 			t.Errorf("commit %d: %d jobs are stored before the last one, but %d were acknowledged", n, stored, acked)
 		}
 		acked++
-		r.Kill()
+		r.KillService()
 	}
 	if found == 0 {
 		t.Error("no reply was lost after its commit, so the test proves nothing")

@@ -18,34 +18,35 @@ import (
 // While a disk of 24 MB fills up, the service refuses new jobs with no_space before the database
 // runs out of space. Acknowledged jobs run. When the disk has free space again, the service accepts
 // new jobs. The test needs root to mount the disk.
-func TestSmallDisk(t *testing.T) {
+func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sqlite simulate a full disk")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel() // this test mostly waits for the next time that the service checks the disk
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("24M")
+	disk := q.MountQueueDisk("24M")
 	q.Start("--workers", "2")
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
-	acked := fillDisk(q, filler, gate)
+	acked := fillDiskWithJobs(q, filler, gate)
 	t.Logf("%d jobs were acknowledged before the disk was full", len(acked))
-	q.CheckFinding("a full disk", "disk", "free some space")
+	q.CheckDoctorFinding("a full disk", "disk", "free some space")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range acked {
-		if r := q.CLI("wait", id, "--timeout", "30"); r.Code != 0 {
-			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.Code, r.Stderr)
+		if r := q.RunCLI("wait", id, "--timeout", "30"); r.ExitCode != 0 {
+			t.Fatalf("job %s on a full disk: exit code %d, %s", id, r.ExitCode, r.Stderr)
 		}
 	}
 	os.Remove(filler)
-	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
+	q.WaitUntil("new jobs are taken again", 40*time.Second,
+		func() bool { return q.RunCLI("enqueue", "true").ExitCode == 0 })
 }
 
-// fillDisk enqueues jobs that wait until the gate file exists and then print output. After each job it extends the
-// filler file, until the service refuses a job for lack of space. Then it fills the rest of the disk. It returns the
-// ids of the acknowledged jobs.
-func fillDisk(q *testrig.Queue, fillerPath, gatePath string) (ackedIDs []string) {
+// fillDiskWithJobs enqueues jobs that wait until the gate file exists and then print output. After each job it extends
+// the filler file, until the service refuses a job for lack of space. Then it fills the rest of the disk. It returns
+// the ids of the acknowledged jobs.
+func fillDiskWithJobs(q *testrig.Queue, fillerPath, gatePath string) (ackedJobIDs []string) {
 	f, err := os.Create(fillerPath)
 	if err != nil {
 		q.Fatal(err)
@@ -55,8 +56,8 @@ func fillDisk(q *testrig.Queue, fillerPath, gatePath string) (ackedIDs []string)
 	// two checks.
 	block := make([]byte, 512<<10)
 	for range 400 {
-		r := q.CLI("enqueue", "--json", "while [ ! -e "+gatePath+" ]; do sleep 0.05; done; seq 2000")
-		if r.Code == 5 && strings.Contains(r.Stderr, "free") {
+		r := q.RunCLI("enqueue", "--json", "while [ ! -e "+gatePath+" ]; do sleep 0.05; done; seq 2000")
+		if r.ExitCode == 5 && strings.Contains(r.Stderr, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
 				q.Errorf("the service has used its disk reserve: %v", err)
 			}
@@ -70,21 +71,21 @@ func fillDisk(q *testrig.Queue, fillerPath, gatePath string) (ackedIDs []string)
 			for err == nil {
 				_, err = f.Write(block)
 			}
-			return ackedIDs
+			return ackedJobIDs
 		}
 		var j testrig.Job
-		if r.Code != 0 || json.Unmarshal([]byte(r.Stdout), &j) != nil {
-			q.Fatalf("enqueue: exit code %d: %s", r.Code, r.Stderr)
+		if r.ExitCode != 0 || json.Unmarshal([]byte(r.Stdout), &j) != nil {
+			q.Fatalf("enqueue: exit code %d: %s", r.ExitCode, r.Stderr)
 		}
-		ackedIDs = append(ackedIDs, j.ID)
+		ackedJobIDs = append(ackedJobIDs, j.ID)
 		f.Write(block) // one of these writes fills the disk, and then the service refuses the next job
 	}
 	q.Fatal("the disk was never full")
 	return nil
 }
 
-// fillWholeDisk fills a disk to the last byte with one file, which it returns.
-func fillWholeDisk(t *testing.T, diskDir string) *os.File {
+// fillDiskCompletely fills a disk to the last byte with one file, which it returns.
+func fillDiskCompletely(t *testing.T, diskDir string) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(diskDir, "filler"))
 	if err != nil {
@@ -101,19 +102,19 @@ func fillWholeDisk(t *testing.T, diskDir string) *os.File {
 
 // If a service cannot start because the disk is full, it prints the reason and waits. It ends when it is
 // stopped.
-func TestStartOnAFullDisk(t *testing.T) {
+func TestServiceStartWaitsOnFullDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("24M")
+	disk := q.MountQueueDisk("24M")
 	q.Start("--workers", "1")
-	q.Kill()
+	q.KillService()
 	q.KillRunners()
 	os.Remove(q.Path("reserve"))
-	fillWholeDisk(t, disk)
+	fillDiskCompletely(t, disk)
 	for _, args := range [][]string{{"serve"}, {"run", "--private", "--lines", "-"}} {
-		cmd, errs := q.Command(args...), &testrig.LockedBuffer{}
+		cmd, errs := q.CLICommand(args...), &testrig.LockedBuffer{}
 		cmd.Stderr = errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -135,7 +136,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 
 // If the disk is full when a service starts, the service waits, and is ready when the disk has space again.
 // This also holds after a crash, and if the database's shared memory file is missing.
-func TestStartWaitsForSpace(t *testing.T) {
+func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
@@ -144,18 +145,18 @@ func TestStartWaitsForSpace(t *testing.T) {
 		"without shared memory": {"reserve", "queuectl.db-shm"}} {
 		t.Run(name, func(t *testing.T) {
 			q := testrig.NewQueue(t, "")
-			disk := q.Mount("24M")
+			disk := q.MountQueueDisk("24M")
 			q.Start("--workers", "1")
-			q.MustCLI("enqueue", "--id", "before", "true")
-			q.Kill()
+			q.MustRunCLI("enqueue", "--id", "before", "true")
+			q.KillService()
 			q.KillRunners()
 			for _, file := range lost {
 				if err := os.Remove(q.Path(file)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			filler := fillWholeDisk(t, disk)
-			ended, errs := startWithoutWaiting(q)
+			filler := fillDiskCompletely(t, disk)
+			ended, errs := startServiceWithoutWaiting(q)
 			select {
 			case <-ended:
 				t.Fatalf("the service ended: %s", errs)
@@ -168,17 +169,17 @@ func TestStartWaitsForSpace(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.WaitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
-			q.MustCLI("wait", "before")
+			q.MustRunCLI("wait", "before")
 		})
 	}
 }
 
-// startWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
+// startServiceWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
 // test. If the service ends earlier, ended is closed. errs receives stderr.
-func startWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, errs *testrig.LockedBuffer) {
+func startServiceWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, stderr *testrig.LockedBuffer) {
 	q.Helper()
-	cmd, errs := q.Command("serve", "--workers", "1"), &testrig.LockedBuffer{}
-	cmd.Stderr = errs
+	cmd, stderr := q.CLICommand("serve", "--workers", "1"), &testrig.LockedBuffer{}
+	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
 	}
@@ -191,12 +192,12 @@ func startWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, errs *testrig
 		cmd.Process.Signal(syscall.SIGTERM)
 		<-done
 	})
-	return done, errs
+	return done, stderr
 }
 
 // A file system can have blocks smaller than the 4 KiB in which SQLite extends the database's shared memory file.
 // If such a disk is nearly full, the service waits for space, or runs. It does not end.
-func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
+func TestServiceStartsOnNearlyFullSmallBlockDisk(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
@@ -204,12 +205,12 @@ func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
 	for _, freeKiB := range []int64{16, 24, 32, 40} {
 		t.Run(fmt.Sprint(freeKiB, " KiB"), func(t *testing.T) {
 			q := testrig.NewQueue(t, "")
-			disk := q.Mount("24M", "-b", "1024")
+			disk := q.MountQueueDisk("24M", "-b", "1024")
 			q.Start("--workers", "1")
-			q.Stop()
+			q.StopService()
 			q.KillRunners()
 			os.Remove(q.Path("reserve"))
-			filler := fillWholeDisk(t, disk)
+			filler := fillDiskCompletely(t, disk)
 			size, err := filler.Seek(0, io.SeekEnd)
 			if err != nil {
 				t.Fatal(err)
@@ -217,7 +218,7 @@ func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
 			if err := filler.Truncate(size - freeKiB<<10); err != nil {
 				t.Fatal(err)
 			}
-			ended, errs := startWithoutWaiting(q)
+			ended, errs := startServiceWithoutWaiting(q)
 			select {
 			case <-ended:
 				t.Fatalf("the service ended: %s", errs)
@@ -228,9 +229,9 @@ func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
 			}
 			q.WaitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
 			q.WaitUntil("new jobs are accepted", 40*time.Second, func() bool {
-				return q.CLI("enqueue", "--id", "after", "true").Code == 0
+				return q.RunCLI("enqueue", "--id", "after", "true").ExitCode == 0
 			})
-			q.MustCLI("wait", "after")
+			q.MustRunCLI("wait", "after")
 		})
 	}
 }

@@ -14,13 +14,13 @@ import (
 )
 
 // useAllInodes creates files on a disk until the disk has no free inode. It returns the number of files. Call
-// freeInodes to remove them.
-func useAllInodes(t testing.TB, disk string) (n int) {
+// freeUsedInodes to remove them.
+func useAllInodes(t testing.TB, diskDir string) (fileCount int) {
 	t.Helper()
-	for ; n < 1000; n++ {
-		f, err := os.Create(filepath.Join(disk, fmt.Sprint("inode-", n)))
+	for ; fileCount < 1000; fileCount++ {
+		f, err := os.Create(filepath.Join(diskDir, fmt.Sprint("inode-", fileCount)))
 		if errors.Is(err, syscall.ENOSPC) {
-			return n
+			return fileCount
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -28,12 +28,12 @@ func useAllInodes(t testing.TB, disk string) (n int) {
 		f.Close()
 	}
 	t.Fatal("the disk still has free inodes after 1,000 files")
-	return n
+	return fileCount
 }
 
-func freeInodes(t testing.TB, disk string) {
+func freeUsedInodes(t testing.TB, diskDir string) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(disk, "inode-*"))
+	names, err := filepath.Glob(filepath.Join(diskDir, "inode-*"))
 	for _, name := range names {
 		err = errors.Join(err, os.Remove(name))
 	}
@@ -42,11 +42,11 @@ func freeInodes(t testing.TB, disk string) {
 	}
 }
 
-// readLogs returns a job's standard output as `queuectl logs` prints it, and the number of bytes that the
+// readJobOutput returns a job's standard output as `queuectl logs` prints it, and the number of bytes that the
 // command reports as dropped.
-func readLogs(w *testrig.Wire, id string) (text string, droppedBytes int64) {
+func readJobOutput(w *testrig.ServiceConn, id string) (text string, droppedBytes int64) {
 	w.Helper()
-	for line := range strings.Lines(w.MustCLI("logs", id, "--stdout", "--jsonl")) {
+	for line := range strings.Lines(w.MustRunCLI("logs", id, "--stdout", "--jsonl")) {
 		var p struct {
 			Text    string
 			Dropped int64
@@ -67,64 +67,65 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/loop-control")
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("32M", "-N", "64")
+	disk := q.MountQueueDisk("32M", "-N", "64")
 	gate := filepath.Join(filepath.Dir(disk), "gate")
 	q.Start("--workers", "4")
-	w := q.Dial()
-	longOutput := numbersTo(20000)
-	running := w.Enqueue(testrig.Fields{"command": "seq 20000; echo up; while [ ! -e " + gate + " ]; do sleep 0.01; done",
+	w := q.DialService()
+	longOutput := numberLines(20000)
+	running := w.Enqueue(testrig.JSONFields{"command": "seq 20000; echo up; while [ ! -e " + gate +
+		" ]; do sleep 0.01; done",
 		"max_retries": 0})
-	w.WaitRunning(running)
+	w.WaitJobRunning(running)
 	t.Logf("%d inodes taken", useAllInodes(t, disk))
 
 	cut := func(id string) {
 		t.Helper()
-		text, dropped := readLogs(w, id)
+		text, dropped := readJobOutput(w, id)
 		if dropped == 0 || len(text) < 4096 || !strings.HasPrefix(longOutput, text[:4096]) {
 			t.Errorf("without inodes: %d bytes, %d dropped; want the beginning, and that the rest was dropped", len(text),
 				dropped)
 		}
-		if j := w.Show(id); len(j.History) != 1 || j.History[0].DroppedBytes != dropped {
-			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.History)
+		if j := w.ShowJob(id); len(j.AttemptHistory) != 1 || j.AttemptHistory[0].DroppedBytes != dropped {
+			t.Errorf("the attempt of job %s does not say that %d bytes were dropped: %+v", id, dropped, j.AttemptHistory)
 		}
 	}
 	var large []string
 	for range 8 {
-		large = append(large, w.Enqueue(testrig.Fields{"command": "seq 20000; exit 7", "max_retries": 0}))
+		large = append(large, w.Enqueue(testrig.JSONFields{"command": "seq 20000; exit 7", "max_retries": 0}))
 	}
-	small := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
+	small := w.Enqueue(testrig.JSONFields{"command": "echo hi", "max_retries": 0})
 	for _, id := range large {
-		j := w.WaitEnded(id)
-		if j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 7 || j.Attempts != 1 {
+		j := w.WaitJobEnded(id)
+		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 7 || j.Attempts != 1 {
 			t.Errorf("without inodes: %+v, want its exit code", j)
 		}
 		cut(id)
 	}
-	if j := w.WaitEnded(small); j.State != "completed" || j.Output != "hi\n" {
+	if j := w.WaitJobEnded(small); j.State != "completed" || j.Output != "hi\n" {
 		t.Errorf("a small output: %+v", j)
 	}
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if j := w.WaitEnded(running); j.State != "completed" {
+	if j := w.WaitJobEnded(running); j.State != "completed" {
 		t.Errorf("the running job: %+v", j)
 	}
 	// The runner removes the job's private directory first. That may free an inode for the output.
-	if text, dropped := readLogs(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
+	if text, dropped := readJobOutput(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
 		dropped == 0 &&
 			text != longOutput+"up\n" {
 		t.Errorf("output of the running job: %d bytes, %d dropped", len(text), dropped)
 	}
 
-	freeInodes(t, disk)
-	id := w.Enqueue(testrig.Fields{"command": "seq 20000", "max_retries": 0})
-	if j := w.WaitEnded(id); j.State != "completed" {
+	freeUsedInodes(t, disk)
+	id := w.Enqueue(testrig.JSONFields{"command": "seq 20000", "max_retries": 0})
+	if j := w.WaitJobEnded(id); j.State != "completed" {
 		t.Errorf("with inodes: %+v", j)
 	}
-	if text, dropped := readLogs(w, id); dropped != 0 || text != longOutput {
+	if text, dropped := readJobOutput(w, id); dropped != 0 || text != longOutput {
 		t.Errorf("with inodes: %d bytes, %d dropped; want all %d", len(text), dropped, len(longOutput))
 	}
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("stop: exit code %d", code)
 	}
 }

@@ -16,19 +16,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killCycle lists the failpoints (named places in the program) at which ten successive services are killed. For
+// killFailpoints lists the failpoints (named places in the program) at which ten successive services are killed. For
 // "", the service is killed at a random time.
-var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack", ""}
+var killFailpoints = []string{"claimed", "", "start-sent", "commit", "result-received", "", "settled", "", "before-ack",
+	""}
 
-// killLoad runs jobs while the service is killed again and again.
-type killLoad struct {
+// killTest runs jobs while the service is killed again and again.
+type killTest struct {
 	*testrig.Rig
-	kills         map[string]int  // number of kills, by failpoint
-	adoptedCount  int             // number of times that a new service found a running long job with its pid
-	startTimes    []time.Duration // times until a new service was ready
-	stopRequested atomic.Bool
-	clients       sync.WaitGroup
-	failures      chan error
+	killsByFailpoint      map[string]int  // number of kills, by failpoint
+	adoptedJobCount       int             // number of times that a new service found a running long job with its pid
+	serviceStartDurations []time.Duration // times until a new service was ready
+	stopRequested         atomic.Bool
+	clients               sync.WaitGroup
+	failures              chan error
 }
 
 // If the service is killed at any time, no acknowledged job is lost, no job runs twice, and no
@@ -39,32 +40,32 @@ func TestServiceKilled(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
 		kills = n
 	}
-	testServiceKilled(t, kills, "")
+	testKilledService(t, kills, "")
 }
 
-// testServiceKilled checks the promises of TestServiceKilled while it kills the service the given number of times.
+// testKilledService checks the promises of TestServiceKilled while it kills the service the given number of times.
 // storeURL is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
-func testServiceKilled(t *testing.T, killCount int, storeURL string) {
-	l := &killLoad{Rig: testrig.NewRig(t, "failpoint"), kills: map[string]int{}, failures: make(chan error, 8)}
-	l.Store = storeURL
+func testKilledService(t *testing.T, killCount int, storeURL string) {
+	l := &killTest{Rig: testrig.NewRig(t, "failpoint"), killsByFailpoint: map[string]int{}, failures: make(chan error, 8)}
+	l.StoreURL = storeURL
 	l.Start("--workers", "6")
-	runner := l.RunnerPid()
+	runner := l.OnlyRunnerPID()
 	for i := range 4 {
-		l.clients.Go(func() { l.enqueueShort(string(rune('a' + i))) })
+		l.clients.Go(func() { l.enqueueShortJobs(string(rune('a' + i))) })
 	}
-	l.clients.Go(l.enqueueLong)
+	l.clients.Go(l.keepLongJobsRunning)
 	for n := 0; n < killCount; n++ {
-		l.killOnce(killCycle[n%len(killCycle)], n)
+		l.killServiceAt(killFailpoints[n%len(killFailpoints)], n)
 	}
-	for n := 0; n < 2*killCount && l.failpointBelow(killCount/len(killCycle)) != ""; n++ {
-		l.killOnce(l.failpointBelow(killCount/len(killCycle)), n)
+	for n := 0; n < 2*killCount && l.failpointWithFewerKills(killCount/len(killFailpoints)) != ""; n++ {
+		l.killServiceAt(l.failpointWithFewerKills(killCount/len(killFailpoints)), n)
 	}
 	wantAdopted := killCount / 2 / testrig.TimeoutFactor
 	// On a slow machine, no long job may have been running at most of the kills.
-	for n := 0; n < killCount && l.adoptedCount < wantAdopted; n++ {
+	for n := 0; n < killCount && l.adoptedJobCount < wantAdopted; n++ {
 		l.killDuringLongJob(n)
 	}
-	l.Env = nil
+	l.ServiceEnv = nil
 	l.Start("--workers", "6")
 	l.stopRequested.Store(true)
 	l.clients.Wait()
@@ -72,54 +73,55 @@ func testServiceKilled(t *testing.T, killCount int, storeURL string) {
 	for err := range l.failures {
 		t.Error(err)
 	}
-	l.waitDrained()
-	l.checkSettled()
-	if missing := l.failpointBelow(killCount / len(killCycle)); missing != "" {
-		t.Errorf("%d kills happened at %s, want %d", l.kills[missing], missing, killCount/len(killCycle))
+	l.waitUntilJobsEnd()
+	l.checkJobResults()
+	if missing := l.failpointWithFewerKills(killCount / len(killFailpoints)); missing != "" {
+		t.Errorf("%d kills happened at %s, want %d", l.killsByFailpoint[missing], missing, killCount/len(killFailpoints))
 	}
-	if l.adoptedCount < wantAdopted || l.Duplicates == 0 &&
+	if l.adoptedJobCount < wantAdopted || l.RecognisedDuplicates == 0 &&
 		killCount > max(10, 20*(testrig.TimeoutFactor-1)) {
 		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
-			l.adoptedCount, l.Duplicates)
+			l.adoptedJobCount, l.RecognisedDuplicates)
 	}
-	if now := l.RunnerPids(); len(now) != 1 || now[0] != runner {
+	if now := l.RunnerPIDs(); len(now) != 1 || now[0] != runner {
 		t.Errorf("runners %v, want only the first one, %d", now, runner)
 	}
-	l.checkNothingLeft()
+	l.checkNoProcessLeft()
 	var slowestStart time.Duration
-	for _, s := range l.startTimes {
+	for _, s := range l.serviceStartDurations {
 		slowestStart = max(slowestStart, s)
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
 		"%d, slowest start %v",
-		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowestStart.Round(time.Millisecond))
+		l.killsByFailpoint, len(l.AckedJobs), l.ResentRequests, l.RecognisedDuplicates, l.adoptedJobCount,
+		slowestStart.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint, other than "commit", at which the service was killed less often than
+// failpointWithFewerKills returns a failpoint, other than "commit", at which the service was killed less often than
 // wantKills. It returns "" if there is no such failpoint.
-func (l *killLoad) failpointBelow(wantKills int) string {
-	for _, name := range killCycle {
-		if name != "" && name != "commit" && l.kills[name] < wantKills {
+func (l *killTest) failpointWithFewerKills(wantKills int) string {
+	for _, name := range killFailpoints {
+		if name != "" && name != "commit" && l.killsByFailpoint[name] < wantKills {
 			return name
 		}
 	}
 	return ""
 }
 
-// enqueueShort enqueues short jobs until the load stops. It waits while about 100 acknowledged jobs have not
+// enqueueShortJobs enqueues short jobs until the load stops. It waits while about 100 acknowledged jobs have not
 // ended.
-func (l *killLoad) enqueueShort(name string) {
-	a := &testrig.Requester{Q: l.Queue}
+func (l *killTest) enqueueShortJobs(clientName string) {
+	a := &testrig.Requester{TargetQueue: l.Queue}
 	for n := 0; !l.stopRequested.Load(); n++ {
 		// No job uses the exit code 1, because on Windows a killed process has that code.
-		j := testrig.RigJob{Size: 10, Offset: 10 * (n % 1000), Code: 3 * (n % 3)}
+		j := testrig.RigJob{OutputBytes: 10, OutputOffset: 10 * (n % 1000), ExitCode: 3 * (n % 3)}
 		if n%10 == 3 {
-			j.Size = 60 << 10
+			j.OutputBytes = 60 << 10
 		}
 		if n%40 == 5 {
-			j.Size = 3 << 20
+			j.OutputBytes = 3 << 20
 		}
-		if err := l.Submit(a, fmt.Sprintf("%s%05d", name, n), j); err != nil {
+		if err := l.SubmitUntilAcknowledged(a, fmt.Sprintf("%s%05d", clientName, n), j); err != nil {
 			l.failures <- err
 			return
 		}
@@ -129,12 +131,13 @@ func (l *killLoad) enqueueShort(name string) {
 	}
 }
 
-// enqueueLong keeps about three long jobs running until the load stops.
-func (l *killLoad) enqueueLong() {
-	a := &testrig.Requester{Q: l.Queue}
+// keepLongJobsRunning keeps about three long jobs running until the load stops.
+func (l *killTest) keepLongJobsRunning() {
+	a := &testrig.Requester{TargetQueue: l.Queue}
 	for n := 0; !l.stopRequested.Load(); n++ {
-		if err := l.Submit(a, fmt.Sprintf("L%05d", n), testrig.RigJob{Size: 60 << 10, Offset: 10 * n, Seconds: 1 +
-			n%3}); err != nil {
+		if err := l.SubmitUntilAcknowledged(a, fmt.Sprintf("L%05d", n),
+			testrig.RigJob{OutputBytes: 60 << 10, OutputOffset: 10 * n, RunSeconds: 1 +
+				n%3}); err != nil {
 			l.failures <- err
 			return
 		}
@@ -145,8 +148,8 @@ func (l *killLoad) enqueueLong() {
 }
 
 // backlogSize returns the approximate number of acknowledged jobs that have not ended.
-func (l *killLoad) backlogSize() int {
-	info, err := os.Stat(filepath.Join(l.Dir, "ledger"))
+func (l *killTest) backlogSize() int {
+	info, err := os.Stat(filepath.Join(l.StateDir, "ledger"))
 	if err != nil {
 		return 0
 	}
@@ -155,67 +158,67 @@ func (l *killLoad) backlogSize() int {
 	return len(l.AckedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
 }
 
-// killOnce starts a service that is killed when it reaches the failpoint. If failpoint is "", killOnce kills
+// killServiceAt starts a service that is killed when it reaches the failpoint. If failpoint is "", killServiceAt kills
 // the service after a time that depends on n. It also checks that the new service has found the running jobs
 // of the previous one.
-func (l *killLoad) killOnce(failpoint string, n int) {
+func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 	l.Helper()
-	l.Kill()
-	before := l.longRunning()
-	l.Env = nil
+	l.KillService()
+	before := l.runningLongJobPIDs()
+	l.ServiceEnv = nil
 	if failpoint != "" {
-		l.Env = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", failpoint, 1+7*n%12)}
+		l.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", failpoint, 1+7*killNumber%12)}
 	}
 	started := time.Now()
 	if err := l.TryStart("--workers", "6"); err != nil {
-		if failpoint == "" || !l.WaitKilled(time.Second) {
+		if failpoint == "" || !l.WaitKilledByFailpoint(time.Second) {
 			l.Fatalf("start: %v\n%s", err, l.ServiceLog)
 		}
-		l.kills[failpoint]++
+		l.killsByFailpoint[failpoint]++
 		return
 	}
-	l.startTimes = append(l.startTimes, time.Since(started))
-	l.checkAdopted(before)
+	l.serviceStartDurations = append(l.serviceStartDurations, time.Since(started))
+	l.checkLongJobsAdopted(before)
 	if failpoint == "" {
-		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the time of the kill differs from round to round
-		l.Kill()
-	} else if !l.WaitKilled(3 * time.Second) {
-		l.Kill()
-		failpoint = "" // the failpoint was not reached in time, so killOnce has killed the service
+		time.Sleep(time.Duration(5+37*killNumber%140) * time.Millisecond) // the time of the kill differs from round to round
+		l.KillService()
+	} else if !l.WaitKilledByFailpoint(3 * time.Second) {
+		l.KillService()
+		failpoint = "" // the failpoint was not reached in time, so killServiceAt has killed the service
 	}
-	l.kills[failpoint]++
+	l.killsByFailpoint[failpoint]++
 }
 
-// killDuringLongJob kills a service while at least one long job is running, and calls killOnce.
-func (l *killLoad) killDuringLongJob(n int) {
+// killDuringLongJob kills a service while at least one long job is running, and calls killServiceAt.
+func (l *killTest) killDuringLongJob(killNumber int) {
 	l.Helper()
-	l.Kill()
-	l.Env = nil
+	l.KillService()
+	l.ServiceEnv = nil
 	l.Start("--workers", "6")
-	l.WaitUntil("a long job is running", 20*time.Second, func() bool { return len(l.longRunning()) > 0 })
-	l.killOnce("", n)
+	l.WaitUntil("a long job is running", 20*time.Second, func() bool { return len(l.runningLongJobPIDs()) > 0 })
+	l.killServiceAt("", killNumber)
 }
 
-// longRunning returns the pids of the long jobs that are running, by the tag (name) of the job.
-func (l *killLoad) longRunning() map[string]int {
+// runningLongJobPIDs returns the pids of the long jobs that are running, by the tag (name) of the job.
+func (l *killTest) runningLongJobPIDs() map[string]int {
 	l.Helper()
 	run := map[string]int{}
-	for _, n := range l.Ledger() {
-		if n.Kind == "S" && n.Tag[0] == 'L' && testrig.IsAlive(n.Pid) {
-			run[n.Tag] = n.Pid
+	for _, n := range l.ReadLedger() {
+		if n.Kind == "S" && n.JobTag[0] == 'L' && testrig.IsProcessAlive(n.PID) {
+			run[n.JobTag] = n.PID
 		}
 		if n.Kind == "E" {
-			delete(run, n.Tag)
+			delete(run, n.JobTag)
 		}
 	}
 	return run
 }
 
-// checkAdopted checks that the new service knows the long jobs that were running when the old service was
+// checkLongJobsAdopted checks that the new service knows the long jobs that were running when the old service was
 // killed. The argument contains their pids, by tag.
-func (l *killLoad) checkAdopted(oldPIDs map[string]int) {
+func (l *killTest) checkLongJobsAdopted(oldPIDsByTag map[string]int) {
 	l.Helper()
-	listed, err := (&testrig.Requester{Q: l.Queue}).ListAll("processing")
+	listed, err := (&testrig.Requester{TargetQueue: l.Queue}).ListAllJobs("processing")
 	if err != nil {
 		return // the failpoint has already killed the service
 	}
@@ -223,51 +226,51 @@ func (l *killLoad) checkAdopted(oldPIDs map[string]int) {
 	for _, j := range listed {
 		pids[j.ID] = j.PID
 	}
-	after := l.longRunning()
-	for tag, pid := range oldPIDs {
+	after := l.runningLongJobPIDs()
+	for tag, pid := range oldPIDsByTag {
 		l.Mu.Lock()
 		id := l.AckedJobs[tag].ID
 		l.Mu.Unlock()
 		switch {
 		case id != "" && pids[id] == pid:
-			l.adoptedCount++
+			l.adoptedJobCount++
 		case id != "" && after[tag] == pid:
 			l.Errorf("long job %s runs as %d; the new service says %d", tag, pid, pids[id])
 		}
 	}
 }
 
-// waitDrained waits until every job whose enqueue was acknowledged has ended.
-func (l *killLoad) waitDrained() {
+// waitUntilJobsEnd waits until every job whose enqueue was acknowledged has ended.
+func (l *killTest) waitUntilJobsEnd() {
 	l.Helper()
 	l.WaitUntil("all jobs ended", 90*time.Second, func() bool {
-		return l.QueryInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
+		return l.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	if n := l.QueryInt(`SELECT count(*) FROM jobs`); n != len(l.AckedJobs) {
+	if n := l.QueryDatabaseInt(`SELECT count(*) FROM jobs`); n != len(l.AckedJobs) {
 		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.AckedJobs))
 	}
-	if n := l.QueryInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
+	if n := l.QueryDatabaseInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
 		l.Errorf("the events have %d gaps", n)
 	}
 	for _, kind := range []string{"enqueued", "ended"} {
-		if n := l.QueryInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
+		if n := l.QueryDatabaseInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
 			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.AckedJobs) {
 			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.AckedJobs))
 		}
 	}
 }
 
-// checkSettled compares every job with the ledger (the notes that the jobs wrote), and its stored output with
+// checkJobResults compares every job with the ledger (the notes that the jobs wrote), and its stored output with
 // the output that it printed.
-func (l *killLoad) checkSettled() {
+func (l *killTest) checkJobResults() {
 	l.Helper()
 	l.CheckNoOverlap()
 	starts, ends := l.CountLedgerEntries("S"), l.CountLedgerEntries("E")
 	if len(starts) != len(l.AckedJobs) {
 		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AckedJobs))
 	}
-	a := &testrig.Requester{Q: l.Queue}
-	jobs, err := a.ListAll("")
+	a := &testrig.Requester{TargetQueue: l.Queue}
+	jobs, err := a.ListAllJobs("")
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -278,44 +281,45 @@ func (l *killLoad) checkSettled() {
 	sizes := map[int]int{}
 	for tag, want := range l.AckedJobs {
 		state := "completed"
-		if want.Code != 0 {
+		if want.ExitCode != 0 {
 			state = "dead"
 		}
 		got := byID[want.ID]
 		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil ||
-			*got.ExitCode != want.Code {
+			*got.ExitCode != want.ExitCode {
 			code := -1
 			if got.ExitCode != nil {
 				code = *got.ExitCode
 			}
 			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, "+
 				"%s, 1, %d; it said %q",
-				tag, want.ID, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.Code,
-				l.Show(want.ID).Stderr)
+				tag, want.ID, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.ExitCode,
+				l.ShowJob(want.ID).Stderr)
 		}
-		out, err := a.Logs(want.ID)
-		if err != nil || !bytes.Equal(out, l.Numbers[want.Offset:want.Offset+want.Size]) {
-			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.ID, len(out), want.Size, err)
+		out, err := a.JobStdout(want.ID)
+		if err != nil || !bytes.Equal(out, l.NumbersFileContent[want.OutputOffset:want.OutputOffset+want.OutputBytes]) {
+			l.Errorf("%s (%s): output of %d bytes is not the %d bytes printed: %v", tag, want.ID, len(out), want.OutputBytes,
+				err)
 		}
-		sizes[want.Size]++
+		sizes[want.OutputBytes]++
 	}
 	if len(sizes) != 3 {
 		l.Errorf("outputs by size %v, want three sizes", sizes)
 	}
 }
 
-// checkNothingLeft checks that no process of a job remains, that the service and its runner end, and that the
+// checkNoProcessLeft checks that no process of a job remains, that the service and its runner end, and that the
 // service has acknowledged all results.
-func (l *killLoad) checkNothingLeft() {
+func (l *killTest) checkNoProcessLeft() {
 	l.Helper()
 	if s := l.StrayProcesses(); len(s) > 0 {
 		l.Errorf("stray processes: %v", s)
 	}
-	if code := l.Queue.Stop(); code != 0 {
+	if code := l.Queue.StopService(); code != 0 {
 		l.Errorf("stopped with exit code %d", code)
 	}
-	l.WaitUntil("the runner ended", 5*time.Second, func() bool { return len(l.RunnerPids()) == 0 })
-	remaining, _ := filepath.Glob(filepath.Join(l.Dir, "runner", "[0-9]*"))
+	l.WaitUntil("the runner ended", 5*time.Second, func() bool { return len(l.RunnerPIDs()) == 0 })
+	remaining, _ := filepath.Glob(filepath.Join(l.StateDir, "runner", "[0-9]*"))
 	if len(remaining) > 0 {
 		l.Errorf("runner directories with results that were not acknowledged: %v", remaining)
 	}

@@ -20,80 +20,81 @@ import (
 
 // These constants are the sizes of the simulated disk and of the workload that clients cause on it.
 const (
-	cutDiskMiB       = 40 // size of the disk
-	cutClients       = 12
-	cutJobsPerClient = 24 // number of jobs of each client
-	cutWorkers       = 4
-	cutsPerRun       = 250 // maximum number of simulated power cuts for one workload
+	powerCutDiskMiB         = 40 // size of the disk
+	powerCutClientCount     = 12
+	powerCutJobsPerClient   = 24 // number of jobs of each client
+	powerCutWorkerCount     = 4
+	maxPowerCutsPerWorkload = 250 // maximum number of simulated power cuts for one workload
 )
 
-// promise is a fact that the service acknowledged. The position is the length of the disk's log at that time.
-type promise struct {
-	position int64
-	id       string
-	state    string // state of the job; "" accepts any state
-	output   string // output of the job; "" if the output is not checked
+// acknowledgedFact is a fact that the service acknowledged. The position is the length of the disk's log at that time.
+type acknowledgedFact struct {
+	logPosition int64
+	jobID       string
+	jobState    string // state of the job; "" accepts any state
+	jobOutput   string // output of the job; "" if the output is not checked
 }
 
-// workload records what clients requested and what the service replied, each with the length of the disk's log
+// diskWorkload records what clients requested and what the service replied, each with the length of the disk's log
 // at that time.
-type workload struct {
+type diskWorkload struct {
 	*testrig.Disk
-	mu            sync.Mutex
-	sentPositions map[string]int64 // by job id, the log position before the job was requested; guarded by mu
-	promises      []promise        // guarded by mu
-	startPosition int64            // log position when the service was started
-	killPosition  int64            // log position when the service was killed
+	mu                 sync.Mutex
+	sentPositionsByJob map[string]int64   // by job id, the log position before the job was requested; guarded by mu
+	acknowledgedFacts  []acknowledgedFact // guarded by mu
+	startLogPosition   int64              // log position when the service was started
+	killLogPosition    int64              // log position when the service was killed
 }
 
-// recordSent records that jobs are about to be enqueued.
-func (w *workload) recordSent(ids ...string) {
-	position := logPosition(w.Disk)
+// recordSentJobs records that jobs are about to be enqueued.
+func (w *diskWorkload) recordSentJobs(ids ...string) {
+	position := diskLogPosition(w.Disk)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		w.sentPositions[id] = position
+		w.sentPositionsByJob[id] = position
 	}
 }
 
-// recordReply records as a promise that the service reported a job with this state and output.
-func (w *workload) recordReply(id, state, output string) {
-	p := promise{logPosition(w.Disk), id, state, output}
+// recordAcknowledgedJob records as a promise that the service reported a job with this state and output.
+func (w *diskWorkload) recordAcknowledgedJob(jobID, state, output string) {
+	p := acknowledgedFact{diskLogPosition(w.Disk), jobID, state, output}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.promises = append(w.promises, p)
+	w.acknowledgedFacts = append(w.acknowledgedFacts, p)
 }
 
-// runWorkload runs the service on a FUSE disk while clients send requests. Then it kills the
+// runDiskWorkload runs the service on a FUSE disk while clients send requests. Then it kills the
 // service.
-func runWorkload(t testing.TB, bin string, env ...string) *workload {
+func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorkload {
 	t.Helper()
-	w := &workload{Disk: testrig.NewDisk(t, cutDiskMiB), sentPositions: map[string]int64{}}
+	w := &diskWorkload{Disk: testrig.NewDisk(t, powerCutDiskMiB), sentPositionsByJob: map[string]int64{}}
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		t.Error("the workload hangs")
-		w.Abort()
+		w.AbortServer()
 	})
 	defer watchdog.Stop()
 	if err := mountImage(w.Path("fuse/disk.img"), w.Path("disk")); err != nil {
 		t.Fatal(err)
 	}
-	q := &testrig.Queue{TB: t, Bin: bin, Dir: w.Path("disk"), Env: env, ServiceLog: &testrig.LockedBuffer{}}
+	q := &testrig.Queue{TB: t, ClientPath: binaryPath, StateDir: w.Path("disk"), ServiceEnv: env,
+		ServiceLog: &testrig.LockedBuffer{}}
 	defer func() {
-		w.killPosition = logPosition(w.Disk)
-		q.Kill()
+		w.killLogPosition = diskLogPosition(w.Disk)
+		q.KillService()
 		q.KillRunners()
 		if err := testrig.Unmount(w.Path("disk")); err != nil {
 			t.Error(err)
 		}
 	}()
-	w.startPosition = logPosition(w.Disk)
-	q.Start("--workers", strconv.Itoa(cutWorkers))
+	w.startLogPosition = diskLogPosition(w.Disk)
+	q.Start("--workers", strconv.Itoa(powerCutWorkerCount))
 	var clients sync.WaitGroup
-	for i := range cutClients {
+	for i := range powerCutClientCount {
 		clients.Go(func() {
-			a := &testrig.Requester{Q: q}
-			for k := range cutJobsPerClient {
-				if err := w.sendJob(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
+			a := &testrig.Requester{TargetQueue: q}
+			for k := range powerCutJobsPerClient {
+				if err := w.sendJobRequests(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return
 				}
@@ -104,61 +105,61 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	return w
 }
 
-// sendJob sends the requests for one job: usually one that enqueues it and one that waits for its end.
+// sendJobRequests sends the requests for one job: usually one that enqueues it and one that waits for its end.
 // jobKind selects the kind of job.
-func (w *workload) sendJob(a *testrig.Requester, id string, jobKind int) error {
-	spec := testrig.Fields{"id": id, "max_retries": 0}
+func (w *diskWorkload) sendJobRequests(a *testrig.Requester, jobID string, jobKind int) error {
+	spec := testrig.JSONFields{"id": jobID, "max_retries": 0}
 	// This shell command stores the length of the disk's log when the job starts.
-	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+id))
+	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+jobID))
 	output := ""
 	switch {
 	case jobKind == 0: // the output of this job is stored in a file
 		spec["command"] = recordStart + "seq 20000"
-		output = numbersTo(20000)
+		output = numberLines(20000)
 	case jobKind < 4: // the outputs of these jobs are stored in the database
-		spec["command"] = recordStart + "echo " + id
-		output = id + "\n"
+		spec["command"] = recordStart + "echo " + jobID
+		output = jobID + "\n"
 	case jobKind < 7:
 		spec["command"] = recordStart
 	case jobKind == 7:
-		return w.useBatch(a, id)
+		return w.enqueueBatchOfThree(a, jobID)
 	default: // these jobs never start
 		spec["command"], spec["delay"] = "true", "1h"
 	}
-	w.recordSent(id)
+	w.recordSentJobs(jobID)
 	if err := sendRequest(a, "enqueue", spec); err != nil {
 		return err
 	}
-	w.recordReply(id, "", "")
+	w.recordAcknowledgedJob(jobID, "", "")
 	switch {
 	case jobKind < 7:
-		if err := sendRequest(a, "wait", testrig.Fields{"id": id}); err != nil {
+		if err := sendRequest(a, "wait", testrig.JSONFields{"id": jobID}); err != nil {
 			return err
 		}
-		w.recordReply(id, "completed", output)
+		w.recordAcknowledgedJob(jobID, "completed", output)
 	case jobKind == 8:
-		if err := sendRequest(a, "cancel", testrig.Fields{"id": id}); err != nil {
+		if err := sendRequest(a, "cancel", testrig.JSONFields{"id": jobID}); err != nil {
 			return err
 		}
-		w.recordReply(id, "cancelled", "")
+		w.recordAcknowledgedJob(jobID, "cancelled", "")
 	}
 	return nil
 }
 
-// useBatch enqueues three jobs in one request.
-func (w *workload) useBatch(a *testrig.Requester, id string) error {
+// enqueueBatchOfThree enqueues three jobs in one request.
+func (w *diskWorkload) enqueueBatchOfThree(a *testrig.Requester, batchID string) error {
 	var ids []string
-	var jobs []testrig.Fields
+	var jobs []testrig.JSONFields
 	for k := range 3 {
-		ids = append(ids, fmt.Sprint(id, "-", k))
-		jobs = append(jobs, testrig.Fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
+		ids = append(ids, fmt.Sprint(batchID, "-", k))
+		jobs = append(jobs, testrig.JSONFields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
 	}
-	w.recordSent(ids...)
-	if err := sendRequest(a, "enqueue.batch", testrig.Fields{"jobs": jobs, "commit": true}); err != nil {
+	w.recordSentJobs(ids...)
+	if err := sendRequest(a, "enqueue.batch", testrig.JSONFields{"jobs": jobs, "commit": true}); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		w.recordReply(id, "", "")
+		w.recordAcknowledgedJob(id, "", "")
 	}
 	return nil
 }
@@ -175,8 +176,8 @@ func sendRequest(a *testrig.Requester, method string, params any) error {
 	return nil
 }
 
-// numbersTo returns the numbers from 1 to n, one per line, like the program seq.
-func numbersTo(n int) string {
+// numberLines returns the numbers from 1 to n, one per line, like the program seq.
+func numberLines(n int) string {
 	var text []byte
 	for i := 1; i <= n; i++ {
 		text = append(strconv.AppendInt(text, int64(i), 10), '\n')
@@ -186,52 +187,55 @@ func numbersTo(n int) string {
 
 // powerCut is one simulated power cut.
 type powerCut struct {
-	position int64
-	kind     int
-	seed     uint64
+	logPosition int64
+	kind        int
+	seed        uint64
 }
 
-// chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are
+// choosePowerCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are
 // at the moment of a reply or a few writes after it, because a missing fsync loses data there.
-func (w *workload) chooseCuts(n int, rng *rand.Rand) (cuts []powerCut) {
-	records := readRecords(w.Disk)
+func (w *diskWorkload) choosePowerCuts(n int, rng *rand.Rand) (cuts []powerCut) {
+	records := readDiskLog(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records
-		i, _ := slices.BinarySearchFunc(records, at, func(r logRecord, at int64) int { return int(r.endPosition - at) })
-		return records[min(i+rng.IntN(4), len(records)-1)].endPosition
+		i, _ := slices.BinarySearchFunc(records, at, func(r diskLogRecord,
+			at int64) int {
+			return int(r.endLogPosition - at)
+		})
+		return records[min(i+rng.IntN(4), len(records)-1)].endLogPosition
 	}
 	for i := range n {
 		c := powerCut{kind: i % cutKindCount, seed: rng.Uint64()}
-		acknowledged := w.promises[rng.IntN(len(w.promises))].position
+		acknowledged := w.acknowledgedFacts[rng.IntN(len(w.acknowledgedFacts))].logPosition
 		switch rng.IntN(3) {
 		case 0:
-			c.position = spread(w.startPosition + rng.Int64N(w.killPosition-w.startPosition))
+			c.logPosition = spread(w.startLogPosition + rng.Int64N(w.killLogPosition-w.startLogPosition))
 		case 1:
-			c.position = acknowledged
+			c.logPosition = acknowledged
 		default:
-			c.position = spread(acknowledged)
+			c.logPosition = spread(acknowledged)
 		}
 		cuts = append(cuts, c)
 	}
-	slices.SortFunc(cuts, func(a, b powerCut) int { return int(a.position - b.position) })
+	slices.SortFunc(cuts, func(a, b powerCut) int { return int(a.logPosition - b.logPosition) })
 	return cuts
 }
 
-// verdict lists what is wrong after a power cut. brokenPromises contains promises that do not hold. It also
+// powerCutFindings lists what is wrong after a power cut. brokenPromises contains promises that do not hold. It also
 // contains jobs that had started before the power cut and wait again, although no start is recorded.
 // otherFaults contains faults that a loss of writes cannot explain, such as a service that does not start.
-type verdict struct{ brokenPromises, otherFaults []string }
+type powerCutFindings struct{ brokenPromises, otherFaults []string }
 
-// checkAfterCut starts the service on the content of the disk after a power cut and compares its jobs with the
+// checkAfterPowerCut starts the service on the content of the disk after a power cut and compares its jobs with the
 // promises. It changes the stored boot ids, so that the machine seems to have booted again.
-func (w *workload) checkAfterCut(bin, image string, c powerCut) (v verdict) {
+func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerCut) (v powerCutFindings) {
 	dir := w.Path("disk") // the same path as before the power cut
-	if err := mountImage(image, dir); err != nil {
+	if err := mountImage(imagePath, dir); err != nil {
 		v.otherFaults = append(v.otherFaults, err.Error())
 		return v
 	}
-	q := &testrig.Queue{TB: w, Bin: bin, Dir: dir, ServiceLog: &testrig.LockedBuffer{}}
+	q := &testrig.Queue{TB: w, ClientPath: binaryPath, StateDir: dir, ServiceLog: &testrig.LockedBuffer{}}
 	defer func() {
-		q.Kill()
+		q.KillService()
 		q.KillRunners()
 		if err := testrig.Unmount(dir); err != nil {
 			v.otherFaults = append(v.otherFaults, err.Error())
@@ -250,17 +254,18 @@ func (w *workload) checkAfterCut(bin, image string, c powerCut) (v verdict) {
 		v.otherFaults = append(v.otherFaults, fmt.Sprintf("the service does not start: %v", err))
 		return v
 	}
-	a := &testrig.Requester{Q: q}
+	a := &testrig.Requester{TargetQueue: q}
 	q.WaitUntil("all leased jobs are settled", 20*time.Second, func() bool {
-		return q.QueryInt(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) + (SELECT length(reserved) FROM meta)`) == 0
+		return q.QueryDatabaseInt(`SELECT (SELECT count(*) FROM jobs WHERE place = 3) +
+			(SELECT length(reserved) FROM meta)`) == 0
 	})
-	jobs, err := a.ListAll("")
+	jobs, err := a.ListAllJobs("")
 	if err != nil {
 		v.otherFaults = append(v.otherFaults, err.Error())
 		return v
 	}
-	w.compareJobs(a, jobs, c, &v)
-	if verdict := checkIntegrity(q); verdict != "ok" {
+	w.compareStoredJobs(a, jobs, c, &v)
+	if verdict := sqliteIntegrityResult(q); verdict != "ok" {
 		v.otherFaults = append(v.otherFaults, "integrity_check: "+verdict)
 	}
 	if a.Conn != nil {
@@ -269,78 +274,79 @@ func (w *workload) checkAfterCut(bin, image string, c powerCut) (v verdict) {
 	return v
 }
 
-// compareJobs compares the stored jobs with the requests and the promises.
-func (w *workload) compareJobs(a *testrig.Requester, jobs []testrig.Job, c powerCut, v *verdict) {
+// compareStoredJobs compares the stored jobs with the requests and the promises.
+func (w *diskWorkload) compareStoredJobs(a *testrig.Requester, jobs []testrig.Job, c powerCut, v *powerCutFindings) {
 	stored := map[string]testrig.Job{}
 	for _, j := range jobs {
 		if _, duplicate := stored[j.ID]; duplicate {
 			v.otherFaults = append(v.otherFaults, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
-		if sent, ok := w.sentPositions[j.ID]; !ok || sent > c.position {
+		if sent, ok := w.sentPositionsByJob[j.ID]; !ok || sent > c.logPosition {
 			v.otherFaults = append(v.otherFaults, "job "+j.ID+" had not been asked for")
 		}
 		if j.Attempts > 1 {
 			v.otherFaults = append(v.otherFaults, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
 		}
-		if w.hadStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
+		if w.hadJobStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
 			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
 		}
 	}
-	for _, p := range w.promises {
-		j, ok := stored[p.id]
+	for _, p := range w.acknowledgedFacts {
+		j, ok := stored[p.jobID]
 		switch {
-		case p.position > c.position:
+		case p.logPosition > c.logPosition:
 		case !ok:
-			v.brokenPromises = append(v.brokenPromises, "job "+p.id+" is gone")
-		case p.state != "" && j.State != p.state:
-			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.id, p.state, j.State))
+			v.brokenPromises = append(v.brokenPromises, "job "+p.jobID+" is gone")
+		case p.jobState != "" && j.State != p.jobState:
+			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.jobID, p.jobState, j.State))
 		// Outputs above 1,000 bytes are in files and are always checked. To save time, smaller outputs are
 		// checked only for the newest promise.
-		case p.output != "" && (len(p.output) > 1000 || p.position == c.position):
-			if out, err := a.Logs(p.id); err != nil || string(out) != p.output {
+		case p.jobOutput != "" && (len(p.jobOutput) > 1000 || p.logPosition == c.logPosition):
+			if out, err := a.JobStdout(p.jobID); err != nil || string(out) != p.jobOutput {
 				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v",
-					p.id, len(out), len(p.output), err))
+					p.jobID, len(out), len(p.jobOutput), err))
 			}
 		}
 	}
 }
 
-// hadStarted reports whether the job noted its start in a file before the power cut.
-func (w *workload) hadStarted(id string, c powerCut) bool {
+// hadJobStarted reports whether the job noted its start in a file before the power cut.
+func (w *diskWorkload) hadJobStarted(id string, c powerCut) bool {
 	raw, err := os.ReadFile(w.Path("begun-" + id))
 	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-	return err == nil && bad == nil && position <= c.position
+	return err == nil && bad == nil && position <= c.logPosition
 }
 
-// checkIntegrity returns the result of SQLite's integrity_check.
-func checkIntegrity(q *testrig.Queue) (verdict string) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.Dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
+// sqliteIntegrityResult returns the result of SQLite's integrity_check.
+func sqliteIntegrityResult(q *testrig.Queue) (result string) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.StateDir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return err.Error()
 	}
 	defer db.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&verdict); err != nil {
+	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check").Scan(&result); err != nil {
 		return err.Error()
 	}
-	return verdict
+	return result
 }
 
-// simulateCuts simulates n power cuts of a workload. After each cut it calls isEnough, and stops if that returns
+// simulatePowerCuts simulates n power cuts of a workload. After each cut it calls isEnough, and stops if that returns
 // true.
-func (w *workload) simulateCuts(bin string, n int, rng *rand.Rand, isEnough func(powerCut, verdict) bool) {
+func (w *diskWorkload) simulatePowerCuts(bin string, cutCount int, rng *rand.Rand,
+	isEnough func(powerCut, powerCutFindings) bool) {
 	w.Helper()
-	cutter := &powerCutter{records: readRecords(w.Disk), durableContent: slices.Clone(w.InitialContent)}
-	for i, c := range w.chooseCuts(n, rng) {
+	cutter := &powerCutSimulator{records: readDiskLog(w.Disk), durableContent: slices.Clone(w.InitialContent)}
+	for i, c := range w.choosePowerCuts(cutCount, rng) {
 		// Give each image a new name, because another mount namespace may still mount the previous image.
 		image := w.Path(fmt.Sprintf("cut.img.%d", i))
-		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
+		if err := os.WriteFile(image, cutter.contentAfterPowerCut(c.logPosition, c.kind, rand.New(rand.NewPCG(c.seed, 0))),
 			0o600); err != nil {
 			w.Fatal(err)
 		}
-		stop := isEnough(c, w.checkAfterCut(bin, image, c))
+		stop := isEnough(c, w.checkAfterPowerCut(bin, image, c))
 		if err := os.Remove(image); err != nil {
 			w.Fatal(err)
 		}
@@ -350,9 +356,9 @@ func (w *workload) simulateCuts(bin string, n int, rng *rand.Rand, isEnough func
 	}
 }
 
-// testSeed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
+// randomTestSeed returns the seed of a test's random numbers: the value of QUEUECTL_SEED, or a random seed if it is
 // unset.
-func testSeed(t testing.TB) uint64 {
+func randomTestSeed(t testing.TB) uint64 {
 	n := rand.Uint64()
 	if s := os.Getenv("QUEUECTL_SEED"); s != "" {
 		var err error
@@ -375,19 +381,19 @@ func TestPowerCut(t *testing.T) {
 	if s := os.Getenv("QUEUECTL_CUTS"); s != "" {
 		n, _ = strconv.Atoi(s)
 	}
-	rng := rand.New(rand.NewPCG(testSeed(t), 1))
-	for remaining := n; remaining > 0 && !t.Failed(); remaining -= cutsPerRun {
+	rng := rand.New(rand.NewPCG(randomTestSeed(t), 1))
+	for remaining := n; remaining > 0 && !t.Failed(); remaining -= maxPowerCutsPerWorkload {
 		bin := testrig.BuiltProgram(t, "")
-		w := runWorkload(t, bin)
-		w.simulateCuts(bin, min(remaining, cutsPerRun), rng, func(c powerCut, v verdict) bool {
+		w := runDiskWorkload(t, bin)
+		w.simulatePowerCuts(bin, min(remaining, maxPowerCutsPerWorkload), rng, func(c powerCut, v powerCutFindings) bool {
 			if len(v.brokenPromises)+len(v.otherFaults) > 0 {
-				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.startPosition,
-					w.killPosition, c.kind, c.seed, firstItems(v.brokenPromises), firstItems(v.otherFaults))
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.logPosition, w.startLogPosition,
+					w.killLogPosition, c.kind, c.seed, summarizeItems(v.brokenPromises), summarizeItems(v.otherFaults))
 			}
 			return false
 		})
-		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sentPositions),
-			len(readRecords(w.Disk)))
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.acknowledgedFacts), len(w.sentPositionsByJob),
+			len(readDiskLog(w.Disk)))
 		w.Close()
 	}
 }
@@ -396,15 +402,15 @@ func TestPowerCut(t *testing.T) {
 // commit, it finds that acknowledged jobs are lost.
 func TestPowerCutTestDetectsLoss(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
-	rng := rand.New(rand.NewPCG(testSeed(t), 2))
+	rng := rand.New(rand.NewPCG(randomTestSeed(t), 2))
 	bin := testrig.BuiltProgram(t, "failpoint")
-	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
+	w := runDiskWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
 	tried, lost := 0, 0
-	w.simulateCuts(bin, 20, rng, func(_ powerCut, v verdict) bool {
+	w.simulatePowerCuts(bin, 20, rng, func(_ powerCut, v powerCutFindings) bool {
 		tried++
 		lost = len(v.brokenPromises)
 		if len(v.otherFaults) > 0 {
-			t.Errorf("faults that lost writes cannot explain: %v", firstItems(v.otherFaults))
+			t.Errorf("faults that lost writes cannot explain: %v", summarizeItems(v.otherFaults))
 		}
 		return lost > 0
 	})
@@ -414,8 +420,8 @@ func TestPowerCutTestDetectsLoss(t *testing.T) {
 	}
 }
 
-// firstItems returns the first five items of a list as text, and the number of further items.
-func firstItems(items []string) string {
+// summarizeItems returns the first five items of a list as text, and the number of further items.
+func summarizeItems(items []string) string {
 	text := strings.Join(items[:min(len(items), 5)], "; ")
 	if len(items) > 5 {
 		text += fmt.Sprintf("; and %d more", len(items)-5)

@@ -21,47 +21,48 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		q := testrig.NewQueue(t, "")
 		q.Start("--workers", "2")
 		gate := q.Path("go")
-		q.MustCLI("enqueue", "--id", "runs", testrig.GatedJob(gate))
-		q.Dial().WaitRunning("runs")
-		lift := q.InjectFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+fault)
-		if r := q.CLI("enqueue", "--id", "refused", "true"); r.Code == 0 || q.WaitKilled(0) {
+		q.MustRunCLI("enqueue", "--id", "runs", testrig.CommandWaitingForFile(gate))
+		q.DialService().WaitJobRunning("runs")
+		lift := q.InjectSyscallFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+
+			fault)
+		if r := q.RunCLI("enqueue", "--id", "refused", "true"); r.ExitCode == 0 || q.WaitKilledByFailpoint(0) {
 			t.Errorf("%s: %+v", fault, r)
 		}
 		q.WriteFile("go", "")
 		lift()
-		q.MustCLI("wait", "--timeout", "20s", "runs")
+		q.MustRunCLI("wait", "--timeout", "20s", "runs")
 		q.WaitUntil("a new job is taken", 20*time.Second, func() bool {
-			return q.CLI("enqueue", "--id", "taken", "true").Code == 0
+			return q.RunCLI("enqueue", "--id", "taken", "true").ExitCode == 0
 		})
-		if q.WaitKilled(0) {
+		if q.WaitKilledByFailpoint(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.ServiceLog)
 		}
-		q.Stop()
+		q.StopService()
 	}
 }
 
 // If the parent directory of the jobs' private directories is removed, the runner creates the
 // directory again.
-func TestRemovedJobsDirIsRecreated(t *testing.T) {
+func TestRemovedWorkspaceParentDirIsRecreated(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	q.MustCLI("run", "--", "true")
+	q.MustRunCLI("run", "--", "true")
 	if err := os.RemoveAll(q.Path("runner/jobs")); err != nil {
 		t.Fatal(err)
 	}
-	if out := q.MustCLI("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
+	if out := q.MustRunCLI("run", "--", "sh", "-c", `test -d "$QUEUECTL_TMPDIR" && echo there`); out != "there" {
 		t.Errorf("the job in the recreated directory printed %q", out)
 	}
 }
 
 // The service keeps a reserve file, which holds disk space for running jobs. If it cannot create the file, it
 // refuses new jobs and reports the reason.
-func TestMissingReserveRefusesJobs(t *testing.T) {
+func TestMissingReserveFileRefusesNewJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
-	q.Stop()
+	q.StopService()
 	if err := os.Remove(q.Path("reserve")); err != nil {
 		t.Fatal(err)
 	}
@@ -69,20 +70,20 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "0")
-	if r := q.CLI("enqueue", "true"); r.Code == 0 ||
+	if r := q.RunCLI("enqueue", "true"); r.ExitCode == 0 ||
 		!strings.Contains(r.Stderr, "cannot create the disk reserve for running jobs") {
 		t.Errorf("enqueue without the reserve file: %+v", r)
 	}
 	if err := os.RemoveAll(q.Path("reserve")); err != nil {
 		t.Fatal(err)
 	}
-	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
+	q.WaitUntil("new jobs are taken", 10*time.Second, func() bool { return q.RunCLI("enqueue", "true").ExitCode == 0 })
 }
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner does not use
 // that directory. `queuectl status`, `queuectl why` and `queuectl doctor` print the reason and the command that
 // fixes it.
-func TestJobsDirMustBePrivate(t *testing.T) {
+func TestJobsDirWritableByOthersIsRefused(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -94,7 +95,7 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.Start("--workers", "1")
-	q.MustCLI("enqueue", "--id", "waits", "true")
+	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	want := jobsDir + ": other accounts can write to it (mode 777); run: chmod go-w " + jobsDir
 	for _, verb := range []string{"status", "why", "doctor"} {
 		words := []string{verb}
@@ -102,13 +103,13 @@ func TestJobsDirMustBePrivate(t *testing.T) {
 			words = append(words, "waits")
 		}
 		q.WaitUntil(verb+" names the directory and the command that helps", 20*time.Second, func() bool {
-			return strings.Contains(q.CLI(words...).Stdout, want)
+			return strings.Contains(q.RunCLI(words...).Stdout, want)
 		})
 	}
 	if err := os.Chmod(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("wait", "--timeout", "20s", "waits")
+	q.MustRunCLI("wait", "--timeout", "20s", "waits")
 }
 
 // An operator who wants to limit how much jobs can write to their private directories can mount a file system
@@ -122,10 +123,10 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 	}
 	if err := syscall.Mount("tmpfs", jobsDir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Log(err)
-		skip.Missing(t, "mount", "needs the right to mount; .ci/run runs it as root")
+		skip.MissingRequirement(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
 	t.Cleanup(func() {
-		q.Kill()
+		q.KillService()
 		q.KillRunners()
 		if err := testrig.Unmount(jobsDir); err != nil {
 			t.Error(err)
@@ -133,11 +134,11 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 		}
 	})
 	q.Start("--workers", "1")
-	if r := q.CLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.Code != 1 ||
+	if r := q.RunCLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.ExitCode != 1 ||
 		!strings.Contains(r.Stdout+r.Stderr, "No space left") {
-		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.Code, r.Stdout, r.Stderr)
+		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
-	if out := q.MustCLI("run",
+	if out := q.MustRunCLI("run",
 		`ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {
 		t.Errorf("the next job finds %q, want an empty directory with room", out)
 	}

@@ -13,7 +13,7 @@ import (
 
 // holdReadTransaction starts a read transaction on the database from the test process. The transaction stays
 // open until the test calls the returned function.
-func holdReadTransaction(q *testrig.Queue) (end func()) {
+func holdReadTransaction(q *testrig.Queue) (endTransaction func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")
 	if err != nil {
@@ -23,25 +23,25 @@ func holdReadTransaction(q *testrig.Queue) (end func()) {
 	if err != nil || !rows.Next() {
 		q.Fatalf("read the database: %v", err)
 	}
-	end = func() { db.Close(); rows.Close() }
-	q.Cleanup(end)
-	return end
+	endTransaction = func() { db.Close(); rows.Close() }
+	q.Cleanup(endTransaction)
+	return endTransaction
 }
 
 // While another program keeps a read transaction open, `queuectl status` says how to proceed, the log reports
 // the transaction once, and jobs still run. After that program has ended, the status is "ok" again. The test
 // uses a build of the program that already warns when the WAL has 4 MiB.
-func TestAnotherProgramReadsTheDatabase(t *testing.T) {
+func TestStatusReportsAnotherProgramsReadTransaction(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
-	q.Env = []string{"QUEUECTL_FAILPOINTS=smallwal"}
+	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=smallwal"}
 	q.Start("--workers", "1")
-	w := q.Dial()
-	w.Enqueue(testrig.Fields{"command": "true"})
-	w.Enqueue(testrig.Fields{"command": "true"})
+	w := q.DialService()
+	w.Enqueue(testrig.JSONFields{"command": "true"})
+	w.Enqueue(testrig.JSONFields{"command": "true"})
 	end := holdReadTransaction(q)
-	big := testrig.Fields{"command": ": " + strings.Repeat("x", 100_000)}
+	big := testrig.JSONFields{"command": ": " + strings.Repeat("x", 100_000)}
 	health := func() (h struct{ Health string }) {
 		t.Helper()
 		w.MustCall("status", nil, &h)
@@ -55,18 +55,18 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		!strings.Contains(h, "find that program with: ") {
 		t.Errorf("health is %q", h)
 	}
-	if r := q.CLI("status", "--check"); r.Code != 1 {
+	if r := q.RunCLI("status", "--check"); r.ExitCode != 1 {
 		t.Errorf("status --check: %+v", r)
 	}
-	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "echo up", "priority": 10})); j.State != "completed" {
+	if j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "echo up", "priority": 10})); j.State != "completed" {
 		t.Errorf("a job during the long read: %+v", j)
 	}
 	end()
 	q.WaitUntil("the health is ok again", 20*time.Second, func() bool {
-		w.Enqueue(testrig.Fields{"command": "true"})
+		w.Enqueue(testrig.JSONFields{"command": "true"})
 		return health().Health == "ok"
 	})
-	if n := strings.Count(q.LogText(), "another program keeps reading"); n != 1 {
+	if n := strings.Count(q.ReadAllLogs(), "another program keeps reading"); n != 1 {
 		t.Errorf("the log reports the long read %d times", n)
 	}
 }

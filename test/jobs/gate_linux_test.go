@@ -25,40 +25,41 @@ func TestResourceUnitsAreExclusive(t *testing.T) {
 	q.Start("--config", file)
 	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist",
 		"gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
-		if r := q.CLI("enqueue", "--resource", need, "true"); r.Code != 2 || !strings.Contains(r.Stderr, want) {
-			t.Errorf("%s: exit code %d, %s", need, r.Code, r.Stderr)
+		if r := q.RunCLI("enqueue", "--resource", need, "true"); r.ExitCode != 2 || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: exit code %d, %s", need, r.ExitCode, r.Stderr)
 		}
 	}
 	// Each unit is a lock file. A job holds the lock until its last process has ended.
 	script := q.WriteFile(
-		"take", `n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
+		"take",
+		`n=4; for u in $(echo "$CARDS" | tr , ' '); do eval "exec $n>taken-$u"; flock -n $n || echo "$CARDS $QUEUECTL_JOB_ID" >>twice; n=$((n + 1)); done
 [ "$CARDS" = "$QUEUECTL_RESOURCE_GPU" ] || echo "$CARDS, $QUEUECTL_RESOURCE_GPU" >>twice
 sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	jobs, kills := 100, 5
-	if testrig.FullScale() {
+	if testrig.IsFullScale() {
 		jobs, kills = 1000, 20
 	}
 	var lines strings.Builder
 	for i := range jobs {
-		fmt.Fprintf(&lines, `{"command": "sh %s", "cwd": %q, "resources": {"gpu": %d}}`+"\n", script, q.Dir, 1+i%3)
+		fmt.Fprintf(&lines, `{"command": "sh %s", "cwd": %q, "resources": {"gpu": %d}}`+"\n", script, q.StateDir, 1+i%3)
 	}
-	q.MustCLI("enqueue", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustRunCLI("enqueue", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
 		// Let some jobs complete before each kill. An interrupted job runs alone next time, and after three
 		// interruptions it would be dead with the reason "poison".
-		completed := countState(q, "completed")
+		completed := countJobsInState(q, "completed")
 		q.WaitUntil("some more have run", 30*time.Second, func() bool {
-			return countState(q, "completed") >= min(jobs, completed+8)
+			return countJobsInState(q, "completed") >= min(jobs, completed+8)
 		})
 		if i%2 == 1 {
 			q.KillRunners()
 			continue
 		}
-		q.Kill()
+		q.KillService()
 		q.Start("--config", file)
 	}
 	q.WaitUntil("all have run", testrig.TimeoutFactor*2*time.Minute,
-		func() bool { return countState(q, "completed") >= jobs })
+		func() bool { return countJobsInState(q, "completed") >= jobs })
 	completed := map[string]bool{}
 	for id := range strings.FieldsSeq(q.ReadFile("done")) {
 		completed[id] = true
@@ -69,79 +70,82 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	if text, err := os.ReadFile(q.Path("twice")); err == nil {
 		t.Errorf("units were taken twice: %s", text)
 	}
-	q.MustCLI("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("shown").State == "processing" })
-	if out := q.MustCLI("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
+	q.MustRunCLI("enqueue", "--id", "shown", "--resource", "gpu=2", "--resource", "disk=1", "sleep 600")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob("shown").State == "processing" })
+	if out := q.MustRunCLI("show", "shown", "--json"); !strings.Contains(out, `"units":{"disk":["0"],"gpu":["a","b"]}`) {
 		t.Errorf("show --json does not contain the units of the job: %s", out)
 	}
-	q.MustCLI("config", "set", "resources", "gpu=3")
-	q.MustCLI("enqueue", "--id", "more", "--resource", "gpu=2", "true")
-	if out := q.MustCLI("why", "more"); !strings.Contains(out, "resource gpu: 2 of 3 units in use, but the job needs 2") {
+	q.MustRunCLI("config", "set", "resources", "gpu=3")
+	q.MustRunCLI("enqueue", "--id", "more", "--resource", "gpu=2", "true")
+	if out := q.MustRunCLI("why", "more"); !strings.Contains(out,
+		"resource gpu: 2 of 3 units in use, but the job needs 2") {
 		t.Errorf("why: %s", out)
 	}
-	if out := q.MustCLI("status"); !strings.Contains(out, "resource gpu") {
+	if out := q.MustRunCLI("status"); !strings.Contains(out, "resource gpu") {
 		t.Errorf("status does not name the resource that the job waits for: %s", out)
 	}
-	q.MustCLI("cancel", "shown")
-	q.MustCLI("wait", "more")
+	q.MustRunCLI("cancel", "shown")
+	q.MustRunCLI("wait", "more")
 }
 
 // The concurrency limit and the pause of a queue survive a kill of the service. A pause with a duration ends
 // when that time is over.
-func TestQueueSettingsSurviveRestarts(t *testing.T) {
+func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	q.MustCLI("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
-	q.MustCLI("enqueue", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
+	q.MustRunCLI("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
+	q.MustRunCLI("enqueue", "-Q", "one", "--cwd", q.StateDir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
 	for range 5 {
-		q.MustCLI("enqueue", "-q", "-Q", "one", "--cwd", q.Dir, "--", "sh", "-c", "mkdir alone && sleep 0.02 && rmdir alone")
+		q.MustRunCLI("enqueue", "-q", "-Q", "one", "--cwd", q.StateDir, "--", "sh", "-c",
+			"mkdir alone && sleep 0.02 && rmdir alone")
 	}
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "4")
-	q.WaitUntil("all jobs of queue one have run", 30*time.Second, func() bool { return countState(q, "completed") == 6 })
-	if n := countState(q, "dead"); n != 0 {
+	q.WaitUntil("all jobs of queue one have run", 30*time.Second,
+		func() bool { return countJobsInState(q, "completed") == 6 })
+	if n := countJobsInState(q, "dead"); n != 0 {
 		t.Errorf("%d jobs ran concurrently with another job of their queue", n)
 	}
-	q.MustCLI("queue", "pause", "default", "--reason", "a test")
-	q.MustCLI("enqueue", "--id", "waits", "true")
-	q.Kill()
+	q.MustRunCLI("queue", "pause", "default", "--reason", "a test")
+	q.MustRunCLI("enqueue", "--id", "waits", "true")
+	q.KillService()
 	q.Start("--workers", "4")
-	if out := q.MustCLI("why", "waits"); !strings.Contains(out, "queue default is paused") {
+	if out := q.MustRunCLI("why", "waits"); !strings.Contains(out, "queue default is paused") {
 		t.Errorf("after a restart: %s", out)
 	}
-	q.MustCLI("queue", "resume", "default")
-	q.MustCLI("wait", "waits", "--timeout", "20")
-	q.MustCLI("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("busy").State == "processing" })
-	q.MustCLI("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
-	q.MustCLI("queue", "set", "one", "--concurrency", "2")
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show("alone").State == "processing" })
-	q.MustCLI("pause", "alone")
-	q.MustCLI("queue", "pause", "one", "--freeze")
-	if out := q.MustCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {
+	q.MustRunCLI("queue", "resume", "default")
+	q.MustRunCLI("wait", "waits", "--timeout", "20")
+	q.MustRunCLI("enqueue", "-Q", "one", "--id", "busy", "--timeout", "60s", "sleep 600")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob("busy").State == "processing" })
+	q.MustRunCLI("enqueue", "-Q", "one", "--id", "alone", "--timeout", "60s", "sleep 600")
+	q.MustRunCLI("queue", "set", "one", "--concurrency", "2")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob("alone").State == "processing" })
+	q.MustRunCLI("pause", "alone")
+	q.MustRunCLI("queue", "pause", "one", "--freeze")
+	if out := q.MustRunCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("the running job was not paused with its queue: %s", out)
 	}
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ends with %d", code)
 	}
 	q.Start("--workers", "4")
-	q.MustCLI("queue", "resume", "one")
+	q.MustRunCLI("queue", "resume", "one")
 	q.WaitUntil("the jobs of the frozen queue, which the stop has requeued, run again", 10*time.Second, func() bool {
-		return q.Show("busy").State == "processing" && q.Show("alone").State == "processing"
+		return q.ShowJob("busy").State == "processing" && q.ShowJob("alone").State == "processing"
 	})
-	q.MustCLI("pause", "alone")
-	q.MustCLI("queue", "pause", "one", "--freeze")
-	q.MustCLI("queue", "resume", "one")
-	if out := q.MustCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":null`) {
+	q.MustRunCLI("pause", "alone")
+	q.MustRunCLI("queue", "pause", "one", "--freeze")
+	q.MustRunCLI("queue", "resume", "one")
+	if out := q.MustRunCLI("show", "busy", "--json"); !strings.Contains(out, `"paused_by":null`) {
 		t.Errorf("the job was not resumed with its queue: %s", out)
 	}
-	if out := q.MustCLI("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
+	if out := q.MustRunCLI("show", "alone", "--json"); !strings.Contains(out, `"paused_by":"`) {
 		t.Errorf("resuming the queue resumed a job that was paused separately: %s", out)
 	}
-	q.MustCLI("cancel", "busy", "alone")
-	q.MustCLI("queue", "pause", "default")
-	q.MustCLI("enqueue", "--id", "later", "true")
-	q.MustCLI("queue", "pause", "default", "--for", "1s")
-	q.MustCLI("wait", "later", "--timeout", "20")
+	q.MustRunCLI("cancel", "busy", "alone")
+	q.MustRunCLI("queue", "pause", "default")
+	q.MustRunCLI("enqueue", "--id", "later", "true")
+	q.MustRunCLI("queue", "pause", "default", "--for", "1s")
+	q.MustRunCLI("wait", "later", "--timeout", "20")
 }
 
 // After the reply to a pause of a queue, no job of the queue starts, not even one that was already sent to a
@@ -149,11 +153,12 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 func TestPausedQueuesStartNothing(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
+	w := q.DialService()
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
-		w.Batch(slices.Repeat([]testrig.Fields{{"command": "echo >>started; sleep 0.05; echo >>ended", "queue": name,
-			"cwd":         q.Dir,
+		w.EnqueueBatch(slices.Repeat([]testrig.JSONFields{{"command": "echo >>started; sleep 0.05; echo >>ended",
+			"queue":       name,
+			"cwd":         q.StateDir,
 			"max_retries": 0}}, 40))
 		// Each round pauses the queue at a different time. By then some jobs run and others are about to start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
@@ -161,7 +166,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		if freeze {
 			args = append(args, "--freeze")
 		}
-		q.MustCLI(args...)
+		q.MustRunCLI(args...)
 		lines := func(file string) int { return strings.Count(q.ReadFile(file), "\n") }
 		if !freeze {
 			w.WaitUntil("the running jobs have ended", 10*time.Second, func() bool {
@@ -171,7 +176,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 						Running int
 					}
 				}
-				w.MustCall("queue.list", testrig.Fields{}, &list)
+				w.MustCall("queue.list", testrig.JSONFields{}, &list)
 				for _, q := range list.Queues {
 					if q.Queue == name {
 						return q.Running == 0
@@ -188,7 +193,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 		if now := lines("ended"); now != ended {
 			t.Errorf("round %d, freeze %t: %d jobs have ended after the pause", round, freeze, now-ended)
 		}
-		q.MustCLI("queue", "resume", name)
+		q.MustRunCLI("queue", "resume", name)
 		w.WaitUntil("all have run", 30*time.Second, func() bool { return lines("ended") == 40*(round+1) })
 	}
 }
@@ -196,21 +201,21 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 // If two queues with weights of 3 and 1 always have waiting jobs, their jobs start in the proportion 3 to 1.
 func TestWeightsShareTheStarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("queue", "set", "three", "--weight", "3")
+	q.MustRunCLI("queue", "set", "three", "--weight", "3")
 	var lines strings.Builder
 	starts := 400
-	if testrig.FullScale() {
+	if testrig.IsFullScale() {
 		starts = 10_000
 	}
 	for i := range 2 * starts {
 		fmt.Fprintf(&lines, `{"argv": ["true"], "queue": %q}`+"\n", []string{"three", "one"}[i%2])
 	}
-	q.MustCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
-	q.MustCLI("worker", "scale", "1")
-	q.WaitUntil("half have run", 120*time.Second, func() bool { return countState(q, "completed") >= starts })
-	q.MustCLI("worker", "scale", "0")
+	q.MustRunCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustRunCLI("worker", "scale", "1")
+	q.WaitUntil("half have run", 120*time.Second, func() bool { return countJobsInState(q, "completed") >= starts })
+	q.MustRunCLI("worker", "scale", "0")
 	startCounts := map[string]int{}
-	for line := range strings.Lines(q.MustCLI("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort",
+	for line := range strings.Lines(q.MustRunCLI("list", "-s", "completed", "--limit", fmt.Sprint(starts), "--sort",
 		"finished",
 		"--columns", "queue")) {
 		startCounts[strings.TrimSpace(line)]++
@@ -220,9 +225,9 @@ func TestWeightsShareTheStarts(t *testing.T) {
 	}
 }
 
-// countState returns the number of jobs in a state.
-func countState(q *testrig.Queue, state string) (n int) {
-	for line := range strings.Lines(q.MustCLI("status")) {
+// countJobsInState returns the number of jobs in a state.
+func countJobsInState(q *testrig.Queue, state string) (n int) {
+	for line := range strings.Lines(q.MustRunCLI("status")) {
 		if ids := strings.Fields(line); len(ids) == 2 && ids[0] == state {
 			n, _ = strconv.Atoi(ids[1])
 		}
@@ -236,19 +241,19 @@ func TestRateOverKills(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills
-	if testrig.FullScale() {
+	if testrig.IsFullScale() {
 		seconds, kills = 60, 20
 	}
 	var lines strings.Builder
 	for range 10 * (seconds + 5) {
 		lines.WriteString(`{"argv": ["true"], "rate_limit": "api=10/s", "max_retries": 9}` + "\n")
 	}
-	q.MustCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
+	q.MustRunCLI("enqueue", "-q", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
 		// The rate limits how many jobs start during this pause.
 		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
-			q.Kill()
+			q.KillService()
 			q.Start("--workers", "4")
 		} else {
 			q.KillRunners()
@@ -257,7 +262,7 @@ func TestRateOverKills(t *testing.T) {
 	var jobs []struct {
 		StartedAt time.Time `json:"started_at"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("list", "--state", "completed", "--limit", "1000", "--json")),
+	if err := json.Unmarshal([]byte(q.MustRunCLI("list", "--state", "completed", "--limit", "1000", "--json")),
 		&jobs); err != nil {
 		t.Fatal(err)
 	}

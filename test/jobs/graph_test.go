@@ -13,7 +13,7 @@ import (
 
 // A TOML file describes a graph of jobs. Each table is a job, and the settings before the tables
 // apply to all jobs. A job may depend on a job that comes later in the file.
-func TestGraphOfTables(t *testing.T) {
+func TestTOMLTablesDefineDependentJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	file := q.WriteFile("graph.toml", `max_retries = 0
 labels = {of = "graph"}
@@ -30,11 +30,11 @@ command = "exit 3"
 depends_on = "build"
 timeout = 1.5
 `)
-	if got := q.MustCLI("enqueue", "--file", file); got != "ship\nbuild\ncheck" {
+	if got := q.MustRunCLI("enqueue", "--file", file); got != "ship\nbuild\ncheck" {
 		t.Errorf("got ids %q", got)
 	}
-	q.MustCLI("wait", "ship")
-	if got := q.MustCLI("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) ||
+	q.MustRunCLI("wait", "ship")
+	if got := q.MustRunCLI("show", "ship", "--json"); !strings.Contains(got, `"of":"graph"`) ||
 		!strings.Contains(got, `"max_retries":0`) {
 		t.Errorf("the job is %s", got)
 	}
@@ -48,7 +48,7 @@ timeout = 1.5
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.WriteFile("graph.toml", text)
-		if got := q.CLI("enqueue", "--file", file); got.Code != 2 || !strings.Contains(got.Stderr, want) {
+		if got := q.RunCLI("enqueue", "--file", file); got.ExitCode != 2 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%q: got %+v, want %q", text, got, want)
 		}
 	}
@@ -56,7 +56,7 @@ timeout = 1.5
 
 // In a file, a job may depend on a job that comes much later, even if the client needs several requests to send
 // the file.
-func TestDependencyMayComeLaterInFile(t *testing.T) {
+func TestJobMayDependOnLaterJobInFile(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	const n = 2500
 	var lines strings.Builder
@@ -71,14 +71,14 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		}
 		lines.Write(append(raw, '\n'))
 	}
-	got := strings.Fields(q.MustCLI("enqueue", "--file", q.WriteFile("many.jsonl", lines.String())))
+	got := strings.Fields(q.MustRunCLI("enqueue", "--file", q.WriteFile("many.jsonl", lines.String())))
 	if len(got) != n || got[0] != "j0" || got[n-1] != fmt.Sprint("j", n-1) || got[1200] != "j1200" {
 		t.Fatalf("enqueue printed %d ids, beginning with %.40q", len(got), got)
 	}
-	if got := q.MustCLI("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
+	if got := q.MustRunCLI("tree", "j0", "--json"); !strings.Contains(got, fmt.Sprintf(`"j%d"`, n-1)) {
 		t.Errorf("the tree of the first is %s", got)
 	}
-	q.MustCLI("enqueue", "--id", "base", "--delay", "1h", "true")
+	q.MustRunCLI("enqueue", "--id", "base", "--delay", "1h", "true")
 	lines.Reset()
 	// The first 10,000 jobs depend on a job in the queue, the rest on jobs at the beginning of this file.
 	for i := range 11_500 {
@@ -88,7 +88,7 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 		}
 		fmt.Fprintf(&lines, `{"id":"k%d","command":"true","depends_on":["%s"]}`+"\n", i, parent)
 	}
-	if got := strings.Fields(q.MustCLI("enqueue", "--file", q.WriteFile("many.jsonl",
+	if got := strings.Fields(q.MustRunCLI("enqueue", "--file", q.WriteFile("many.jsonl",
 		lines.String()))); len(got) != 11_500 ||
 		got[11_000] != "k11000" {
 		t.Errorf("enqueue printed %d ids, want 11,500 in the order of the file", len(got))
@@ -97,11 +97,11 @@ func TestDependencyMayComeLaterInFile(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
-	if got := q.CLI("enqueue", "--file", q.WriteFile("cycle.jsonl", cycle.String())); got.Code != 2 ||
+	if got := q.RunCLI("enqueue", "--file", q.WriteFile("cycle.jsonl", cycle.String())); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, "the dependencies form a cycle (") {
 		t.Errorf("a cycle: got %.300q", got.Stderr)
 	}
-	if got := q.MustCLI("list", "--id-glob", "c*", "-q"); got != "" {
+	if got := q.MustRunCLI("list", "--id-glob", "c*", "-q"); got != "" {
 		t.Errorf("jobs of the cycle were enqueued: %.80q", got)
 	}
 }

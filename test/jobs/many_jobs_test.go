@@ -11,57 +11,57 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// maxStepTime is the longest time that a request may take while the service processes many jobs in steps.
+// maxRequestTime is the longest time that a request may take while the service processes many jobs in steps.
 // Even on a busy machine, a few steps take less than this time. The whole work takes longer.
-const maxStepTime = testrig.TimeoutFactor * 500 * time.Millisecond
+const maxRequestTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
-// enqueueMany enqueues n jobs, 1,000 per request.
-func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
+// enqueueJobs enqueues n jobs, 1,000 per request.
+func enqueueJobs(w *testrig.ServiceConn, jobCount int, spec testrig.JSONFields) {
 	w.Helper()
-	for range n / 1000 {
-		w.Batch(slices.Repeat([]testrig.Fields{spec}, 1000))
+	for range jobCount / 1000 {
+		w.EnqueueBatch(slices.Repeat([]testrig.JSONFields{spec}, 1000))
 	}
 }
 
 // enqueueUntil enqueues jobs one after another until isDone returns true, at most for timeLimit. It returns
 // the number of enqueued jobs and the time that the slowest request took.
-func enqueueUntil(w *testrig.Wire, timeLimit time.Duration, isDone func() bool) (
-	requestCount int, longestTime time.Duration,
+func enqueueUntil(w *testrig.ServiceConn, timeLimit time.Duration, isDone func() bool) (
+	requestCount int, longestRequestTime time.Duration,
 ) {
 	w.Helper()
 	for deadline := time.Now().Add(timeLimit); !isDone(); requestCount++ {
 		started := time.Now()
-		w.Enqueue(testrig.Fields{"command": "true", "priority": 10})
-		longestTime = max(longestTime, time.Since(started))
+		w.Enqueue(testrig.JSONFields{"command": "true", "priority": 10})
+		longestRequestTime = max(longestRequestTime, time.Since(started))
 		if time.Now().After(deadline) {
 			w.Fatalf("not done within %v", timeLimit)
 		}
 	}
-	return requestCount, longestTime
+	return requestCount, longestRequestTime
 }
 
 // If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its
 // jobs run.
-func TestManyDueJobsDelayNoClient(t *testing.T) {
+func TestManyDueJobsDelayNoOtherClient(t *testing.T) {
 	testrig.SkipIfShort(t)
-	const n = 100_000 / testrig.JobDivisor
+	const n = 100_000 / testrig.JobCountDivisor
 	q := testrig.StartQueue(t, "--workers", "0")
-	w := q.Dial()
+	w := q.DialService()
 	started := time.Now()
 	// Measure the speed of the machine. The due time below depends on it.
-	enqueueMany(w, n/20, testrig.Fields{"command": "true"})
+	enqueueJobs(w, n/20, testrig.JSONFields{"command": "true"})
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
-	enqueueMany(w, n, testrig.Fields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
+	enqueueJobs(w, n, testrig.JSONFields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
 	if delay := time.Since(due); delay > 0 {
 		t.Logf("the last jobs were enqueued %v after their due time", delay)
 	}
 	w.WaitUntil("the jobs are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
 	times, worst := enqueueUntil(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
-	if times < 30/testrig.TimeoutFactor || worst > maxStepTime {
+	if times < 30/testrig.TimeoutFactor || worst > maxRequestTime {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
 	}
-	q.MustCLI("worker", "scale", "1")
-	w.WaitUntil("some run", 20*time.Second, func() bool { return w.Counts()["completed"] > 10 })
+	q.MustRunCLI("worker", "scale", "1")
+	w.WaitUntil("some run", 20*time.Second, func() bool { return w.JobCountsByState()["completed"] > 10 })
 }
 
 // If 20,000 jobs expire in the same millisecond and are then cleaned up, they delay no other client: the
@@ -70,14 +70,14 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	testrig.SkipIfShort(t)
 	const n = 20_000
 	q := testrig.StartQueue(t, "--workers", "0")
-	w := q.Dial()
+	w := q.DialService()
 	expiry := time.Now().Add(8 * time.Second).UTC()
-	enqueueMany(w, n, testrig.Fields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
-	w.WaitUntil("all jobs have expired", time.Minute, func() bool { return w.Counts()["cancelled"] == n })
-	cleaned := make(chan testrig.Result, 1)
+	enqueueJobs(w, n, testrig.JSONFields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
+	w.WaitUntil("all jobs have expired", time.Minute, func() bool { return w.JobCountsByState()["cancelled"] == n })
+	cleaned := make(chan testrig.CommandResult, 1)
 	// This goroutine ends before the test does, because the loop below waits for the result.
-	go func() { cleaned <- q.CLI("cleanup", "--state", "cancelled", "--days", "0") }()
-	var r testrig.Result
+	go func() { cleaned <- q.RunCLI("cleanup", "--state", "cancelled", "--days", "0") }()
+	var r testrig.CommandResult
 	times, worst := enqueueUntil(w, time.Minute, func() bool {
 		select {
 		case r = <-cleaned:
@@ -86,11 +86,11 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 			return false
 		}
 	})
-	if r.Code != 0 || w.Counts()["cancelled"] != 0 {
-		t.Errorf("cleanup: %+v; %v", r, w.Counts())
+	if r.ExitCode != 0 || w.JobCountsByState()["cancelled"] != 0 {
+		t.Errorf("cleanup: %+v; %v", r, w.JobCountsByState())
 	}
 	// A cleanup step removes 200 jobs. On average, at least one enqueue must succeed in four steps.
-	if times < n/200/4 || worst > maxStepTime {
+	if times < n/200/4 || worst > maxRequestTime {
 		t.Errorf("%d enqueues succeeded during the cleanup, the slowest took %v", times, worst)
 	}
 }
@@ -99,14 +99,14 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 // to a pipe. The warning names a safe form of the command. The jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	r := q.CLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
-	if want := "queuectl: warning: {} is inside the code that sh runs"; r.Code != 0 ||
+	r := q.RunCLI("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.ExitCode != 0 ||
 		!strings.HasPrefix(r.Stderr, want) ||
 		!strings.Contains(r.Stderr, `"$1"' sh {}`) {
-		t.Errorf("exit code %d, got %q, want %q and a safe form", r.Code, r.Stderr, want)
+		t.Errorf("exit code %d, got %q, want %q and a safe form", r.ExitCode, r.Stderr, want)
 	}
-	if r := q.CLI("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.Code != 0 ||
+	if r := q.RunCLI("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.ExitCode != 0 ||
 		strings.Contains(r.Stderr, "warning") {
-		t.Errorf("the safe form: exit code %d, %q", r.Code, r.Stderr)
+		t.Errorf("the safe form: exit code %d, %q", r.ExitCode, r.Stderr)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // A single worker starts jobs in rank order. This also holds for jobs that the service sent to the runner in
 // advance and took back, because an earlier job took long.
-func TestOneWorkerKeepsTheOrder(t *testing.T) {
+func TestOneWorkerStartsJobsInRankOrder(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	const jobs, runs = 60, 12
@@ -27,19 +27,19 @@ func TestOneWorkerKeepsTheOrder(t *testing.T) {
 		list.WriteByte('\n')
 	}
 	for range runs {
-		p := testrig.NewPrivate(t)
-		if err := os.WriteFile(filepath.Join(p.Work, "l"), []byte(list.String()), 0o600); err != nil {
+		p := testrig.NewPrivateRun(t)
+		if err := os.WriteFile(filepath.Join(p.WorkDir, "l"), []byte(list.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := p.Run("", "--workers", "1", "--lines", "l"); r.Code != 0 || r.Stdout != want.String() {
-			t.Fatalf("exit code %d, printed %q", r.Code, r.Stdout)
+		if r := p.RunPrivate("", "--workers", "1", "--lines", "l"); r.ExitCode != 0 || r.Stdout != want.String() {
+			t.Fatalf("exit code %d, printed %q", r.ExitCode, r.Stdout)
 		}
 	}
 }
 
 // A service with one worker starts jobs in the order that the setting scheduling defines, for each value of
 // that setting.
-func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
+func TestOneWorkerFollowsSchedulingSetting(t *testing.T) {
 	t.Parallel()
 	const jobs, lists = 100, 4
 	for _, scheduling := range []string{"fifo", "aging"} {
@@ -47,7 +47,7 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 			t.Parallel()
 			q := testrig.NewQueue(t, "")
 			q.Start("--workers", "1")
-			q.MustCLI("config", "set", "scheduling", scheduling)
+			q.MustRunCLI("config", "set", "scheduling", scheduling)
 			for n := range lists {
 				order := q.Path("order" + strconv.Itoa(n))
 				var list strings.Builder
@@ -58,16 +58,16 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 					list.WriteByte('\n')
 				}
 				batch := fmt.Sprint("list", n)
-				if r := q.CLIWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.Code != 0 {
+				if r := q.RunCLIWithInput(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.ExitCode != 0 {
 					t.Fatalf("%+v", r)
 				}
-				q.MustCLI("wait", "--batch", batch)
+				q.MustRunCLI("wait", "--batch", batch)
 				raw, err := os.ReadFile(order)
 				if err != nil {
 					t.Fatal(err)
 				}
 				got := strings.Fields(string(raw))
-				if sorted := slices.IsSortedFunc(got, byNumber); len(got) != jobs || !sorted {
+				if sorted := slices.IsSortedFunc(got, compareNumericTexts); len(got) != jobs || !sorted {
 					t.Fatalf("list %d ran as %v", n+1, got)
 				}
 			}
@@ -75,8 +75,8 @@ func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// byNumber compares two texts by their numeric values.
-func byNumber(a, b string) int {
+// compareNumericTexts compares two texts by their numeric values.
+func compareNumericTexts(a, b string) int {
 	i, _ := strconv.Atoi(a)
 	j, _ := strconv.Atoi(b)
 	return i - j

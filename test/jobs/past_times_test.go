@@ -14,9 +14,9 @@ import (
 
 // The command line refuses a start time that has passed by more than one minute, as at(1) does. The socket
 // accepts such a time, because a client may repeat its request.
-func TestPastTimesAreRefused(t *testing.T) {
+func TestPastStartTimesAreRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
+	q.MustRunCLI("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
 	past := time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
 	for _, words := range [][]string{
 		{"enqueue", "--at", past, "true"}, {"enqueue", "--run-at", "yesterday", "true"},
@@ -27,32 +27,32 @@ func TestPastTimesAreRefused(t *testing.T) {
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.CLI(words...); got.Code != code || !strings.Contains(got.Stderr, "--at: the time is ") ||
+		if got := q.RunCLI(words...); got.ExitCode != code || !strings.Contains(got.Stderr, "--at: the time is ") ||
 			!strings.Contains(got.Stderr, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
-	if got := q.MustCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+	if got := q.MustRunCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("refused commands enqueued jobs:\n%s", got)
 	}
 	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"},
 		{"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
-		if got := q.CLI(words...); got.Code != 2 || !strings.Contains(got.Stderr, "--expires-at: the time is ") ||
+		if got := q.RunCLI(words...); got.ExitCode != 2 || !strings.Contains(got.Stderr, "--expires-at: the time is ") ||
 			!strings.Contains(got.Stderr, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
-	if got := q.MustCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+	if got := q.MustRunCLI("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("refused commands enqueued jobs that never run:\n%s", got)
 	}
-	q.MustCLI("enqueue", "--at", "now", "true")
-	q.MustCLI("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
-	q.MustCLI("enqueue", "--at", past, "--allow-past", "true")
-	q.MustCLI("edit", "later", "--at", past, "--allow-past")
-	private := func(extraArgs ...string) testrig.Result {
-		cmd := exec.Command(q.Bin, append([]string{"run", "--private", "--at", past},
+	q.MustRunCLI("enqueue", "--at", "now", "true")
+	q.MustRunCLI("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
+	q.MustRunCLI("enqueue", "--at", past, "--allow-past", "true")
+	q.MustRunCLI("edit", "later", "--at", past, "--allow-past")
+	private := func(extraArgs ...string) testrig.CommandResult {
+		cmd := exec.Command(q.ClientPath, append([]string{"run", "--private", "--at", past},
 			append(extraArgs, "--", "true", ":::", "a")...)...)
-		cmd.Env, cmd.Dir = testrig.Environment(q.Dir), q.Path("private")
+		cmd.Env, cmd.Dir = testrig.UserEnvironment(q.StateDir), q.Path("private")
 		return testrig.RunCommand(t, cmd)
 	}
 	if err := os.Mkdir(q.Path("private"), 0o700); err != nil {
@@ -63,14 +63,14 @@ func TestPastTimesAreRefused(t *testing.T) {
 		code      int
 		// The third command continues the private run of the second, which has no jobs left.
 	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} {
-		if got := private(run.extraArgs...); got.Code != run.code {
+		if got := private(run.extraArgs...); got.ExitCode != run.code {
 			t.Errorf("run --private %v: %+v, want exit code %d", run.extraArgs, got, run.code)
 		}
 	}
-	w := q.Dial()
+	w := q.DialService()
 	for range 2 {
 		for _, field := range []string{"run_at", "expires_at"} {
-			if got := w.Call("enqueue", testrig.Fields{"command": "true", field: past, "key": field}); got.Error != nil {
+			if got := w.Call("enqueue", testrig.JSONFields{"command": "true", field: past, "key": field}); got.Error != nil {
 				t.Errorf("%s on the wire: %v", field, got.Error)
 			}
 		}
@@ -79,22 +79,23 @@ func TestPastTimesAreRefused(t *testing.T) {
 
 // If a job is enqueued or edited with an expiry time that has passed, every command warns that the job will not
 // run.
-func TestPastExpiryIsWarnedAbout(t *testing.T) {
+func TestPastExpiryTimeCausesWarning(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "later", "true")
+	q.MustRunCLI("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{
 		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"},
 		{"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"},
 		{"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`},
 		{"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
-		if got := q.CLI(words...); got.Code != 0 || strings.Count(got.Stderr, "which has passed, so it will not run") != 1 {
+		if got := q.RunCLI(words...); got.ExitCode != 0 || strings.Count(got.Stderr,
+			"which has passed, so it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
 	const past, later = `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`,
 		`{"command":"true","expires_at":"2999-01-01T00:00:00Z"}`
-	private := testrig.NewPrivate(t)
+	private := testrig.NewPrivateRun(t)
 	for _, c := range []struct {
 		words []string
 		in    string
@@ -115,10 +116,10 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12),
 			[]string{"line 1: this job will not run, because its expiry time is ",
 				"line 10: this job will not run, because its expiry time is ", "2 more jobs "}},
-		{[]string{"run", "--private", "--dir", private.Dir, "--file", "-"}, later + "\n" + past + "\n",
+		{[]string{"run", "--private", "--dir", private.StateDir, "--file", "-"}, later + "\n" + past + "\n",
 			[]string{"line 2: this job will not run, because its expiry time is "}},
 	} {
-		got := q.CLIWithInput(c.in, c.words...)
+		got := q.RunCLIWithInput(c.in, c.words...)
 		for _, want := range c.want {
 			if !strings.Contains(got.Stderr, want) {
 				t.Errorf("%.40q: %+v, want %s", c.words, got, want)
@@ -128,7 +129,7 @@ func TestPastExpiryIsWarnedAbout(t *testing.T) {
 			t.Errorf("%.40q: %d warnings about past times, want %d", c.words, n, len(c.want))
 		}
 	}
-	if got := q.CLI("enqueue", "--expires-at", "tomorrow", "true"); got.Code != 0 || got.Stderr != "" {
+	if got := q.RunCLI("enqueue", "--expires-at", "tomorrow", "true"); got.ExitCode != 0 || got.Stderr != "" {
 		t.Errorf("an expiry time in the future: %+v", got)
 	}
 }

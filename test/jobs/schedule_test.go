@@ -13,157 +13,161 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// scheduleView is a schedule as `queuectl schedule show` prints it in JSON.
-type scheduleView struct {
-	Name   string           `json:"name"`
-	TZ     string           `json:"tz"`
-	Paused bool             `json:"paused"`
-	NextAt *time.Time       `json:"next_at"`
-	Next   []time.Time      `json:"next"`
-	Runs   []occurrenceView `json:"runs"`
+// shownSchedule is a schedule as `queuectl schedule show` prints it in JSON.
+type shownSchedule struct {
+	Name        string            `json:"name"`
+	TimeZone    string            `json:"tz"`
+	Paused      bool              `json:"paused"`
+	NextAt      *time.Time        `json:"next_at"`
+	NextTimes   []time.Time       `json:"next"`
+	Occurrences []shownOccurrence `json:"runs"`
 }
 
-// occurrenceView is one occurrence (planned start) of a schedule and its job.
-type occurrenceView struct {
-	Instant time.Time `json:"instant"`
-	Outcome string    `json:"outcome"`
-	ID      *string   `json:"id"`
-	State   *string   `json:"state"`
-	Note    string    `json:"note"`
+// shownOccurrence is one occurrence (planned start) of a schedule and its job.
+type shownOccurrence struct {
+	PlannedAt time.Time `json:"instant"`
+	Outcome   string    `json:"outcome"`
+	JobID     *string   `json:"id"`
+	JobState  *string   `json:"state"`
+	Note      string    `json:"note"`
 }
 
-func showSchedule(q *testrig.Queue, name string) (s scheduleView) {
+func showSchedule(q *testrig.Queue, scheduleName string) (schedule shownSchedule) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.MustCLI("schedule", "show", name, "--json")), &s); err != nil {
-		q.Fatalf("schedule show %s: %v", name, err)
+	if err := json.Unmarshal([]byte(q.MustRunCLI("schedule", "show", scheduleName, "--json")), &schedule); err != nil {
+		q.Fatalf("schedule show %s: %v", scheduleName, err)
 	}
-	return s
+	return schedule
 }
 
-// outcomes returns the outcomes of the schedule's occurrences, oldest first.
-func (s scheduleView) outcomes() (list []string) {
-	for _, r := range slices.Backward(s.Runs) {
-		list = append(list, r.Outcome)
+// occurrenceOutcomes returns the outcomes of the schedule's occurrences, oldest first.
+func (s shownSchedule) occurrenceOutcomes() (outcomes []string) {
+	for _, r := range slices.Backward(s.Occurrences) {
+		outcomes = append(outcomes, r.Outcome)
 	}
-	return list
+	return outcomes
 }
 
 // A schedule creates a job for each occurrence, with the fields that the schedule defines. The id of the job
 // contains the name of the schedule and the time. Adding the same schedule again is not an error. Adding a
 // different schedule with the same name needs --replace.
-func TestSchedule(t *testing.T) {
+func TestScheduleCreatesJobPerOccurrence(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
 	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
 		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
-	var added scheduleView
-	if err := json.Unmarshal([]byte(q.MustCLI(add...)), &added); err != nil || len(added.Next) != 5 ||
-		added.TZ != "Europe/Berlin" {
+	var added shownSchedule
+	if err := json.Unmarshal([]byte(q.MustRunCLI(add...)), &added); err != nil || len(added.NextTimes) != 5 ||
+		added.TimeZone != "Europe/Berlin" {
 		t.Fatalf("added %+v, %v", added, err)
 	}
-	if got := q.MustCLI(add...); !strings.Contains(got, `"existed":true`) {
+	if got := q.MustRunCLI(add...); !strings.Contains(got, `"existed":true`) {
 		t.Errorf("adding the same schedule again: %s", got)
 	}
-	if got := q.CLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.Code != 5 ||
+	if got := q.RunCLI("schedule", "add", "tick", "@every 2s", "--", "other"); got.ExitCode != 5 ||
 		!strings.Contains(got.Stderr, "cron") || !strings.Contains(got.Stderr, "--replace") {
 		t.Errorf("adding a different schedule with the same name: %+v", got)
 	}
 	q.WaitUntil("three runs", 20*time.Second, func() bool {
 		s := showSchedule(q, "tick")
 		n := 0
-		for _, r := range s.Runs {
-			if r.State != nil && *r.State == "completed" {
+		for _, r := range s.Occurrences {
+			if r.JobState != nil && *r.JobState == "completed" {
 				n++
 			}
 		}
 		return n >= 3
 	})
-	for _, r := range showSchedule(q, "tick").Runs {
-		if r.ID == nil || r.State == nil || *r.State != "completed" {
+	for _, r := range showSchedule(q, "tick").Occurrences {
+		if r.JobID == nil || r.JobState == nil || *r.JobState != "completed" {
 			continue
 		}
-		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
-			t.Errorf("the job is %s, want %s", *r.ID, want)
+		if want := "tick@" + r.PlannedAt.UTC().Format("20060102T150405Z"); *r.JobID != want {
+			t.Errorf("the job is %s, want %s", *r.JobID, want)
 		}
 		var j struct {
 			Schedule, Output string
 			Labels           map[string]string
 		}
-		if err := json.Unmarshal([]byte(q.MustCLI("show", *r.ID, "--json")), &j); err != nil || j.Schedule != "tick" ||
+		if err := json.Unmarshal([]byte(q.MustRunCLI("show", *r.JobID, "--json")), &j); err != nil || j.Schedule != "tick" ||
 			strings.TrimSpace(j.Output) != "hello" || j.Labels["of"] != "tick" {
-			t.Errorf("job %s: %+v, %v", *r.ID, j, err)
+			t.Errorf("job %s: %+v, %v", *r.JobID, j, err)
 		}
 	}
-	q.MustCLI("schedule", "pause", "tick")
-	if s := showSchedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.Next) != 0 {
+	q.MustRunCLI("schedule", "pause", "tick")
+	if s := showSchedule(q, "tick"); !s.Paused || s.NextAt != nil || len(s.NextTimes) != 0 {
 		t.Errorf("the paused schedule: %+v", s)
 	}
-	before := len(showSchedule(q, "tick").Runs)
-	q.MustCLI("schedule", "resume", "tick")
+	before := len(showSchedule(q, "tick").Occurrences)
+	q.MustRunCLI("schedule", "resume", "tick")
 	q.WaitUntil("the resumed schedule starts a job", 20*time.Second, func() bool {
-		return len(showSchedule(q, "tick").Runs) > before
+		return len(showSchedule(q, "tick").Occurrences) > before
 	})
-	if slices.Contains(showSchedule(q, "tick").outcomes(), "missed") {
-		t.Errorf("outcomes after the pause: %v", showSchedule(q, "tick").outcomes())
+	if slices.Contains(showSchedule(q, "tick").occurrenceOutcomes(), "missed") {
+		t.Errorf("outcomes after the pause: %v", showSchedule(q, "tick").occurrenceOutcomes())
 	}
-	q.MustCLI("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
+	q.MustRunCLI("schedule", "add", "tick", "0 3 * * *", "--replace", "--", "other")
 	if s := showSchedule(q, "tick"); s.NextAt == nil || s.NextAt.Before(time.Now()) {
 		t.Errorf("the replaced schedule: %+v", s)
 	}
-	q.MustCLI("schedule", "rm", "tick")
-	if got := q.CLI("schedule", "show", "tick"); got.Code != 4 {
+	q.MustRunCLI("schedule", "rm", "tick")
+	if got := q.RunCLI("schedule", "show", "tick"); got.ExitCode != 4 {
 		t.Errorf("show of a removed schedule: %+v", got)
 	}
-	if got := q.MustCLI("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
+	if got := q.MustRunCLI("schedule", "list", "--json"); strings.TrimSpace(got) != "[]" {
 		t.Errorf("list after the schedule was removed: %s", got)
 	}
 }
 
 // If a job of a schedule is still waiting or running at the next occurrence, the flag --overlap decides: the
 // occurrence is skipped, waits, or replaces that job. If the replaced job is running, it is ended.
-func TestScheduleOverlap(t *testing.T) {
+func TestOverlapSettingDecidesConcurrentOccurrences(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "4")
 	for _, overlap := range []string{"skip", "queue", "replace"} {
-		q.MustCLI("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
+		q.MustRunCLI("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
 	}
 	q.WaitUntil("something was skipped", 20*time.Second, func() bool {
 		s := showSchedule(q, "skip")
-		return slices.Contains(s.outcomes(), "skipped") && s.outcomes()[0] == "fired"
+		return slices.Contains(s.occurrenceOutcomes(), "skipped") && s.occurrenceOutcomes()[0] == "fired"
 	})
 	q.WaitUntil("something waits", 20*time.Second, func() bool {
 		s := showSchedule(q, "queue")
-		return len(s.Runs) > 1 && s.Runs[0].State != nil && *s.Runs[0].State == "blocked"
+		return len(s.Occurrences) > 1 && s.Occurrences[0].JobState != nil && *s.Occurrences[0].JobState == "blocked"
 	})
 	q.WaitUntil("something was replaced", 30*time.Second, func() bool {
 		s := showSchedule(q, "replace")
-		return slices.ContainsFunc(s.Runs, func(r occurrenceView) bool { return r.State != nil && *r.State == "cancelled" })
+		return slices.ContainsFunc(s.Occurrences, func(r shownOccurrence) bool {
+			return r.JobState != nil &&
+				*r.JobState == "cancelled"
+		})
 	})
-	if got := q.CLI("schedule", "run", "skip"); got.Code != 5 || !strings.Contains(got.Stderr, "has not ended") {
+	if got := q.RunCLI("schedule", "run", "skip"); got.ExitCode != 5 || !strings.Contains(got.Stderr, "has not ended") {
 		t.Errorf("schedule run while another run is active: %+v", got)
 	}
-	q.MustCLI("schedule", "rm", "skip", "queue", "replace")
-	q.MustCLI("cancel", "--all", "--yes")
+	q.MustRunCLI("schedule", "rm", "skip", "queue", "replace")
+	q.MustRunCLI("cancel", "--all", "--yes")
 }
 
 // `queuectl schedule run` starts a job immediately. The id of the job contains the current second. If that id is
 // taken, the job gets an id with a suffix.
-func TestScheduleRunNow(t *testing.T) {
+func TestScheduleRunStartsJobImmediately(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
 	var ids []string
 	q.WaitUntil("two in one second", 20*time.Second, func() bool {
-		ids = append(ids, strings.TrimSpace(q.MustCLI("schedule", "run", "nightly")))
+		ids = append(ids, strings.TrimSpace(q.MustRunCLI("schedule", "run", "nightly")))
 		n := len(ids)
 		return n > 1 && ids[n-1] == ids[n-2]+"-2"
 	})
-	if s := showSchedule(q, "nightly"); len(s.Runs) != len(ids) || s.NextAt == nil || !s.NextAt.Equal(s.Next[0]) {
+	if s := showSchedule(q, "nightly"); len(s.Occurrences) != len(ids) || s.NextAt == nil ||
+		!s.NextAt.Equal(s.NextTimes[0]) {
 		t.Errorf("the schedule after two runs: %+v", s)
 	}
 }
@@ -175,53 +179,53 @@ func TestScheduleWhileKilled(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	q.MustCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
+	q.MustRunCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
 	// newest returns the time of the newest occurrence. Counting the occurrences would not work, because `queuectl
 	// schedule show` lists at most 20 of them.
 	newest := func() (planned time.Time) {
-		if runs := showSchedule(q, "tick").Runs; len(runs) > 0 {
-			planned = runs[0].Instant
+		if runs := showSchedule(q, "tick").Occurrences; len(runs) > 0 {
+			planned = runs[0].PlannedAt
 		}
 		return planned
 	}
 	for range 6 {
 		before := newest()
 		q.WaitUntil("the schedule creates a job", 20*time.Second, func() bool { return !newest().Equal(before) })
-		q.Kill()
+		q.KillService()
 		killed := time.Now()
 		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
 		q.Start("--workers", "2")
 	}
-	q.MustCLI("schedule", "pause", "tick")
+	q.MustRunCLI("schedule", "pause", "tick")
 	s := showSchedule(q, "tick")
 	var last time.Time
-	for _, r := range slices.Backward(s.Runs) {
-		if r.Outcome != "fired" || r.ID == nil {
-			t.Errorf("the occurrence at %v has the outcome %s: %s", r.Instant, r.Outcome, r.Note)
+	for _, r := range slices.Backward(s.Occurrences) {
+		if r.Outcome != "fired" || r.JobID == nil {
+			t.Errorf("the occurrence at %v has the outcome %s: %s", r.PlannedAt, r.Outcome, r.Note)
 			continue
 		}
-		if !last.IsZero() && r.Instant.Sub(last) != time.Second {
-			t.Errorf("the occurrence after %v is %v", last, r.Instant)
+		if !last.IsZero() && r.PlannedAt.Sub(last) != time.Second {
+			t.Errorf("the occurrence after %v is %v", last, r.PlannedAt)
 		}
-		last = r.Instant
-		if want := "tick@" + r.Instant.UTC().Format("20060102T150405Z"); *r.ID != want {
-			t.Errorf("the job is %s, want %s", *r.ID, want)
+		last = r.PlannedAt
+		if want := "tick@" + r.PlannedAt.UTC().Format("20060102T150405Z"); *r.JobID != want {
+			t.Errorf("the job is %s, want %s", *r.JobID, want)
 		}
 	}
-	if len(s.Runs) < 8 {
-		t.Errorf("the schedule has only %d occurrences", len(s.Runs))
+	if len(s.Occurrences) < 8 {
+		t.Errorf("the schedule has only %d occurrences", len(s.Occurrences))
 	}
 	q.WaitUntil("all have ended", 30*time.Second, func() bool {
-		for _, r := range showSchedule(q, "tick").Runs {
-			if r.State == nil || *r.State != "completed" {
+		for _, r := range showSchedule(q, "tick").Occurrences {
+			if r.JobState == nil || *r.JobState != "completed" {
 				return false
 			}
 		}
 		return true
 	})
 	var jobs []testrig.Job
-	if err := json.Unmarshal([]byte(q.MustCLI("list", "--json")), &jobs); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("list", "--json")), &jobs); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
@@ -234,7 +238,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 }
 
 // An invalid schedule gets an error that names the field, and is not stored.
-func TestWrongSchedules(t *testing.T) {
+func TestInvalidSchedulesAreRefused(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
@@ -256,9 +260,9 @@ func TestWrongSchedules(t *testing.T) {
 		`id: cannot be set for a schedule, which starts many jobs`:    {"n", "@hourly", `{"command":"x","id":"a"}`},
 		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {
-		got := q.CLI(append([]string{"schedule", "add"}, args...)...)
-		if got.Code != 2 || !strings.Contains(got.Stderr, text) {
-			t.Errorf("%q: got %d, %s\nwant %s", args, got.Code, got.Stderr, text)
+		got := q.RunCLI(append([]string{"schedule", "add"}, args...)...)
+		if got.ExitCode != 2 || !strings.Contains(got.Stderr, text) {
+			t.Errorf("%q: got %d, %s\nwant %s", args, got.ExitCode, got.Stderr, text)
 		}
 	}
 	for method, params := range map[string]map[string]any{
@@ -267,30 +271,30 @@ func TestWrongSchedules(t *testing.T) {
 		"schedule.run":  {"name": ""},
 		"schedule.list": {"limit": 1},
 	} {
-		w := q.Dial()
+		w := q.DialService()
 		if a := w.Call(method, params); a.Error == nil || a.Error.Data.Code != "invalid" {
 			t.Errorf("%s %v: %+v", method, params, a)
 		}
 		w.Close()
 	}
 	for _, verb := range []string{"show", "rm", "pause", "resume", "run"} {
-		if got := q.CLI("schedule", verb, "gone"); got.Code != 4 ||
+		if got := q.RunCLI("schedule", verb, "gone"); got.ExitCode != 4 ||
 			!strings.Contains(got.Stderr, `there is no schedule "gone"`) {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
-	if got := strings.TrimSpace(q.MustCLI("schedule", "list", "--json")); got != "[]" {
+	if got := strings.TrimSpace(q.MustRunCLI("schedule", "list", "--json")); got != "[]" {
 		t.Errorf("invalid schedules were stored: %s", got)
 	}
 }
 
 // In a request, the fields of a schedule and of its jobs are in one flat object. The field jitter is about
 // the schedule, and backoff_jitter about its jobs. The response repeats the fields of the request.
-func TestScheduleOnTheWire(t *testing.T) {
+func TestScheduleRequestFieldsAreFlat(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
-	w := q.Dial()
+	w := q.DialService()
 	defer w.Close()
 	a := w.Call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true",
 		"jitter": "10m", "backoff_jitter": 0.5, "priority": 7})
@@ -307,7 +311,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	if a.Error != nil || json.Unmarshal(a.Result, &run) != nil || !strings.HasPrefix(run.ID, "n@") {
 		t.Fatalf("run: %+v", a)
 	}
-	if j := q.Show(run.ID); j.State != "pending" {
+	if j := q.ShowJob(run.ID); j.State != "pending" {
 		t.Errorf("the job: %+v", j)
 	}
 }

@@ -12,13 +12,13 @@ import (
 func TestEchoCompletes(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	id := q.MustCLI("enqueue", "echo hello; echo warn >&2")
-	if r := q.CLI("wait", id); r.Code != 0 {
-		t.Fatalf("wait: exit code %d: %s", r.Code, r.Stderr)
+	id := q.MustRunCLI("enqueue", "echo hello; echo warn >&2")
+	if r := q.RunCLI("wait", id); r.ExitCode != 0 {
+		t.Fatalf("wait: exit code %d: %s", r.ExitCode, r.Stderr)
 	}
-	j := q.Show(id)
+	j := q.ShowJob(id)
 	if j.State != "completed" || j.ExitCode == nil || *j.ExitCode != 0 || j.Output != "hello\n" || j.Stderr != "warn\n" ||
-		len(j.History) != 1 {
+		len(j.AttemptHistory) != 1 {
 		t.Errorf("the completed job: %+v", j)
 	}
 }

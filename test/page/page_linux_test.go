@@ -21,20 +21,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// window is a window of Chromium that shows the page.
-type window struct {
+// browserWindow is a window of Chromium that shows the page.
+type browserWindow struct {
 	*testrig.Queue
-	ctx     context.Context
-	address string
+	ctx         context.Context
+	pageAddress string
 }
 
-// openWindow opens a browser window and signs in with a link from `queuectl web open`. The test fails if a
+// openBrowserWindow opens a browser window and signs in with a link from `queuectl web open`. The test fails if a
 // script of the web page reports an error.
-func openWindow(q *testrig.Queue) *window {
+func openBrowserWindow(q *testrig.Queue) *browserWindow {
 	q.Helper()
 	testrig.SkipIfShort(q)
 	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
-		"and TestLinkOpensAPageSession and others send requests as browsers do")
+		"and TestSignInLinkOpensOneSession and others send requests as browsers do")
 	profile, err := os.MkdirTemp("", "qp")
 	if err != nil {
 		q.Fatal(err)
@@ -46,7 +46,7 @@ func openWindow(q *testrig.Queue) *window {
 	q.Cleanup(end)
 	ctx, closeIt := chromedp.NewContext(allocated)
 	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
-	w := &window{Queue: q, ctx: ctx}
+	w := &browserWindow{Queue: q, ctx: ctx}
 	if err := chromedp.Run(ctx); err != nil { // this starts the browser, which runs until ctx ends
 		q.Fatal(err)
 	}
@@ -60,15 +60,15 @@ func openWindow(q *testrig.Queue) *window {
 			}
 		}
 	})
-	q.MustCLI("web", "start", "--listen", "127.0.0.1:0")
-	link := q.MustCLI("web", "open")
-	w.address, _, _ = strings.Cut(link, "/open")
-	w.do(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
+	q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")
+	link := q.MustRunCLI("web", "open")
+	w.pageAddress, _, _ = strings.Cut(link, "/open")
+	w.runActions(chromedp.Navigate(link), chromedp.Click("main button"), chromedp.WaitVisible("#verdict"))
 	return w
 }
 
-// do executes actions within 30 s.
-func (w *window) do(actions ...chromedp.Action) {
+// runActions executes actions within 30 s.
+func (w *browserWindow) runActions(actions ...chromedp.Action) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
 	defer cancel()
@@ -79,14 +79,14 @@ func (w *window) do(actions ...chromedp.Action) {
 	}
 }
 
-// goTo opens a path of the page in the window, and waits for the heading.
-func (w *window) goTo(path string) {
+// openPath opens a path of the page in the window, and waits for the heading.
+func (w *browserWindow) openPath(path string) {
 	w.Helper()
-	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+	w.runActions(chromedp.Navigate(w.pageAddress+path), chromedp.WaitVisible("main h1"))
 }
 
-// waitText waits until the page shows a text in an element. It does not reload the page.
-func (w *window) waitText(selector, text string) {
+// waitForText waits until the page shows a text in an element. It does not reload the page.
+func (w *browserWindow) waitForText(selector, text string) {
 	w.Helper()
 	w.WaitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {
 		err := chromedp.Run(
@@ -98,139 +98,139 @@ func (w *window) waitText(selector, text string) {
 
 // Users open the page with a link and see changes as they happen: running jobs and their output, dependency
 // graphs, and a service that stops and restarts. On the page, they can retry dead jobs and pause a queue.
-func TestPageInABrowser(t *testing.T) {
+func TestPageUpdatesLiveInBrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {
-		q.MustCLI("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
-		q.CLI("wait", id)
+		q.MustRunCLI("enqueue", "--id", id, "--max-retries", "0", "test -e "+q.Path("fixed")+" || exit 7")
+		q.RunCLI("wait", id)
 	}
-	w := openWindow(q)
-	w.waitText("#strip .dead b", "3")
+	w := openBrowserWindow(q)
+	w.waitForText("#strip .dead b", "3")
 
 	// The run time of a job is counted from the job's start, not from the time when the page was loaded.
-	w.do(chromedp.Poll(`performance.now() > 4000`, nil))
-	q.MustCLI("enqueue", "--id", "young", "-Q", "short", "sleep 60")
-	w.waitText("#running", "young")
+	w.runActions(chromedp.Poll(`performance.now() > 4000`, nil))
+	q.MustRunCLI("enqueue", "--id", "young", "-Q", "short", "sleep 60")
+	w.waitForText("#running", "young")
 	var age int
-	w.do(chromedp.Evaluate(
+	w.runActions(chromedp.Evaluate(
 		`parseInt([...document.querySelectorAll('#running tr')].find(e => e.innerText.includes('young')).querySelector('time').textContent)`, &age))
 	if age > 3 {
 		t.Errorf("a job that has just begun has run for %d s", age)
 	}
-	q.MustCLI("cancel", "young")
+	q.MustRunCLI("cancel", "young")
 
 	// A running job appears without a reload.
-	q.MustCLI("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.Path("enough")+
+	q.MustRunCLI("enqueue", "--id", "talks", "-Q", "chat", "i=0; while [ ! -e "+q.Path("enough")+
 		" ]; do i=$((i+1)); echo \"<b>line</b> $i\"; sleep 0.05; done")
-	w.waitText("#running", "talks")
-	w.waitText("#queues", "chat")
+	w.waitForText("#running", "talks")
+	w.waitForText("#queues", "chat")
 
 	// A queue can be paused and resumed.
-	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
-	w.waitText("#queues tr.paused", "chat")
-	q.MustCLI("enqueue", "--id", "quiet", "-Q", "chat", "true")
-	w.waitText("#waiting", "queue chat is paused")
-	if got := q.MustCLI("queue", "list"); !strings.Contains(got, "paused") {
+	w.runActions(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
+	w.waitForText("#queues tr.paused", "chat")
+	q.MustRunCLI("enqueue", "--id", "quiet", "-Q", "chat", "true")
+	w.waitForText("#waiting", "queue chat is paused")
+	if got := q.MustRunCLI("queue", "list"); !strings.Contains(got, "paused") {
 		t.Errorf("queue list after the pause of a queue: %s", got)
 	}
-	w.do(chromedp.Click(`button[aria-label="Resume queue chat"]`),
+	w.runActions(chromedp.Click(`button[aria-label="Resume queue chat"]`),
 		chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
 
 	// The page follows the output of a running job and shows it as text, not as HTML.
-	w.goTo("/jobs/talks")
-	w.waitText("#log", "<b>line</b> 5")
-	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
+	w.openPath("/jobs/talks")
+	w.waitForText("#log", "<b>line</b> 5")
+	w.runActions(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
 	var elements int
-	w.do(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
+	w.runActions(chromedp.Evaluate(`document.querySelectorAll('#log span b b').length`, &elements))
 	if elements != 0 {
 		t.Errorf("the output of a job created %d HTML elements", elements)
 	}
 
 	// The graph is updated: the dependant starts after its parent has ended.
-	q.MustCLI("enqueue", "--id", "after", "--after", "talks", "sleep 60")
-	w.goTo("/jobs/after")
-	w.waitText("#deps", "talks")
-	w.waitText("#why", "talks")
+	q.MustRunCLI("enqueue", "--id", "after", "--after", "talks", "sleep 60")
+	w.openPath("/jobs/after")
+	w.waitForText("#deps", "talks")
+	w.waitForText("#why", "talks")
 	q.WriteFile("enough", "")
-	w.waitText("#head", "processing")
+	w.waitForText("#head", "processing")
 
 	// The statistics contain a chart and a row per queue.
-	w.goTo("/stats?since=1h")
-	w.waitText("table", "chat")
+	w.openPath("/stats?since=1h")
+	w.waitForText("table", "chat")
 	var bars string
-	w.do(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
+	w.runActions(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
 	if !strings.HasPrefix(bars, "M") {
 		t.Errorf("the bars of the chart are %q", bars)
 	}
 
 	// Filters select jobs.
-	w.goTo("/jobs")
-	w.do(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`),
+	w.openPath("/jobs")
+	w.runActions(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`),
 		chromedp.WaitVisible("table.list"))
-	w.waitText("table.list", "d3")
+	w.waitForText("table.list", "d3")
 	var rows int
-	w.do(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
+	w.runActions(chromedp.Evaluate(`document.querySelectorAll('table.list tbody tr').length`, &rows))
 	if rows != 3 {
 		t.Errorf("the filter d* lists %d jobs", rows)
 	}
 
 	// The list updates itself, except while a job is selected or the pointer is on the list. The second click
 	// moves the pointer away from the list, so that here only the selection can delay the update.
-	w.do(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
-	q.MustCLI("enqueue", "--id", "d4", "--max-retries", "0", "true")
-	w.do(chromedp.WaitReady(`#list[data-held]`))
-	w.do(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
-	w.waitText("table.list", "d4")
+	w.runActions(chromedp.Click(`table.list input[value=d3]`), chromedp.Click(`main h1`))
+	q.MustRunCLI("enqueue", "--id", "d4", "--max-retries", "0", "true")
+	w.runActions(chromedp.WaitReady(`#list[data-held]`))
+	w.runActions(chromedp.Evaluate(`document.querySelector('table.list input[value=d3]').checked = false`, nil))
+	w.waitForText("table.list", "d4")
 
 	// A user can retry one job of a group of dead jobs, then all of them.
-	w.do(chromedp.Navigate(w.address+"/dead"), chromedp.WaitVisible("table.groups"))
-	w.waitText("table.groups", "exit code 7")
+	w.runActions(chromedp.Navigate(w.pageAddress+"/dead"), chromedp.WaitVisible("table.groups"))
+	w.waitForText("table.groups", "exit code 7")
 	q.WriteFile("fixed", "")
-	w.do(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
-	w.waitText("main h1", "Retry 3 dead jobs?")
-	if got := q.MustCLI("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
+	w.runActions(chromedp.Click(`table.groups a.btn`), chromedp.WaitVisible("#go"))
+	w.waitForText("main h1", "Retry 3 dead jobs?")
+	if got := q.MustRunCLI("dlq", "list", "-q"); strings.Count(got, "\n") != 2 {
 		t.Errorf("a preview changed the dead-letter list: %q", got)
 	}
-	w.do(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
-	w.waitText("#head", "completed")
-	w.do(chromedp.Navigate(w.address+"/dead/retry"), chromedp.WaitVisible("#go"),
+	w.runActions(chromedp.Click(`button[name=n][value="1"]`), chromedp.WaitVisible("#head"))
+	w.waitForText("#head", "completed")
+	w.runActions(chromedp.Navigate(w.pageAddress+"/dead/retry"), chromedp.WaitVisible("#go"),
 		chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
-	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") == "" })
+	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.MustRunCLI("dlq", "list", "-q") == "" })
 
 	// Cancelling many jobs shows a preview first.
-	q.MustCLI("enqueue", "--id", "later1", "--in", "1h", "true")
-	q.MustCLI("enqueue", "--id", "later2", "--in", "1h", "true")
-	w.goTo("/jobs?q=later*")
-	w.do(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
-	w.waitText("main h1", "Cancel 2 jobs?")
-	w.do(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
-	if got := q.MustCLI("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
+	q.MustRunCLI("enqueue", "--id", "later1", "--in", "1h", "true")
+	q.MustRunCLI("enqueue", "--id", "later2", "--in", "1h", "true")
+	w.openPath("/jobs?q=later*")
+	w.runActions(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
+	w.waitForText("main h1", "Cancel 2 jobs?")
+	w.runActions(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
+	if got := q.MustRunCLI("show", "later2", "--json"); !strings.Contains(got, `"cancelled"`) {
 		t.Errorf("later2 is %s", got)
 	}
 
 	// The page reports that the service has stopped. The user must sign in again after a restart.
-	w.goTo("/")
-	q.Kill()
-	w.do(chromedp.WaitVisible("#gone"))
+	w.openPath("/")
+	q.KillService()
+	w.runActions(chromedp.WaitVisible("#gone"))
 	q.Start("--workers", "2")
-	q.MustCLI("web", "start", "--listen", "127.0.0.1"+w.address[strings.LastIndex(w.address, ":"):])
-	w.waitText("#gone", "The session has ended")
+	q.MustRunCLI("web", "start", "--listen", "127.0.0.1"+w.pageAddress[strings.LastIndex(w.pageAddress, ":"):])
+	w.waitForText("#gone", "The session has ended")
 }
 
 // The script of the page formats ages of jobs as the command line does.
-func TestPageClocks(t *testing.T) {
-	if testrig.Root() == "" {
-		skip.Missing(t, "sources", "needs the table of ages, which is with the sources; make test-long has it")
+func TestPageFormatsAgesLikeCLI(t *testing.T) {
+	if testrig.RepositoryRoot() == "" {
+		skip.MissingRequirement(t, "sources", "needs the table of ages, which is with the sources; make test-long has it")
 	}
-	raw, err := os.ReadFile(filepath.Join(testrig.Root(), "internal/present/testdata/ages.tsv"))
+	raw, err := os.ReadFile(filepath.Join(testrig.RepositoryRoot(), "internal/present/testdata/ages.tsv"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := openWindow(testrig.StartQueue(t, "--workers", "0"))
+	w := openBrowserWindow(testrig.StartQueue(t, "--workers", "0"))
 	for line := range strings.Lines(string(raw)) {
 		seconds, want, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		var got string
-		w.do(chromedp.Evaluate("age("+seconds+")", &got))
+		w.runActions(chromedp.Evaluate("age("+seconds+")", &got))
 		if got != want {
 			t.Errorf("%s s: got %q, want %q", seconds, got, want)
 		}
@@ -238,38 +238,40 @@ func TestPageClocks(t *testing.T) {
 }
 
 // The page of a removed job reports that the job no longer exists.
-func TestPageOfARemovedJob(t *testing.T) {
+func TestRemovedJobsPageReportsRemoval(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	q.MustCLI("enqueue", "--id", "goes", "true")
-	w := openWindow(q)
-	w.goTo("/jobs/goes")
-	q.MustCLI("rm", "goes")
-	w.waitText("#gone", "no longer exists")
+	q.MustRunCLI("enqueue", "--id", "goes", "true")
+	w := openBrowserWindow(q)
+	w.openPath("/jobs/goes")
+	q.MustRunCLI("rm", "goes")
+	w.waitForText("#gone", "no longer exists")
 }
 
 // The page shows the output of a job's terminal as text, also while the job runs. If the job has overwritten
 // a line, the page shows the last state of the line.
 func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
-		q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
-	w := openWindow(q)
-	w.goTo("/jobs/t")
+	q.MustRunCLI("enqueue", "--id", "t", "--tty",
+		`printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
+			q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
+	w := openBrowserWindow(q)
+	w.openPath("/jobs/t")
 	shows := func(want string) {
 		t.Helper()
-		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`,
+		w.runActions(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+
+			want+`'`,
 			nil))
 	}
 	shows(" 50%")
 	q.WriteFile("go", "")
 	shows("100%|end")
-	w.goTo("/jobs/t")
+	w.openPath("/jobs/t")
 	shows("100%|end")
 }
 
-// payloads are texts that would run a script, or break out of their element, if a page treated them as
+// markupPayloads are texts that would run a script, or break out of their element, if a page treated them as
 // markup.
-var payloads = []string{
+var markupPayloads = []string{
 	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`,
 	`javascript:pwned=1`,
 	`</pre></p></main><iframe srcdoc="<script>parent.pwned=1</script>">`,
@@ -286,68 +288,68 @@ var payloads = []string{
 
 // Browsers treat names, commands and outputs of jobs as text, on static pages and on pages that update
 // themselves. They do so even if the Content-Security-Policy of the page is turned off.
-func TestPagePayloadsInABrowser(t *testing.T) {
+func TestBrowserTreatsJobDataAsText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := openWindow(q)
-	w.do(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
-	file := q.WriteFile("payloads", strings.Join(payloads, "\n"))
+	w := openBrowserWindow(q)
+	w.runActions(chromedp.ActionFunc(func(ctx context.Context) error { return page.SetBypassCSP(true).Do(ctx) }))
+	file := q.WriteFile("payloads", strings.Join(markupPayloads, "\n"))
 	paths := []string{"/", "/jobs", "/dead", "/dead/retry", "/schedules", "/workers", "/stats", "/bulk?verb=retry&q=*",
-		"/jobs?q=" + url.QueryEscape(payloads[1]), "/jobs?label=" + url.QueryEscape("l="+payloads[2])}
-	for i, p := range payloads {
+		"/jobs?q=" + url.QueryEscape(markupPayloads[1]), "/jobs?label=" + url.QueryEscape("l="+markupPayloads[2])}
+	for i, p := range markupPayloads {
 		if strings.ContainsRune(p, '\n') || !utf8.ValidString(p) {
 			continue // this payload cannot be an argument, so only the output of a job contains it
 		}
 		id := fmt.Sprint("p", i)
-		q.MustCLI("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique",
+		q.MustRunCLI("enqueue", "--id", id, "--label", "l="+p, "--max-retries", "0", "--cwd", "/"+p, "--unique",
 			"k"+fmt.Sprint(i),
 			"true "+p)
-		q.MustCLI("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
+		q.MustRunCLI("enqueue", "--id", "w"+id, "--in", "1h", "--env", "P="+p, "echo "+p)
 		paths = append(paths, "/jobs/"+id, "/jobs/w"+id)
 	}
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", payloads[0], payloads[2])
-	q.MustCLI("enqueue", "--id", "follow", "--max-retries", "0",
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", markupPayloads[0], markupPayloads[2])
+	q.MustRunCLI("enqueue", "--id", "follow", "--max-retries", "0",
 		`printf '{"percent":1,"text":"<img src=x onerror=pwned=1>"}' >"$QUEUECTL_PROGRESS"; while [ ! -e `+q.Path("enough")+
 			` ]; do cat `+file+`; cat `+file+` >&2; sleep 0.1; done; cat `+file+` >"$QUEUECTL_RESULT"; exit 1`)
 	harmless := func(path string) {
 		t.Helper()
 		var found string
-		w.do(chromedp.Evaluate(
+		w.runActions(chromedp.Evaluate(
 			`(typeof pwned === 'undefined' ? '' : 'carried out ') + [...document.querySelectorAll('main script, main iframe, main img, main math, main details[ontoggle], [onerror], [onload], [onfocus], a[href^="javascript"]')].map(e => e.outerHTML.slice(0, 200)).join()`, &found))
 		if found != "" {
 			t.Errorf("%s: %s", path, found)
 		}
 	}
 	for _, path := range append(paths, "/jobs/follow") {
-		w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+		w.runActions(chromedp.Navigate(w.pageAddress+path), chromedp.WaitVisible("main h1"))
 		harmless(path)
 	}
 	// Wait for lines that arrive after the page was loaded.
-	w.do(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
-	w.waitText("#log", payloads[1])
+	w.runActions(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
+	w.waitForText("#log", markupPayloads[1])
 	harmless("the output that is followed")
-	w.goTo("/")
-	w.waitText("#running", "follow")
+	w.openPath("/")
+	w.waitForText("#running", "follow")
 	harmless("the overview that is live")
 	q.WriteFile("enough", "")
-	q.CLI("wait", "follow")
-	w.goTo("/jobs/follow")
-	w.waitText("#log", payloads[1])
+	q.RunCLI("wait", "follow")
+	w.openPath("/jobs/follow")
+	w.waitForText("#log", markupPayloads[1])
 	harmless("the output of one that has ended")
 }
 
 // A user can reach every control of the page with the keyboard.
-func TestPageByKeys(t *testing.T) {
+func TestPageControlsWorkByKeyboard(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "k1", "--in", "1h", "true")
-	w := openWindow(q)
-	w.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
-	w.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
+	q.MustRunCLI("enqueue", "--id", "k1", "--in", "1h", "true")
+	w := openBrowserWindow(q)
+	w.runActions(chromedp.KeyEvent("g"), chromedp.KeyEvent("j"), chromedp.WaitVisible("table.list"))
+	w.runActions(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
 		chromedp.Poll(`document.querySelector('tbody input[type=checkbox]').checked`, nil))
-	w.do(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
-	w.waitText("#head", "k1")
-	w.do(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
+	w.runActions(chromedp.KeyEvent("\r"), chromedp.WaitVisible("#head"))
+	w.waitForText("#head", "k1")
+	w.runActions(chromedp.KeyEvent("/"), chromedp.Poll(`document.activeElement.name === 'q'`, nil))
 	var unreached string
-	w.do(chromedp.Evaluate(
+	w.runActions(chromedp.Evaluate(
 		`[...document.querySelectorAll('a[href],button,input:not([type=hidden])')].filter(e => e.tabIndex < 0).map(e => e.outerHTML).join()`, &unreached))
 	if unreached != "" {
 		t.Errorf("controls that the Tab key did not reach: %s", unreached)
@@ -358,23 +360,23 @@ func TestPageByKeys(t *testing.T) {
 func TestPagesFitTheWindow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	longText := strings.Repeat("word ", 60) + strings.Repeat("x", 200)
-	q.MustCLI("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
-	q.MustCLI("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
-	w := openWindow(q)
+	q.MustRunCLI("enqueue", "--id", "long-"+strings.Repeat("n", 100), "--max-retries", "0", "echo '"+longText+"'; exit 3")
+	q.MustRunCLI("enqueue", "--id", "waits", "--in", "1h", "echo "+longText)
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--", "echo", longText)
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustRunCLI("dlq", "list", "-q") != "" })
+	w := openBrowserWindow(q)
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
-			w.do(chromedp.EmulateViewport(width, 900),
+			w.runActions(chromedp.EmulateViewport(width, 900),
 				emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}))
 			for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/long-" + strings.Repeat("n", 100), "/dead",
 				"/dead/retry", "/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none"} {
-				w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
+				w.runActions(chromedp.Navigate(w.pageAddress+path), chromedp.WaitVisible("main h1"))
 				var wide int64
-				w.do(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
+				w.runActions(chromedp.Evaluate(`document.documentElement.scrollWidth`, &wide))
 				if wide > width {
 					var widest string
-					w.do(chromedp.Evaluate(
+					w.runActions(chromedp.Evaluate(
 						`[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 120)).join("\n")`, &widest))
 					t.Errorf("%s is %d pixels wide in a window of %d pixels:\n%s", path, wide, width, widest)
 				}
@@ -386,13 +388,13 @@ func TestPagesFitTheWindow(t *testing.T) {
 // On a phone, the page shows everything that users need: the search field, sign out, and the state and time of
 // each job. Tabs scroll sideways without moving the rest of the page. A user name is on the same line as the
 // word next to it.
-func TestNarrowPageShowsWhatMatters(t *testing.T) {
+func TestNarrowPageShowsEssentialControls(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
-	q.MustCLI("enqueue", "--id", "later", "--in", "1h", "true")
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
-	w := openWindow(q)
-	w.do(chromedp.EmulateViewport(390, 900))
+	q.MustRunCLI("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
+	q.MustRunCLI("enqueue", "--id", "later", "--in", "1h", "true")
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustRunCLI("dlq", "list", "-q") != "" })
+	w := openBrowserWindow(q)
+	w.runActions(chromedp.EmulateViewport(390, 900))
 	for _, c := range []struct{ path, name, test string }{
 		{"/", "search", `document.querySelector('.top input[type=search]').checkVisibility()`},
 		{"/", "Sign out", `document.querySelector('form[action="/leave"] button').checkVisibility()`},
@@ -409,67 +411,69 @@ func TestNarrowPageShowsWhatMatters(t *testing.T) {
 			`(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
 	} {
 		holds := false
-		w.do(chromedp.Navigate(w.address+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
+		w.runActions(chromedp.Navigate(w.pageAddress+c.path), chromedp.WaitVisible("main h1"),
+			chromedp.Evaluate(c.test, &holds))
 		if !holds {
 			t.Errorf("%s at 390 px lacks: %s", c.path, c.name)
 		}
 	}
 }
 
-// vnuVariable is the environment variable with the path of the Nu HTML checker. The checker needs
+// htmlCheckerPathVariable is the environment variable with the path of the Nu HTML checker. The checker needs
 // Java.
-const vnuVariable = "QUEUECTL_VNU"
+const htmlCheckerPathVariable = "QUEUECTL_VNU"
 
 // The Nu HTML checker of the W3C finds no error in any page.
 func TestPagesAreValidHTML(t *testing.T) {
-	vnu := os.Getenv(vnuVariable)
+	vnu := os.Getenv(htmlCheckerPathVariable)
 	if vnu == "" {
-		skip.Missing(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
+		skip.MissingRequirement(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
 	}
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	openSession(b)
-	b.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
-	b.MustCLI("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
-	b.MustCLI("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
-	b.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	b.MustCLI("queue", "pause", "build")
-	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.MustCLI("dlq", "list", "-q") != "" })
+	signIn(b)
+	b.MustRunCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	b.MustRunCLI("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
+	b.MustRunCLI("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
+	b.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	b.MustRunCLI("queue", "pause", "build")
+	b.WaitUntil("the job is dead", 20*time.Second, func() bool { return b.MustRunCLI("dlq", "list", "-q") != "" })
 	args := []string{"-jar", vnu, "--errors-only", "--html"}
 	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead",
 		"/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats",
 		"/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
-		args = append(args, b.WriteFile(fmt.Sprintf("page%d.html", i), b.Request("GET", path, "").Body))
+		args = append(args, b.WriteFile(fmt.Sprintf("page%d.html", i), b.SendRequest("GET", path, "").Body))
 	}
 	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// axeVariable is the environment variable with the path of axe-core, a checker for accessibility.
-const axeVariable = "QUEUECTL_AXE"
+// axeCorePathVariable is the environment variable with the path of axe-core, a checker for accessibility.
+const axeCorePathVariable = "QUEUECTL_AXE"
 
 // Every page is accessible to users with impaired vision or without a pointer: axe-core finds no violation.
 func TestPagesAreAccessible(t *testing.T) {
-	axe, err := os.ReadFile(os.Getenv(axeVariable))
+	axe, err := os.ReadFile(os.Getenv(axeCorePathVariable))
 	if err != nil {
-		skip.Missing(t, "axe", "needs axe-core; .ci/run installs it")
+		skip.MissingRequirement(t, "axe", "needs axe-core; .ci/run installs it")
 	}
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
-	q.MustCLI("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
-	q.MustCLI("enqueue", "--id", "waits", "--after", "runs", "true")
-	q.MustCLI("queue", "set", "mail", "--weight", "3")
-	q.MustCLI("queue", "pause", "mail")
-	q.MustCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
-	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustCLI("dlq", "list", "-q") != "" })
-	w := openWindow(q)
+	q.MustRunCLI("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	q.MustRunCLI("enqueue", "--id", "runs", "-Q", "build", "echo up; sleep 60")
+	q.MustRunCLI("enqueue", "--id", "waits", "--after", "runs", "true")
+	q.MustRunCLI("queue", "set", "mail", "--weight", "3")
+	q.MustRunCLI("queue", "pause", "mail")
+	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.MustRunCLI("dlq", "list", "-q") != "" })
+	w := openBrowserWindow(q)
 	for _, scheme := range []string{"light", "dark"} {
-		w.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		w.runActions(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
 			Value: scheme}}))
 		for _, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead/retry",
 			"/schedules", "/workers", "/stats", "/stats?since=30d", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
 			var found []string
-			w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(string(axe), nil),
+			w.runActions(chromedp.Navigate(w.pageAddress+path), chromedp.WaitVisible("main h1"),
+				chromedp.Evaluate(string(axe), nil),
 				chromedp.Evaluate(
 					`axe.run().then(r => r.violations.flatMap(v => v.nodes.map(n => v.id + ": " + n.html.slice(0, 160) + " " + n.failureSummary)))`, &found, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
 			for _, f := range found {

@@ -26,19 +26,20 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// pageName is the page's host name, for which the test certificate is issued.
-const pageName = "queue.test"
+// pageHostName is the page's host name, for which the test certificate is issued.
+const pageHostName = "queue.test"
 
-// createCertificate creates a certificate for pageName, and a client that trusts only this certificate and resolves
-// pageName to address.
-func createCertificate(q *testrig.Queue, address string) (cert, key string, client *http.Client) {
+// createCertificate creates a certificate for pageHostName, and a client that trusts only this certificate and resolves
+// pageHostName to address.
+func createCertificate(q *testrig.Queue, address string) (certPath, keyPath string, client *http.Client) {
 	q.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		q.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageName},
-		DNSNames: []string{pageName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: pageHostName},
+		DNSNames: []string{pageHostName}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA:                  true,
 		BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -51,7 +52,7 @@ func createCertificate(q *testrig.Queue, address string) (cert, key string, clie
 	trusted := x509.NewCertPool()
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	trusted.AppendCertsFromPEM(text)
-	cert, key = q.WriteFile("page.crt", string(text)),
+	certPath, keyPath = q.WriteFile("page.crt", string(text)),
 		q.WriteFile("page.key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	client = &http.Client{
 		Timeout:       10 * time.Second,
@@ -62,19 +63,19 @@ func createCertificate(q *testrig.Queue, address string) (cert, key string, clie
 			}},
 	}
 	q.Cleanup(client.CloseIdleConnections)
-	return cert, key, client
+	return certPath, keyPath, client
 }
 
-// openLink opens a sign-in link with a client. It checks that the session's cookie is restricted to this host
+// openSignInLink opens a sign-in link with a client. It checks that the session's cookie is restricted to this host
 // and to TLS, and returns the cookie.
-func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
+func openSignInLink(q *testrig.Queue, client *http.Client, signInLink string) *http.Cookie {
 	q.Helper()
-	u, err := url.Parse(link)
-	if err != nil || u.Scheme != "https" || u.Hostname() != pageName {
-		q.Fatalf("the link is %q, %v", link, err)
+	u, err := url.Parse(signInLink)
+	if err != nil || u.Scheme != "https" || u.Hostname() != pageHostName {
+		q.Fatalf("the link is %q, %v", signInLink, err)
 	}
 	u.RawQuery, u.Path = "", "/open"
-	got, err := client.PostForm(u.String(), url.Values{"link": {link[strings.Index(link, "link=")+5:]}})
+	got, err := client.PostForm(u.String(), url.Values{"link": {signInLink[strings.Index(signInLink, "link=")+5:]}})
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -87,22 +88,22 @@ func openLink(q *testrig.Queue, client *http.Client, link string) *http.Cookie {
 }
 
 // If the service has a certificate, it serves the page only over TLS and only under its host names.
-func TestPageByTLS(t *testing.T) {
+func TestPageIsServedOnlyOverTLS(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	address := testrig.FreeAddress(t)
+	address := testrig.FreeLoopbackAddress(t)
 	cert, key, client := createCertificate(q, address)
-	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
-		q.MustCLI("config", "set", name, value)
+	for name, value := range map[string]string{"web.hosts": pageHostName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.MustRunCLI("config", "set", name, value)
 	}
-	q.MustCLI("web", "start", "--listen", address)
-	c := openLink(q, client, q.MustCLI("web", "open"))
+	q.MustRunCLI("web", "start", "--listen", address)
+	c := openSignInLink(q, client, q.MustRunCLI("web", "open"))
 	for _, with := range []struct {
 		scheme string
 		cookie *http.Cookie
 		code   int
 	}{{"https", c, http.StatusOK}, {"https", nil, http.StatusUnauthorized}, {"http", c, http.StatusBadRequest}} {
 		_, port, _ := net.SplitHostPort(address)
-		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageName, port)+
+		r, err := http.NewRequestWithContext(t.Context(), "GET", with.scheme+"://"+net.JoinHostPort(pageHostName, port)+
 			"/api/status", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -124,28 +125,28 @@ func TestPageByTLS(t *testing.T) {
 		}
 	}
 	q.WriteFile("page.key", "none")
-	if got := q.CLI("web", "start", "--listen", "127.0.0.1:0"); got.Code != 2 ||
+	if got := q.RunCLI("web", "start", "--listen", "127.0.0.1:0"); got.ExitCode != 2 ||
 		!strings.Contains(got.Stderr, "web.tls_cert") {
 		t.Errorf("with a wrong key: %+v", got)
 	}
-	openLink(q, client, q.MustCLI("web", "open")) // the page still works with the old certificate
+	openSignInLink(q, client, q.MustRunCLI("web", "open")) // the page still works with the old certificate
 	_, _, renewed := createCertificate(q, address)
-	q.MustCLI("reload")
-	openLink(q, renewed, q.MustCLI("web", "open"))
+	q.MustRunCLI("reload")
+	openSignInLink(q, renewed, q.MustRunCLI("web", "open"))
 }
 
 // `queuectl web start` refuses the path of a socket on which another process listens, but replaces a socket file
 // without a listener. If the socket file of the page is removed, the service creates it again.
-func TestPageAtASocket(t *testing.T) {
+func TestPageListensOnUnixSocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	q.MustCLI("config", "set", "web.hosts", pageName)
-	q.MustCLI("config", "set", "web.tls", "proxy")
+	q.MustRunCLI("config", "set", "web.hosts", pageHostName)
+	q.MustRunCLI("config", "set", "web.tls", "proxy")
 	others, err := net.Listen("unix", q.Path("others"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer others.Close()
-	if got := q.CLI("web", "start", "--listen", "unix:"+q.Path("others")); got.Code != 5 ||
+	if got := q.RunCLI("web", "start", "--listen", "unix:"+q.Path("others")); got.ExitCode != 5 ||
 		!strings.Contains(got.Stderr, "already listens there") {
 		t.Errorf("web start on the socket of another process: %+v", got)
 	}
@@ -156,17 +157,17 @@ func TestPageAtASocket(t *testing.T) {
 		}
 		return err == nil
 	}
-	q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page"))
-	q.MustCLI("web", "start", "--listen", "unix:"+q.Dir+"/../"+filepath.Base(q.Dir)+"/page")
+	q.MustRunCLI("web", "start", "--listen", "unix:"+q.Path("page"))
+	q.MustRunCLI("web", "start", "--listen", "unix:"+q.StateDir+"/../"+filepath.Base(q.StateDir)+"/page")
 	info, err := os.Lstat(q.Path("page"))
 	if err != nil || info.Mode().Perm() != 0o660 || !answers() {
 		t.Errorf("the socket is %v, %v", info, err)
 	}
 	os.Remove(q.Path("page"))
 	q.WaitUntil("the socket exists again", 20*time.Second, answers)
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
-	q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page"))
+	q.MustRunCLI("web", "start", "--listen", "unix:"+q.Path("page"))
 	if !answers() {
 		t.Error("after a kill and a restart the socket does not answer")
 	}
@@ -176,7 +177,7 @@ func TestPageAtASocket(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: ")
-	q.MustCLI("web", "stop")
+	q.MustRunCLI("web", "stop")
 	if _, err := os.Lstat(q.Path("page")); err == nil {
 		t.Error("the socket still exists after web stop")
 	}
@@ -184,7 +185,7 @@ func TestPageAtASocket(t *testing.T) {
 
 // If systemd passes sockets to the service, the page listens on all of them from the start of the service. No
 // setting or command can make the page stop listening on them.
-func TestPageOfTheSystemsSockets(t *testing.T) {
+func TestPageListensOnSystemdSockets(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	var addresses []string
 	for range 2 {
@@ -196,7 +197,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		addresses, q.PageSockets = append(addresses, l.Addr().String()), append(q.PageSockets, f)
+		addresses, q.WebPageSockets = append(addresses, l.Addr().String()), append(q.WebPageSockets, f)
 		l.Close()
 		t.Cleanup(func() { f.Close() })
 	}
@@ -210,7 +211,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	q.PageSockets = append(q.PageSockets, f)
+	q.WebPageSockets = append(q.WebPageSockets, f)
 	q.Start("--workers", "1")
 	answers := func(what string) {
 		t.Helper()
@@ -226,33 +227,33 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 		}
 	}
 	answers("from the start")
-	if address := q.MustCLI("web", "start"); address != addresses[0] {
+	if address := q.MustRunCLI("web", "start"); address != addresses[0] {
 		t.Errorf("web start prints the address %q, want the first of %v", address, addresses)
 	}
 	for _, args := range [][]string{{"web", "stop"}, {"web", "start", "--listen", "127.0.0.1:0"}} {
-		if got := q.CLI(args...); got.Code != 5 ||
+		if got := q.RunCLI(args...); got.ExitCode != 5 ||
 			!strings.Contains(got.Stderr, "systemctl disable --now queuectl-web.socket") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	q.MustCLI("config", "set", "web.listen", "127.0.0.1:1")
+	q.MustRunCLI("config", "set", "web.listen", "127.0.0.1:1")
 	answers("with another setting")
 	cert, key, client := createCertificate(q, addresses[0])
-	for name, value := range map[string]string{"web.hosts": pageName, "web.tls_cert": cert, "web.tls_key": key} {
-		q.MustCLI("config", "set", name, value)
+	for name, value := range map[string]string{"web.hosts": pageHostName, "web.tls_cert": cert, "web.tls_key": key} {
+		q.MustRunCLI("config", "set", name, value)
 	}
-	openLink(q, client, q.MustCLI("web", "open"))
+	openSignInLink(q, client, q.MustRunCLI("web", "open"))
 	for _, name := range []string{"web.tls_cert", "web.tls_key"} {
-		q.MustCLI("config", "unset", name)
+		q.MustRunCLI("config", "unset", name)
 	}
 	answers("without TLS again")
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
 	answers("after a kill")
 }
 
-// nginxConf is the nginx configuration of docs/dashboard.md, with placeholders for the paths of a test.
-const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
+// nginxConfigTemplate is the nginx configuration of docs/dashboard.md, with placeholders for the paths of a test.
+const nginxConfigTemplate = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
 events {}
 http {
 	access_log off;
@@ -277,19 +278,21 @@ http {
 
 // The page also works behind nginx, which has the certificate. Links contain nginx's host name, cookies are
 // restricted to TLS, events arrive as they happen, and a session is required.
-func TestPageBehindNginx(t *testing.T) {
-	nginx := skip.UnlessProgram(t, "nginx", "needs nginx; .ci/run installs it, and TestPageByTLS has the page's own TLS")
+func TestPageWorksBehindNginx(t *testing.T) {
+	nginx := skip.UnlessProgram(t, "nginx",
+		"needs nginx; .ci/run installs it, and TestPageIsServedOnlyOverTLS has the page's own TLS")
 	q := testrig.StartQueue(t, "--workers", "1")
-	address := testrig.FreeAddress(t)
+	address := testrig.FreeLoopbackAddress(t)
 	cert, key, client := createCertificate(q, address)
-	for name, value := range map[string]string{"web.hosts": pageName, "web.tls": "proxy", "web.anonymous": "read"} {
-		q.MustCLI("config", "set", name, value)
+	for name, value := range map[string]string{"web.hosts": pageHostName, "web.tls": "proxy", "web.anonymous": "read"} {
+		q.MustRunCLI("config", "set", name, value)
 	}
-	if got := q.MustCLI("web", "start", "--listen", "unix:"+q.Path("page.sock")); got != "unix:"+q.Path("page.sock") {
+	if got := q.MustRunCLI("web", "start", "--listen", "unix:"+q.Path("page.sock")); got != "unix:"+q.Path("page.sock") {
 		t.Errorf("the page is at %q", got)
 	}
-	cmd := exec.Command(nginx, "-c", q.WriteFile("nginx.conf", fmt.Sprintf(nginxConf, q.Dir, address, cert, key)), "-p",
-		q.Dir)
+	cmd := exec.Command(nginx, "-c", q.WriteFile("nginx.conf",
+		fmt.Sprintf(nginxConfigTemplate, q.StateDir, address, cert, key)), "-p",
+		q.StateDir)
 	if os.Getuid() == 0 { // run nginx as root, because its usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}
@@ -298,7 +301,7 @@ func TestPageBehindNginx(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	get := func(path string, c *http.Cookie) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+pageName+path, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+pageHostName+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +321,7 @@ func TestPageBehindNginx(t *testing.T) {
 		}
 		return true
 	})
-	c := openLink(q, client, q.MustCLI("web", "open"))
+	c := openSignInLink(q, client, q.MustRunCLI("web", "open"))
 	got, err := get("/", c)
 	if err != nil || got.StatusCode != http.StatusOK ||
 		!strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
@@ -330,7 +333,7 @@ func TestPageBehindNginx(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
-	q.MustCLI("enqueue", "--id", "a", "true")
+	q.MustRunCLI("enqueue", "--id", "a", "true")
 	for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
 		if strings.Contains(lines.Text(), `"event":"ended"`) {
 			return

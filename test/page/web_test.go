@@ -28,28 +28,28 @@ func linkSecret(b *testrig.Browser, openOutput string) (secret string) {
 	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
 		b.Fatalf("the link is %q, %v", openOutput, err)
 	}
-	b.LinkHost = u.Host
+	b.LinkHostPort = u.Host
 	return u.Query().Get("link")
 }
 
-// openSession signs the browser in with a new link.
-func openSession(b *testrig.Browser) {
+// signIn signs the browser in with a new link.
+func signIn(b *testrig.Browser) {
 	b.Helper()
-	secret := linkSecret(b, b.MustCLI("web", "open"))
-	got := b.Request("POST", "/open", "link="+secret)
-	if got.Code != http.StatusSeeOther || got.Header.Get("Location") != "/" {
+	secret := linkSecret(b, b.MustRunCLI("web", "open"))
+	got := b.SendRequest("POST", "/open", "link="+secret)
+	if got.StatusCode != http.StatusSeeOther || got.Header.Get("Location") != "/" {
 		b.Fatalf("a link gets %+v", got)
 	}
 	var err error
-	if b.Cookie, err = http.ParseSetCookie(got.Header.Get("Set-Cookie")); err != nil {
+	if b.SessionCookie, err = http.ParseSetCookie(got.Header.Get("Set-Cookie")); err != nil {
 		b.Fatal(err)
 	}
 }
 
-// formToken returns the token that protects the forms of the session, escaped for use in a form.
-func formToken(b *testrig.Browser) string {
+// sessionFormToken returns the token that protects the forms of the session, escaped for use in a form.
+func sessionFormToken(b *testrig.Browser) string {
 	b.Helper()
-	_, token, found := strings.Cut(b.Request("GET", "/", "").Body, `name="token" value="`)
+	_, token, found := strings.Cut(b.SendRequest("GET", "/", "").Body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
 	if !found {
 		b.Fatal("the page has no form")
@@ -57,55 +57,58 @@ func formToken(b *testrig.Browser) string {
 	return url.QueryEscape(token)
 }
 
-// withHost returns a function that sets the host name of a request.
-func withHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+// setRequestHost returns a function that sets the host name of a request.
+func setRequestHost(hostName string) func(*http.Request) {
+	return func(r *http.Request) { r.Host = hostName }
+}
 
 // The service serves no web page until a user starts the page. After a restart, a user must start it again. A
 // link creates one session for one browser, and only when the user presses the button on the page of the link.
-func TestLinkOpensAPageSession(t *testing.T) {
+func TestSignInLinkOpensOneSession(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	if got := q.CLI("web", "open"); got.Code != 5 || !strings.Contains(got.Stderr, "queuectl web start") {
+	if got := q.RunCLI("web", "open"); got.ExitCode != 5 || !strings.Contains(got.Stderr, "queuectl web start") {
 		t.Errorf("web open before web start: got %+v", got)
 	}
 	b := testrig.OpenBrowser(q)
 	for _, path := range []string{"/", "/jobs", "/api/list", "/api/events", "/api/openapi.json"} {
-		if got := b.Request("GET", path, ""); got.Code != http.StatusUnauthorized ||
-			!strings.Contains(got.Body, "web open") || !got.Closed {
+		if got := b.SendRequest("GET", path, ""); got.StatusCode != http.StatusUnauthorized ||
+			!strings.Contains(got.Body, "web open") || !got.ConnectionClosed {
 			t.Errorf("%s gets %+v", path, got)
 		}
 	}
-	if one, other := q.MustCLI("web", "open"), q.MustCLI("web", "open"); one[:20] == other[:20] {
+	if one, other := q.MustRunCLI("web", "open"), q.MustRunCLI("web", "open"); one[:20] == other[:20] {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
-	secret := linkSecret(b, q.MustCLI("web", "open"))
+	secret := linkSecret(b, q.MustRunCLI("web", "open"))
 	for range 2 { // a link preview fetches the page of the link, which must not use up the link
-		if got := b.Request("GET", "/open?link="+secret, ""); got.Code != http.StatusOK ||
+		if got := b.SendRequest("GET", "/open?link="+secret, ""); got.StatusCode != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
 			t.Errorf("fetching the page of a link: got %+v", got)
 		}
 	}
-	if got := b.Request("POST", "/open", "link="+secret, withHost("localhost")); got.Code != http.StatusForbidden {
+	if got := b.SendRequest("POST", "/open", "link="+secret,
+		setRequestHost("localhost")); got.StatusCode != http.StatusForbidden {
 		t.Errorf("a link under another host name gets %+v", got)
 	}
-	got := b.Request("POST", "/open", "link="+secret)
+	got := b.SendRequest("POST", "/open", "link="+secret)
 	c, err := http.ParseSetCookie(got.Header.Get("Set-Cookie"))
 	if err != nil || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.MaxAge != 12*3600 || c.Path != "/" ||
 		c.Domain != "" {
 		t.Fatalf("the cookie is %+v, %v", c, err)
 	}
-	if got := b.Request("POST", "/open", "link="+secret); got.Code != http.StatusForbidden ||
+	if got := b.SendRequest("POST", "/open", "link="+secret); got.StatusCode != http.StatusForbidden ||
 		!strings.Contains(got.Body, "web open") {
 		t.Errorf("a link that was already used gets %+v", got)
 	}
-	b.Cookie = c
-	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || !strings.Contains(got.Body, "All is well") ||
-		!strings.Contains(got.Body, ">Sign out<") {
+	b.SessionCookie = c
+	if got := b.SendRequest("GET", "/", ""); got.StatusCode != http.StatusOK ||
+		!strings.Contains(got.Body, "All is well") || !strings.Contains(got.Body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
 	// A browser sends a cookie to all ports of a host name. So the page accepts its cookie only under its own name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
-		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
-			t.Errorf("the host name %s accepts the session: %d", name, got.Code)
+		if got := b.SendRequest("GET", "/", "", setRequestHost(name)); got.StatusCode != http.StatusUnauthorized {
+			t.Errorf("the host name %s accepts the session: %d", name, got.StatusCode)
 		}
 	}
 	for _, file := range []string{"log", "stderr"} {
@@ -116,41 +119,42 @@ func TestLinkOpensAPageSession(t *testing.T) {
 			}
 		}
 	}
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
-	b.Address = q.MustCLI("web", "start", "--listen", "127.0.0.1:0")
-	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("a session outlives its service: %d", got.Code)
+	b.ServerAddress = q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")
+	if got := b.SendRequest("GET", "/", ""); got.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a session outlives its service: %d", got.StatusCode)
 	}
-	q.MustCLI("web", "stop")
-	if _, err := net.Dial("tcp", b.Address); err == nil {
+	q.MustRunCLI("web", "stop")
+	if _, err := net.Dial("tcp", b.ServerAddress); err == nil {
 		t.Error("the page still accepts connections after web stop")
 	}
 }
 
 // The page rejects requests that other web sites cause in a browser. It also rejects requests for a host name
 // that is not its own.
-func TestPageRefusesOtherPages(t *testing.T) {
+func TestPageRefusesCrossSiteRequests(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	openSession(b)
+	signIn(b)
 	for _, name := range []string{"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "10.1.2.3",
 		"[2001:db8::1]:80"} {
 		for _, path := range []string{"/", "/api/list", "/assets/page.css", "/open"} {
-			if got := b.Request("GET", path, "", withHost(name)); got.Code != http.StatusMisdirectedRequest {
-				t.Errorf("%s of %s gets %d", path, name, got.Code)
+			if got := b.SendRequest("GET", path, "", setRequestHost(name)); got.StatusCode != http.StatusMisdirectedRequest {
+				t.Errorf("%s of %s gets %d", path, name, got.StatusCode)
 			}
 		}
 	}
 	for name, change := range map[string]func(*http.Request){
-		"another site":   testrig.WithHeader("Sec-Fetch-Site", "cross-site"),
-		"a subdomain":    testrig.WithHeader("Sec-Fetch-Site", "same-site"),
-		"another origin": testrig.WithHeader("Origin", "http://evil.example"),
+		"another site":   testrig.WithRequestHeader("Sec-Fetch-Site", "cross-site"),
+		"a subdomain":    testrig.WithRequestHeader("Sec-Fetch-Site", "same-site"),
+		"another origin": testrig.WithRequestHeader("Origin", "http://evil.example"),
 	} {
-		if got := b.Request("POST", "/leave", "token="+formToken(b), change); got.Code != http.StatusForbidden {
-			t.Errorf("a form of %s gets %d", name, got.Code)
+		if got := b.SendRequest("POST", "/leave", "token="+sessionFormToken(b),
+			change); got.StatusCode != http.StatusForbidden {
+			t.Errorf("a form of %s gets %d", name, got.StatusCode)
 		}
 	}
-	if got := b.Request("POST", "/leave", ""); got.Code != http.StatusForbidden ||
+	if got := b.SendRequest("POST", "/leave", ""); got.StatusCode != http.StatusForbidden ||
 		!strings.Contains(got.Body, "belongs to another session") {
 		t.Errorf("a form without a token gets %+v", got)
 	}
@@ -158,51 +162,51 @@ func TestPageRefusesOtherPages(t *testing.T) {
 		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n",
 		"/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
 	} {
-		if got := b.Request("POST", path, form); got.Code != http.StatusForbidden ||
+		if got := b.SendRequest("POST", path, form); got.StatusCode != http.StatusForbidden ||
 			!strings.Contains(got.Body, "belongs to another session") {
 			t.Errorf("a form without a token at %s gets %+v", path, got)
 		}
-		if got := b.Request("POST", path, form+"&token="+b.Cookie.Value); got.Code != http.StatusForbidden {
+		if got := b.SendRequest("POST", path, form+"&token="+b.SessionCookie.Value); got.StatusCode != http.StatusForbidden {
 			t.Errorf("a form with a wrong token at %s gets %+v", path, got)
 		}
 	}
 	for _, method := range []string{"POST", "PUT", "DELETE"} {
-		if got := b.Request(method, "/api/list", ""); got.Code != http.StatusMethodNotAllowed &&
-			got.Code != http.StatusNotFound {
-			t.Errorf("%s gets %d", method, got.Code)
+		if got := b.SendRequest(method, "/api/list", ""); got.StatusCode != http.StatusMethodNotAllowed &&
+			got.StatusCode != http.StatusNotFound {
+			t.Errorf("%s gets %d", method, got.StatusCode)
 		}
 	}
 	for _, name := range []string{"enqueue", "cancel", "web.open", "config.set", "backup", "events.x", "none"} {
-		if got := b.Request("GET", "/api/"+name, ""); got.Code != http.StatusNotFound {
+		if got := b.SendRequest("GET", "/api/"+name, ""); got.StatusCode != http.StatusNotFound {
 			t.Errorf("%s gets %+v", name, got)
 		}
 	}
-	page := b.Request("GET", "/", "")
+	page := b.SendRequest("GET", "/", "")
 	_, token, _ := strings.Cut(page.Body, `name="token" value="`)
 	token, _, _ = strings.Cut(token, `"`)
-	if got := b.Request("POST", "/leave", "token="+url.QueryEscape(token)); got.Code != http.StatusSeeOther {
+	if got := b.SendRequest("POST", "/leave", "token="+url.QueryEscape(token)); got.StatusCode != http.StatusSeeOther {
 		t.Errorf("the form of the page gets %+v", got)
 	}
-	if got := b.Request("GET", "/", ""); got.Code != http.StatusUnauthorized {
-		t.Errorf("a session that has signed out still has access: %d", got.Code)
+	if got := b.SendRequest("GET", "/", ""); got.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a session that has signed out still has access: %d", got.StatusCode)
 	}
-	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.Code == http.StatusSeeOther {
-		t.Errorf("a form of a megabyte gets %d", got.Code)
+	if got := b.SendRequest("POST", "/open", "link="+strings.Repeat("x", 1<<20)); got.StatusCode == http.StatusSeeOther {
+		t.Errorf("a form of a megabyte gets %d", got.StatusCode)
 	}
 }
 
 // The page shows names, commands and outputs of jobs as text, which the browser does not execute.
-func TestPageShowsTextAsText(t *testing.T) {
+func TestPageEscapesJobText(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
-	b.MustCLI("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
+	b.MustRunCLI("enqueue", "--id", "evil", "--label", "l="+evil, "--max-retries", "0",
 		"echo '"+strings.ReplaceAll(evil, "'", `'"'"'`)+"' >&2; exit 1")
-	b.CLI("wait", "evil")
-	openSession(b)
+	b.RunCLI("wait", "evil")
+	signIn(b)
 	for _, path := range []string{"/", "/jobs", "/jobs?state=dead", "/jobs/evil", "/jobs?q=%3Cscript%3E",
 		"/jobs?queue=%22%3E%3Cscript%3E", "/open?link=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", "/%3Cscript%3E",
 		"/jobs/%3Cscript%3Ealert(1)"} {
-		got := b.Request("GET", path, "")
+		got := b.SendRequest("GET", path, "")
 		got.Body = strings.Replace(got.Body, `<script src="/assets/page.js" defer>`, "", 1)
 		if strings.Contains(got.Body, "<script") || strings.Contains(got.Body, "<img") ||
 			strings.Contains(got.Body, "<svg/onload") {
@@ -215,11 +219,11 @@ func TestPageShowsTextAsText(t *testing.T) {
 			t.Errorf("%s goes with %v", path, got.Header)
 		}
 	}
-	if got := b.Request("GET", "/jobs/evil", ""); !strings.Contains(got.Body, "&lt;script&gt;alert(1)") ||
+	if got := b.SendRequest("GET", "/jobs/evil", ""); !strings.Contains(got.Body, "&lt;script&gt;alert(1)") ||
 		!strings.Contains(got.Body, "exit code 1") {
 		t.Errorf("the page of the job is %s", got.Body)
 	}
-	if got := b.Request("GET", "/api/show?id=evil", ""); got.Header.Get("Content-Type") != "application/json" ||
+	if got := b.SendRequest("GET", "/api/show?id=evil", ""); got.Header.Get("Content-Type") != "application/json" ||
 		strings.Contains(got.Body, "<script") {
 		t.Errorf("the API shows a job with HTML in its fields as %+v", got)
 	}
@@ -227,11 +231,11 @@ func TestPageShowsTextAsText(t *testing.T) {
 
 // API methods that only read also accept GET requests, with their parameters in the query of the URL. They
 // return the same errors as on the socket.
-func TestPageAnswersReadMethods(t *testing.T) {
+func TestReadMethodsAcceptGETRequests(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	b.MustCLI("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
-	b.MustCLI("enqueue", "--id", "b", "--in", "1h", "true")
-	openSession(b)
+	b.MustRunCLI("enqueue", "--id", "a", "--label", "k=v", "-Q", "build", "--in", "1h", "true")
+	b.MustRunCLI("enqueue", "--id", "b", "--in", "1h", "true")
+	signIn(b)
 	for path, want := range map[string]string{
 		"/api/list?label=k%3Dv&limit=5":      `"id":"a"`,
 		"/api/list?state=pending&state=held": `"id":"b"`,
@@ -247,8 +251,8 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/openapi.json":                  `"/api/queue.list"`,
 		"/api/list?label=k%3Dv&label=z%3Dw":  `"jobs":[]`,
 	} {
-		got := b.Request("GET", path, "")
-		if got.Code != http.StatusOK || !strings.Contains(got.Body, want) || !json.Valid([]byte(got.Body)) {
+		got := b.SendRequest("GET", path, "")
+		if got.StatusCode != http.StatusOK || !strings.Contains(got.Body, want) || !json.Valid([]byte(got.Body)) {
 			t.Errorf("%s gets %+v, want %s", path, got, want)
 		}
 	}
@@ -265,8 +269,8 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/list?label=k":         {400, `does not have the form NAME=VALUE`},
 		"/api/events?since=x":       {400, `since: `},
 	} {
-		got := b.Request("GET", path, "")
-		if got.Code != want.code || !strings.Contains(got.Body, want.text) {
+		got := b.SendRequest("GET", path, "")
+		if got.StatusCode != want.code || !strings.Contains(got.Body, want.text) {
 			t.Errorf("%s gets %+v, want %v", path, got, want)
 		}
 	}
@@ -274,7 +278,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		OpenAPI string         `json:"openapi"`
 		Paths   map[string]any `json:"paths"`
 	}
-	if err := json.Unmarshal([]byte(b.Request("GET", "/api/openapi.json", "").Body), &api); err != nil ||
+	if err := json.Unmarshal([]byte(b.SendRequest("GET", "/api/openapi.json", "").Body), &api); err != nil ||
 		api.OpenAPI != "3.1.0" || api.Paths["/api/web.open"] != nil || api.Paths["/api/enqueue"] != nil {
 		t.Errorf("the OpenAPI document describes %v, %v", api, err)
 	}
@@ -283,37 +287,37 @@ func TestPageAnswersReadMethods(t *testing.T) {
 // An action on many jobs applies only to the jobs that its confirmation page showed. If the service
 // refuses the action for some of these jobs, the page reports how many succeeded and how many were
 // refused. Unknown parameters are errors.
-func TestPageActsOnMany(t *testing.T) {
+func TestBulkActionAppliesToConfirmedJobs(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "0"))
 	for _, id := range []string{"a1", "a2", "b1"} {
-		b.MustCLI("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
+		b.MustRunCLI("enqueue", "--id", id, "-Q", "zz", "--label", "k="+id[:1], "true")
 	}
-	openSession(b)
+	signIn(b)
 	sees := func(path, text string) {
 		t.Helper()
-		if got := b.Request("GET", path, ""); got.Code != http.StatusOK || !strings.Contains(got.Body, text) {
-			t.Errorf("%s is %d, without %q: %s", path, got.Code, text, got.Body)
+		if got := b.SendRequest("GET", path, ""); got.StatusCode != http.StatusOK || !strings.Contains(got.Body, text) {
+			t.Errorf("%s is %d, without %q: %s", path, got.StatusCode, text, got.Body)
 		}
 	}
 	does := func(form, to string) string {
 		t.Helper()
-		got := b.Request("POST", "/bulk", "token="+formToken(b)+"&"+form)
-		if location := got.Header.Get("Location"); got.Code != http.StatusSeeOther || !strings.HasPrefix(location, to) {
+		got := b.SendRequest("POST", "/bulk", "token="+sessionFormToken(b)+"&"+form)
+		if location := got.Header.Get("Location"); got.StatusCode != http.StatusSeeOther || !strings.HasPrefix(location, to) {
 			t.Fatalf("%s leads to %q: %+v", form, location, got)
 		}
 		return got.Header.Get("Location")
 	}
 	sees("/bulk?verb=cancel&queue=zz&state=waiting", "Cancel 3 jobs?")
 	sees("/bulk?verb=hold&label=k%3Da", "Hold 2 jobs?")
-	b.MustCLI("enqueue", "--id", "a3", "-Q", "zz", "true")
+	b.MustRunCLI("enqueue", "--id", "a3", "-Q", "zz", "true")
 	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
-	if got := b.MustCLI("list", "--state", "cancelled", "-q"); got != "" {
+	if got := b.MustRunCLI("list", "--state", "cancelled", "-q"); got != "" {
 		t.Errorf("jobs that the page did not show were cancelled: %s", got)
 	}
 	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
-	b.MustCLI("cancel", "b1")
+	b.MustRunCLI("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.Request("POST", "/bulk", "token="+formToken(b)+"&verb=hold&id=b1&id=a3"); got.Code !=
+	if got := b.SendRequest("POST", "/bulk", "token="+sessionFormToken(b)+"&verb=hold&id=b1&id=a3"); got.StatusCode !=
 		http.StatusConflict || !strings.Contains(got.Body, "hold was done for 1 job and refused for 1") ||
 		!strings.Contains(got.Body, `href="/dead"`) {
 		t.Errorf("a hold that is refused for one of two jobs gets %+v", got)
@@ -321,39 +325,40 @@ func TestPageActsOnMany(t *testing.T) {
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held",
 		"/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1",
 		"/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
-		if got := b.Request("GET", path, ""); got.Code != http.StatusBadRequest {
-			t.Errorf("%s gets %d", path, got.Code)
+		if got := b.SendRequest("GET", path, ""); got.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s gets %d", path, got.StatusCode)
 		}
 	}
 	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1",
 		"/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
 		path, form, _ := strings.Cut(form, "?")
-		if got := b.Request("POST", path, "token="+formToken(b)+"&"+form); got.Code != http.StatusBadRequest {
-			t.Errorf("%s with %s gets %d", path, form, got.Code)
+		if got := b.SendRequest("POST", path, "token="+sessionFormToken(b)+"&"+
+			form); got.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s with %s gets %d", path, form, got.StatusCode)
 		}
 	}
 	for _, id := range []string{"x1", "x2"} {
-		b.MustCLI("enqueue", "--id", id, "--max-retries", "0", "exit 7")
+		b.MustRunCLI("enqueue", "--id", id, "--max-retries", "0", "exit 7")
 	}
-	b.MustCLI("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
-	b.MustCLI("worker", "start")
-	b.CLI("wait", "x1", "x2", "x3")
+	b.MustRunCLI("enqueue", "--id", "x3", "--max-retries", "0", "exit 8")
+	b.MustRunCLI("worker", "start")
+	b.RunCLI("wait", "x1", "x2", "x3")
 	sees("/dead?error=exit+code+7", ">x1<")
-	if got := b.Request("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
+	if got := b.SendRequest("GET", "/dead?error=exit+code+7", ""); strings.Contains(got.Body, ">x3<") {
 		t.Errorf("the list for one error contains a job with another error: %s", got.Body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
-	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+
+	if got := b.SendRequest("POST", "/dead/rm", "token="+sessionFormToken(b)+
 		"&error=exit+code+7&shown="); !strings.HasPrefix(got.Header.Get("Location"), "/dead/rm?") ||
-		b.MustCLI("dlq", "list", "-q") == "" {
+		b.MustRunCLI("dlq", "list", "-q") == "" {
 		t.Errorf("an action on jobs that the page did not show: got %+v", got)
 	}
-	_, shown, _ := strings.Cut(b.Request("GET", "/dead/rm?error=exit+code+7", "").Body, `name="shown" value="`)
+	_, shown, _ := strings.Cut(b.SendRequest("GET", "/dead/rm?error=exit+code+7", "").Body, `name="shown" value="`)
 	shown, _, _ = strings.Cut(shown, `"`)
-	if got := b.Request("POST", "/dead/rm", "token="+formToken(b)+"&error=exit+code+7&shown="+
+	if got := b.SendRequest("POST", "/dead/rm", "token="+sessionFormToken(b)+"&error=exit+code+7&shown="+
 		shown); !strings.HasPrefix(got.Header.Get("Location"), "/dead?did=rm&n=2") ||
-		strings.TrimSpace(b.MustCLI("dlq", "list", "-q")) != "x3" {
-		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.MustCLI("dlq", "list", "-q"))
+		strings.TrimSpace(b.MustRunCLI("dlq", "list", "-q")) != "x3" {
+		t.Errorf("removal of a group: %+v, remaining dead jobs %q", got, b.MustRunCLI("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
 	sees("/jobs?label=k%3Da", ">a1<")
@@ -361,43 +366,43 @@ func TestPageActsOnMany(t *testing.T) {
 
 // The page of a job shows the output of each attempt. A page that does not update itself shows the time at
 // which it was made.
-func TestPageOfAnAttempt(t *testing.T) {
+func TestJobPageShowsEachAttemptsOutput(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	b.MustCLI("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
+	b.MustRunCLI("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "0.01",
 		"echo try $QUEUECTL_ATTEMPT; exit 3")
-	b.CLI("wait", "again")
-	openSession(b)
-	if got := b.Request("GET", "/jobs/again", ""); !strings.Contains(got.Body, "try 2") ||
+	b.RunCLI("wait", "again")
+	signIn(b)
+	if got := b.SendRequest("GET", "/jobs/again", ""); !strings.Contains(got.Body, "try 2") ||
 		!strings.Contains(got.Body, `href="/jobs/again?attempt=1"`) || !strings.Contains(got.Body, "data-live") {
 		t.Errorf("the page is %s", got.Body)
 	}
-	if got := b.Request("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.Body, "try 1") ||
+	if got := b.SendRequest("GET", "/jobs/again?attempt=1", ""); !strings.Contains(got.Body, "try 1") ||
 		strings.Contains(got.Body, "try 2") || strings.Contains(got.Body, "data-live") {
 		t.Errorf("the first attempt is %s", got.Body)
 	}
-	if got := b.Request("GET", "/jobs/again?attempt=x", ""); got.Code != http.StatusBadRequest {
-		t.Errorf("an invalid number of an attempt: got status %d", got.Code)
+	if got := b.SendRequest("GET", "/jobs/again?attempt=x", ""); got.StatusCode != http.StatusBadRequest {
+		t.Errorf("an invalid number of an attempt: got status %d", got.StatusCode)
 	}
 }
 
 // The page sends each event when it happens, with the number of the event. A client that connects again gets
 // the events after the last number that it received. A client that does not read its events delays no other
 // client. The number of open event streams per user is limited.
-func TestPageSendsEvents(t *testing.T) {
+func TestPageStreamsEventsAsTheyHappen(t *testing.T) {
 	testrig.SkipIfShort(t)
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	openSession(b)
+	signIn(b)
 	follow := func(query string, last string) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.LinkHost+"/api/events"+query, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+b.LinkHostPort+"/api/events"+query, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.AddCookie(b.Cookie)
+		r.AddCookie(b.SessionCookie)
 		if last != "" {
 			r.Header.Set("Last-Event-ID", last)
 		}
-		client := http.Client{Transport: b.Client.Transport}
+		client := http.Client{Transport: b.HTTPClient.Transport}
 		got, err := client.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -406,7 +411,7 @@ func TestPageSendsEvents(t *testing.T) {
 	}
 	first := follow("?since=0", "")
 	defer first.Body.Close()
-	b.MustCLI("enqueue", "--id", "a", "true")
+	b.MustRunCLI("enqueue", "--id", "a", "true")
 	var ids []string
 	for lines := bufio.NewScanner(first.Body); lines.Scan(); {
 		if id, isID := strings.CutPrefix(lines.Text(), "id: "); isID {
@@ -428,12 +433,12 @@ func TestPageSendsEvents(t *testing.T) {
 	idle := follow("", "")
 	defer idle.Body.Close()
 	// Anonymous access must not keep the stream of the ended session open.
-	b.MustCLI("config", "set", "web.anonymous", "read")
-	b.Request("POST", "/leave", "token="+formToken(b))
+	b.MustRunCLI("config", "set", "web.anonymous", "read")
+	b.SendRequest("POST", "/leave", "token="+sessionFormToken(b))
 	if raw, err := io.ReadAll(idle.Body); err != nil { // ReadAll returns because the stream ends
 		t.Errorf("after %q: %v", raw, err)
 	}
-	openSession(b)
+	signIn(b)
 	full := false
 	for range 80 { // open streams and do not read them
 		r := follow("?since=0", "")
@@ -445,7 +450,7 @@ func TestPageSendsEvents(t *testing.T) {
 	if !full {
 		t.Error("one user could open 80 streams; want a limit")
 	}
-	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
+	if got := b.SendRequest("GET", "/api/status", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("with 80 open streams, status gets %+v", got)
 	}
 }
@@ -453,107 +458,86 @@ func TestPageSendsEvents(t *testing.T) {
 // A browser without a session gets access only if web.anonymous permits it. Only browsers on this machine get
 // such access, and only to data that the right "read" shows. At an address other than loopback, the page
 // requires TLS and configured host names.
-func TestAnonymousPageAccess(t *testing.T) {
+func TestAnonymousPageAccessIsRestricted(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	b.MustCLI("enqueue", "--id", "a", "--in", "1h", "echo secret")
-	b.MustCLI("config", "set", "web.anonymous", "read")
-	if got := b.Request("GET", "/api/show?id=a", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
-		!strings.Contains(got.Body, `"hidden":["command"`) {
+	b.MustRunCLI("enqueue", "--id", "a", "--in", "1h", "echo secret")
+	b.MustRunCLI("config", "set", "web.anonymous", "read")
+	if got := b.SendRequest("GET", "/api/show?id=a", ""); got.StatusCode != http.StatusOK ||
+		strings.Contains(got.Body, "secret") || !strings.Contains(got.Body, `"hidden":["command"`) {
 		t.Errorf("a request without a session gets %+v", got)
 	}
-	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK || strings.Contains(got.Body, "secret") ||
+	if got := b.SendRequest("GET", "/", ""); got.StatusCode != http.StatusOK || strings.Contains(got.Body, "secret") ||
 		strings.Contains(got.Body, ">Sign out<") {
 		t.Errorf("the page without a session: %+v", got)
 	}
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via",
 		"CF-Connecting-IP", "True-Client-IP"} {
-		if got := b.Request("GET", "/api/status", "", testrig.WithHeader(name,
-			"127.0.0.1")); got.Code != http.StatusUnauthorized {
+		if got := b.SendRequest("GET", "/api/status", "", testrig.WithRequestHeader(name,
+			"127.0.0.1")); got.StatusCode != http.StatusUnauthorized {
 			t.Errorf("a request without a session, with the header %s, gets %+v", name, got)
 		}
 	}
-	if got := b.Request("POST", "/leave", "token="); got.Code != http.StatusForbidden {
+	if got := b.SendRequest("POST", "/leave", "token="); got.StatusCode != http.StatusForbidden {
 		t.Errorf("a form without a session gets %+v", got)
 	}
-	b.MustCLI("config", "set", "web.anonymous", "none")
-	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusUnauthorized {
+	b.MustRunCLI("config", "set", "web.anonymous", "none")
+	if got := b.SendRequest("GET", "/api/status", ""); got.StatusCode != http.StatusUnauthorized {
 		t.Errorf("status without a session after anonymous access has ended: got %+v", got)
 	}
-	oldListen := b.Setting("web.listen").Value
+	oldListen := b.GetSetting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
 		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"},
 		{"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
-		got := b.CLI("web", "start", "--listen", c.listen)
-		if got.Code == 0 || !strings.Contains(got.Stderr, c.want) {
+		got := b.RunCLI("web", "start", "--listen", c.listen)
+		if got.ExitCode == 0 || !strings.Contains(got.Stderr, c.want) {
 			t.Errorf("%s gets %+v, want %s", c.listen, got, c.want)
 		}
-		if got := b.CLI("config", "set", "web.listen", c.listen); got.Code == 0 || !strings.Contains(got.Stderr, c.want) ||
-			b.Setting("web.listen").Value != oldListen {
+		if got := b.RunCLI("config", "set", "web.listen", c.listen); got.ExitCode == 0 ||
+			!strings.Contains(got.Stderr, c.want) || b.GetSetting("web.listen").Value != oldListen {
 			t.Errorf("config set web.listen %s: %+v, want %s", c.listen, got, c.want)
 		}
 	}
 	// Starting the page at the address that it already uses is not an error.
-	b.MustCLI("web", "start", "--listen", b.Address)
+	b.MustRunCLI("web", "start", "--listen", b.ServerAddress)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if got := b.CLI("web", "start", "--listen", listener.Addr().String()); got.Code != 5 ||
+	if got := b.RunCLI("web", "start", "--listen", listener.Addr().String()); got.ExitCode != 5 ||
 		!strings.Contains(got.Stderr, fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)) {
 		t.Errorf("web start on the port of another process: %+v", got)
 	}
-	openSession(b) // the page still works at its old address, because the new address was refused
-	if got := b.Request("GET", "/api/status", ""); got.Code != http.StatusOK {
+	signIn(b) // the page still works at its old address, because the new address was refused
+	if got := b.SendRequest("GET", "/api/status", ""); got.StatusCode != http.StatusOK {
 		t.Errorf("status with a new session: got %+v", got)
 	}
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
-		b.CLI("config", "set", key, filepath.Join(b.Dir, "none"))
+		b.RunCLI("config", "set", key, filepath.Join(b.StateDir, "none"))
 	}
-	if got := b.CLI("reload"); got.Code != 0 || !strings.Contains(got.Stderr,
+	if got := b.RunCLI("reload"); got.ExitCode != 0 || !strings.Contains(got.Stderr,
 		"reloaded, but the web page keeps its previous settings") {
 		t.Errorf("reload with a missing certificate: %+v", got)
 	}
 }
 
-// Users can cause any number of different errors with their jobs. The page of dead jobs limits how many kinds
-// of errors it shows, and how much text of each.
-func TestPageOfManyErrors(t *testing.T) {
-	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "4"))
-	openSession(b)
-	var list strings.Builder
-	for i := range 60 {
-		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
-	}
-	b.MustCLI("enqueue", "--batch", "many", "--file", b.WriteFile("list.jsonl", list.String()))
-	b.CLI("wait", "--batch", "many")
-	got := b.Request("GET", "/dead", "")
-	if rows := strings.Count(got.Body, "/dead/retry?"); got.Code != http.StatusOK || rows != 50 ||
-		len(got.Body) > 200_000 || strings.Contains(got.Body, "\u202e") {
-		t.Errorf("%d: %d kinds in %d bytes", got.Code, rows, len(got.Body))
-	}
-	if !strings.Contains(got.Body, "in 60 groups") {
-		t.Errorf("the page does not show how many groups exist: %s", got.Body)
-	}
-}
-
 // Responses are compressed for clients that accept it. Events are not compressed, because compression would
 // delay them.
-func TestPageIsCompressed(t *testing.T) {
+func TestPageResponsesAreCompressed(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
-	openSession(b)
+	signIn(b)
 	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip",
 		"/api/events": ""} {
-		b.Client.Timeout = 3 * time.Second
+		b.HTTPClient.Timeout = 3 * time.Second
 		ctx, cancel := context.WithCancel(b.Context())
-		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.LinkHost+path, nil)
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.LinkHostPort+path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.Header.Set("Accept-Encoding", "gzip")
-		r.AddCookie(b.Cookie)
-		got, err := b.Client.Do(r)
+		r.AddCookie(b.SessionCookie)
+		got, err := b.HTTPClient.Do(r)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
@@ -562,30 +546,5 @@ func TestPageIsCompressed(t *testing.T) {
 		}
 		cancel()
 		got.Body.Close()
-	}
-}
-
-// Many connections without a session cannot make the page unavailable, and their requests use little memory.
-func TestPageSurvivesFloodWithoutASession(t *testing.T) {
-	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "0"))
-	openSession(b)
-	for i := range 1600 { // more connections than the page keeps open
-		c, err := net.Dial("tcp", b.Address)
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		t.Cleanup(func() { c.Close() })
-		// Writing to a connection that the page has already closed is harmless.
-		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.LinkHost+
-			"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=")
-	}
-	started := time.Now()
-	if got := b.Request("GET", "/", ""); got.Code != http.StatusOK ||
-		time.Since(started) > testrig.TimeoutFactor*2*time.Second {
-		t.Errorf("a visitor is answered after %v by %d", time.Since(started), got.Code)
-	}
-	if got := b.Request("POST", "/open", "link="+strings.Repeat("x", 5<<10),
-		func(r *http.Request) { r.Header.Del("Cookie") }); got.Code == http.StatusOK || got.Code == http.StatusSeeOther {
-		t.Errorf("a link of 5 KiB gets %d", got.Code)
 	}
 }

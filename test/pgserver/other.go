@@ -5,10 +5,10 @@ package pgserver
 import "os/exec"
 
 // The functions in this file are never called, because New skips the tests on this system.
-func chownToServer(string) error { return nil }
+func chownToServerAccount(string) error { return nil }
 
-func runAsServer(*exec.Cmd) {}
+func runAsServerAccount(*exec.Cmd) {}
 
-func quitServer(cmd *exec.Cmd) { cmd.Process.Kill() }
+func quitServerImmediately(cmd *exec.Cmd) { cmd.Process.Kill() }
 
-func stopOrContinue(*exec.Cmd, bool) {}
+func setServerFrozen(*exec.Cmd, bool) {}

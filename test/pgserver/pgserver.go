@@ -21,38 +21,38 @@ import (
 // Server is a PostgreSQL server in its own directory, which also contains its socket. It is not
 // safe for concurrent use.
 type Server struct {
-	Dir       string
-	Port      int    // port in the name of the socket, and the TCP port if the server listens on an address
-	bin       string // directory of PostgreSQL's programs
-	cmd       *exec.Cmd
-	databases int // number of databases that Create has created
+	Dir                  string
+	Port                 int    // port in the name of the socket, and the TCP port if the server listens on an address
+	programDir           string // directory of PostgreSQL's programs
+	cmd                  *exec.Cmd
+	createdDatabaseCount int // number of databases that Create has created
 }
 
-// shared contains the server that Shared returns, and the mutex that guards it.
-var shared struct {
+// sharedServer contains the server that SharedServer returns, and the mutex that guards it.
+var sharedServer struct {
 	sync.Mutex
 	server *Server
 }
 
-// Shared returns a server for all tests of a package. Tests must not stop it. It does not flush its data to
-// the disk. A package that calls Shared must call StopShared at its end.
-func Shared(t testing.TB) *Server {
+// SharedServer returns a server for all tests of a package. Tests must not stop it. It does not flush its data to
+// the disk. A package that calls SharedServer must call StopSharedServer at its end.
+func SharedServer(t testing.TB) *Server {
 	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		shared.server = New(t, "fsync=off", "autovacuum=off")
+	sharedServer.Lock()
+	defer sharedServer.Unlock()
+	if sharedServer.server == nil {
+		sharedServer.server = New(t, "fsync=off", "autovacuum=off")
 	}
-	return shared.server
+	return sharedServer.server
 }
 
-// StopShared ends the shared server, if it was started.
-func StopShared() {
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server != nil {
-		shared.server.Remove()
-		shared.server = nil
+// StopSharedServer ends the shared server, if it was started.
+func StopSharedServer() {
+	sharedServer.Lock()
+	defer sharedServer.Unlock()
+	if sharedServer.server != nil {
+		sharedServer.server.StopAndRemove()
+		sharedServer.server = nil
 	}
 }
 
@@ -64,7 +64,8 @@ func New(t testing.TB, settings ...string) *Server {
 	bin := ""
 	// Under Wine, PATH lookups find the programs of the host, which Wine cannot run.
 	if runtime.GOOS == "windows" {
-		skip.Missing(t, "postgres", "needs a PostgreSQL server, which Wine cannot run; .ci/run installs one on Linux")
+		skip.MissingRequirement(t, "postgres",
+			"needs a PostgreSQL server, which Wine cannot run; .ci/run installs one on Linux")
 	}
 	// Debian installs the programs in a directory that is not in PATH.
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
@@ -72,38 +73,38 @@ func New(t testing.TB, settings ...string) *Server {
 	} else if path, err := exec.LookPath("initdb"); err == nil {
 		bin = filepath.Dir(path)
 	} else {
-		skip.Missing(t, "postgres", "needs a PostgreSQL server; .ci/run installs one")
+		skip.MissingRequirement(t, "postgres", "needs a PostgreSQL server; .ci/run installs one")
 	}
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
-		err = chownToServer(dir)
+		err = chownToServerAccount(dir)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Server{Dir: dir, Port: 5432, bin: bin}
-	p.run(t, "initdb", "-D", p.dataDir(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
+	p := &Server{Dir: dir, Port: 5432, programDir: bin}
+	p.runProgram(t, "initdb", "-D", p.dataDir(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
 	p.Start(t, settings...)
 	return p
 }
 
 func (s *Server) dataDir() string { return filepath.Join(s.Dir, "data") }
 
-// run runs a program of PostgreSQL and returns its output.
-func (s *Server) run(t testing.TB, name string, args ...string) (out string) {
+// runProgram runs a program of PostgreSQL and returns its output.
+func (s *Server) runProgram(t testing.TB, programName string, args ...string) (output string) {
 	t.Helper()
-	raw, err := s.command(name, args...).CombinedOutput()
+	raw, err := s.programCommand(programName, args...).CombinedOutput()
 	if err != nil {
-		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, raw)
+		t.Errorf("%s %s: %v\n%s", programName, strings.Join(args, " "), err, raw)
 	}
 	return strings.TrimSpace(string(raw))
 }
 
-// command returns a command that runs a program of PostgreSQL under the server's account.
-func (s *Server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(s.bin, name), args...)
+// programCommand returns a command that runs a program of PostgreSQL under the server's account.
+func (s *Server) programCommand(programName string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.programDir, programName), args...)
 	cmd.Dir = s.Dir
-	runAsServer(cmd)
+	runAsServerAccount(cmd)
 	return cmd
 }
 
@@ -120,14 +121,14 @@ func (s *Server) Start(t testing.TB, settings ...string) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s.cmd = s.command("postgres", args...)
+	s.cmd = s.programCommand("postgres", args...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for s.command("pg_isready", "-q", "-h", s.Dir, "-p", fmt.Sprint(s.Port)).Run() != nil {
+	for s.programCommand("pg_isready", "-q", "-h", s.Dir, "-p", fmt.Sprint(s.Port)).Run() != nil {
 		select {
 		case <-ctx.Done():
 			raw, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
@@ -139,49 +140,49 @@ func (s *Server) Start(t testing.TB, settings ...string) {
 
 // Kill ends the server immediately, as a crash does. The server recovers its data when it starts again.
 func (s *Server) Kill() {
-	quitServer(s.cmd)
+	quitServerImmediately(s.cmd)
 	// A frozen server (see Freeze) does not react to the signal, so kill it after ten seconds.
 	timer := time.AfterFunc(10*time.Second, func() { s.cmd.Process.Kill() })
 	defer timer.Stop()
 	s.cmd.Wait()
 }
 
-// Freeze stops all processes of the server, or lets them continue if stopped is false. A frozen server neither
+// SetFrozen stops all processes of the server, or lets them continue if stopped is false. A frozen server neither
 // answers its connections nor closes them.
-func (s *Server) Freeze(stopped bool) { stopOrContinue(s.cmd, stopped) }
+func (s *Server) SetFrozen(frozen bool) { setServerFrozen(s.cmd, frozen) }
 
-// URL returns the URL of a database of the server.
-func (s *Server) URL(database string) string {
+// DatabaseURL returns the URL of a database of the server.
+func (s *Server) DatabaseURL(database string) string {
 	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, s.Dir, s.Port)
 }
 
-// Socket returns the path of the server's socket.
-func (s *Server) Socket() string { return filepath.Join(s.Dir, fmt.Sprint(".s.PGSQL.", s.Port)) }
+// SocketPath returns the path of the server's socket.
+func (s *Server) SocketPath() string { return filepath.Join(s.Dir, fmt.Sprint(".s.PGSQL.", s.Port)) }
 
-// Create creates a database for a test and returns its URL.
-func (s *Server) Create(t testing.TB) (url string) {
+// CreateDatabase creates a database for a test and returns its URL.
+func (s *Server) CreateDatabase(t testing.TB) (url string) {
 	t.Helper()
-	shared.Lock()
-	s.databases++
-	name := fmt.Sprint("t", s.databases)
-	shared.Unlock()
-	s.run(t, "createdb", "-S", "file_copy", "-h", s.Dir, "-p", fmt.Sprint(s.Port), "-U", "queuectl", name)
-	return s.URL(name)
+	sharedServer.Lock()
+	s.createdDatabaseCount++
+	name := fmt.Sprint("t", s.createdDatabaseCount)
+	sharedServer.Unlock()
+	s.runProgram(t, "createdb", "-S", "file_copy", "-h", s.Dir, "-p", fmt.Sprint(s.Port), "-U", "queuectl", name)
+	return s.DatabaseURL(name)
 }
 
-// Standby starts a synchronous standby: a second server with a copy of the data. Each commit waits until the
+// StartStandby starts a synchronous standby: a second server with a copy of the data. Each commit waits until the
 // standby has stored the transaction.
-func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
+func (s *Server) StartStandby(t testing.TB, port int, settings ...string) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
-		err = chownToServer(dir)
+		err = chownToServerAccount(dir)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	standby := &Server{Dir: dir, Port: port, bin: s.bin}
-	standby.run(t, "pg_basebackup", "-D", standby.dataDir(), "-R", "-X", "stream", "-c", "fast", "-h", s.Dir,
+	standby := &Server{Dir: dir, Port: port, programDir: s.programDir}
+	standby.runProgram(t, "pg_basebackup", "-D", standby.dataDir(), "-R", "-X", "stream", "-c", "fast", "-h", s.Dir,
 		"-p", fmt.Sprint(s.Port), "-U", "queuectl")
 	standby.Start(t, settings...)
 	s.setSynchronousStandbys(t, "*")
@@ -190,18 +191,18 @@ func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 
 // setSynchronousStandbys makes the server wait at each commit until the named standbys have stored the
 // transaction.
-func (s *Server) setSynchronousStandbys(t testing.TB, names string) {
+func (s *Server) setSynchronousStandbys(t testing.TB, standbyNames string) {
 	t.Helper()
-	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'",
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + standbyNames + "'",
 		"SELECT pg_reload_conf()"} {
-		Query(t, s.URL("postgres"), statement)
+		Query(t, s.DatabaseURL("postgres"), statement)
 	}
 }
 
 // Promote turns a standby into a primary that waits for no standby.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	s.run(t, "pg_ctl", "promote", "-w", "-D", s.dataDir())
+	s.runProgram(t, "pg_ctl", "promote", "-w", "-D", s.dataDir())
 	s.setSynchronousStandbys(t, "")
 }
 
@@ -216,12 +217,12 @@ func (s *Server) AllowNetwork(t testing.TB, network string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Query(t, s.URL("postgres"), "SELECT pg_reload_conf()")
+	Query(t, s.DatabaseURL("postgres"), "SELECT pg_reload_conf()")
 }
 
-// Backends returns the pids of the processes that serve connections of queuectl.
-func (s *Server) Backends(t testing.TB) (pids []int) {
-	out, err := TryQuery(s.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
+// BackendPIDs returns the pids of the processes that serve connections of queuectl.
+func (s *Server) BackendPIDs(t testing.TB) (pids []int) {
+	out, err := TryQuery(s.DatabaseURL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
 	for field := range strings.FieldsSeq(out) {
 		if pid, bad := strconv.Atoi(field); err == nil && bad == nil {
 			pids = append(pids, pid)
@@ -230,16 +231,16 @@ func (s *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
-// PoolerURL starts the connection pooler PgBouncer, which may choose another connection for each transaction.
+// StartPooler starts the connection pooler PgBouncer, which may choose another connection for each transaction.
 // It returns the URL of a database behind the pooler. It skips the test if PgBouncer is not installed.
-func (s *Server) PoolerURL(t testing.TB, database string) (url string) {
+func (s *Server) StartPooler(t testing.TB, database string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian installs it here, which is not in a user's PATH
 	}
 	if err != nil {
-		skip.Missing(t, "pgbouncer", "needs PgBouncer; .ci/run installs it")
+		skip.MissingRequirement(t, "pgbouncer", "needs PgBouncer; .ci/run installs it")
 	}
 	dir, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
@@ -257,12 +258,12 @@ logfile = %s/log
 `, s.Dir, s.Port, dir, dir), 0o644)
 	}
 	if err == nil {
-		err = chownToServer(dir)
+		err = chownToServerAccount(dir)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := s.command("pgbouncer", filepath.Join(dir, "conf"))
+	cmd := s.programCommand("pgbouncer", filepath.Join(dir, "conf"))
 	cmd.Path = bin
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -284,16 +285,16 @@ logfile = %s/log
 	}
 }
 
-// Remove ends the server and removes its directory.
-func (s *Server) Remove() {
+// StopAndRemove ends the server and removes its directory.
+func (s *Server) StopAndRemove() {
 	s.Kill()
 	os.RemoveAll(s.Dir)
 }
 
 // Query runs a statement and returns one row per line. It fails the test if the statement fails.
-func Query(t testing.TB, url, statement string) string {
+func Query(t testing.TB, databaseURL, statement string) string {
 	t.Helper()
-	out, err := TryQuery(url, statement)
+	out, err := TryQuery(databaseURL, statement)
 	if err != nil {
 		t.Errorf("%s: %v\n%s", statement, err, out)
 	}
@@ -301,11 +302,13 @@ func Query(t testing.TB, url, statement string) string {
 }
 
 // TryQuery is like Query, but returns the error of a statement that may fail.
-func TryQuery(url, statement string) (out string, err error) {
-	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c",
+func TryQuery(databaseURL, statement string) (rows string, err error) {
+	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", databaseURL, "-c",
 		statement).CombinedOutput()
 	return strings.TrimSpace(string(raw)), err
 }
 
-// WithRole returns the URL with another database role instead of queuectl.
-func WithRole(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }
+// URLWithRole returns the URL with another database role instead of queuectl.
+func URLWithRole(databaseURL, role string) string {
+	return strings.Replace(databaseURL, "user=queuectl", "user="+role, 1)
+}

@@ -15,28 +15,28 @@ import (
 // serverUID is the account that runs the server if the test runs as root. PostgreSQL refuses to run as root.
 const serverUID = 65534
 
-// chownToServer gives a directory to the account of the server.
-func chownToServer(dir string) error {
+// chownToServerAccount gives a directory to the account of the server.
+func chownToServerAccount(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
 	return os.Chown(dir, serverUID, serverUID)
 }
 
-// runAsServer makes a command run as the account of the server.
-func runAsServer(cmd *exec.Cmd) {
+// runAsServerAccount makes a command run as the account of the server.
+func runAsServerAccount(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: serverUID, Gid: serverUID}}
 	}
 }
 
-// quitServer makes the server end immediately.
-func quitServer(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
+// quitServerImmediately makes the server end immediately.
+func quitServerImmediately(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
 
-// stopOrContinue stops the server's processes and their children, or lets them continue if stopped is false.
-func stopOrContinue(cmd *exec.Cmd, stopped bool) {
+// setServerFrozen stops the server's processes and their children, or lets them continue if stopped is false.
+func setServerFrozen(cmd *exec.Cmd, frozen bool) {
 	sig := syscall.SIGCONT
-	if stopped {
+	if frozen {
 		sig = syscall.SIGSTOP
 	}
 	pids := []int{cmd.Process.Pid}

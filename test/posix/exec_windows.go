@@ -18,8 +18,8 @@ import (
 	"mvdan.cc/sh/v3/interp"
 )
 
-// call is one call of a program that this package implements, with its arguments and streams.
-type call struct {
+// programCall is one call of a program that this package implements, with its arguments and streams.
+type programCall struct {
 	args           []string
 	env            []string
 	dir            string // working directory; "" means that of this process
@@ -27,33 +27,33 @@ type call struct {
 	stdout, stderr io.Writer
 }
 
-// fail prints an error and returns the exit code 1.
-func (c *call) fail(err error) int {
+// printError prints an error and returns the exit code 1.
+func (c *programCall) printError(err error) int {
 	fmt.Fprintln(c.stderr, err)
 	return 1
 }
 
 // exitStatus returns 0 if err is nil. Otherwise it prints err and returns 1. A program ends with this exit
 // code.
-func (c *call) exitStatus(err error) int {
+func (c *programCall) exitStatus(err error) int {
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	return 0
 }
 
-// path returns the path of a file that an argument names. A relative name is relative to the working directory
+// resolvePath returns the path of a file that an argument names. A relative name is relative to the working directory
 // of the call.
-func (c *call) path(name string) string {
+func (c *programCall) resolvePath(name string) string {
 	if c.dir == "" || filepath.IsAbs(name) {
 		return name
 	}
 	return filepath.Join(c.dir, name)
 }
 
-// open opens a file for reading. The name "-" means standard input. The names /dev/null and /dev/zero have the
+// openInput opens a file for reading. The name "-" means standard input. The names /dev/null and /dev/zero have the
 // meaning that they have on Unix.
-func (c *call) open(name string) (io.ReadCloser, error) {
+func (c *programCall) openInput(name string) (io.ReadCloser, error) {
 	switch name {
 	case "-":
 		return io.NopCloser(c.stdin), nil
@@ -62,7 +62,7 @@ func (c *call) open(name string) (io.ReadCloser, error) {
 	case "/dev/zero":
 		return io.NopCloser(zeroReader{}), nil
 	}
-	return os.Open(c.path(name))
+	return os.Open(c.resolvePath(name))
 }
 
 // zeroReader reads zeros without end, like /dev/zero.
@@ -73,12 +73,12 @@ func (zeroReader) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-var backgroundCmds []*exec.Cmd // processes that run in the background
+var backgroundProcesses []*exec.Cmd // processes that run in the background
 
-// execute runs a command that is not a builtin of the interpreter.
-func execute(ctx context.Context, args []string) error {
+// executeShellCommand runs a command that is not a builtin of the interpreter.
+func executeShellCommand(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
-	c := &call{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
+	c := &programCall{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
 	allVariables := args[0] == subshellCommand || args[0] == backgroundCommand && len(args) > 2 && args[1] == "sh"
 	h.Env.Each(func(name string, v expand.Variable) bool {
 		if v.IsSet() && v.Kind == expand.String && (v.Exported || allVariables) {
@@ -86,7 +86,7 @@ func execute(ctx context.Context, args []string) error {
 		}
 		return true
 	})
-	return exitCodeError(c.execute(args[0]))
+	return exitCodeError(c.executeProgram(args[0]))
 }
 
 // lastLongExitCode is the last exit code that does not fit into 8 bits. The shell interpreter reports such a
@@ -104,19 +104,19 @@ func exitCodeError(code int) error {
 	return interp.ExitStatus(code)
 }
 
-// execute runs an internal command or a program, and returns its exit code.
-func (c *call) execute(name string) int {
-	switch name {
+// executeProgram runs an internal command or a program, and returns its exit code.
+func (c *programCall) executeProgram(programName string) int {
+	switch programName {
 	case backgroundCommand:
-		cmd, code := c.start(c.args[0], c.args[1:])
+		cmd, code := c.startProgram(c.args[0], c.args[1:])
 		if cmd != nil {
-			backgroundCmds = append(backgroundCmds, cmd)
+			backgroundProcesses = append(backgroundProcesses, cmd)
 		}
 		return code
 	case subshellCommand:
-		return c.run("sh", "-c", c.args[0])
-	case newestPIDCommand:
-		fmt.Fprintln(c.stdout, backgroundCmds[len(backgroundCmds)-1].Process.Pid)
+		return c.runProgram("sh", "-c", c.args[0])
+	case newestBackgroundPIDCommand:
+		fmt.Fprintln(c.stdout, backgroundProcesses[len(backgroundProcesses)-1].Process.Pid)
 		return 0
 	case echoCommand:
 		if _, err := io.WriteString(c.stdout, strings.Join(c.args, " ")+"\n"); err != nil {
@@ -124,42 +124,43 @@ func (c *call) execute(name string) int {
 		}
 		return 0
 	case waitCommand:
-		for _, cmd := range backgroundCmds {
+		for _, cmd := range backgroundProcesses {
 			cmd.Wait()
 		}
-		backgroundCmds = nil
+		backgroundProcesses = nil
 		return 0
 	case killCommand:
 		return kill(c)
 	}
-	base := filepath.Base(name)
-	if builtin := base == name || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); builtin &&
+	base := filepath.Base(programName)
+	if builtin := base == programName || strings.HasPrefix(programName, "/bin/") ||
+		strings.HasPrefix(programName, "/usr/bin/"); builtin &&
 		slices.Contains(builtinPrograms, base) {
-		return programs[base](c)
+		return programsByName[base](c)
 	}
-	return c.run(name, c.args...)
+	return c.runProgram(programName, c.args...)
 }
 
-// run starts a program and waits for its end. It returns the exit code.
-func (c *call) run(name string, args ...string) int {
-	cmd, code := c.start(name, args)
+// runProgram starts a program and waits for its end. It returns the exit code.
+func (c *programCall) runProgram(name string, args ...string) int {
+	cmd, code := c.startProgram(name, args)
 	if cmd == nil {
 		return code
 	}
 	var exitErr *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exitErr) {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	return cmd.ProcessState.ExitCode()
 }
 
-// start starts a process that runs a program of this package or a program from PATH. If it cannot start the
+// startProgram starts a process that runs a program of this package or a program from PATH. If it cannot start the
 // process, it returns nil and the exit code that a shell would return.
-func (c *call) start(name string, args []string) (*exec.Cmd, int) {
+func (c *programCall) startProgram(name string, args []string) (*exec.Cmd, int) {
 	base := filepath.Base(name)
 	path, err := os.Executable()
 	if standard := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !standard ||
-		programs[base] == nil && base != "sh" {
+		programsByName[base] == nil && base != "sh" {
 		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
@@ -168,9 +169,9 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Args[0] = base
-	cmd.Env, cmd.Dir = append(c.env, heldVariable+"="+strconv.FormatUint(uint64(heldHandle()), 10)), c.dir
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, plainFile(c.stdout), plainFile(c.stderr)
-	if h := heldHandle(); h != 0 {
+	cmd.Env, cmd.Dir = append(c.env, heldFileHandleVariable+"="+strconv.FormatUint(uint64(heldFileHandle()), 10)), c.dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, underlyingFile(c.stdout), underlyingFile(c.stderr)
+	if h := heldFileHandle(); h != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
 	}
 	unstarted := *cmd
@@ -180,56 +181,56 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		c.fail(err)
+		c.printError(err)
 		return nil, 126
 	}
 	return cmd, 0
 }
 
-// heldVariable is the environment variable with the handle of the file that this package's program "hold" has
+// heldFileHandleVariable is the environment variable with the handle of the file that this package's program "hold" has
 // opened.
-const heldVariable = "QUEUECTL_TEST_HELD"
+const heldFileHandleVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle of the file that this package's program "hold" has opened, or 0 if it did not
+// heldFileHandle returns the handle of the file that this package's program "hold" has opened, or 0 if it did not
 // run. All descendants of that program inherit the handle.
-func heldHandle() syscall.Handle {
-	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
+func heldFileHandle() syscall.Handle {
+	n, err := strconv.ParseUint(os.Getenv(heldFileHandleVariable), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return syscall.Handle(n)
 }
 
-// hold opens a file exclusively. No other process can open it while this process or one of its
+// holdFileOpen opens a file exclusively. No other process can open it while this process or one of its
 // descendants lives.
-func hold(c *call) int {
-	h, err := openFile(c.path(c.args[0]), windows.GENERIC_READ|windows.GENERIC_WRITE, 0)
+func holdFileOpen(c *programCall) int {
+	h, err := openFile(c.resolvePath(c.args[0]), windows.GENERIC_READ|windows.GENERIC_WRITE, 0)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
-	os.Setenv(heldVariable, strconv.FormatUint(uint64(h), 10))
+	os.Setenv(heldFileHandleVariable, strconv.FormatUint(uint64(h), 10))
 	return 0
 }
 
 // flock implements flock -s -n FILE COMMAND. It fails if another process holds the lock on the file.
-func flock(c *call) int {
-	h, err := openFile(c.path(c.args[2]), windows.GENERIC_READ,
+func flock(c *programCall) int {
+	h, err := openFile(c.resolvePath(c.args[2]), windows.GENERIC_READ,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE)
 	if err != nil {
 		return 1
 	}
 	windows.CloseHandle(h)
-	return c.interpret(`"$@"`, false, c.args[3:])
+	return c.interpretScript(`"$@"`, false, c.args[3:])
 }
 
-func openFile(path string, access, share uint32) (windows.Handle, error) {
+func openFile(path string, access, shareMode uint32) (windows.Handle, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return 0, err
 	}
 	inherited := &windows.SecurityAttributes{InheritHandle: 1}
 	inherited.Length = 24
-	return windows.CreateFile(name, access, share, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	return windows.CreateFile(name, access, shareMode, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
 // appendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end
@@ -260,9 +261,9 @@ func (a appendFile) Write(p []byte) (int, error) {
 
 const exitWriteFailed = 97 // the exit code of a program whose write to a file has failed
 
-// plainFile returns the os.File of an appendFile, because a process cannot inherit an appendFile. It returns
+// underlyingFile returns the os.File of an appendFile, because a process cannot inherit an appendFile. It returns
 // any other writer unchanged.
-func plainFile(w io.Writer) io.Writer {
+func underlyingFile(w io.Writer) io.Writer {
 	if a, ok := w.(appendFile); ok {
 		return a.file
 	}

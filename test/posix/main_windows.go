@@ -20,45 +20,45 @@ import (
 
 func main() {
 	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	c := &call{args: os.Args[1:], env: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	c := &programCall{args: os.Args[1:], env: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
 	switch {
 	case name == "sh" && len(c.args) == 2 && c.args[0] == "--install":
-		os.Exit(install(c, c.args[1]))
+		os.Exit(linkPrograms(c, c.args[1]))
 	case name == "sh":
-		os.Exit(shell(c))
-	case programs[name] != nil:
-		os.Exit(programs[name](c))
+		os.Exit(runShell(c))
+	case programsByName[name] != nil:
+		os.Exit(programsByName[name](c))
 	}
 	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
 		if name == word { // the shell interpreter implements this name
 			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
-			os.Exit(shell(c))
+			os.Exit(runShell(c))
 		}
 	}
-	os.Exit(c.fail(fmt.Errorf("%s: no such program", name)))
+	os.Exit(c.printError(fmt.Errorf("%s: no such program", name)))
 }
 
-// install links this program into a directory, under the name of each program.
-func install(c *call, dir string) int {
+// linkPrograms links this program into a directory, under the name of each program.
+func linkPrograms(c *programCall, dir string) int {
 	self, err := os.Executable()
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	names := []string{"sh", "echo", "printf", "test", "true", "false"}
-	for name := range programs {
+	for name := range programsByName {
 		names = append(names, name)
 	}
 	for _, name := range names {
 		if err := os.Link(self, filepath.Join(dir, name+".exe")); err != nil && !errors.Is(err, os.ErrExist) {
-			return c.fail(err)
+			return c.printError(err)
 		}
 	}
 	return 0
 }
 
-// shell implements sh [-e] -c TEXT [NAME ARG…], sh [-e] FILE [ARG…], and sh with the script on
+// runShell implements sh [-e] -c TEXT [NAME ARG…], sh [-e] FILE [ARG…], and sh with the script on
 // standard input.
-func shell(c *call) int {
+func runShell(c *programCall) int {
 	text, flags, args := "", "", c.args
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		flags, args = flags+args[0][1:], args[1:]
@@ -68,38 +68,38 @@ func shell(c *call) int {
 	case strings.Contains(flags, "c") && len(args) > 0:
 		text, args = args[0], args[min(len(args), 2):]
 	case len(args) > 0:
-		file, err = c.open(args[0])
+		file, err = c.openInput(args[0])
 		args = args[1:]
 	default:
 		file = io.NopCloser(c.stdin)
 	}
 	if err != nil {
-		c.fail(err)
+		c.printError(err)
 		return 127
 	}
 	if file != nil {
 		raw, err := io.ReadAll(file)
 		file.Close()
 		if err != nil {
-			return c.fail(err)
+			return c.printError(err)
 		}
 		text = string(raw)
 	}
-	return c.interpret(text, strings.Contains(flags, "e"), args)
+	return c.interpretScript(text, strings.Contains(flags, "e"), args)
 }
 
-// interpret runs a script and returns its exit code. exitOnError has the effect of the option -e.
-func (c *call) interpret(text string, exitOnError bool, args []string) int {
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
+// interpretScript runs a script and returns its exit code. exitOnError has the effect of the option -e.
+func (c *programCall) interpretScript(script string, exitOnError bool, args []string) int {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(script), "sh")
 	if err != nil {
-		c.fail(err)
+		c.printError(err)
 		return 2
 	}
 	rewriteForks(file)
 	options := []interp.RunnerOption{
 		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.stdin, c.stdout, c.stderr), interp.Dir(c.dir),
 		interp.CallHandler(replaceBuiltins), interp.OpenHandler(openRedirection),
-		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return execute }),
+		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return executeShellCommand }),
 	}
 	if exitOnError {
 		options = append(options, interp.Params(append([]string{"-e", "--"}, args...)...))
@@ -108,7 +108,7 @@ func (c *call) interpret(text string, exitOnError bool, args []string) int {
 	}
 	r, err := interp.New(options...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	err = r.Run(context.Background(), file)
 	var status interp.ExitStatus
@@ -119,19 +119,19 @@ func (c *call) interpret(text string, exitOnError bool, args []string) int {
 		return int(status)
 	}
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	return 0
 }
 
 // These constants are internal commands that rewriteForks puts into a script.
 const (
-	backgroundCommand = "\x00background" // starts the command and does not wait for it
-	subshellCommand   = "\x00subshell"   // runs a text in a separate shell
-	newestPIDCommand  = "\x00newest"     // prints the pid of the newest background process
-	echoCommand       = "\x00echo"       // writes a line with a single write
-	waitCommand       = "\x00wait"       // waits for all background processes
-	killCommand       = "\x00kill"       // ends processes
+	backgroundCommand          = "\x00background" // starts the command and does not wait for it
+	subshellCommand            = "\x00subshell"   // runs a text in a separate shell
+	newestBackgroundPIDCommand = "\x00newest"     // prints the pid of the newest background process
+	echoCommand                = "\x00echo"       // writes a line with a single write
+	waitCommand                = "\x00wait"       // waits for all background processes
+	killCommand                = "\x00kill"       // ends processes
 )
 
 // rewriteForks changes a script so that background commands and subshells run in processes, as in POSIX. The
@@ -147,13 +147,13 @@ func rewriteForks(file *syntax.File) {
 				n.Cmd = startInBackground(n.Cmd)
 				return false
 			case isSub:
-				n.Cmd = quotedWords(subshellCommand, sourceText(sub.Stmts...))
+				n.Cmd = quotedCommand(subshellCommand, shellSource(sub.Stmts...))
 				return false
 			}
 		case *syntax.Word:
-			replaceNewestPID(n.Parts)
+			replaceLastBackgroundPID(n.Parts)
 		case *syntax.DblQuoted:
-			replaceNewestPID(n.Parts)
+			replaceLastBackgroundPID(n.Parts)
 		}
 		return true
 	})
@@ -174,22 +174,23 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 			return c
 		}
 	case *syntax.Subshell:
-		return quotedWords(backgroundCommand, "sh", "-c", sourceText(c.Stmts...))
+		return quotedCommand(backgroundCommand, "sh", "-c", shellSource(c.Stmts...))
 	}
-	return quotedWords(backgroundCommand, "sh", "-c", sourceText(&syntax.Stmt{Cmd: cmd}))
+	return quotedCommand(backgroundCommand, "sh", "-c", shellSource(&syntax.Stmt{Cmd: cmd}))
 }
 
-// replaceNewestPID replaces $! by newestPIDCommand, because the shell interpreter does not support $!.
-func replaceNewestPID(parts []syntax.WordPart) {
+// replaceLastBackgroundPID replaces $! by newestBackgroundPIDCommand, because the shell interpreter does not support
+// $!.
+func replaceLastBackgroundPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
-			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: quotedWords(newestPIDCommand)}}}
+			parts[i] = &syntax.CmdSubst{Stmts: []*syntax.Stmt{{Cmd: quotedCommand(newestBackgroundPIDCommand)}}}
 		}
 	}
 }
 
-// sourceText returns the text of statements.
-func sourceText(stmts ...*syntax.Stmt) string {
+// shellSource returns the text of statements.
+func shellSource(stmts ...*syntax.Stmt) string {
 	var b strings.Builder
 	for _, s := range stmts {
 		if err := syntax.NewPrinter().Print(&b, s); err != nil {
@@ -205,8 +206,8 @@ func quotedWord(text string) *syntax.Word {
 	return &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: text}}}
 }
 
-// quotedWords returns a command that consists of quoted words.
-func quotedWords(texts ...string) *syntax.CallExpr {
+// quotedCommand returns a command that consists of quoted words.
+func quotedCommand(texts ...string) *syntax.CallExpr {
 	c := &syntax.CallExpr{}
 	for _, text := range texts {
 		c.Args = append(c.Args, quotedWord(text))

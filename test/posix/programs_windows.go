@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programs contains the implementations of the programs that the tests call, by name. Each has only the
+// programsByName contains the implementations of the programs that the tests call, by name. Each has only the
 // features that the tests use, and returns its exit code.
-var programs map[string]func(*call) int
+var programsByName map[string]func(*programCall) int
 
 // builtinPrograms lists programs that always end quickly. The shell runs them in its own process, because
 // starting a process is slow.
@@ -29,16 +29,17 @@ var builtinPrograms = []string{"cut", "dd", "flock", "grep", "head", "hold", "ls
 	"sort", "tee", "touch", "tr", "wc"}
 
 func init() {
-	programs = map[string]func(*call) int{
-		"cat": cat, "cut": cut, "dd": dd, "env": env, "flock": flock, "grep": grep, "head": head, "hold": hold, "ls": ls,
+	programsByName = map[string]func(*programCall) int{
+		"cat": cat, "cut": cut, "dd": dd, "env": env, "flock": flock, "grep": grep, "head": head, "hold": holdFileOpen,
+		"ls":    ls,
 		"mkdir": mkdir, "mv": mv,
 		"rm": rm, "sed": sed, "seq": seq, "setsid": setsid, "sleep": sleep, "sort": sortLines, "tee": tee, "timeout": timeout,
 		"touch": touch, "tr": tr, "wc": wc, "yes": yes,
 	}
 }
 
-// flags removes the leading arguments that start with a dash and returns their letters as one string.
-func (c *call) flags() (flags string) {
+// takeFlags removes the leading arguments that start with a dash and returns their letters as one string.
+func (c *programCall) takeFlags() (flags string) {
 	for len(c.args) > 0 && len(c.args[0]) > 1 && c.args[0][0] == '-' {
 		flags += c.args[0][1:]
 		c.args = c.args[1:]
@@ -46,24 +47,24 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// forEachArg calls a function for each argument and stops at the first error.
-func (c *call) forEachArg(do func(arg string) error) int {
+// forEachArgument calls a function for each argument and stops at the first error.
+func (c *programCall) forEachArgument(visit func(arg string) error) int {
 	for _, arg := range c.args {
-		if err := do(arg); err != nil {
-			return c.fail(err)
+		if err := visit(arg); err != nil {
+			return c.printError(err)
 		}
 	}
 	return 0
 }
 
 // readInput returns the content of the named files, or of standard input if there are no names.
-func (c *call) readInput(names ...string) ([]byte, error) {
-	if len(names) == 0 {
+func (c *programCall) readInput(fileNames ...string) ([]byte, error) {
+	if len(fileNames) == 0 {
 		return io.ReadAll(c.stdin)
 	}
 	var content []byte
-	for _, name := range names {
-		f, err := c.open(name)
+	for _, name := range fileNames {
+		f, err := c.openInput(name)
 		if err != nil {
 			return nil, err
 		}
@@ -77,21 +78,21 @@ func (c *call) readInput(names ...string) ([]byte, error) {
 	return content, nil
 }
 
-func sleep(c *call) int {
+func sleep(c *programCall) int {
 	seconds, err := strconv.ParseFloat(c.args[0], 64)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	time.Sleep(time.Duration(seconds * float64(time.Second)))
 	return 0
 }
 
-func cat(c *call) int {
+func cat(c *programCall) int {
 	if len(c.args) == 0 {
 		c.args = []string{"-"}
 	}
-	return c.forEachArg(func(name string) error {
-		f, err := c.open(name)
+	return c.forEachArgument(func(name string) error {
+		f, err := c.openInput(name)
 		if err != nil {
 			return err
 		}
@@ -102,7 +103,7 @@ func cat(c *call) int {
 }
 
 // dd implements dd if=FILE skip=BYTES count=BYTES and ignores its other arguments.
-func dd(c *call) int {
+func dd(c *programCall) int {
 	var inputPath string
 	var skip, count int64
 	for _, arg := range c.args {
@@ -117,9 +118,9 @@ func dd(c *call) int {
 			count = n
 		}
 	}
-	f, err := os.Open(c.path(inputPath))
+	f, err := os.Open(c.resolvePath(inputPath))
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	defer f.Close()
 	_, err = io.Copy(c.stdout, io.NewSectionReader(f, skip, count))
@@ -127,7 +128,7 @@ func dd(c *call) int {
 }
 
 // head implements head -N, head -n N and head -c SIZE for stdin or one file.
-func head(c *call) int {
+func head(c *programCall) int {
 	bytes, n := false, int64(10)
 	for len(c.args) > 0 && strings.HasPrefix(c.args[0], "-") {
 		value := c.args[0][1:]
@@ -138,7 +139,7 @@ func head(c *call) int {
 		number, mega := strings.CutSuffix(value, "M")
 		parsed, err := strconv.ParseInt(number, 10, 64)
 		if err != nil {
-			return c.fail(err)
+			return c.printError(err)
 		}
 		if n = parsed; mega {
 			n <<= 20
@@ -146,8 +147,8 @@ func head(c *call) int {
 	}
 	f, err := io.ReadCloser(io.NopCloser(c.stdin)), error(nil)
 	if len(c.args) > 0 {
-		if f, err = c.open(c.args[0]); err != nil {
-			return c.fail(err)
+		if f, err = c.openInput(c.args[0]); err != nil {
+			return c.printError(err)
 		}
 	}
 	defer f.Close()
@@ -165,10 +166,10 @@ func head(c *call) int {
 	return 0
 }
 
-func seq(c *call) int {
+func seq(c *programCall) int {
 	n, err := strconv.Atoi(c.args[0])
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	w := bufio.NewWriter(c.stdout)
 	for i := range n {
@@ -177,7 +178,7 @@ func seq(c *call) int {
 	return c.exitStatus(w.Flush())
 }
 
-func yes(c *call) int {
+func yes(c *programCall) int {
 	for line := bytes.Repeat([]byte("y\n"), 4096); ; {
 		if _, err := c.stdout.Write(line); err != nil {
 			return 1
@@ -186,12 +187,12 @@ func yes(c *call) int {
 }
 
 // timeout implements timeout SECONDS COMMAND.
-func timeout(c *call) int {
+func timeout(c *programCall) int {
 	seconds, err := strconv.ParseFloat(c.args[0], 64)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
-	cmd, code := c.start(c.args[1], c.args[2:])
+	cmd, code := c.startProgram(c.args[1], c.args[2:])
 	if cmd == nil {
 		return code
 	}
@@ -202,23 +203,23 @@ func timeout(c *call) int {
 }
 
 // setsid starts a command detached from this console and does not wait for it.
-func setsid(c *call) int {
+func setsid(c *programCall) int {
 	self, err := os.Executable()
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	cmd := exec.Command(self, c.args[1:]...)
 	cmd.Args[0], cmd.Env = c.args[0], c.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.DETACHED_PROCESS | windows.CREATE_NEW_PROCESS_GROUP}
-	if h := heldHandle(); h != 0 {
+	if h := heldFileHandle(); h != 0 {
 		cmd.SysProcAttr.AdditionalInheritedHandles = []syscall.Handle{h}
 	}
 	return c.exitStatus(cmd.Start())
 }
 
 // env implements env [-i] [NAME=VALUE…] [COMMAND…].
-func env(c *call) int {
+func env(c *programCall) int {
 	if len(c.args) > 0 && c.args[0] == "-i" {
 		c.args = c.args[1:]
 		// Keep SYSTEMROOT, because Windows starts no process without this variable.
@@ -228,10 +229,10 @@ func env(c *call) int {
 		c.env, c.args = append(c.env, c.args[0]), c.args[1:]
 	}
 	if len(c.args) > 0 {
-		return c.run(c.args[0], c.args[1:]...)
+		return c.runProgram(c.args[0], c.args[1:]...)
 	}
 	for _, v := range c.env {
-		if !strings.HasPrefix(v, heldVariable+"=") {
+		if !strings.HasPrefix(v, heldFileHandleVariable+"=") {
 			fmt.Fprintln(c.stdout, v)
 		}
 	}
@@ -239,9 +240,9 @@ func env(c *call) int {
 }
 
 // kill implements kill -KILL PID. Any other signal also ends the process, because Windows has no signals.
-func kill(c *call) int {
-	c.flags()
-	return c.forEachArg(func(word string) error {
+func kill(c *programCall) int {
+	c.takeFlags()
+	return c.forEachArgument(func(word string) error {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
 			return err
@@ -254,9 +255,9 @@ func kill(c *call) int {
 	})
 }
 
-func touch(c *call) int {
-	return c.forEachArg(func(name string) error {
-		f, err := os.OpenFile(c.path(name), os.O_WRONLY|os.O_CREATE, 0o600)
+func touch(c *programCall) int {
+	return c.forEachArgument(func(name string) error {
+		f, err := os.OpenFile(c.resolvePath(name), os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}
@@ -264,30 +265,32 @@ func touch(c *call) int {
 	})
 }
 
-func rm(c *call) int {
-	force := strings.Contains(c.flags(), "f")
-	return c.forEachArg(func(name string) error {
-		if err := os.RemoveAll(c.path(name)); !force {
+func rm(c *programCall) int {
+	force := strings.Contains(c.takeFlags(), "f")
+	return c.forEachArgument(func(name string) error {
+		if err := os.RemoveAll(c.resolvePath(name)); !force {
 			return err
 		}
 		return nil
 	})
 }
 
-func mkdir(c *call) int {
-	c.flags()
-	return c.forEachArg(func(name string) error { return os.MkdirAll(c.path(name), 0o700) })
+func mkdir(c *programCall) int {
+	c.takeFlags()
+	return c.forEachArgument(func(name string) error { return os.MkdirAll(c.resolvePath(name), 0o700) })
 }
 
-func mv(c *call) int { return c.exitStatus(os.Rename(c.path(c.args[0]), c.path(c.args[1]))) }
+func mv(c *programCall) int {
+	return c.exitStatus(os.Rename(c.resolvePath(c.args[0]), c.resolvePath(c.args[1])))
+}
 
-func ls(c *call) int {
-	all := strings.Contains(c.flags(), "A")
+func ls(c *programCall) int {
+	all := strings.Contains(c.takeFlags(), "A")
 	if len(c.args) == 0 {
 		c.args = []string{"."}
 	}
-	return c.forEachArg(func(name string) error {
-		list, err := os.ReadDir(c.path(name))
+	return c.forEachArgument(func(name string) error {
+		list, err := os.ReadDir(c.resolvePath(name))
 		for _, e := range list {
 			if all || e.Name()[0] != '.' {
 				fmt.Fprintln(c.stdout, e.Name())
@@ -297,25 +300,25 @@ func ls(c *call) int {
 	})
 }
 
-func tee(c *call) int {
+func tee(c *programCall) int {
 	flag := os.O_WRONLY | os.O_CREATE | os.O_TRUNC
-	if strings.Contains(c.flags(), "a") {
+	if strings.Contains(c.takeFlags(), "a") {
 		flag = os.O_RDWR | os.O_CREATE | os.O_APPEND
 	}
-	f, err := os.OpenFile(c.path(c.args[0]), flag, 0o600)
+	f, err := os.OpenFile(c.resolvePath(c.args[0]), flag, 0o600)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	defer f.Close()
 	_, err = io.Copy(io.MultiWriter(c.stdout, appendFile{f}), c.stdin)
 	return c.exitStatus(err)
 }
 
-func wc(c *call) int {
-	flags := c.flags()
+func wc(c *programCall) int {
+	flags := c.takeFlags()
 	raw, err := c.readInput(c.args...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	if flags == "c" {
 		fmt.Fprintln(c.stdout, len(raw))
@@ -326,13 +329,13 @@ func wc(c *call) int {
 }
 
 // tr implements tr SET1 SET2 with one character each, tr -d SET and tr -s ' '.
-func tr(c *call) int {
-	flags := c.flags()
+func tr(c *programCall) int {
+	flags := c.takeFlags()
 	deleted := strings.Contains(flags, "d")
 	if strings.Contains(flags, "s") {
 		raw, err := c.readInput()
 		if err != nil {
-			return c.fail(err)
+			return c.printError(err)
 		}
 		c.stdout.Write(regexp.MustCompile(` +`).ReplaceAll(raw, []byte(" ")))
 		return 0
@@ -348,21 +351,21 @@ func tr(c *call) int {
 	for {
 		n, err := c.stdin.Read(buf)
 		if _, e := io.WriteString(c.stdout, strings.ReplaceAll(string(buf[:n]), from, to)); e != nil {
-			return c.fail(e)
+			return c.printError(e)
 		}
 		if errors.Is(err, io.EOF) {
 			return 0
 		}
 		if err != nil {
-			return c.fail(err)
+			return c.printError(err)
 		}
 	}
 }
 
-func sortLines(c *call) int {
+func sortLines(c *programCall) int {
 	raw, err := c.readInput(c.args...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	list := slices.Sorted(strings.Lines(string(raw)))
 	io.WriteString(c.stdout, strings.Join(list, ""))
@@ -370,10 +373,10 @@ func sortLines(c *call) int {
 }
 
 // cut implements cut -c FROM-TO.
-func cut(c *call) int {
+func cut(c *programCall) int {
 	raw, err := c.readInput(c.args[2:]...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	first, last, _ := strings.Cut(c.args[1], "-")
 	from, _ := strconv.Atoi(first)
@@ -386,15 +389,15 @@ func cut(c *call) int {
 }
 
 // grep implements grep [-c] [-v] [-E] [-q] PATTERN [FILE…]. PATTERN is a regular expression of Go.
-func grep(c *call) int {
-	flags := c.flags()
+func grep(c *programCall) int {
+	flags := c.takeFlags()
 	pattern, err := regexp.Compile(c.args[0])
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	raw, err := c.readInput(c.args[1:]...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	n := 0
 	for line := range strings.Lines(string(raw)) {
@@ -414,15 +417,15 @@ func grep(c *call) int {
 	return 0
 }
 
-// substitution matches the command s of sed. The groups are the separator and the rest.
-var substitution = regexp.MustCompile(`^s(.)(.*)$`)
+// sedSubstitutionPattern matches the command s of sed. The groups are the separator and the rest.
+var sedSubstitutionPattern = regexp.MustCompile(`^s(.)(.*)$`)
 
 // sed implements sed [-i] SCRIPT [FILE], where SCRIPT consists of s/PATTERN/TEXT/, /PATTERN/d and Nd.
-func sed(c *call) int {
-	inPlace := strings.Contains(c.flags(), "i")
+func sed(c *programCall) int {
+	inPlace := strings.Contains(c.takeFlags(), "i")
 	raw, err := c.readInput(c.args[1:]...)
 	if err != nil {
-		return c.fail(err)
+		return c.printError(err)
 	}
 	var b strings.Builder
 	number := 0
@@ -431,11 +434,11 @@ func sed(c *call) int {
 		line, keep := strings.TrimSuffix(line, "\n"), true
 		for _, command := range strings.Split(c.args[0], ";") {
 			command = strings.TrimSpace(command)
-			if m := substitution.FindStringSubmatch(command); m != nil {
+			if m := sedSubstitutionPattern.FindStringSubmatch(command); m != nil {
 				parts := strings.Split(m[2], m[1])
 				pattern, err := regexp.Compile(parts[0])
 				if err != nil {
-					return c.fail(err)
+					return c.printError(err)
 				}
 				if match := pattern.FindStringIndex(line); match != nil {
 					line = line[:match[0]] + parts[1] + line[match[1]:]
@@ -443,7 +446,7 @@ func sed(c *call) int {
 			} else if pattern, deletes := strings.CutSuffix(command, "/d"); deletes {
 				matched, err := regexp.MatchString(strings.TrimPrefix(pattern, "/"), line)
 				if err != nil {
-					return c.fail(err)
+					return c.printError(err)
 				}
 				keep = keep && !matched
 			} else if command == fmt.Sprint(number, "d") {
@@ -458,5 +461,5 @@ func sed(c *call) int {
 		io.WriteString(c.stdout, b.String())
 		return 0
 	}
-	return c.exitStatus(os.WriteFile(filepath.Clean(c.path(c.args[1])), []byte(b.String()), 0o600))
+	return c.exitStatus(os.WriteFile(filepath.Clean(c.resolvePath(c.args[1])), []byte(b.String()), 0o600))
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// writeMemoryHog writes a program that requests 200 MB of memory from the kernel in its first instructions. The
+// writeMemoryHogProgram writes a program that requests 200 MB of memory from the kernel in its first instructions. The
 // program exits with 0 if it gets the memory, and with 3 if not. The program is plain machine code, because the
 // start-up code of a library or a language runtime would run before the request.
-func writeMemoryHog(t *testing.T) (path string) {
+func writeMemoryHogProgram(t *testing.T) (programPath string) {
 	t.Helper()
 	code := []byte{
 		0x31, 0xff, // xor edi, edi: the kernel chooses the address
@@ -50,29 +50,30 @@ func writeMemoryHog(t *testing.T) (path string) {
 	for _, n := range []uint64{0, loadAddress, loadAddress, size, size, 0x1000} {
 		elf = le.AppendUint64(elf, n)
 	}
-	path = filepath.Join(t.TempDir(), "greedy")
-	if err := os.WriteFile(path, append(elf, code...), 0o755); err != nil {
+	programPath = filepath.Join(t.TempDir(), "greedy")
+	if err := os.WriteFile(programPath, append(elf, code...), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return programPath
 }
 
 // Without control groups, the memory limit of a job applies from the first instruction of its
 // command, even if many jobs request too much memory at the same time.
-func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
+func TestMemoryLimitAppliesFromFirstInstruction(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	program := writeMemoryHog(t)
-	if id := q.MustCLI("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
-		t.Fatalf("without a limit: %+v", q.Show(id))
+	program := writeMemoryHogProgram(t)
+	if id := q.MustRunCLI("enqueue", "-q", "--max-retries", "0", "--", program); q.RunCLI("wait", id).ExitCode != 0 {
+		t.Fatalf("without a limit: %+v", q.ShowJob(id))
 	}
-	w := q.Dial()
-	jobs := make([]testrig.Fields, 40)
+	w := q.DialService()
+	jobs := make([]testrig.JSONFields, 40)
 	for i := range jobs {
-		jobs[i] = testrig.Fields{"id": fmt.Sprint("greedy-", i), "argv": []string{program}, "memory": "64M", "max_retries": 0}
+		jobs[i] = testrig.JSONFields{"id": fmt.Sprint("greedy-", i), "argv": []string{program}, "memory": "64M",
+			"max_retries": 0}
 	}
-	for _, id := range w.Batch(jobs) {
-		q.CLI("wait", id)
-		if j := q.Show(id); j.State != "dead" || j.ExitCode == nil || *j.ExitCode != 3 {
+	for _, id := range w.EnqueueBatch(jobs) {
+		q.RunCLI("wait", id)
+		if j := q.ShowJob(id); j.State != "dead" || j.ExitCode == nil || *j.ExitCode != 3 {
 			t.Errorf("%s got its 200 MB, or did not begin: %+v", id, j)
 		}
 	}

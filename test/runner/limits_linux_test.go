@@ -23,41 +23,45 @@ import (
 
 // If a service has no free file descriptors, it refuses connections and does not use much CPU. When
 // descriptors are free again, it accepts connections and runs the acknowledged jobs.
-func TestOutOfDescriptors(t *testing.T) {
+func TestServiceRecoversFromDescriptorShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	id := q.MustCLI("enqueue", "sleep 1; touch "+q.Path("ended"))
-	lift := setLimit(t, q.Cmd.Process.Pid, unix.RLIMIT_NOFILE, freeDescriptor(q.Cmd.Process.Pid)+20)
+	id := q.MustRunCLI("enqueue", "sleep 1; touch "+q.Path("ended"))
+	lift := setProcessLimit(t, q.ServiceCmd.Process.Pid, unix.RLIMIT_NOFILE,
+		lowestFreeDescriptor(q.ServiceCmd.Process.Pid)+20)
 	defer lift()
 	var conns []net.Conn
 	for range 100 {
-		c, err := net.DialTimeout("unix", filepath.Join(q.Dir, "queuectl.sock"), 100*time.Millisecond)
+		c, err := net.DialTimeout("unix", filepath.Join(q.StateDir, "queuectl.sock"), 100*time.Millisecond)
 		if err != nil {
 			break // the socket's backlog is full
 		}
 		conns = append(conns, c)
 	}
-	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
+	before := testrig.ProcessCPUTicks(t, q.ServiceCmd.Process.Pid)
 	q.WaitUntil("the job ends without a client", 10*time.Second, func() bool {
 		_, err := os.Stat(q.Path("ended"))
 		return err == nil
 	})
-	if spent := testrig.CPUTicks(t, q.Cmd.Process.Pid) - before; spent > 30 {
+	if spent := testrig.ProcessCPUTicks(t, q.ServiceCmd.Process.Pid) - before; spent > 30 {
 		t.Errorf("%d ticks of CPU while no descriptor was free; the service retries without a pause", spent)
 	}
 	for _, c := range conns {
 		c.Close()
 	}
-	q.WaitUntil("it answers again", 20*time.Second, func() bool { return q.CLI("wait", id, "--timeout", "5").Code == 0 })
+	q.WaitUntil("it answers again", 20*time.Second, func() bool {
+		return q.RunCLI("wait", id, "--timeout",
+			"5").ExitCode == 0
+	})
 }
 
-// startWithLimits starts the service under resource limits that a shell sets.
-func startWithLimits(q *testrig.Queue, limits string) error {
+// startServiceWithLimits starts the service under resource limits that a shell sets.
+func startServiceWithLimits(q *testrig.Queue, ulimitCommands string) error {
 	q.Helper()
-	plain := q.Bin
-	defer func() { q.Bin = plain }()
-	q.Bin = q.Path("limited")
-	script := fmt.Sprintf("#!/bin/bash\nif [ \"$1\" = serve ]; then %s; fi\nexec %s \"$@\"\n", limits, plain)
-	if err := os.WriteFile(q.Bin, []byte(script), 0o755); err != nil {
+	plain := q.ClientPath
+	defer func() { q.ClientPath = plain }()
+	q.ClientPath = q.Path("limited")
+	script := fmt.Sprintf("#!/bin/bash\nif [ \"$1\" = serve ]; then %s; fi\nexec %s \"$@\"\n", ulimitCommands, plain)
+	if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
 		q.Fatal(err)
 	}
 	return q.TryStart("--workers", "2")
@@ -73,21 +77,21 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 		"ulimit -f 1024":    "the file size limit is 1MiB",
 	} {
 		q := testrig.NewQueue(t, "")
-		err := startWithLimits(q, limits)
-		if err == nil || q.Cmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), wantText) {
+		err := startServiceWithLimits(q, limits)
+		if err == nil || q.ServiceCmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), wantText) {
 			t.Errorf("%s: %v, want exit 78 and %q", limits, err, wantText)
 		}
-		q.Cmd = nil
+		q.ServiceCmd = nil
 	}
 	q := testrig.NewQueue(t, "")
-	if err := startWithLimits(q, "ulimit -n 200"); err != nil {
+	if err := startServiceWithLimits(q, "ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.MustCLI("status"); !strings.Contains(got,
+	if got := q.MustRunCLI("status"); !strings.Contains(got,
 		"the limit of open files is 200, which allows 136 connections (34 per user)") {
 		t.Errorf("status does not print the limit of connections:\n%s", got)
 	}
-	id := q.MustCLI("enqueue", "-q", "--delay", "1h", "true")
+	id := q.MustRunCLI("enqueue", "-q", "--delay", "1h", "true")
 	messages := ""
 	for range 60 {
 		c, err := net.Dial("unix", q.Path("queuectl.sock"))
@@ -112,12 +116,13 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 // If the service reaches its file size limit, it refuses new jobs in time. Running jobs still end and are
 // recorded. The service and the runner keep running. Commands of jobs have the same limit, and the kernel may
 // end a command that reaches it.
-func TestFileSizeLimitRefusesJobs(t *testing.T) {
+func TestServiceFileSizeLimitRefusesNewJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
-	before := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go") + "; head -c 3000000 /dev/zero",
+	w := q.DialService()
+	before := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") +
+		"; head -c 3000000 /dev/zero",
 		"output_limit": 4 << 20})
-	w.WaitRunning(before)
+	w.WaitJobRunning(before)
 	size := func() (n int64) {
 		for _, name := range []string{"queuectl.db", "queuectl.db-wal"} {
 			info, err := os.Stat(q.Path(name))
@@ -128,15 +133,15 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 		}
 		return n
 	}
-	runner := q.RunnerPid()
+	runner := q.OnlyRunnerPID()
 	lifts := []func(){
-		setLimit(t, q.Cmd.Process.Pid, unix.RLIMIT_FSIZE, uint64(size())+13<<20),
-		setLimit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
+		setProcessLimit(t, q.ServiceCmd.Process.Pid, unix.RLIMIT_FSIZE, uint64(size())+13<<20),
+		setProcessLimit(t, runner, unix.RLIMIT_FSIZE, 1<<20),
 	}
 	refused := ""
 	q.WaitUntil("a new job is refused", 60*time.Second, func() bool {
-		a := w.Call("enqueue.batch", testrig.Fields{"jobs": copies(20,
-			testrig.Fields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
+		a := w.Call("enqueue.batch", testrig.JSONFields{"jobs": copySpec(20,
+			testrig.JSONFields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
 		if a.Error != nil {
 			refused = fmt.Sprint(*a.Error)
 		}
@@ -145,75 +150,76 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("the job is refused with %s", refused)
 	}
-	if got := q.MustCLI("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
+	if got := q.MustRunCLI("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("status does not name the limit:\n%s", got)
 	}
 	q.WriteFile("go", "")
-	if j := w.WaitEnded(before); j.State != "completed" || j.History[0].DroppedBytes == 0 {
+	if j := w.WaitJobEnded(before); j.State != "completed" || j.AttemptHistory[0].DroppedBytes == 0 {
 		t.Errorf("the job that printed at the limit: %+v, want it completed and output dropped", j)
 	}
 	lifts[0]()
-	q.WaitUntil("a new job is taken", 20*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
-	writes := w.Enqueue(testrig.Fields{"command": "exec head -c 3000000 /dev/zero >" + q.Path("large"), "max_retries": 0})
-	if j := w.WaitEnded(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
+	q.WaitUntil("a new job is taken", 20*time.Second, func() bool { return q.RunCLI("enqueue", "true").ExitCode == 0 })
+	writes := w.Enqueue(testrig.JSONFields{"command": "exec head -c 3000000 /dev/zero >" + q.Path("large"),
+		"max_retries": 0})
+	if j := w.WaitJobEnded(writes); j.Signal == nil || *j.Signal != int(unix.SIGXFSZ) {
 		t.Errorf("the job that wrote a large file: %+v, want it ended by SIGXFSZ", j)
 	}
 	lifts[1]()
-	if now := q.RunnerPid(); now != runner || q.CLI("status").Code != 0 {
+	if now := q.OnlyRunnerPID(); now != runner || q.RunCLI("status").ExitCode != 0 {
 		t.Errorf("the runner is %d, was %d", now, runner)
 	}
 }
 
 // While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service
 // acknowledges a request only after the fsync of its change.
-func TestSlowDisk(t *testing.T) {
+func TestSlowFsyncDelaysNoCancel(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	running := q.MustCLI("enqueue", "sleep 100")
-	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.Show(running).State == "processing" })
-	pid := q.Show(running).PID
-	stop := q.InjectFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
+	running := q.MustRunCLI("enqueue", "sleep 100")
+	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob(running).State == "processing" })
+	pid := q.ShowJob(running).PID
+	stop := q.InjectSyscallFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.CLI("enqueue", "true") // makes the service busy with a commit, whose fsync is slow
+	go q.RunCLI("enqueue", "true") // makes the service busy with a commit, whose fsync is slow
 	started := time.Now()
-	cancelled := make(chan testrig.Result, 1)
-	go func() { cancelled <- q.CLI("cancel", running) }()
+	cancelled := make(chan testrig.CommandResult, 1)
+	go func() { cancelled <- q.RunCLI("cancel", running) }()
 	q.WaitUntil("the tree is gone", 1500*time.Millisecond, func() bool { return syscall.Kill(pid, 0) != nil })
 	t.Logf("tree ended after %v", time.Since(started))
-	if r := <-cancelled; r.Code != 0 {
-		t.Errorf("cancel: exit code %d, %s", r.Code, r.Stderr)
+	if r := <-cancelled; r.ExitCode != 0 {
+		t.Errorf("cancel: exit code %d, %s", r.ExitCode, r.Stderr)
 	}
-	if s := q.Show(running).State; s != "cancelled" {
+	if s := q.ShowJob(running).State; s != "cancelled" {
 		t.Errorf("state %s, want cancelled", s)
 	}
 }
 
 // When the disk turns read-only, the service prints a reason and exits with 74. Its jobs continue, and the
 // next service gets their results. The test needs root to mount the disk.
-func TestReadOnlyDisk(t *testing.T) {
+func TestReadOnlyDiskStopsServiceButNotJobs(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
-		".ci/run runs it as root, and TestDiskErrorsLoseNothing has the same stop")
+		".ci/run runs it as root, and TestDiskErrorsLoseNoAcknowledgedJob has the same stop")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("64M")
+	disk := q.MountQueueDisk("64M")
 	q.Start("--workers", "1")
-	jobID := q.MustCLI("enqueue", "true")
-	q.MustCLI("wait", jobID)
+	jobID := q.MustRunCLI("enqueue", "true")
+	q.MustRunCLI("wait", jobID)
 	// The option "abort" makes the file system read-only, as happens when ext4 finds an error.
 	if out, err := exec.Command("mount", "-o", "remount,abort", disk).CombinedOutput(); err != nil {
 		t.Fatalf("make the disk read-only: %v\n%s", err, out)
 	}
-	if r := q.CLI("enqueue", "true"); r.Code == 0 {
+	if r := q.RunCLI("enqueue", "true"); r.ExitCode == 0 {
 		t.Error("a job was acknowledged on a read-only disk")
 	}
 	select {
-	case <-q.Exit:
-		if code := q.Cmd.ProcessState.ExitCode(); code != 74 {
+	case <-q.ServiceExit:
+		if code := q.ServiceCmd.ProcessState.ExitCode(); code != 74 {
 			t.Errorf("exit code %d, want 74", code)
 		}
-		q.Cmd = nil
+		q.ServiceCmd = nil
 	case <-time.After(10 * time.Second):
 		t.Error("the service still runs on a read-only disk")
 	}
@@ -226,14 +232,14 @@ func TestReadOnlyDisk(t *testing.T) {
 		t.Fatalf("mount again: %v\n%s", err, out)
 	}
 	q.Start("--workers", "1")
-	if j := q.Show(jobID); j.State != "completed" {
+	if j := q.ShowJob(jobID); j.State != "completed" {
 		t.Errorf("after the disk is mounted again, the job is %s", j.State)
 	}
 }
 
 // While the disk is frozen, `queuectl status --check` responds and reports the frozen disk. Once the disk
 // continues, the request that was waiting for it succeeds.
-func TestFrozenDisk(t *testing.T) {
+func TestStatusReportsFrozenDisk(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sqlite cover slow commits")
@@ -241,9 +247,9 @@ func TestFrozenDisk(t *testing.T) {
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	skip.UnlessProgram(t, "fsfreeze", "needs fsfreeze; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
-	disk := q.Mount("64M")
+	disk := q.MountQueueDisk("64M")
 	q.Start("--workers", "1")
-	q.MustCLI("run", "--", "true")
+	q.MustRunCLI("run", "--", "true")
 	freeze := func(option string) {
 		if out, err := exec.Command("fsfreeze", option, disk).CombinedOutput(); err != nil {
 			t.Fatalf("fsfreeze %s: %v\n%s", option, err, out)
@@ -252,42 +258,43 @@ func TestFrozenDisk(t *testing.T) {
 	freeze("--freeze")
 	thaw := sync.OnceFunc(func() { freeze("--unfreeze") })
 	t.Cleanup(thaw)
-	enqueued := make(chan testrig.Result, 1)
-	go func() { enqueued <- q.CLI("enqueue", "--id", "late", "true") }()
+	enqueued := make(chan testrig.CommandResult, 1)
+	go func() { enqueued <- q.RunCLI("enqueue", "--id", "late", "true") }()
 	q.WaitUntil("the frozen disk is reported", 30*time.Second, func() bool {
-		got := q.CLI("status", "--check")
-		return got.Code == 2 && strings.HasPrefix(got.Stdout, "failing: the database has been waiting for the disk of "+disk)
+		got := q.RunCLI("status", "--check")
+		return got.ExitCode == 2 && strings.HasPrefix(got.Stdout, "failing: the database has been waiting for the disk of "+
+			disk)
 	})
 	thaw()
-	if got := <-enqueued; got.Code != 0 {
+	if got := <-enqueued; got.ExitCode != 0 {
 		t.Errorf("the request that waited for the disk: %+v", got)
 	}
-	q.MustCLI("wait", "late")
-	if got := q.CLI("status", "--check"); got.Code != 0 {
+	q.MustRunCLI("wait", "late")
+	if got := q.RunCLI("status", "--check"); got.ExitCode != 0 {
 		t.Errorf("after the disk was thawed: %+v", got)
 	}
 }
 
 // Without control groups, as in this test, the memory limit of a job applies to each of its processes
 // separately, and the service logs that once. With control groups, the limit would apply to the whole job.
-func TestLimitsWithoutControlGroups(t *testing.T) {
+func TestMemoryLimitAppliesPerProcessWithoutCgroups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for range 2 {
-		id := q.MustCLI("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0",
+		id := q.MustRunCLI("enqueue", "-q", "--memory", "256M", "--cpus", "0.5", "--tasks", "7", "--max-retries", "0",
 			"ulimit -v")
-		q.MustCLI("wait", id)
-		if got := strings.TrimSpace(q.MustCLI("logs", id)); got != "262144" {
+		q.MustRunCLI("wait", id)
+		if got := strings.TrimSpace(q.MustRunCLI("logs", id)); got != "262144" {
 			t.Errorf("the memory limit of the job is %s KiB", got)
 		}
 	}
-	if n := strings.Count(q.LogText(), "limits that this system does not enforce"); n != 1 {
+	if n := strings.Count(q.ReadAllLogs(), "limits that this system does not enforce"); n != 1 {
 		t.Errorf("the log contains the warning %d times", n)
 	}
 	for flag, invalid := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20",
 		"--nofile": "0"} {
-		if r := q.CLI("enqueue", flag, invalid, "true"); r.Code != 2 ||
+		if r := q.RunCLI("enqueue", flag, invalid, "true"); r.ExitCode != 2 ||
 			!strings.Contains(r.Stderr, strings.TrimPrefix(flag, "--")) {
-			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.Code, r.Stderr)
+			t.Errorf("%s %s: exit code %d, %s", flag, invalid, r.ExitCode, r.Stderr)
 		}
 	}
 }
@@ -295,7 +302,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 // `queuectl enqueue` names the limits of a job that this machine cannot enforce. With --require-limits, it
 // refuses such a job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and says
 // how the other limits are enforced.
-func TestUnenforcedLimitsAreReported(t *testing.T) {
+func TestUnenforcedJobLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
@@ -327,33 +334,34 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 			"see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
-		if r := q.CLI(c.words...); r.Code != 0 || r.Stderr != c.want {
-			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.Code, r.Stderr, c.want)
+		if r := q.RunCLI(c.words...); r.ExitCode != 0 || r.Stderr != c.want {
+			t.Errorf("%q: exit code %d, %q, want %q", c.words, r.ExitCode, r.Stderr, c.want)
 		}
 	}
-	before := q.MustCLI("status", "--json")
+	before := q.MustRunCLI("status", "--json")
 	const perProcess = "on this machine, this limit applies to each process of a job, not to the whole job"
 	for want, words := range map[string][]string{
 		"cpus: this limit is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
 		"memory: " + perProcess:                            {"run", "--require-limits", "--memory", "64M", "true"},
 		"line 1: memory: " + perProcess:                    {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.CLI(words...); r.Code == 0 || !strings.Contains(r.Stderr, want) ||
+		if r := q.RunCLI(words...); r.ExitCode == 0 || !strings.Contains(r.Stderr, want) ||
 			!strings.Contains(r.Stderr, "no control groups") {
-			t.Errorf("%q: exit code %d, %s", words, r.Code, r.Stderr)
+			t.Errorf("%q: exit code %d, %s", words, r.ExitCode, r.Stderr)
 		}
 	}
-	if after := q.MustCLI("status", "--json"); totalEnqueued(t, after) != totalEnqueued(t, before) {
+	if after := q.MustRunCLI("status", "--json"); totalEnqueuedJobs(t, after) != totalEnqueuedJobs(t, before) {
 		t.Errorf("a refused job was stored: status %s, before %s", after, before)
 	}
-	q.MustCLI("enqueue", "--require-limits", "--nice", "3", "true")
-	private := exec.Command(q.Bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits",
+	q.MustRunCLI("enqueue", "--require-limits", "--nice", "3", "true")
+	private := exec.Command(q.ClientPath, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private",
+		"--require-limits",
 		"--file", file)
-	private.Env = testrig.Environment(q.Dir)
-	if r := testrig.RunCommand(t, private); r.Code == 0 || !strings.Contains(r.Stderr, "memory: "+perProcess) {
-		t.Errorf("a private run: exit code %d, %s", r.Code, r.Stderr)
+	private.Env = testrig.UserEnvironment(q.StateDir)
+	if r := testrig.RunCommand(t, private); r.ExitCode == 0 || !strings.Contains(r.Stderr, "memory: "+perProcess) {
+		t.Errorf("a private run: exit code %d, %s", r.ExitCode, r.Stderr)
 	}
-	r := q.CLI("doctor")
+	r := q.RunCLI("doctor")
 	for _, want := range []string{
 		"WARNING  enforcement  the limit memory is enforced for each process of a job, not for the whole job (",
 		"WARNING  enforcement  the limit cpus is not enforced (there are no control groups)\n",
@@ -361,18 +369,18 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 		"ok       enforcement  the limit nice is enforced by ",
 		"ok       enforcement  the limit nofile is enforced by ",
 	} {
-		if r.Code != 0 || !strings.Contains(r.Stdout, want) {
-			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.Code, want, r.Stdout)
+		if r.ExitCode != 0 || !strings.Contains(r.Stdout, want) {
+			t.Errorf("doctor ends with %d, and does not say %q:\n%s", r.ExitCode, want, r.Stdout)
 		}
 	}
 }
 
-// totalEnqueued returns the total number of jobs ever enqueued, which the JSON output of `queuectl status`
+// totalEnqueuedJobs returns the total number of jobs ever enqueued, which the JSON output of `queuectl status`
 // contains.
-func totalEnqueued(t *testing.T, status string) (n int64) {
+func totalEnqueuedJobs(t *testing.T, statusJSON string) (n int64) {
 	t.Helper()
 	var st struct{ Enqueued int64 }
-	if err := json.Unmarshal([]byte(status), &st); err != nil {
+	if err := json.Unmarshal([]byte(statusJSON), &st); err != nil {
 		t.Fatal(err)
 	}
 	return st.Enqueued
@@ -380,17 +388,18 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 
 // The limits nice, nofile and no_new_privileges apply to each attempt of a job, also after an edit of another
 // field. `queuectl show` prints each limit next to the amount that the job used.
-func TestLimitsApplyToEachAttempt(t *testing.T) {
+func TestJobLimitsApplyToEachAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
-	id := q.MustCLI("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",
+	id := q.MustRunCLI("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M",
+		"--cpus",
 		"2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
-	q.MustCLI("edit", id, "--priority", "9")
-	q.MustCLI("worker", "scale", "1")
-	q.MustCLI("wait", id)
-	if got := strings.TrimSpace(q.MustCLI("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
+	q.MustRunCLI("edit", id, "--priority", "9")
+	q.MustRunCLI("worker", "scale", "1")
+	q.MustRunCLI("wait", id)
+	if got := strings.TrimSpace(q.MustRunCLI("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
 		t.Errorf("the attempt's nice value, limits and NoNewPrivs are %q", got)
 	}
-	detail := q.MustCLI("show", id)
+	detail := q.MustRunCLI("show", id)
 	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`,
 		`Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
 		if !regexp.MustCompile(want).MatchString(detail) {

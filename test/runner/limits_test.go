@@ -16,19 +16,19 @@ func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")
 	for i := range 50 {
-		c, err := testrig.Dial(q.Dir)
+		c, err := testrig.DialService(q.StateDir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(c, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":"gone-%d","command":"true"}}`+"\n", i)
 		c.Close()
 	}
-	id := q.MustCLI("enqueue", "true")
-	q.MustCLI("worker", "scale", "4")
+	id := q.MustRunCLI("enqueue", "true")
+	q.MustRunCLI("worker", "scale", "4")
 	q.WaitUntil("all that is stored has run", 20*time.Second, func() bool {
-		return q.MustCLI("list", "-s", "waiting", "-q") == "" && q.MustCLI("list", "-s", "processing", "-q") == ""
+		return q.MustRunCLI("list", "-s", "waiting", "-q") == "" && q.MustRunCLI("list", "-s", "processing", "-q") == ""
 	})
-	if j := q.Show(id); j.State != "completed" {
+	if j := q.ShowJob(id); j.State != "completed" {
 		t.Errorf("job of the client that stayed is %s", j.State)
 	}
 }

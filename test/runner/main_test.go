@@ -8,4 +8,4 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-func TestMain(m *testing.M) { testrig.Main(m, testrig.DiskServer) }
+func TestMain(m *testing.M) { testrig.RunPackageTests(m, testrig.DiskServerRole) }

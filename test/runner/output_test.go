@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// piece is one piece of output, in the format that `queuectl logs --jsonl` prints.
-type piece struct {
+// outputPiece is one piece of output, in the format that `queuectl logs --jsonl` prints.
+type outputPiece struct {
 	Attempt int
 	Stream  string
 	At      time.Time
@@ -31,12 +31,12 @@ type piece struct {
 	Dropped int64 // number of bytes that were not kept
 }
 
-// pieces returns the output that `queuectl logs --jsonl` prints.
-func pieces(q *testrig.Queue, args ...string) (output []piece) {
+// readOutputPieces returns the output that `queuectl logs --jsonl` prints.
+func readOutputPieces(q *testrig.Queue, logsArgs ...string) (output []outputPiece) {
 	q.Helper()
-	out := q.MustCLI(append([]string{"logs", "--jsonl"}, args...)...)
+	out := q.MustRunCLI(append([]string{"logs", "--jsonl"}, logsArgs...)...)
 	for d := json.NewDecoder(strings.NewReader(out)); ; {
-		var p piece
+		var p outputPiece
 		if err := d.Decode(&p); err == io.EOF {
 			return output
 		} else if err != nil {
@@ -58,17 +58,17 @@ func randomBytes(size int) []byte {
 func TestOutputIsStoredByteForByte(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	w := q.Dial()
+	w := q.DialService()
 	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
 	var ids []string
 	for _, n := range sizes {
 		path := q.WriteFile(fmt.Sprint("noise", n), string(randomBytes(n)))
-		ids = append(ids, w.Enqueue(testrig.Fields{"command": "cat " + path, "output_limit": "8MiB"}))
+		ids = append(ids, w.Enqueue(testrig.JSONFields{"command": "cat " + path, "output_limit": "8MiB"}))
 	}
 	for i, id := range ids {
-		j := w.WaitEnded(id)
-		r := q.CLI("logs", id)
-		if want := string(randomBytes(sizes[i])); j.State != "completed" || r.Code != 0 ||
+		j := w.WaitJobEnded(id)
+		r := q.RunCLI("logs", id)
+		if want := string(randomBytes(sizes[i])); j.State != "completed" || r.ExitCode != 0 ||
 			r.Stdout != want || r.Stderr != "" {
 			t.Errorf("%d bytes: job is %s; %d bytes of output, the same: %v; stderr %q", sizes[i], j.State, len(r.Stdout),
 				r.Stdout == want, r.Stderr)
@@ -82,21 +82,21 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
-	yes := w.Enqueue(testrig.Fields{"command": "timeout 2 yes; echo end"})
-	zero := w.Enqueue(testrig.Fields{"command": fmt.Sprintf("head -c %dM /dev/zero", 300/testrig.JobDivisor)})
+	w := q.DialService()
+	yes := w.Enqueue(testrig.JSONFields{"command": "timeout 2 yes; echo end"})
+	zero := w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf("head -c %dM /dev/zero", 300/testrig.JobCountDivisor)})
 	for _, c := range []struct {
 		id         string
 		head, tail string
 		total      int64
-	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / testrig.JobDivisor << 20}} {
-		if j := w.WaitEnded(c.id); j.State != "completed" {
+	}{{yes, "y\ny\n", "y\nend\n", 0}, {zero, "\x00\x00", "\x00\x00", 300 / testrig.JobCountDivisor << 20}} {
+		if j := w.WaitJobEnded(c.id); j.State != "completed" {
 			t.Fatalf("a job that prints more than its limit: %+v", j)
 		}
 		var stored bytes.Buffer
 		var dropped int64
 		gaps := 0
-		for _, p := range pieces(q, c.id) {
+		for _, p := range readOutputPieces(q, c.id) {
 			stored.WriteString(p.Text)
 			stored.Write(p.Base64)
 			if p.Dropped > 0 {
@@ -111,13 +111,13 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 			!strings.HasPrefix(stored.String(), c.head) || !strings.HasSuffix(stored.String(), c.tail) {
 			t.Errorf("kept %d bytes, %d gaps of %d bytes", stored.Len(), gaps, dropped)
 		}
-		if out := q.CLI("logs", c.id).Stdout; !strings.Contains(out,
+		if out := q.RunCLI("logs", c.id).Stdout; !strings.Contains(out,
 			fmt.Sprintf("[%d bytes of stdout were not kept]", dropped)) {
 			t.Errorf("logs do not name the gap of %d bytes", dropped)
 		}
 	}
-	for _, pid := range append(q.RunnerPids(), q.Cmd.Process.Pid) {
-		if got := testrig.PeakMemory(t, pid); got > 64<<20 {
+	for _, pid := range append(q.RunnerPIDs(), q.ServiceCmd.Process.Pid) {
+		if got := testrig.PeakMemoryBytes(t, pid); got > 64<<20 {
 			t.Errorf("process %d held %d MiB", pid, got>>20)
 		}
 	}
@@ -125,32 +125,33 @@ func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 
 // If a part of an output was not stored, a command that shows the end of the output prints a line about the
 // gap.
-func TestShowMarksOutputThatWasNotKept(t *testing.T) {
+func TestShowMarksGapInStoredOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!",
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!",
 		"output_limit": 10})
-	w.WaitEnded(id)
+	w.WaitJobEnded(id)
 	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
-	if r := q.CLI("logs", id); r.Code != 0 || r.Stdout != want {
-		t.Errorf("logs: exit code %d, got %q, want %q", r.Code, r.Stdout, want)
+	if r := q.RunCLI("logs", id); r.ExitCode != 0 || r.Stdout != want {
+		t.Errorf("logs: exit code %d, got %q, want %q", r.ExitCode, r.Stdout, want)
 	}
-	if r := q.CLI("show", id); !strings.Contains(r.Stdout, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
+	if r := q.RunCLI("show", id); !strings.Contains(r.Stdout, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+
+		"\n") {
 		t.Errorf("show: got %q, want %q in it", r.Stdout, want)
 	}
-	if got := w.Show(id).Output; got != want {
+	if got := w.ShowJob(id).Output; got != want {
 		t.Errorf("show in JSON: got %q, want %q", got, want)
 	}
 }
 
 // While a job runs, `queuectl logs -f` prints the output as it arrives, for all attempts of the job, and
 // `queuectl show` prints the output up to now.
-func TestFollow(t *testing.T) {
+func TestLogsFollowPrintsOutputAsItArrives(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": `echo up; while [ ! -e ` + q.Path("go$QUEUECTL_ATTEMPT") +
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": `echo up; while [ ! -e ` + q.Path("go$QUEUECTL_ATTEMPT") +
 		` ]; do sleep 0.02; done; echo end $QUEUECTL_ATTEMPT; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.05})
-	cmd := q.Command("logs", "-f", id)
+	cmd := q.CLICommand("logs", "-f", id)
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func TestFollow(t *testing.T) {
 			t.Fatalf("line %d is %q, want %q", i, lines.Text(), want)
 		}
 		if want == "up" {
-			if j := w.WaitRunning(id); j.Output != "up\n" {
+			if j := w.WaitJobRunning(id); j.Output != "up\n" {
 				t.Errorf("show while it runs: %q", j.Output)
 			}
 			q.WriteFile(fmt.Sprint("go", i/2+1), "")
@@ -180,18 +181,19 @@ func TestFollow(t *testing.T) {
 
 // `queuectl logs -f --queue` prints the output of the queue's running jobs and of jobs that start later. It
 // prints each attempt once, even a short one, and nothing from other queues or earlier jobs.
-func TestFollowAQueue(t *testing.T) {
+func TestLogsFollowQueuePrintsEachAttemptOnce(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
+	w := q.DialService()
 	in := func(queue, id, command string) string {
-		return w.Enqueue(testrig.Fields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
+		return w.Enqueue(testrig.JSONFields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
 	}
-	w.WaitEnded(in("a", "before", "echo before"))
+	w.WaitJobEnded(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.Path("go")+
 		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
-	q.WaitUntil("the job has printed", 10*time.Second, func() bool { return w.WaitRunning("runs").Output == "up\ntwo\n" })
-	lines, end := q.StartFollowing("logs", "-f", "--queue", "a", "-n", "1")
+	q.WaitUntil("the job has printed", 10*time.Second,
+		func() bool { return w.WaitJobRunning("runs").Output == "up\ntwo\n" })
+	lines, end := q.StartFollowCommand("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {
@@ -199,7 +201,7 @@ func TestFollowAQueue(t *testing.T) {
 		}
 	}
 	next("runs | two")
-	w.WaitEnded(in("b", "elsewhere", "echo elsewhere"))
+	w.WaitJobEnded(in("b", "elsewhere", "echo elsewhere"))
 	for i := range 3 {
 		id := fmt.Sprint("short", i)
 		in("a", id, "echo first; [ $QUEUECTL_ATTEMPT = 2 ]")
@@ -210,11 +212,11 @@ func TestFollowAQueue(t *testing.T) {
 	for _, line := range []string{"three", "up", "two", "three"} {
 		next("runs | " + line)
 	}
-	var burst []testrig.Fields
+	var burst []testrig.JSONFields
 	for range 300 {
-		burst = append(burst, testrig.Fields{"command": "echo elsewhere", "queue": "b"})
+		burst = append(burst, testrig.JSONFields{"command": "echo elsewhere", "queue": "b"})
 	}
-	w.MustCall("enqueue.batch", testrig.Fields{"jobs": burst, "commit": true}, nil)
+	w.MustCall("enqueue.batch", testrig.JSONFields{"jobs": burst, "commit": true}, nil)
 	in("a", "last", "sleep 0.3; echo last")
 	next("last | last")
 	end()
@@ -224,12 +226,12 @@ func TestFollowAQueue(t *testing.T) {
 }
 
 // `queuectl logs` can print one attempt, one stream or only the last lines, and can add timestamps.
-func TestLogsPick(t *testing.T) {
+func TestLogsFiltersByAttemptStreamAndLines(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{
 		"command": `for i in 1 2 3; do echo out$QUEUECTL_ATTEMPT-$i; echo err$QUEUECTL_ATTEMPT-$i >&2; done; printf tail; [ $QUEUECTL_ATTEMPT = 2 ]`, "backoff_base": 0.02})
-	w.WaitEnded(id)
+	w.WaitJobEnded(id)
 	for _, c := range []struct{ args, want string }{
 		{"--stdout", "out2-1\nout2-2\nout2-3\ntail"},
 		{"--stderr", "err2-1\nerr2-2\nerr2-3\n"},
@@ -242,18 +244,18 @@ func TestLogsPick(t *testing.T) {
 		{"--stdout -n 1", "tail"},
 		{"--stdout -n 2", "out2-3\ntail"},
 	} {
-		if r := q.CLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.Code != 0 || r.Stdout != c.want {
+		if r := q.RunCLI(append([]string{"logs", id}, strings.Fields(c.args)...)...); r.ExitCode != 0 || r.Stdout != c.want {
 			t.Errorf("logs %s: %q, want %q; stderr %q", c.args, r.Stdout, c.want, r.Stderr)
 		}
 	}
-	both := q.CLI("logs", id).Stdout
+	both := q.RunCLI("logs", id).Stdout
 	for _, want := range []string{"out2-1\n", "err2-3\n", "tail"} {
 		if !strings.Contains(both, want) {
 			t.Errorf("logs: %q lacks %q", both, want)
 		}
 	}
 	stamp := regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\S* (out|err|tail)`)
-	for line := range strings.Lines(q.CLI("logs", id, "--timestamps").Stdout) {
+	for line := range strings.Lines(q.RunCLI("logs", id, "--timestamps").Stdout) {
 		if !stamp.MatchString(line) {
 			t.Errorf("a line without a timestamp: %q", line)
 		}
@@ -262,21 +264,21 @@ func TestLogsPick(t *testing.T) {
 		args string
 		code int
 	}{{"none", 4}, {id + " --attempt 3", 4}, {id + " --attempt -1", 2}, {id + " -n -1", 2}, {"", 2}} {
-		if r := q.CLI(append([]string{"logs"}, strings.Fields(c.args)...)...); r.Code != c.code {
-			t.Errorf("logs %s: code %d, want %d", c.args, r.Code, c.code)
+		if r := q.RunCLI(append([]string{"logs"}, strings.Fields(c.args)...)...); r.ExitCode != c.code {
+			t.Errorf("logs %s: code %d, want %d", c.args, r.ExitCode, c.code)
 		}
 	}
 }
 
 // A client that follows all attempts of a job gets the output of each attempt, even of attempts that had
 // ended before the client asked.
-func TestNoAttemptIsMissed(t *testing.T) {
+func TestFollowerGetsOutputOfEveryAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2,
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo said $QUEUECTL_ATTEMPT; exit 3", "max_retries": 2,
 		"backoff_base": 0.001})
-	w.WaitEnded(id)
-	follow := func(params testrig.Fields) (list []string) {
+	w.WaitJobEnded(id)
+	follow := func(params testrig.JSONFields) (list []string) {
 		for a := w.Call("logs", params); ; {
 			if a.Method == "" {
 				return list
@@ -299,13 +301,13 @@ func TestNoAttemptIsMissed(t *testing.T) {
 		}
 	}
 	want := []string{"1 said 1false", "1 true", "2 said 2false", "2 true", "3 said 3false"}
-	if got := follow(testrig.Fields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
+	if got := follow(testrig.JSONFields{"id": id, "follow": true, "all": true, "ends": true}); !slices.Equal(got, want) {
 		t.Errorf("all attempts from the first: %q, want %q", got, want)
 	}
-	if got := follow(testrig.Fields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
+	if got := follow(testrig.JSONFields{"id": id, "follow": true, "ends": true}); !slices.Equal(got, want[4:]) {
 		t.Errorf("the last attempt: %q", got)
 	}
-	for _, params := range []testrig.Fields{{"all": true}, {"all": true, "follow": true, "n": 1},
+	for _, params := range []testrig.JSONFields{{"all": true}, {"all": true, "follow": true, "n": 1},
 		{"all": true, "follow": true, "attempt": 1}} {
 		params["id"] = id
 		if a := w.Call("logs", params); a.Error == nil || a.Error.Data.Field != "all" {
@@ -317,23 +319,23 @@ func TestNoAttemptIsMissed(t *testing.T) {
 // The runner creates the output directory again if it was removed.
 func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	w.WaitEnded(w.Enqueue(testrig.Fields{"command": "true"}))
+	w := q.DialService()
+	w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "true"}))
 	if err := os.RemoveAll(q.Path("runner/output")); err != nil {
 		t.Fatal(err)
 	}
-	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes | head -c 200000; echo last"}))
-	if got := q.CLI("logs", j.ID); len(got.Stdout) != 200_005 || !strings.HasSuffix(got.Stdout, "last\n") {
+	j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "yes | head -c 200000; echo last"}))
+	if got := q.RunCLI("logs", j.ID); len(got.Stdout) != 200_005 || !strings.HasSuffix(got.Stdout, "last\n") {
 		t.Errorf("%d bytes were kept, and logs printed the warning %q", len(got.Stdout), got.Stderr)
 	}
 }
 
 // `queuectl logs` omits damaged bytes of an output file. It prints the rest, reports which bytes are missing, in
 // text and in JSON, and fails.
-func TestLogsReportsDamage(t *testing.T) {
+func TestLogsReportsDamagedOutputBytes(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "yes 0123456 | head -c 200000; echo last"}))
+	w := q.DialService()
+	j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "yes 0123456 | head -c 200000; echo last"}))
 	files, _ := filepath.Glob(q.Path("runner/output/*"))
 	if len(files) != 1 {
 		t.Fatalf("outputs: %v", files)
@@ -347,11 +349,11 @@ func TestLogsReportsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
-		r := q.CLI(args...)
+		r := q.RunCLI(args...)
 		report := regexp.MustCompile(
 			`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.Stderr)
-		if r.Code != 1 || report == nil {
-			t.Fatalf("%v: exit code %d, %q", args, r.Code, r.Stderr)
+		if r.ExitCode != 1 || report == nil {
+			t.Fatalf("%v: exit code %d, %q", args, r.ExitCode, r.Stderr)
 		}
 		marker := "[" + report[1] + " bytes of stdout are damaged]"
 		if args[1] == "--jsonl" {
@@ -361,31 +363,31 @@ func TestLogsReportsDamage(t *testing.T) {
 			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.Stdout))
 		}
 	}
-	if r := q.CLI("logs", "--stderr", j.ID); r.Code != 0 || r.Stdout+r.Stderr != "" {
+	if r := q.RunCLI("logs", "--stderr", j.ID); r.ExitCode != 0 || r.Stdout+r.Stderr != "" {
 		t.Errorf("logs --stderr, which is not damaged: %+v", r)
 	}
 	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
 		t.Fatal(err)
 	}
 	for _, stream := range []string{"--stdout", "--stderr"} {
-		r := q.CLI("logs", stream, j.ID)
+		r := q.RunCLI("logs", stream, j.ID)
 		report := regexp.MustCompile(
 			`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.Stderr)
-		if r.Code != 1 || report == nil || !strings.HasSuffix(r.Stdout, "["+report[1]+" bytes of output are damaged]\n") {
-			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.Code, r.Stderr, len(r.Stdout))
+		if r.ExitCode != 1 || report == nil || !strings.HasSuffix(r.Stdout, "["+report[1]+" bytes of output are damaged]\n") {
+			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.ExitCode, r.Stderr, len(r.Stdout))
 		}
 	}
 }
 
 // `queuectl logs` omits damaged bytes of an output file while the job runs, and also after the job has ended.
-func TestLogsReportsDamageOfARunningJob(t *testing.T) {
+func TestLogsReportsDamagedOutputOfRunningJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	w := q.Dial()
-	id := w.Enqueue(testrig.Fields{
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{
 		"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done",
-		"cwd":     q.Dir})
+		"cwd":     q.StateDir})
 	q.WaitUntil("all is printed", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("logs", "-n", "1", id).Stdout, "last")
+		return strings.Contains(q.RunCLI("logs", "-n", "1", id).Stdout, "last")
 	})
 	files, _ := filepath.Glob(q.Path("runner/*/log-*"))
 	if len(files) != 1 {
@@ -401,15 +403,15 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	}
 	reports := func(when string) {
 		t.Helper()
-		r := q.CLI("logs", id)
+		r := q.RunCLI("logs", id)
 		damaged, marks := 0, 0 // add up the lines, because a gap that spans two reads is reported in two lines
 		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout,
 			-1) {
 			n, _ := strconv.Atoi(match[1])
 			damaged, marks = damaged+n, marks+len(match[0])
 		}
-		if damaged == 0 || r.Code != 1 || strings.Contains(r.Stdout, "X") || !strings.Contains(r.Stdout, "last") {
-			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.Code, damaged, len(r.Stdout), r.Stderr)
+		if damaged == 0 || r.ExitCode != 1 || strings.Contains(r.Stdout, "X") || !strings.Contains(r.Stdout, "last") {
+			t.Fatalf("%s: exit code %d, %d damaged of %d bytes, %q", when, r.ExitCode, damaged, len(r.Stdout), r.Stderr)
 		}
 		if damaged > 32<<10 || len(r.Stdout) != 200_005-damaged+marks {
 			t.Errorf("%s: %d bytes are damaged, and %d are printed", when, damaged, len(r.Stdout))
@@ -417,6 +419,6 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	}
 	reports("running")
 	q.WriteFile("go", "")
-	w.WaitEnded(id)
+	w.WaitJobEnded(id)
 	reports("ended")
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// forkingTrees lists shell commands. The process tree of each command forks continuously.
-var forkingTrees = []string{
+// forkingTreeCommands lists shell commands. The process tree of each command forks continuously.
+var forkingTreeCommands = []string{
 	`while :; do (:) & wait; done`,                                   // one process forks
 	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
 	// In the next tree, each process starts its successor and ends. The tree after that one forks in another
@@ -49,33 +49,34 @@ func pauseRounds(t *testing.T) int {
 // After a cancel or the death of the runner, no process of the tree exists.
 func TestPausedForkingTreesStop(t *testing.T) {
 	t.Parallel()
-	t.Run("by signals", func(t *testing.T) { checkTreesPaused(t, testrig.NewQueue(t, ""), true) })
-	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
+	t.Run("by signals", func(t *testing.T) { checkPauseStopsTrees(t, testrig.NewQueue(t, ""), true) })
+	t.Run("by control group", func(t *testing.T) { checkPauseStopsTrees(t, newQueueWithCgroups(t), false) })
 }
 
-// checkTreesPaused pauses and resumes trees of jobs that fork all the time, and checks what
+// checkPauseStopsTrees pauses and resumes trees of jobs that fork all the time, and checks what
 // TestPausedForkingTreesStop promises. If stoppedBySignal is true, a signal must have stopped each process of
 // a paused tree. Otherwise, a control group stops the tree, and no process may be stopped by a signal.
-func checkTreesPaused(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
+func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
 	t.Parallel()
 	q.Start("--workers", "2")
-	w := q.Dial()
+	w := q.DialService()
 	rounds, longest := pauseRounds(t), time.Duration(0)
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
-		w.Enqueue(testrig.Fields{"id": id, "command": forkingTrees[n%len(forkingTrees)], "kill_after": "300ms",
-			"on_lost": "dead", "max_retries": 0})
-		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(jobProcesses(q, id)) > 1 })
+		w.Enqueue(testrig.JSONFields{"id": id, "command": forkingTreeCommands[n%len(forkingTreeCommands)],
+			"kill_after": "300ms",
+			"on_lost":    "dead", "max_retries": 0})
+		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(jobTreeProcesses(q, id)) > 1 })
 		started := time.Now()
-		if got := q.CLI("pause", id); got.Code != 0 || strings.Contains(got.Stderr, "still") {
-			t.Fatalf("round %d, %s: pause: %+v", n, forkingTrees[n%len(forkingTrees)], got)
+		if got := q.RunCLI("pause", id); got.ExitCode != 0 || strings.Contains(got.Stderr, "still") {
+			t.Fatalf("round %d, %s: pause: %+v", n, forkingTreeCommands[n%len(forkingTreeCommands)], got)
 		}
 		longest = max(longest, time.Since(started))
-		processes := jobProcesses(q, id)
+		processes := jobTreeProcesses(q, id)
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-			if now := jobProcesses(q, id); !slices.Equal(now, processes) {
+			if now := jobTreeProcesses(q, id); !slices.Equal(now, processes) {
 				t.Fatalf("round %d, %s: processes of the paused tree ran: %+v, then %+v", n,
-					forkingTrees[n%len(forkingTrees)], processes, now)
+					forkingTreeCommands[n%len(forkingTreeCommands)], processes, now)
 			}
 		}
 		for _, p := range processes {
@@ -87,36 +88,36 @@ func checkTreesPaused(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
 		}
 		switch n % 4 {
 		case 0, 1:
-			q.MustCLI("resume", id)
+			q.MustRunCLI("resume", id)
 			q.WaitUntil("no process is stopped", 5*time.Second, func() bool {
-				return !slices.ContainsFunc(jobProcesses(q, id), func(p treeProcess) bool { return p.state == "T" })
+				return !slices.ContainsFunc(jobTreeProcesses(q, id), func(p treeProcess) bool { return p.state == "T" })
 			})
 			q.WaitUntil("the process tree runs again", 5*time.Second, func() bool {
-				return !slices.Equal(jobProcesses(q, id), processes)
+				return !slices.Equal(jobTreeProcesses(q, id), processes)
 			})
-			q.MustCLI("cancel", id)
+			q.MustRunCLI("cancel", id)
 		case 2:
-			q.MustCLI("cancel", id)
+			q.MustRunCLI("cancel", id)
 		case 3:
 			q.KillRunners()
-			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.Show(id).State == "dead" })
+			q.WaitUntil("the job is dead", 20*time.Second, func() bool { return q.ShowJob(id).State == "dead" })
 		}
-		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(jobProcesses(q, id)) == 0 })
+		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(jobTreeProcesses(q, id)) == 0 })
 	}
-	q.MustCLI("run", "true") // this job starts a new runner, which the cleanup of the test ends
+	q.MustRunCLI("run", "true") // this job starts a new runner, which the cleanup of the test ends
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
 // treeProcess is the state of a process in a job's tree.
 type treeProcess struct {
-	pid   int
-	state string
-	ticks string // CPU time in clock ticks
+	pid      int
+	state    string
+	cpuTicks string // CPU time in clock ticks
 }
 
-// jobProcesses returns the processes of a job that have not ended. It recognises them by the job's id in their
+// jobTreeProcesses returns the processes of a job that have not ended. It recognises them by the job's id in their
 // environment.
-func jobProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
+func jobTreeProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		q.Fatal(err)
@@ -132,7 +133,7 @@ func jobProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 			q.Logf("environ of %d: %v", pid, err)
 		}
 		if text := "\x00" + string(env); !strings.Contains(text, "\x00QUEUECTL_JOB_ID="+id+"\x00") ||
-			!strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.Dir) {
+			!strings.Contains(text, "\x00QUEUECTL_SOCKET="+q.StateDir) {
 			continue
 		}
 		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
@@ -146,9 +147,9 @@ func jobProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 	return processes
 }
 
-// delegatedQueue creates a queue whose runners may create control groups for jobs below their own group, as
+// newQueueWithCgroups creates a queue whose runners may create control groups for jobs below their own group, as
 // under systemd.
-func delegatedQueue(t *testing.T) *testrig.Queue {
+func newQueueWithCgroups(t *testing.T) *testrig.Queue {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to make control groups; .ci/run runs it as root, and other cases have signals")
 	q := testrig.NewQueue(t, "")
@@ -157,39 +158,39 @@ func delegatedQueue(t *testing.T) *testrig.Queue {
 		if unix.Statfs(root, &fsInfo) != nil || fsInfo.Type != unix.CGROUP2_SUPER_MAGIC {
 			continue
 		}
-		group := filepath.Join(root, filepath.Base(q.Dir))
+		group := filepath.Join(root, filepath.Base(q.StateDir))
 		if err := os.Mkdir(group, 0o755); errors.Is(err, os.ErrPermission) || errors.Is(err, unix.EROFS) {
 			continue
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			q.EndProcesses()
-			removeGroups(t, group)
+			q.EndServiceAndRunners()
+			removeControlGroups(t, group)
 		})
 		dir := q.Path("bin")
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		service := filepath.Join(dir, testrig.Programs[1])
-		testrig.CopyProgram(t, filepath.Join(filepath.Dir(q.Bin), testrig.Programs[1]), service)
+		service := filepath.Join(dir, testrig.ProgramFiles[1])
+		testrig.CopyProgram(t, filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFiles[1]), service)
 		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec "+
-			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.Bin, service)
-		q.Bin = filepath.Join(dir, testrig.Programs[0])
-		if err := os.WriteFile(q.Bin, []byte(script), 0o755); err != nil {
+			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.ClientPath, service)
+		q.ClientPath = filepath.Join(dir, testrig.ProgramFiles[0])
+		if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		return q
 	}
-	skip.Missing(t, "cgroup2", "needs control groups of version 2; other cases have signals")
+	skip.MissingRequirement(t, "cgroup2", "needs control groups of version 2; other cases have signals")
 	return nil
 }
 
-// removeGroups waits until a control group and all groups below it are empty, and removes them.
-func removeGroups(t *testing.T, group string) {
+// removeControlGroups waits until a control group and all groups below it are empty, and removes them.
+func removeControlGroups(t *testing.T, rootGroup string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var dirs []string
-		filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
+		filepath.WalkDir(rootGroup, func(path string, d os.DirEntry, err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)
 			}
@@ -198,7 +199,7 @@ func removeGroups(t *testing.T, group string) {
 		for _, path := range slices.Backward(dirs) {
 			os.Remove(path)
 		}
-		if _, err := os.Stat(group); errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(rootGroup); errors.Is(err, os.ErrNotExist) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -210,39 +211,39 @@ func removeGroups(t *testing.T, group string) {
 
 // When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. A signal that
 // a user sends also resumes the job, unless the signal is SIGCONT.
-func TestPausedJobHandlesTheEnd(t *testing.T) {
+func TestEndedPausedJobIsResumedFirst(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
 		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },
-		"by control group": delegatedQueue,
+		"by control group": newQueueWithCgroups,
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := queue(t)
 			t.Parallel()
-			q.Env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+			q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
 			q.Start("--workers", "1")
-			w := q.Dial()
+			w := q.DialService()
 			line := `trap "echo saved; exit 7" TERM; echo up; while :; do sleep 0.01; done`
 			for _, c := range []struct {
 				verb, state string
 			}{{"cancel", "cancelled"}, {"kill -s TERM", "dead"}, {"stop", "held"}} {
-				id := w.Enqueue(testrig.Fields{"command": line, "kill_after": "20s", "max_retries": 0})
-				w.WaitRunning(id)
-				q.MustCLI("pause", id)
-				q.MustCLI("kill", "-s", "CONT", id)
-				seen := jobProcesses(q, id)
+				id := w.Enqueue(testrig.JSONFields{"command": line, "kill_after": "20s", "max_retries": 0})
+				w.WaitJobRunning(id)
+				q.MustRunCLI("pause", id)
+				q.MustRunCLI("kill", "-s", "CONT", id)
+				seen := jobTreeProcesses(q, id)
 				for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-					if now := jobProcesses(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
+					if now := jobTreeProcesses(q, id); len(seen) == 0 || !slices.Equal(seen, now) {
 						t.Fatalf("SIGCONT resumed a paused job: %v, then %v", seen, now)
 					}
 				}
 				if c.verb == "stop" {
-					q.Stop()
+					q.StopService()
 					q.Start("--workers", "1")
 				} else {
-					q.MustCLI(append(strings.Fields(c.verb), id)...)
+					q.MustRunCLI(append(strings.Fields(c.verb), id)...)
 				}
-				q.WaitUntil("the job has ended", 10*time.Second, func() bool { return q.Show(id).State == c.state })
-				if j := q.Show(id); j.Output != "up\nsaved\n" {
+				q.WaitUntil("the job has ended", 10*time.Second, func() bool { return q.ShowJob(id).State == c.state })
+				if j := q.ShowJob(id); j.Output != "up\nsaved\n" {
 					t.Errorf("%s: %s, output %q", c.verb, j.State, j.Output)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 // and its jobs. If a service is running, these jobs return to the queue; otherwise they are lost. The history
 // of each job shows which of the two happened. No process tree runs at the same time as the next attempt of
 // its job.
-func TestRunnerWithoutItsDirEnds(t *testing.T) {
+func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		served bool
@@ -21,38 +21,59 @@ func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	}{"with a service": {true, "stopped"}, "without one": {false, "lost"}} {
 		t.Run(name, func(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "1")
-			w := q.Dial()
-			id := w.Enqueue(testrig.Fields{"command": testrig.LockingCommand(q.Path("tree")) +
+			w := q.DialService()
+			id := w.Enqueue(testrig.JSONFields{"command": testrig.LockingCommand(q.Path("tree")) +
 				` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` +
 				q.WaitForFileCommand("never") + "; fi", "max_retries": 1})
-			w.WaitRunning(id)
-			runners := q.RunnerPids()
+			w.WaitJobRunning(id)
+			runners := q.RunnerPIDs()
 			dirs, err := filepath.Glob(q.Path("runner/[0-9]*"))
 			if err != nil || len(dirs) != 1 || len(runners) != 1 {
 				t.Fatal(dirs, runners, err)
 			}
 			if !c.served {
-				q.Kill()
+				q.KillService()
 			}
 			if err := os.RemoveAll(dirs[0]); err != nil {
 				t.Fatal(err)
 			}
-			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !testrig.IsAlive(runners[0]) })
+			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !testrig.IsProcessAlive(runners[0]) })
 			if !c.served {
 				q.Start("--workers", "1")
-				w = q.Dial()
+				w = q.DialService()
 			}
-			j := w.WaitEnded(id)
-			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.History[0].Reason != c.reason {
+			j := w.WaitJobEnded(id)
+			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.AttemptHistory[0].Reason != c.reason {
 				t.Errorf("job %+v, want a first attempt with the reason %s, and another attempt", j, c.reason)
 			}
 			// Between the first and the last attempt, the service sent the job to the runner again, but no
 			// attempt started.
-			for _, a := range j.History[1 : len(j.History)-1] {
+			for _, a := range j.AttemptHistory[1 : len(j.AttemptHistory)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
-					t.Errorf("attempts %+v; want no started attempt between the first and the last", j.History)
+					t.Errorf("attempts %+v; want no started attempt between the first and the last", j.AttemptHistory)
 				}
 			}
 		})
+	}
+}
+
+// If the socket file of a runner is removed, the runner creates the socket again. The next service connects to
+// the new socket, and the jobs of the runner continue.
+func TestRunnerRecreatesItsSocket(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	w := q.DialService()
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+		"max_retries": 0})
+	w.WaitJobRunning(id)
+	q.KillService()
+	socks, err := filepath.Glob(q.Path("runner/*/run.sock"))
+	if err != nil || len(socks) != 1 || os.Remove(socks[0]) != nil {
+		t.Fatal(socks, err)
+	}
+	q.Start("--workers", "1")
+	q.WriteFile("go", "")
+	if j := q.DialService().WaitJobEnded(id); j.State != "completed" || j.Output != "up\nend\n" ||
+		len(j.AttemptHistory) != 1 {
+		t.Errorf("the job of the runner that recreated its socket: %+v", j)
 	}
 }

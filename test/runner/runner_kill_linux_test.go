@@ -29,7 +29,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the running table contains pids of other processes", func(t *testing.T) {
 		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
 			likeJob, likeRunner := startUnrelatedProcess(r, 0), startUnrelatedProcess(r, 0)
-			tables, _ := filepath.Glob(filepath.Join(r.Dir, "runner", "*", "running"))
+			tables, _ := filepath.Glob(filepath.Join(r.StateDir, "runner", "*", "running"))
 			raw, err := os.ReadFile(tables[0])
 			if err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 					endian.LittleEndian.PutUint64(raw[at+16:], uint64(likeJob.Process.Pid))
 				}
 			}
-			r.WriteFile(relativePath(r, tables[0]), string(raw))
+			r.WriteFile(pathBelowQueueDir(r, tables[0]), string(raw))
 			syscall.Kill(-job, syscall.SIGKILL)
 			return []*exec.Cmd{likeJob, likeRunner}
 		})
@@ -57,8 +57,8 @@ func isPIDFree(pid int) bool {
 	return err != nil
 }
 
-func relativePath(r *testrig.Rig, path string) string {
-	name, err := filepath.Rel(r.Dir, path)
+func pathBelowQueueDir(r *testrig.Rig, path string) string {
+	name, err := filepath.Rel(r.StateDir, path)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -73,20 +73,20 @@ func checkUnrelatedProcessesSurvive(t *testing.T,
 	t.Helper()
 	r := testrig.NewRig(t, "")
 	r.Start("--workers", "1")
-	params := r.Params("p00000", testrig.RigJob{Size: 10, Seconds: 600})
+	params := r.EnqueueParams("p00000", testrig.RigJob{OutputBytes: 10, RunSeconds: 600})
 	params["on_lost"] = "dead"
-	id := (&testrig.Requester{Q: r.Queue}).Batch(params)[0]
-	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.Show(id).PID != 0 })
-	job, runner := r.Show(id).PID, r.RunnerPid()
+	id := (&testrig.Requester{TargetQueue: r.Queue}).EnqueueBatch(params)[0]
+	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.ShowJob(id).PID != 0 })
+	job, runner := r.ShowJob(id).PID, r.OnlyRunnerPID()
 	r.WaitUntil("another process is recorded with its start time", 5*time.Second, func() bool {
-		startTime, err := time.Parse(time.RFC3339, r.Show(id).StartedAt)
+		startTime, err := time.Parse(time.RFC3339, r.ShowJob(id).StartedAt)
 		return err == nil && time.Since(startTime) > 100*time.Millisecond
 	})
-	r.Kill()
+	r.KillService()
 	r.KillRunners()
 	for _, s := range startUnrelated(r, job, runner) {
 		defer func() {
-			if !testrig.IsAlive(s.Process.Pid) {
+			if !testrig.IsProcessAlive(s.Process.Pid) {
 				t.Errorf("the unrelated process %d was killed", s.Process.Pid)
 			}
 			syscall.Kill(-s.Process.Pid, syscall.SIGKILL)
@@ -94,7 +94,7 @@ func checkUnrelatedProcessesSurvive(t *testing.T,
 		}()
 	}
 	r.Start("--workers", "1")
-	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.Show(id).State == "dead" })
+	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.ShowJob(id).State == "dead" })
 }
 
 // startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free,

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// treeShapes lists commands whose process trees must be found and ended after their runner has died. All
+// treeCommandsByShape lists commands whose process trees must be found and ended after their runner has died. All
 // processes of a tree inherit descriptor 9, which holds a lock. No command combines "env -i" with "setsid". A
 // process after both has neither the session nor the environment of its job, so only a control group could find
 // it.
-var treeShapes = map[string]string{
+var treeCommandsByShape = map[string]string{
 	"plain":   `sleep 600`,
 	"bare":    `exec env -i sleep 600`,
 	"forks":   `(sleep 600 >/dev/null 2>&1 &); sleep 600`,
@@ -26,10 +26,12 @@ var treeShapes = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeScript is the shell script of the jobs. In its first attempt, a job with a shape runs the process tree of
+// treeJobScript is the shell script of the jobs. In its first attempt, a job with a shape runs the process tree of
 // that shape. In all other cases, the script checks that no tree exists and ends. If it finds a tree, it writes
 // X to the ledger, the file in which jobs note their starts and ends.
-var treeScript = `note() { printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+var treeJobScript = `note() {
+	printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"
+}
 if [ "$QUEUECTL_ATTEMPT" != 1 ] || [ -z "$1" ]; then
 	for lock in "$RIG"/locks/*; do flock -s -n "$lock" true || note X; done
 	note S
@@ -44,103 +46,106 @@ eval "$1"
 // a worker.
 type treeQueue struct {
 	*testrig.Rig
-	requester   *testrig.Requester
-	firstPIDs   map[string]int // pids of the first attempts, by job id
-	reservedIDs []string       // ids of the jobs in the runner that have not started
+	requester        *testrig.Requester
+	firstAttemptPIDs map[string]int // pids of the first attempts, by job id
+	reservedJobIDs   []string       // ids of the jobs in the runner that have not started
 }
 
-// startTreesWithReserve starts the process trees and waits until the runner has also received jobs that it
-// cannot start yet. On a slow machine the service may send no such jobs. startTreesWithReserve then starts
+// startTreesWithReservedJobs starts the process trees and waits until the runner has also received jobs that it
+// cannot start yet. On a slow machine the service may send no such jobs. startTreesWithReservedJobs then starts
 // everything again.
-func startTreesWithReserve(t *testing.T) *treeQueue {
+func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {
-		r := startTrees(t)
+		r := startProcessTrees(t)
 		for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
-			if r.CountReserved() > 0 {
+			if r.CountReservedJobs() > 0 {
 				return r
 			}
 		}
-		r.Kill()
+		r.KillService()
 		r.KillRunners()
 		r.Start("--workers", "0") // the next service ends the trees
-		r.Kill()
+		r.KillService()
 	}
 	t.Fatal("the runner never had a reserved job while all workers ran trees")
 	return nil
 }
 
-// startTrees starts a process tree of each shape on its own worker, and enqueues more jobs.
-func startTrees(t *testing.T) *treeQueue {
+// startProcessTrees starts a process tree of each shape on its own worker, and enqueues more jobs.
+func startProcessTrees(t *testing.T) *treeQueue {
 	t.Helper()
-	r := &treeQueue{Rig: testrig.NewRig(t, testrig.PrefetchTag), firstPIDs: map[string]int{}}
-	r.Env = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
-	r.requester = &testrig.Requester{Q: r.Queue}
-	r.WriteFile("tree.sh", treeScript)
+	r := &treeQueue{Rig: testrig.NewRig(t, testrig.PrefetchBuildTag), firstAttemptPIDs: map[string]int{}}
+	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
+	r.requester = &testrig.Requester{TargetQueue: r.Queue}
+	r.WriteFile("tree.sh", treeJobScript)
 	r.Start("--workers", "1")
-	r.requester.WarmUp(len(treeShapes) + 2)
-	jobs := []map[string]any{r.treeParams("on-dead", treeShapes["plain"]), r.treeParams("on-hold", treeShapes["plain"])}
+	r.requester.WarmUpPrefetch(len(treeCommandsByShape) + 2)
+	jobs := []map[string]any{r.treeJobParams("on-dead", treeCommandsByShape["plain"]),
+		r.treeJobParams("on-hold", treeCommandsByShape["plain"])}
 	jobs[0]["on_lost"], jobs[1]["on_lost"] = "dead", "hold"
-	for id, shape := range treeShapes {
-		jobs = append(jobs, r.treeParams(id, shape))
+	for id, shape := range treeCommandsByShape {
+		jobs = append(jobs, r.treeJobParams(id, shape))
 	}
-	r.requester.Batch(jobs...)
+	r.requester.EnqueueBatch(jobs...)
 	r.WaitUntil("all trees have grown", 10*time.Second, func() bool {
-		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) &&
+		return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state = 5`) == len(jobs) &&
 			len(r.CountLedgerEntries("S")) == len(jobs)
 	})
-	for _, n := range r.Ledger() {
-		r.firstPIDs[n.Tag] = n.Pid
+	for _, n := range r.ReadLedger() {
+		r.firstAttemptPIDs[n.JobTag] = n.PID
 	}
 	jobs = nil
 	for n := range 30 {
-		jobs = append(jobs, r.treeParams(fmt.Sprintf("behind%d", n), ""))
+		jobs = append(jobs, r.treeJobParams(fmt.Sprintf("behind%d", n), ""))
 	}
-	r.reservedIDs = r.requester.Batch(jobs...)
+	r.reservedJobIDs = r.requester.EnqueueBatch(jobs...)
 	return r
 }
 
-// treeParams returns the parameters of a job with the given shape.
-func (r *treeQueue) treeParams(id, shape string) map[string]any {
+// treeJobParams returns the parameters of a job with the given shape.
+func (r *treeQueue) treeJobParams(id, shape string) map[string]any {
 	return map[string]any{"id": id, "argv": []string{testrig.ToolPath("sh"), r.Path("tree.sh"), shape},
-		"env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir}
+		"env": map[string]string{"RIG": r.StateDir}, "cwd": r.StateDir}
 }
 
-// heldLocks returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
+// jobsWithLiveTrees returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
 // job.
-func (r *treeQueue) heldLocks() (jobIDs []string) {
+func (r *treeQueue) jobsWithLiveTrees() (jobIDs []string) {
 	r.Helper()
-	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))
+	locks, _ := filepath.Glob(filepath.Join(r.StateDir, "locks", "*"))
 	for _, lock := range locks {
-		if !testrig.IsUnlocked(r, lock) {
+		if !testrig.IsFileUnlocked(r, lock) {
 			jobIDs = append(jobIDs, filepath.Base(lock))
 		}
 	}
 	return jobIDs
 }
 
-// checkOutcomes waits until all jobs have ended, and checks how each of them ended.
-func (r *treeQueue) checkOutcomes() {
+// checkJobOutcomes waits until all jobs have ended, and checks how each of them ended.
+func (r *treeQueue) checkJobOutcomes() {
 	r.Helper()
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
-		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
+		return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
 	})
 	r.CheckNoOverlap()
-	for id := range treeShapes {
-		j := r.requester.Show(id)
-		if j.State != "completed" || j.Attempts != 2 || len(j.History) != 2 || j.History[0].Reason != "lost" ||
-			j.History[0].PID != r.firstPIDs[id] {
+	for id := range treeCommandsByShape {
+		j := r.requester.ShowJob(id)
+		if j.State != "completed" || j.Attempts != 2 || len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "lost" ||
+			j.AttemptHistory[0].PID != r.firstAttemptPIDs[id] {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	for id, state := range map[string]string{"on-dead": "dead", "on-hold": "held"} {
-		if j := r.requester.Show(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 || len(j.History) != 1 {
+		if j := r.requester.ShowJob(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 ||
+			len(j.AttemptHistory) != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	starts := r.CountLedgerEntries("S")
-	for _, id := range r.reservedIDs {
-		if j := r.requester.Show(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 || len(j.History) != 1 {
+	for _, id := range r.reservedJobIDs {
+		if j := r.requester.ShowJob(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 ||
+			len(j.AttemptHistory) != 1 {
 			r.Errorf("job %s had not started when the runner died; started %d times, want once: %+v", id, starts[id], j)
 		}
 	}
@@ -149,14 +154,14 @@ func (r *treeQueue) checkOutcomes() {
 	}
 }
 
-// runNewJob runs a new job. It returns the time that has passed from the given moment to the end of the job.
-func (r *treeQueue) runNewJob(since time.Time) time.Duration {
+// timeUntilNewJobEnds runs a new job. It returns the time that has passed from the given moment to the end of the job.
+func (r *treeQueue) timeUntilNewJobEnds(since time.Time) time.Duration {
 	r.Helper()
-	job := r.treeParams("fresh", "")
+	job := r.treeJobParams("fresh", "")
 	job["priority"] = 10
-	r.requester.Batch(job)
+	r.requester.EnqueueBatch(job)
 	r.WaitUntil("a new job is done", 10*time.Second, func() bool {
-		return r.QueryInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
+		return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE id = 'fresh' AND state = 6`) == 1
 	})
 	elapsed := time.Since(since)
 	if elapsed > 2*testrig.TimeoutFactor*time.Second {
@@ -168,18 +173,18 @@ func (r *treeQueue) runNewJob(since time.Time) time.Duration {
 // When the runner is killed, the process trees of its jobs are ended before another job runs. The setting
 // on_lost decides whether these jobs run again. Jobs that had not started run later, and their attempt in the
 // dead runner does not count. A new job completes within two seconds.
-func TestRunnerKilled(t *testing.T) {
-	r := startTreesWithReserve(t)
-	old := r.RunnerPid()
-	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
+func TestKilledRunnersProcessTreesEnd(t *testing.T) {
+	r := startTreesWithReservedJobs(t)
+	old := r.OnlyRunnerPID()
+	if held := r.jobsWithLiveTrees(); len(held) != len(treeCommandsByShape)+2 {
 		t.Fatalf("jobs whose trees hold a lock: %v", held)
 	}
 	started := time.Now()
-	testrig.Kill(old)
-	elapsed := r.runNewJob(started)
-	r.checkOutcomes()
+	testrig.KillProcess(old)
+	elapsed := r.timeUntilNewJobEnds(started)
+	r.checkJobOutcomes()
 	r.WaitUntil("one other runner remains", 20*time.Second, func() bool {
-		now := r.RunnerPids()
+		now := r.RunnerPIDs()
 		return len(now) == 1 && now[0] != old
 	})
 	t.Logf("runner killed: a new job done after %v", elapsed.Round(time.Millisecond))
@@ -188,51 +193,53 @@ func TestRunnerKilled(t *testing.T) {
 // When the service and the runner are killed together, in either order, the next service ends the process trees
 // before it accepts requests. It distinguishes lost jobs from jobs that had not started. A new job completes
 // within two seconds.
-func TestServiceAndRunnerKilledTogether(t *testing.T) {
+func TestJobProcessesEndAfterServiceAndRunnerKill(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
-			r := startTreesWithReserve(t)
-			pids := []int{r.Cmd.Process.Pid, r.RunnerPid()}
+			r := startTreesWithReservedJobs(t)
+			pids := []int{r.ServiceCmd.Process.Pid, r.OnlyRunnerPID()}
 			if order == "runner first" {
 				slices.Reverse(pids)
 			}
 			for _, pid := range pids {
-				testrig.Kill(pid)
+				testrig.KillProcess(pid)
 			}
-			r.Kill()
-			if held := r.heldLocks(); testrig.TreesOutliveRunners && order == "service first" && len(held) != len(treeShapes)+2 {
+			r.KillService()
+			if held := r.jobsWithLiveTrees(); testrig.JobsOutliveKilledRunners && order == "service first" &&
+				len(held) != len(treeCommandsByShape)+2 {
 				t.Errorf("jobs whose trees hold a lock after the kill: %v", held)
 			}
 			started := time.Now()
 			r.Start("--workers", "0")
-			if held := r.heldLocks(); len(held) > 0 {
+			if held := r.jobsWithLiveTrees(); len(held) > 0 {
 				t.Errorf("jobs whose trees still exist when the service is ready: %v", held)
 			}
-			r.requester = &testrig.Requester{Q: r.Queue}
-			r.checkLostAndReturned()
+			r.requester = &testrig.Requester{TargetQueue: r.Queue}
+			r.checkJobsLostOrReturned()
 			r.requester.MustRequest("worker.scale", map[string]any{"count": 8})
-			elapsed := r.runNewJob(started)
-			r.checkOutcomes()
+			elapsed := r.timeUntilNewJobEnds(started)
+			r.checkJobOutcomes()
 			t.Logf("all killed, %s: a new job done after %v", order, elapsed.Round(time.Millisecond))
 		})
 	}
 }
 
-// checkLostAndReturned checks that the running jobs were lost, and that jobs that had not started were returned
+// checkJobsLostOrReturned checks that the running jobs were lost, and that jobs that had not started were returned
 // to the queue. Call it before other jobs run.
-func (r *treeQueue) checkLostAndReturned() {
+func (r *treeQueue) checkJobsLostOrReturned() {
 	r.Helper()
-	if n := r.QueryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
+	if n := r.QueryDatabaseInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
 		r.Errorf("%d jobs are still leased", n)
 	}
-	for id := range treeShapes {
-		if j := r.requester.Show(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
+	for id := range treeCommandsByShape {
+		if j := r.requester.ShowJob(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
-	for _, id := range r.reservedIDs {
-		if j := r.requester.Show(id); j.State != "pending" || j.Attempts != 0 || len(j.History) != 0 || j.Reason != "" {
+	for _, id := range r.reservedJobIDs {
+		if j := r.requester.ShowJob(id); j.State != "pending" || j.Attempts != 0 || len(j.AttemptHistory) != 0 ||
+			j.Reason != "" {
 			r.Errorf("%s had not started: %+v", id, j)
 		}
 	}

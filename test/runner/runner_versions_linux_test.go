@@ -15,34 +15,34 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// oldestCompatible returns the commit of the oldest program that can open the current database and exchange
+// oldestCompatibleCommit returns the commit of the oldest program that can open the current database and exchange
 // messages with current runners: the commit that last changed the schema or the messages. The schema was in
 // store/sql in earlier commits. A commit that only moves these files does not count. Without a git history,
-// oldestCompatible returns "".
-func oldestCompatible() string {
-	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
+// oldestCompatibleCommit returns "".
+func oldestCompatibleCommit() string {
+	out, _ := exec.Command("git", "-C", testrig.RepositoryRoot(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 
-// buildVersion builds another version of the program and returns its path. The function earlierCommit returns
+// buildVersion builds another version of the program and returns its path. The function chooseCommit returns
 // the commit to build; if it is nil, this source tree is built with another version number.
-func buildVersion(t *testing.T, earlierCommit func() string, version string) string {
+func buildVersion(t *testing.T, chooseCommit func() string, version string) string {
 	t.Helper()
 	if os.Getenv("QUEUECTL_TEST_BIN") != "" {
-		skip.Missing(t, "sources", "needs the sources of the program; .ci/run runs it in a clone, "+
+		skip.MissingRequirement(t, "sources", "needs the sources of the program; .ci/run runs it in a clone, "+
 			"and packaging/test/scenario/survive.sh replaces versions")
 	}
 	dir := t.TempDir()
-	source := testrig.Root()
-	if earlierCommit != nil {
+	source := testrig.RepositoryRoot()
+	if chooseCommit != nil {
 		skip.UnlessProgram(t, "git", "needs git; .ci/run installs it")
-		commit := earlierCommit()
+		commit := chooseCommit()
 		if commit == "" {
-			skip.Missing(t, "history", "needs an earlier commit; .ci/run runs it in a clone, "+
+			skip.MissingRequirement(t, "history", "needs an earlier commit; .ci/run runs it in a clone, "+
 				"and packaging/test/scenario/survive.sh replaces versions")
 		}
-		tree := exec.Command("git", "-C", testrig.Root(), "archive", commit)
+		tree := exec.Command("git", "-C", testrig.RepositoryRoot(), "archive", commit)
 		unpack := exec.Command("tar", "x", "-C", dir)
 		var err error
 		if unpack.Stdin, err = tree.StdoutPipe(); err != nil {
@@ -76,7 +76,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	now := testrig.BuiltProgram(t, "")
-	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"),
+	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatibleCommit, "0.0.9"),
 		"number": buildVersion(t, nil, "9.9.9")} {
 		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
 			t.Run(direction+" "+name, func(t *testing.T) {
@@ -85,62 +85,62 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				if name == "schema" && direction == "downgrade" {
 					// Create the database with the older program, because that program cannot open a database
 					// that a newer one has changed.
-					q.Bin = bins[1]
+					q.ClientPath = bins[1]
 					q.Start("--workers", "1")
-					q.Stop()
+					q.StopService()
 				}
-				q.Bin = bins[0]
+				q.ClientPath = bins[0]
 				q.Start("--workers", "3", "--keep-jobs")
 				gate := filepath.Join(t.TempDir(), "go")
-				w := q.Dial()
-				var jobs []testrig.Fields
+				w := q.DialService()
+				var jobs []testrig.JSONFields
 				for i := range 3 {
-					jobs = append(jobs, testrig.Fields{"id": fmt.Sprint("j", i), "max_retries": 0,
-						"command": testrig.GatedJob(gate) + fmt.Sprintf("; exit %d", 10+i)})
+					jobs = append(jobs, testrig.JSONFields{"id": fmt.Sprint("j", i), "max_retries": 0,
+						"command": testrig.CommandWaitingForFile(gate) + fmt.Sprintf("; exit %d", 10+i)})
 				}
-				ids := w.Batch(jobs)
+				ids := w.EnqueueBatch(jobs)
 				pids := map[string]int{}
 				for _, id := range ids {
-					pids[id] = w.WaitRunning(id).PID
+					pids[id] = w.WaitJobRunning(id).PID
 				}
-				runners := q.RunnerPids()
-				if code := q.Stop(); code != 0 {
+				runners := q.RunnerPIDs()
+				if code := q.StopService(); code != 0 {
 					t.Fatalf("the first service ended with %d", code)
 				}
 
-				q.Bin = bins[1]
+				q.ClientPath = bins[1]
 				q.Start("--workers", "4", "--keep-jobs")
-				w = q.Dial()
+				w = q.DialService()
 				for _, id := range ids {
-					if j := w.Show(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsAlive(pids[id]) {
+					if j := w.ShowJob(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsProcessAlive(pids[id]) {
 						t.Errorf("%s is %s with pid %d, was %d", id, j.State, j.PID, pids[id])
 					}
 				}
-				q.MustCLI("enqueue", "--id", "new", "echo $PPID")
-				q.MustCLI("wait", "new")
-				if parent := strings.TrimSpace(q.Show("new").Output); parent == fmt.Sprint(runners[0]) {
+				q.MustRunCLI("enqueue", "--id", "new", "echo $PPID")
+				q.MustRunCLI("wait", "new")
+				if parent := strings.TrimSpace(q.ShowJob("new").Output); parent == fmt.Sprint(runners[0]) {
 					t.Error("the runner of the other version took a new job")
 				}
 				if err := os.WriteFile(gate, nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 				for i, id := range ids {
-					q.CLI("wait", id)
-					j := q.Show(id)
+					q.RunCLI("wait", id)
+					j := q.ShowJob(id)
 					want := fmt.Sprintf("up\npid %d\nend of %[1]d\n", pids[id])
-					if len(j.History) != 1 || j.ExitCode == nil || *j.ExitCode != 10+i || j.Output != want {
+					if len(j.AttemptHistory) != 1 || j.ExitCode == nil || *j.ExitCode != 10+i || j.Output != want {
 						t.Errorf("%s: %+v, want exit code %d and output %q", id, j, 10+i, want)
 					}
 				}
 				q.WaitUntil("the other version's runner is gone", 20*time.Second, func() bool {
-					return !slices.Contains(q.RunnerPids(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
+					return !slices.Contains(q.RunnerPIDs(), runners[0]) && syscall.Kill(runners[0], 0) == syscall.ESRCH
 				})
-				q.MustCLI("enqueue", "--id", "last", "echo fine")
-				q.MustCLI("wait", "last")
-				if code := q.Stop(); code != 0 {
+				q.MustRunCLI("enqueue", "--id", "last", "echo fine")
+				q.MustRunCLI("wait", "last")
+				if code := q.StopService(); code != 0 {
 					t.Errorf("the second service ended with %d", code)
 				}
-				if remaining := q.RunnerPids(); len(remaining) != 1 {
+				if remaining := q.RunnerPIDs(); len(remaining) != 1 {
 					t.Errorf("%d runners remain, want only the one that is kept", len(remaining))
 				}
 			})
@@ -150,21 +150,21 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 
 // If the program on disk is replaced while the service runs, new jobs go to runners started from
 // the new program.
-func TestRunnerOfAReplacedProgram(t *testing.T) {
+func TestNewJobsRunInReplacedProgramsRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	other := buildVersion(t, nil, "9.9.9")
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, testrig.BuiltProgram(t, ""), q.Dir)
+	q.ClientPath = testrig.InstallPrograms(q, testrig.BuiltProgram(t, ""), q.StateDir)
 	q.Start("--workers", "1")
-	if err := os.Remove(q.Bin); err != nil { // a package upgrade does the same: running processes keep the old file
+	if err := os.Remove(q.ClientPath); err != nil { // a package upgrade does the same: running processes keep the old file
 		t.Fatal(err)
 	}
-	testrig.Install(q, other, q.Dir)
+	testrig.InstallPrograms(q, other, q.StateDir)
 	q.KillRunners()
-	q.MustCLI("run", "--", "true")
-	q.MustCLI("run", "--", "true")
-	if n := len(q.RunnerPids()); n != 1 {
+	q.MustRunCLI("run", "--", "true")
+	q.MustRunCLI("run", "--", "true")
+	if n := len(q.RunnerPIDs()); n != 1 {
 		t.Errorf("%d runners, want 1", n)
 	}
 }
@@ -176,12 +176,12 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
-	id := q.MustCLI("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.GatedJob(gate))
+	id := q.MustRunCLI("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.CommandWaitingForFile(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
-		return strings.Contains(q.MustCLI("logs", id), "up") && q.Show(id).State == "processing"
+		return strings.Contains(q.MustRunCLI("logs", id), "up") && q.ShowJob(id).State == "processing"
 	})
-	old := q.RunnerPid()
-	q.Kill()
+	old := q.OnlyRunnerPID()
+	q.KillService()
 	q.WaitUntil("the runner has closed the lost connection", 20*time.Second, func() bool {
 		sockets := 0
 		fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", old))
@@ -194,16 +194,16 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	})
 	syscall.Kill(old, syscall.SIGTERM)
 	q.Start("--workers", "2")
-	if got := q.MustCLI("run", "--", "echo", "new"); got != "new" {
+	if got := q.MustRunCLI("run", "--", "echo", "new"); got != "new" {
 		t.Errorf("a new job printed %q", got)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.MustCLI("wait", id)
-	if j := q.Show(id); len(j.History) != 2 || j.History[0].Reason != "stopped" || j.Attempts != 1 ||
+	q.MustRunCLI("wait", id)
+	if j := q.ShowJob(id); len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "stopped" || j.Attempts != 1 ||
 		!strings.Contains(j.Output, "end of") {
 		t.Errorf("the job of the runner that ends: %+v, want one return to the queue", j)
 	}
-	q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !slices.Contains(q.RunnerPids(), old) })
+	q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !slices.Contains(q.RunnerPIDs(), old) })
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stubbornTrees lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9 with
-// a lock, and each has WORD on its command line. No process both leaves the session and clears its environment,
+// stubbornTreeCommands lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9
+// with a lock, and each has WORD on its command line. No process both leaves the session and clears its environment,
 // because only a control group could find such a process.
-var stubbornTrees = map[string]string{
+var stubbornTreeCommands = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
 	"empty env":        `echo up; exec env -i /bin/sleep WORD`,
 	"double fork":      `( ( sleep WORD & ) ); echo up; sleep WORD; true`,
@@ -23,103 +23,108 @@ var stubbornTrees = map[string]string{
 	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
 }
 
-// treeJob returns a job that takes a lock and then runs commandTemplate with WORD replaced by a marker. It also
+// newTreeJob returns a job that takes a lock and then runs commandTemplate with WORD replaced by a marker. It also
 // returns the path of the lock, and the marker, which occurs in the command line of each process of the job.
-func treeJob(q *testrig.Queue, i int, commandTemplate string) (spec testrig.Fields, lock, marker string) {
-	marker = fmt.Sprintf("6%d.%d", i, time.Now().UnixNano())
-	lock = q.Path(fmt.Sprintf("lock%d", i))
-	command := testrig.LockingCommand(lock) + " || exit 99; " + strings.ReplaceAll(commandTemplate, "WORD", marker)
-	return testrig.Fields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02}, lock, marker
+func newTreeJob(q *testrig.Queue, jobNumber int, commandTemplate string) (spec testrig.JSONFields, lockPath,
+	commandMarker string) {
+	commandMarker = fmt.Sprintf("6%d.%d", jobNumber, time.Now().UnixNano())
+	lockPath = q.Path(fmt.Sprintf("lock%d", jobNumber))
+	command := testrig.LockingCommand(lockPath) + " || exit 99; " +
+		strings.ReplaceAll(commandTemplate, "WORD", commandMarker)
+	return testrig.JSONFields{"command": command, "kill_after": "150ms", "max_attempts": 2, "backoff_base": 0.02},
+		lockPath, commandMarker
 }
 
-// checkTreeGone checks that no process of a tree remains and that the lock of the tree is free.
-func checkTreeGone(t *testing.T, name, lock, marker string) {
+// checkTreeEnded checks that no process of a tree remains and that the lock of the tree is free.
+func checkTreeEnded(t *testing.T, name, lockPath, commandMarker string) {
 	t.Helper()
-	if !testrig.IsUnlocked(t, lock) {
+	if !testrig.IsFileUnlocked(t, lockPath) {
 		t.Errorf("%s: the lock is still held", name)
 	}
-	if remaining := testrig.ProcessesWithArg(marker); len(remaining) > 0 {
+	if remaining := testrig.ProcessesWithArg(commandMarker); len(remaining) > 0 {
 		t.Errorf("%s: remaining processes: %q", name, remaining)
 	}
 }
 
 // When `queuectl cancel` returns, the whole process tree has ended.
-func TestCancelEndsTrees(t *testing.T) {
+func TestCancelEndsProcessTrees(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "6")
-	w := q.Dial()
+	w := q.DialService()
 	i := 0
-	for name, shape := range stubbornTrees {
+	for name, shape := range stubbornTreeCommands {
 		i++
-		spec, lock, marker := treeJob(q, i, shape)
+		spec, lock, marker := newTreeJob(q, i, shape)
 		id := w.Enqueue(spec)
-		w.WaitRunning(id)
-		q.MustCLI("cancel", id)
-		checkTreeGone(t, name, lock, marker)
-		if j := w.Show(id); j.State != "cancelled" || j.Attempts != 1 {
+		w.WaitJobRunning(id)
+		q.MustRunCLI("cancel", id)
+		checkTreeEnded(t, name, lock, marker)
+		if j := w.ShowJob(id); j.State != "cancelled" || j.Attempts != 1 {
 			t.Errorf("%s: %+v", name, j)
 		}
 	}
 }
 
 // When a job reaches its timeout, its whole process tree ends before the next attempt starts.
-func TestTimeoutEndsTrees(t *testing.T) {
+func TestTimeoutEndsProcessTrees(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "6")
-	w := q.Dial()
+	w := q.DialService()
 	type tree struct{ name, id, lock, marker string }
 	var trees []tree
 	i := 0
-	for name, shape := range stubbornTrees {
+	for name, shape := range stubbornTreeCommands {
 		i++
-		spec, lock, marker := treeJob(q, i, shape)
+		spec, lock, marker := newTreeJob(q, i, shape)
 		spec["timeout_ms"] = 400
 		trees = append(trees, tree{name, w.Enqueue(spec), lock, marker})
 	}
 	for _, tr := range trees {
-		j := w.WaitEnded(tr.id)
-		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
+		j := w.WaitJobEnded(tr.id)
+		if j.State != "dead" || j.Reason != "timed_out" || len(j.AttemptHistory) != 2 ||
+			j.AttemptHistory[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason,
-				testrig.OrMinusOne(j.ExitCode),
-				j.Error, j.History)
+				testrig.ValueOrMinusOne(j.ExitCode),
+				j.Error, j.AttemptHistory)
 		}
-		checkTreeGone(t, tr.name, tr.lock, tr.marker)
+		checkTreeEnded(t, tr.name, tr.lock, tr.marker)
 	}
 }
 
 // Stopping the workers or the service ends every process tree and returns the jobs to the queue.
-func TestStopEndsTrees(t *testing.T) {
+func TestStopEndsProcessTrees(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
+	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
 	q.Start("--workers", "6")
-	w := q.Dial()
+	w := q.DialService()
 	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
-	for name, shape := range stubbornTrees {
-		spec, lock, marker := treeJob(q, len(names), shape)
+	for name, shape := range stubbornTreeCommands {
+		spec, lock, marker := newTreeJob(q, len(names), shape)
 		names, ids, locks, words = append(names, name), append(ids, w.Enqueue(spec)), append(locks, lock),
 			append(words, marker)
 	}
 	for _, id := range ids {
-		w.WaitRunning(id)
+		w.WaitJobRunning(id)
 	}
-	q.MustCLI("worker", "stop", "--all", "--force")
+	q.MustRunCLI("worker", "stop", "--all", "--force")
 	for i := range names {
-		checkTreeGone(t, names[i]+" after worker stop", locks[i], words[i])
+		checkTreeEnded(t, names[i]+" after worker stop", locks[i], words[i])
 	}
-	q.MustCLI("worker", "scale", "6")
+	q.MustRunCLI("worker", "scale", "6")
 	for _, id := range ids {
-		w.WaitRunning(id)
+		w.WaitJobRunning(id)
 	}
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	for i := range names {
-		checkTreeGone(t, names[i]+" after stop", locks[i], words[i])
+		checkTreeEnded(t, names[i]+" after stop", locks[i], words[i])
 	}
-	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
 	q.Start("--workers", "0")
-	w = q.Dial()
+	w = q.DialService()
 	for i, id := range ids {
-		if j := w.Show(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 || len(j.History) != 2 {
+		if j := w.ShowJob(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 ||
+			len(j.AttemptHistory) != 2 {
 			t.Errorf("%s: %+v", names[i], j)
 		}
 	}
@@ -127,12 +132,12 @@ func TestStopEndsTrees(t *testing.T) {
 
 // A job ends once its main process has ended and output_grace has passed, even if other processes still have
 // its output open. The runner ends and counts these processes, unless the job allows background processes.
-func TestLeftoversAreEndedAndCounted(t *testing.T) {
+func TestLeftoverProcessesAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Env = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+testrig.TimeoutFactor)*250*time.Millisecond)}
+	q.ServiceEnv = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+testrig.TimeoutFactor)*250*time.Millisecond)}
 	q.Start("--workers", "4")
-	w := q.Dial()
+	w := q.DialService()
 	for i, c := range []struct {
 		name, command string
 		background    bool
@@ -149,11 +154,11 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 	} {
 		marker := fmt.Sprintf("7%d.%d", i, time.Now().UnixNano())
 		started := time.Now()
-		id := w.Enqueue(testrig.Fields{"command": strings.ReplaceAll(c.command, "WORD", marker),
+		id := w.Enqueue(testrig.JSONFields{"command": strings.ReplaceAll(c.command, "WORD", marker),
 			"allow_background": c.background,
 			"kill_after":       "100ms"})
-		j := w.WaitEnded(id)
-		h := j.History[0]
+		j := w.WaitJobEnded(id)
+		h := j.AttemptHistory[0]
 		elapsed := time.Since(started)
 		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*testrig.TimeoutFactor*time.Second || c.slow &&
 			elapsed < 400*time.Millisecond {
@@ -167,27 +172,28 @@ func TestLeftoversAreEndedAndCounted(t *testing.T) {
 			t.Errorf("%s: processes %q", c.name, leftovers)
 		}
 		for _, line := range leftovers {
-			testrig.KillListed(line)
+			testrig.KillListedProcess(line)
 		}
 	}
 }
 
 // If a job times out or is cancelled at the moment when it ends, it still has exactly one outcome.
-func TestRacesHaveOneOutcome(t *testing.T) {
+func TestJobEndRacesHaveOneOutcome(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	w := q.Dial()
-	var specs []testrig.Fields
-	for i := range 200 / testrig.JobDivisor {
-		specs = append(specs, testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), "0.05"}, "timeout_ms": 47 + i%10,
+	w := q.DialService()
+	var specs []testrig.JSONFields
+	for i := range 200 / testrig.JobCountDivisor {
+		specs = append(specs, testrig.JSONFields{"argv": []string{testrig.ToolPath("sleep"), "0.05"}, "timeout_ms": 47 + i%10,
 			"max_retries": 0})
 	}
 	seen := map[string]int{}
-	for _, id := range w.Batch(specs) {
-		j := w.WaitEnded(id)
+	for _, id := range w.EnqueueBatch(specs) {
+		j := w.WaitJobEnded(id)
 		kind := j.State + "/" + j.Reason
 		seen[kind]++
-		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && testrig.OrMinusOne(j.ExitCode) != 0 ||
+		if len(j.AttemptHistory) != 1 || j.Attempts != 1 || kind == "completed/" &&
+			testrig.ValueOrMinusOne(j.ExitCode) != 0 ||
 			kind != "completed/" &&
 				kind != "dead/timed_out" {
 			t.Errorf("timeout: %+v", j)
@@ -195,15 +201,15 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", seen)
 	for i := range 40 {
-		id := w.Enqueue(testrig.Fields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
+		id := w.Enqueue(testrig.JSONFields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
 			"max_retries": 0})
 		// Wait until the job is about to end, so that it is cancelled at that moment.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
-		w.MustCall("cancel", testrig.Fields{"ids": []string{id}}, &v)
-		j := w.WaitEnded(id)
+		w.MustCall("cancel", testrig.JSONFields{"ids": []string{id}}, &v)
+		j := w.WaitJobEnded(id)
 		if len(v.Done)+len(v.Refused) != 1 || (len(v.Done) == 1) != (j.State == "cancelled") || len(v.Refused) == 1 &&
-			j.State != "completed" || len(j.History) > 1 {
+			j.State != "completed" || len(j.AttemptHistory) > 1 {
 			t.Errorf("cancel: %+v, job %+v", v, j)
 		}
 	}
@@ -211,29 +217,29 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 
 // A job can set the time between SIGTERM and SIGKILL. When the service stops, it waits at most a fixed time
 // instead, even for a job that is already being cancelled.
-func TestStopDurationIsBounded(t *testing.T) {
+func TestServiceStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
-	q.Env = []string{"QUEUECTL_FAILPOINTS=impatient"}
+	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.WriteFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
 	q.Start("--workers", "2")
 	job := func() string {
-		id := q.MustCLI("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
+		id := q.MustRunCLI("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
 		q.WaitUntil("the job runs", 20*time.Second, func() bool {
-			return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
+			return strings.Contains(q.MustRunCLI("logs", id), "begun") && q.ShowJob(id).State == "processing"
 		})
 		return id
 	}
 	job()
-	cancelled := q.Command("cancel", job())
+	cancelled := q.CLICommand("cancel", job())
 	if err := testrig.StartCommand(cancelled); err != nil {
 		t.Fatal(err)
 	}
 	defer cancelled.Wait()
-	if code := q.Stop(); code != 0 {
+	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}
-	if remaining := q.RunnerPids(); len(remaining) != 0 {
+	if remaining := q.RunnerPIDs(); len(remaining) != 0 {
 		t.Errorf("runners %v remain after the stop", remaining)
 	}
 }

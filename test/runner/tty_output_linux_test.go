@@ -2,6 +2,7 @@ package runner
 
 import (
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // Full-screen programs work in a job's terminal. They redraw the screen for each client that attaches later.
-func TestScreenPrograms(t *testing.T) {
+func TestFullScreenProgramsRedrawForLaterClients(t *testing.T) {
 	for name, c := range map[string]struct {
 		command string
 		shows   string
@@ -27,8 +28,8 @@ func TestScreenPrograms(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "1")
 			q.WriteFile("text", "first line\n")
 			s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", name, c.command)
-			waitAttached(s)
-			s.WaitText(c.shows)
+			waitTerminalAttached(s)
+			s.WaitForText(c.shows)
 			for _, k := range c.keys {
 				s.TypeText(k)
 			}
@@ -36,15 +37,15 @@ func TestScreenPrograms(t *testing.T) {
 			s.TypeText("\r~.")
 			s.WaitExit(130)
 			s = q.StartOnTerminal(30, 100, "attach", name)
-			waitAttached(s)
-			s.WaitText(c.shows)
-			s.WaitText(c.after)
+			waitTerminalAttached(s)
+			s.WaitForText(c.shows)
+			s.WaitForText(c.after)
 			s.TypeText(c.quit)
 			// The program less ignores a key that arrives together with a change of the window size. Therefore
 			// type the key again until the program ends.
-			if w := q.Dial(); c.quit == "q" {
+			if w := q.DialService(); c.quit == "q" {
 				q.WaitUntil("the job has ended", 20*time.Second, func() bool {
-					running := w.Show(name).State == "processing"
+					running := w.ShowJob(name).State == "processing"
 					if running {
 						s.TypeText(c.quit)
 					}
@@ -65,56 +66,58 @@ func TestScreenPrograms(t *testing.T) {
 
 // The output of a terminal is stored unchanged. `queuectl logs`, `queuectl show` and the last line of output in
 // overviews print it as plain text. With --raw or in JSON, it is complete.
-func TestOutputOfATerminalIsReadable(t *testing.T) {
+func TestLogsPrintTerminalOutputAsPlainText(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
-	w := q.Dial()
+	w := q.DialService()
 	const printed = `\033]0;title\007\033[?25l\033[32m10%%\r\033[K\033[32m100%%\033[0m\033[?25h\n` +
 		`\033[?1049hscreen\n\033[2;3Hmore\033[?1049ltypp\bo\n`
-	id := w.Enqueue(testrig.Fields{"command": "printf '" + printed + "'; exit 3", "tty": true, "max_retries": 0})
-	w.WaitEnded(id)
+	id := w.Enqueue(testrig.JSONFields{"command": "printf '" + printed + "'; exit 3", "tty": true, "max_retries": 0})
+	w.WaitJobEnded(id)
 	const text = "100%\ntypo\n"
 	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
-		if r := q.CLI(args...); r.Code != 0 || r.Stdout != text {
+		if r := q.RunCLI(args...); r.ExitCode != 0 || r.Stdout != text {
 			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
 		}
-		if r := q.RunOnScreen(args...); r.Code != 0 || r.Stdout != "\x1b[32m100%\x1b[0m\ntypo\n" {
+		if r := q.RunCLIOnTerminal(args...); r.ExitCode != 0 || r.Stdout != "\x1b[32m100%\x1b[0m\ntypo\n" {
 			t.Errorf("%q on a terminal: %+v", args, r)
 		}
 	}
-	other := w.Enqueue(testrig.Fields{"command": "true"})
-	w.WaitEnded(other)
-	if r := q.CLI("logs", id, other); r.Stdout != id+" | 100%\n"+id+" | typo\n" {
+	other := w.Enqueue(testrig.JSONFields{"command": "true"})
+	w.WaitJobEnded(other)
+	if r := q.RunCLI("logs", id, other); r.Stdout != id+" | 100%\n"+id+" | typo\n" {
 		t.Errorf("logs of two jobs: %+v", r)
 	}
-	if r := q.CLI("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  100%\n  typo\n") {
+	if r := q.RunCLI("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  100%\n  typo\n") {
 		t.Errorf("show: %q", r.Stdout)
 	}
-	if r := q.RunOnScreen("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
+	if r := q.RunCLIOnTerminal("show", id); !strings.HasSuffix(r.Stdout, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
 		t.Errorf("show on a terminal: %q", r.Stdout)
 	}
 	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
-		if r := q.CLI(args...); !strings.Contains(r.Stdout, "title") || !strings.Contains(r.Stdout, "screen") {
+		if r := q.RunCLI(args...); !strings.Contains(r.Stdout, "title") || !strings.Contains(r.Stdout, "screen") {
 			t.Errorf("%q: %q", args, r.Stdout)
 		}
 	}
-	if r := q.CLI("status"); !strings.Contains(r.Stdout, ": typo") {
+	if r := q.RunCLI("status"); !strings.Contains(r.Stdout, ": typo") {
 		t.Errorf("the last line of a dead job: %q", r.Stdout)
 	}
-	w.Enqueue(testrig.Fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"), "tty": true})
+	w.Enqueue(testrig.JSONFields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"),
+		"tty": true})
 	defer q.WriteFile("goes", "")
 	q.WaitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
-		return strings.Contains(q.CLI("status").Stdout, "  c\n")
+		return strings.Contains(q.RunCLI("status").Stdout, "  c\n")
 	})
 }
 
 // On a terminal, `queuectl logs -f` also shows the unfinished last line, such as a question, and replaces it
 // when it changes.
-func TestFollowedTerminalShowsQuestions(t *testing.T) {
+func TestLogsFollowShowsUnfinishedTerminalLine(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	id := q.Dial().Enqueue(testrig.Fields{"command": `printf '\033[?2004h10%%'; ` + q.WaitForFileCommand("one") +
+	id := q.DialService().Enqueue(testrig.JSONFields{"command": `printf '\033[?2004h10%%'; ` +
+		q.WaitForFileCommand("one") +
 		`; printf '\r20%%\r\nReally? '; ` + q.WaitForFileCommand("two") + `; echo yes`, "tty": true})
 	s := testrig.NewScreen(t, 80)
-	cmd := q.Command("logs", "-f", id)
+	cmd := q.CLICommand("logs", "-f", id)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +130,24 @@ func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	if text := s.Text(t); text != "10%\r\x1b[K20%\nReally? yes\n" {
+	if text := s.WaitOutput(t); text != "10%\r\x1b[K20%\nReally? yes\n" {
 		t.Errorf("logs -f on a terminal printed %q", text)
 	}
+}
+
+// If a signal ends a client, the client restores the terminal settings and leaves the job running.
+func TestSignalledClientRestoresTheTerminal(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "1")
+	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", `printf 'up\033[1;31m\033[?2004h'; exec sleep 600`)
+	waitTerminalAttached(s)
+	s.WaitForText("\x1b[?2004h")
+	s.Cmd.Process.Signal(syscall.SIGTERM)
+	if text := s.WaitExit(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") ||
+		!strings.Contains(text, "queuectl attach t") {
+		t.Errorf("the client printed %q", text)
+	}
+	if j := q.ShowJob("t"); j.State != "processing" {
+		t.Errorf("the job is %s", j.State)
+	}
+	q.MustRunCLI("cancel", "t")
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// stuckQueue starts a queue with one worker. The returned spec describes a job that outlives SIGKILL: it
-// reads a file of a FUSE server that accepts the request and never replies. To save time, the runner waits
-// only briefly, instead of half a minute, for processes that outlive SIGKILL.
-func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
+// startQueueForUnkillableJobs starts a queue with one worker. The returned spec describes a job that outlives SIGKILL:
+// it reads a file of a FUSE server that accepts the request and never replies. To save time, the runner waits only
+// briefly, instead of half a minute, for processes that outlive SIGKILL.
+func startQueueForUnkillableJobs(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFields) {
 	t.Helper()
 	testrig.RequireDisks(t, "/dev/fuse")
 	t.Parallel()
 	q, d = testrig.NewQueue(t, "failpoint"), testrig.NewDisk(t, 0)
-	q.Env = []string{"QUEUECTL_FAILPOINTS=impatient"}
+	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.Start("--workers", "1")
-	return q, d, testrig.Fields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
+	return q, d, testrig.JSONFields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// health returns the number of busy and idle workers and the health of the service, as the API method "status"
+// serviceHealth returns the number of busy and idle workers and the health of the service, as the API method "status"
 // reports them.
-func health(w *testrig.Wire) (busy, idle int, health string) {
+func serviceHealth(w *testrig.ServiceConn) (busyWorkers, idleWorkers int, health string) {
 	w.Helper()
 	var st struct {
 		Workers struct{ Busy, Idle int }
@@ -38,65 +38,65 @@ func health(w *testrig.Wire) (busy, idle int, health string) {
 // If a job outlives SIGKILL, or leaves a process that does, the job is dead with the reason "unkillable". The
 // job is not retried, and the service logs an error. Its worker stays busy, also for the next service, until
 // all processes of the job have ended.
-func TestUnkillableJob(t *testing.T) {
+func TestUnkillableJobIsDeadAndOccupiesWorker(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse")
 	t.Run("the job outlives SIGKILL", func(t *testing.T) {
-		q, d, spec := stuckQueue(t)
-		checkUnkillable(q, d, spec)
+		q, d, spec := startQueueForUnkillableJobs(t)
+		checkUnkillableJob(q, d, spec)
 	})
 	t.Run("the job leaves a process that outlives SIGKILL", func(t *testing.T) {
-		q, d, _ := stuckQueue(t)
-		checkUnkillable(q, d, testrig.Fields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
+		q, d, _ := startQueueForUnkillableJobs(t)
+		checkUnkillableJob(q, d, testrig.JSONFields{"command": "setsid cat " + d.Path("fuse/stuck") + " & exit 0"})
 	})
 }
 
-// checkUnkillable checks the promises of TestUnkillableJob for a job.
-func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
-	w := q.Dial()
+// checkUnkillableJob checks the promises of TestUnkillableJobIsDeadAndOccupiesWorker for a job.
+func checkUnkillableJob(q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFields) {
+	w := q.DialService()
 	id := w.Enqueue(spec)
-	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
-	j := w.WaitEnded(id)
-	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.History) != 1 || j.Error == "" {
+	next := w.Enqueue(testrig.JSONFields{"argv": []string{"true"}})
+	j := w.WaitJobEnded(id)
+	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.AttemptHistory) != 1 || j.Error == "" {
 		q.Fatalf("the job: %+v, want it dead as unkillable after one attempt", j)
 	}
 	pid := d.StuckReaderPID()
 	checkWorkerTaken := func(context string) {
 		q.Helper()
-		if busy, idle, health := health(w); busy != 1 || idle != 0 ||
+		if busy, idle, health := serviceHealth(w); busy != 1 || idle != 0 ||
 			!strings.Contains(health, fmt.Sprint("process ", pid)) {
 			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
 				context, busy, idle, health, pid)
 		}
-		if list := q.MustCLI("worker", "list"); !strings.Contains(list, "stuck") {
+		if list := q.MustRunCLI("worker", "list"); !strings.Contains(list, "stuck") {
 			q.Errorf("%s: worker list: %s", context, list)
 		}
-		if j := w.Show(next); j.State != "pending" {
+		if j := w.ShowJob(next); j.State != "pending" {
 			q.Errorf("%s: the next job is %s, want pending", context, j.State)
 		}
 		for started := time.Now(); time.Since(started) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
-			if q.CountReserved() > 0 {
+			if q.CountReservedJobs() > 0 {
 				q.Fatalf("%s: a job was claimed for a worker that is still busy", context)
 			}
 		}
 	}
 	checkWorkerTaken("at first")
-	if text := q.LogText(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
+	if text := q.ReadAllLogs(); !strings.Contains(text, "ERROR") || !strings.Contains(text, "SIGKILL") {
 		q.Errorf("the log contains no error about the job:\n%s", text)
 	}
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
-	w = q.Dial()
+	w = q.DialService()
 	checkWorkerTaken("with another service")
-	d.Abort()
+	d.AbortServer()
 	q.WaitUntil("the process is gone, and reaped", 20*time.Second, func() bool {
 		_, err := os.Stat(fmt.Sprint("/proc/", pid))
 		return err != nil
 	})
-	if j := w.WaitEnded(next); j.State != "completed" {
+	if j := w.WaitJobEnded(next); j.State != "completed" {
 		q.Errorf("the next job, after the process has ended: %+v", j)
 	}
 	q.WaitUntil("the worker is free", 10*time.Second, func() bool {
-		busy, idle, health := health(w)
+		busy, idle, health := serviceHealth(w)
 		return busy == 0 && idle == 1 && health == "ok"
 	})
 }
@@ -109,27 +109,27 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 		dead bool // whether the job is dead before the service stops
 	}{{"given up already", true}, {"running", false}} {
 		t.Run(c.name, func(t *testing.T) {
-			q, d, spec := stuckQueue(t)
-			w := q.Dial()
+			q, d, spec := startQueueForUnkillableJobs(t)
+			w := q.DialService()
 			delete(spec, "timeout")
 			id := w.Enqueue(spec)
-			q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
+			q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.ShowJob(id).PID > 0 })
 			if c.dead {
-				w.MustCall("cancel", testrig.Fields{"id": id}, nil)
+				w.MustCall("cancel", testrig.JSONFields{"id": id}, nil)
 			} else {
-				q.MustCLI("config", "set", "stop_timeout", "0.1s")
+				q.MustRunCLI("config", "set", "stop_timeout", "0.1s")
 			}
-			if code := q.Stop(); code != 0 {
+			if code := q.StopService(); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}
 			d.StuckReaderPID()
-			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.RunnerPids()) == 0 })
+			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
 			q.Start("--workers", "1")
-			w = q.Dial()
-			if j := w.Show(id); j.Reason != "unkillable" || j.State != "dead" {
+			w = q.DialService()
+			if j := w.ShowJob(id); j.Reason != "unkillable" || j.State != "dead" {
 				t.Errorf("the job after the restart: %+v, want it dead as unkillable", j)
 			}
-			if j := w.WaitEnded(w.Enqueue(testrig.Fields{"argv": []string{"true"}})); j.State != "completed" {
+			if j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"argv": []string{"true"}})); j.State != "completed" {
 				t.Errorf("the next job: %+v", j)
 			}
 		})
@@ -138,19 +138,19 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 
 // When a runner dies, the jobs that outlive SIGKILL are dead with the reason "unkillable". They are not
 // retried, because a new attempt would run at the same time as the old processes. Other jobs continue.
-func TestUnkillableJobOfADeadRunner(t *testing.T) {
-	q, d, spec := stuckQueue(t)
-	w := q.Dial()
+func TestDeadRunnersUnkillableJobIsNotRetried(t *testing.T) {
+	q, d, spec := startQueueForUnkillableJobs(t)
+	w := q.DialService()
 	delete(spec, "timeout")
 	id := w.Enqueue(spec)
-	q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.Show(id).PID > 0 })
-	next := w.Enqueue(testrig.Fields{"argv": []string{"true"}})
+	q.WaitUntil("the job runs", 20*time.Second, func() bool { return w.ShowJob(id).PID > 0 })
+	next := w.Enqueue(testrig.JSONFields{"argv": []string{"true"}})
 	q.KillRunners()
-	if j := w.WaitEnded(id); j.State != "dead" || j.Reason != "unkillable" {
+	if j := w.WaitJobEnded(id); j.State != "dead" || j.Reason != "unkillable" {
 		t.Errorf("the job of the killed runner: %+v, want it dead as unkillable", j)
 	}
 	d.StuckReaderPID()
-	if j := w.WaitEnded(next); j.State != "completed" {
+	if j := w.WaitJobEnded(next); j.State != "completed" {
 		t.Errorf("the next job: %+v", j)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// waitNoWorkspaces waits until the private directories of all jobs are removed.
-func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration) {
+// waitUntilWorkspacesRemoved waits until the private directories of all jobs are removed.
+func waitUntilWorkspacesRemoved(q *testrig.Queue, condition string, timeout time.Duration) {
 	q.Helper()
 	remaining := ""
 	q.WaitUntil(condition, timeout, func() bool {
@@ -28,9 +28,9 @@ func waitNoWorkspaces(q *testrig.Queue, condition string, timeout time.Duration)
 	})
 }
 
-// workspaceAttacks lists shell commands with which a job attacks its private directory, $T. $V is a directory
+// workspaceAttackCommands lists shell commands with which a job attacks its private directory, $T. $V is a directory
 // of another user.
-var workspaceAttacks = map[string]string{
+var workspaceAttackCommands = map[string]string{
 	"a link instead of the directory": `cd /; rm -rf "$T"; ln -s "$V" "$T"; true`,
 	"a file instead of the directory": `cd /; rm -rf "$T"; echo x >"$T"; true`,
 	"no directory":                    `cd /; rmdir "$T"; true`,
@@ -44,9 +44,9 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 	"100,000 files": `cd "$T"; seq 100000 | xargs touch`,
 }
 
-// checkAttacksFail runs one job for each of workspaceAttacks. It checks that the files in $V are unchanged and
-// that no private directory remains.
-func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
+// checkWorkspaceAttacksFail runs one job for each of workspaceAttackCommands. It checks that the files in $V are
+// unchanged and that no private directory remains.
+func checkWorkspaceAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
 		t.Fatal(err)
@@ -58,12 +58,12 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 		}
 	}
 	ids := map[string]string{}
-	for name, line := range workspaceAttacks {
+	for name, line := range workspaceAttackCommands {
 		ids[name] = enqueue(`T=$QUEUECTL_TMPDIR; V=` + victim + `; ` + line)
 	}
 	for name, id := range ids {
-		q.CLI("wait", id, "--timeout", "60")
-		j := showWorkspaceJob(q, id)
+		q.RunCLI("wait", id, "--timeout", "60")
+		j := showJob(q, id)
 		if j.State != "completed" {
 			t.Errorf("%s: %s, %s", name, j.State, j.Error)
 		}
@@ -74,15 +74,15 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 			t.Errorf("%s: the result is %s", name, j.Result)
 		}
 	}
-	waitNoWorkspaces(q, "all directories of hostile jobs are removed", 60*time.Second)
+	waitUntilWorkspacesRemoved(q, "all directories of hostile jobs are removed", 60*time.Second)
 	for _, path := range []string{victimFile, filepath.Join(victim, "sub", "too")} {
 		if raw, err := os.ReadFile(path); string(raw) != `"theirs"` {
 			t.Errorf("%s has %q now: %v", path, raw, err)
 		}
 	}
 	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
-	q.CLI("wait", after)
-	words := strings.Fields(showWorkspaceJob(q, after).Output)
+	q.RunCLI("wait", after)
+	words := strings.Fields(showJob(q, after).Output)
 	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
 		words[4] != words[5] {
 		t.Errorf("the directory of the next job: %v", words)
@@ -91,21 +91,24 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 
 // Whatever a job does with its private directory, the runner removes that directory and nothing
 // else.
-func TestHostileWorkspaces(t *testing.T) {
+func TestHostileWorkspaceIsRemovedSafely(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
-	checkAttacksFail(t, q, func(line string) string { return q.MustCLI("enqueue", "--max-retries", "0", line) })
+	checkWorkspaceAttacksFail(t, q, func(line string) string {
+		return q.MustRunCLI("enqueue", "--max-retries", "0",
+			line)
+	})
 }
 
 // Whatever a user's job does with its private directory, root's runner removes only that directory.
 // The runner never follows links that the job has made.
-func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
+func TestRootsRunnerRemovesHostileWorkspaceSafely(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
-	allowDirSearch(t)
-	checkAttacksFail(t, q, func(line string) string {
+	allowTestDirSearch(t)
+	checkWorkspaceAttacksFail(t, q, func(line string) string {
 		return q.MustRunAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
 	})
 	for _, c := range []struct{ what, line string }{
@@ -115,10 +118,11 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	} {
 		gate := filepath.Join(t.TempDir(), "go")
 		os.Chmod(filepath.Dir(gate), 0o755)
-		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+testrig.GatedJob(gate))
+		id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", `echo "$QUEUECTL_TMPDIR"; `+
+			testrig.CommandWaitingForFile(gate))
 		path := ""
 		q.WaitUntil("the job runs", 10*time.Second, func() bool {
-			path, _, _ = strings.Cut(q.Show(id).Output, "\n")
+			path, _, _ = strings.Cut(q.ShowJob(id).Output, "\n")
 			return path != ""
 		})
 		if got := q.RunJobAs(testrig.NewsUser, "--cwd", "/", "T="+path+"; "+c.line); !strings.Contains(got,
@@ -132,8 +136,8 @@ func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
 	}
 }
 
-// allowDirSearch gives every user search permission on the test's own directories.
-func allowDirSearch(t *testing.T) {
+// allowTestDirSearch gives every user search permission on the test's own directories.
+func allowTestDirSearch(t *testing.T) {
 	for dir := t.TempDir(); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
 	}
@@ -148,7 +152,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	for range 5 {
-		j := showWorkspaceJob(q, q.MustRunAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
+		j := showJob(q, q.MustRunAs(testrig.DaemonUser, "run", "--cwd", "/", "-d", "-q", "true"))
 		if j.Progress != nil {
 			t.Errorf("a job has the progress that the process of another job reported: %+v", j.Progress)
 		}
@@ -156,7 +160,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", `ls "$QUEUECTL_TMPDIR" | wc -l`); got != "0" {
 		t.Errorf("the next job finds %s names in its directory", got)
 	}
-	waitNoWorkspaces(q, "what it wrote is gone", 60*time.Second)
+	waitUntilWorkspacesRemoved(q, "what it wrote is gone", 60*time.Second)
 }
 
 // If a runner is killed, the next runner removes the private directories of its jobs. It does so with the
@@ -173,25 +177,25 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 				id = q.MustRunAs(testrig.DaemonUser, args...)
 			} else {
 				q.Start("--workers", "1")
-				id = q.MustCLI(args...)
+				id = q.MustRunCLI(args...)
 			}
-			q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.Show(id).Output, "up") })
+			q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.ShowJob(id).Output, "up") })
 			q.KillRunners()
-			q.CLI("wait", id)
-			if j := q.Show(id); j.State != "dead" || j.Reason != "lost" {
+			q.RunCLI("wait", id)
+			if j := q.ShowJob(id); j.State != "dead" || j.Reason != "lost" {
 				t.Errorf("the job of the killed runner: %+v", j)
 			}
-			waitNoWorkspaces(q, "its directory is gone", 60*time.Second)
+			waitUntilWorkspacesRemoved(q, "its directory is gone", 60*time.Second)
 		})
 	}
 }
 
 // A secret can be in a file, which is read with the rights of the job's account. If only root may read the
 // file, the job is refused, even if the job names a link to the file.
-func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
+func TestSecretFilesAreReadWithSubmittersRights(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()
-	allowDirSearch(t)
+	allowTestDirSearch(t)
 	const value = "0wner-only-42"
 	ownFile, rootFile, link := filepath.Join(dir, "own"), filepath.Join(dir, "roots"), filepath.Join(dir, "link")
 	for _, path := range []string{ownFile, rootFile} {
@@ -227,11 +231,11 @@ func TestSecretsAreReadWithSubmittersRights(t *testing.T) {
 		t.Errorf("a credential: %q", got)
 	}
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--env-secret", "S="+ownFile, "--delay", "1h", "true")
-	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.Code != 5 {
+	if r := q.RunAs(testrig.NewsUser, "edit", id, "--env-secret", "S="+rootFile); r.ExitCode != 5 {
 		t.Errorf("another user edits the path of the secret: %+v", r)
 	}
-	records := q.MustCLI("events", "--json") + fmt.Sprint(q.ServiceLog)
-	for _, dir := range []string{q.Dir, q.RootRunnerDir} {
+	records := q.MustRunCLI("events", "--json") + fmt.Sprint(q.ServiceLog)
+	for _, dir := range []string{q.StateDir, q.RootRunnerDir} {
 		filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 			if err == nil && info.Mode().IsRegular() {
 				raw, _ := os.ReadFile(path)

@@ -16,9 +16,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// workspaceJob contains members of a job that `queuectl show --json` prints. The progress and the result come
+// shownJob contains members of a job that `queuectl show --json` prints. The progress and the result come
 // from files in the job's private directory.
-type workspaceJob struct {
+type shownJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
 	Output   string          `json:"output"`
@@ -33,20 +33,20 @@ type workspaceJob struct {
 	} `json:"history"`
 }
 
-func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
+func showJob(q *testrig.Queue, id string) (j shownJob) {
 	q.Helper()
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
 	}
 	return j
 }
 
-// runToEnd enqueues a job, waits for its end and returns it as `queuectl show` prints it.
-func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
+// runJobToEnd enqueues a job, waits for its end and returns it as `queuectl show` prints it.
+func runJobToEnd(q *testrig.Queue, enqueueArgs ...string) shownJob {
 	q.Helper()
-	id := q.MustCLI(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
-	q.CLI("wait", id)
-	return showWorkspaceJob(q, id)
+	id := q.MustRunCLI(append([]string{"enqueue", "--max-retries", "0"}, enqueueArgs...)...)
+	q.RunCLI("wait", id)
+	return showJob(q, id)
 }
 
 // A job can read the outcomes and the results of its dependencies.
@@ -54,16 +54,16 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	q.MustCLI("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
-	q.MustCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
-	q.MustCLI("enqueue", "--id", "c", "true")
-	q.MustCLI("wait", "c")
-	q.MustCLI("rm", "c")
-	j := runToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
+	q.MustRunCLI("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
+	q.MustRunCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
+	q.MustRunCLI("enqueue", "--id", "c", "true")
+	q.MustRunCLI("wait", "c")
+	q.MustRunCLI("rm", "c")
+	j := runJobToEnd(q, "--depends-on", "b:dead", "--after", "a", `cat "$QUEUECTL_DEPS"; ls "$QUEUECTL_TMPDIR"`)
 	if want := `[{"id":"b","state":"dead","exit_code":3,"result":null},{"id":"a","state":"completed","exit_code":0,"result":{"rows":7}}]`; strings.TrimSpace(j.Output) != want {
 		t.Errorf("the job got the dependencies %q, want %s", j.Output, want)
 	}
-	if j := runToEnd(q, `echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
+	if j := runJobToEnd(q, `echo "${QUEUECTL_DEPS-none}"`); strings.TrimSpace(j.Output) != "none" {
 		t.Errorf("a job without dependencies got %q", j.Output)
 	}
 }
@@ -78,7 +78,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	seen := map[string]bool{}
 	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`,
 		`touch "$QUEUECTL_TMPDIR/left"; exit 3`, `true`} {
-		j := runToEnd(q, line+command)
+		j := runJobToEnd(q, line+command)
 		words := strings.Fields(j.Output)
 		if len(words) != 2 || words[1] != "0" {
 			t.Fatalf("%s: got %q, want an empty directory", command, j.Output)
@@ -106,13 +106,13 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	for range 100 {
 		jobs = append(jobs, `ls "$QUEUECTL_TMPDIR"; test -d "$QUEUECTL_TMPDIR"`)
 	}
-	if r := q.CLIWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
-		"-q"); r.Code != 0 {
+	if r := q.RunCLIWithInput(strings.Join(jobs, "\n")+"\n", "enqueue", "--lines", "-", "--batch", "rush",
+		"-q"); r.ExitCode != 0 {
 		t.Fatal(r)
 	}
-	q.MustCLI("wait", "--batch", "rush")
+	q.MustRunCLI("wait", "--batch", "rush")
 	q.WaitUntil("all directories are removed again", 10*time.Second, func() bool { return len(remainingDirs()) == 0 })
-	if n := strings.Count(q.MustCLI("logs", "--batch", "rush"), "\n"); n > 0 {
+	if n := strings.Count(q.MustRunCLI("logs", "--batch", "rush"), "\n"); n > 0 {
 		t.Errorf("concurrent jobs found %d names in their directories", n)
 	}
 }
@@ -141,20 +141,20 @@ func TestJobsResultIsStored(t *testing.T) {
 		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null",
 			"larger than 65536 bytes"},
 	} {
-		j := runToEnd(q, c.line)
+		j := runJobToEnd(q, c.line)
 		fault := j.History[0].ResultError
 		if j.State != "completed" || string(j.Result) != c.result || (c.fault == "") != (fault == "") ||
 			!strings.Contains(fault, c.fault) {
 			t.Errorf("%.60s: %s, result %.80s, fault %q; want %.80s, %q", c.line, j.State, j.Result, fault, c.result, c.fault)
 		}
 	}
-	failed := runToEnd(q, write(`[7]`)+"; exit 4")
+	failed := runJobToEnd(q, write(`[7]`)+"; exit 4")
 	if failed.State != "dead" || string(failed.Result) != "[7]" {
 		t.Errorf("the result of a job that fails: %+v", failed)
 	}
-	id := q.MustCLI("enqueue", write(`{"text": "a <b> & c"}`))
-	q.MustCLI("wait", id)
-	if text := q.MustCLI("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
+	id := q.MustRunCLI("enqueue", write(`{"text": "a <b> & c"}`))
+	q.MustRunCLI("wait", id)
+	if text := q.MustRunCLI("show", id); !strings.Contains(text, `Result:`) || !strings.Contains(text, `a <b> & c`) &&
 		!strings.Contains(text, `\u003cb\u003e`) {
 		t.Errorf("show prints %s", text)
 	}
@@ -175,71 +175,72 @@ func TestJobsProgressIsShown(t *testing.T) {
 		}
 	}
 	line := `echo begun; echo nonsense >>"$QUEUECTL_PROGRESS"; echo 101 >>"$QUEUECTL_PROGRESS"; echo '40 epoch 4/10' >>"$QUEUECTL_PROGRESS"; ` + wait(0) +
-		`'` + filepath.ToSlash(q.Bin) + `' progress 60% 'six
+		`'` + filepath.ToSlash(q.ClientPath) + `' progress 60% 'six
  tenths'; ` + wait(1) + `for n in 70 71 72; do echo $n >>"$QUEUECTL_PROGRESS"; done; ` + wait(2) +
 		`echo '99 nearly' >>"$QUEUECTL_PROGRESS"; exit 3`
-	id := q.MustCLI("enqueue", "--max-retries", "0", line)
+	id := q.MustRunCLI("enqueue", "--max-retries", "0", line)
 	hasProgress := func(percent int, text string) func() bool {
 		return func() bool {
-			p := showWorkspaceJob(q, id).Progress
+			p := showJob(q, id).Progress
 			return p != nil && p.Percent == percent && p.Text == text && p.ReportedAt != ""
 		}
 	}
 	q.WaitUntil("the job reports 40 percent", 10*time.Second, hasProgress(40, "epoch 4/10"))
 	for _, verb := range [][]string{{"list"}, {"status"}, {"show", id}, {"ps"}} {
-		if text := q.MustCLI(verb...); !strings.Contains(text, "40 %") {
+		if text := q.MustRunCLI(verb...); !strings.Contains(text, "40 %") {
 			t.Errorf("%v prints no progress:\n%s", verb, text)
 		}
 	}
-	if text := q.MustCLI("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
+	if text := q.MustRunCLI("list", "--columns", "id,progress"); !strings.Contains(text, "40 %, epoch 4/10") {
 		t.Errorf("the column progress contains %s", text)
 	}
 	open(0)
 	q.WaitUntil("the command reports 60 percent", 10*time.Second, hasProgress(60, "six tenths"))
-	q.Kill()
+	q.KillService()
 	q.Start("--workers", "1")
 	if !hasProgress(60, "six tenths")() {
-		t.Errorf("progress after the service was killed: %+v", showWorkspaceJob(q, id).Progress)
+		t.Errorf("progress after the service was killed: %+v", showJob(q, id).Progress)
 	}
 	open(1)
 	q.WaitUntil("the job reports 72 percent to another service", 10*time.Second, hasProgress(72, ""))
 	open(2)
-	q.CLI("wait", id)
-	if j := showWorkspaceJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
+	q.RunCLI("wait", id)
+	if j := showJob(q, id); j.State != "dead" || !hasProgress(99, "nearly")() {
 		t.Errorf("the ended job: %+v, progress %+v", j, j.Progress)
 	}
-	events := q.MustCLI("events", "--event", "progress", "--jsonl")
+	events := q.MustRunCLI("events", "--event", "progress", "--jsonl")
 	if n := strings.Count(events, "\n") + 1; !strings.Contains(events, `"percent":40`) || n < 3 || n > 5 {
 		t.Errorf("%d events of progress:\n%s", n, events)
 	}
-	if j := runToEnd(q, "true"); j.Progress != nil {
+	if j := runJobToEnd(q, "true"); j.Progress != nil {
 		t.Errorf("a job without a progress report has %+v", j.Progress)
 	}
 }
 
 // The progress of a very short job is stored too.
-func TestProgressOfAShortJob(t *testing.T) {
+func TestShortJobsProgressIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
-	if j := runToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
+	if j := runJobToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
 		t.Errorf("progress of a very short job: %+v", j.Progress)
 	}
 }
 
 // The service publishes the progress of a job at most twice a second, however often the job writes it, and keeps
 // the last value. Outside a job, `queuectl progress` explains how to use the command.
-func TestProgressIsBounded(t *testing.T) {
+func TestProgressPublishingRateIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
 	started := time.Now()
-	j := runToEnd(
-		q, `n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
+	j := runJobToEnd(
+		q,
+		`n=0; while test $n -lt 3000; do echo $((n / 30)) step $n; n=$((n + 1)); done >>"$QUEUECTL_PROGRESS"; printf '100 ' >>"$QUEUECTL_PROGRESS"; head -c 3000 /dev/zero | tr '\0' y >>"$QUEUECTL_PROGRESS"; echo >>"$QUEUECTL_PROGRESS"; printf '98 no end of the line' >>"$QUEUECTL_PROGRESS"`)
 	if j.Progress == nil || j.Progress.Percent != 98 || j.Progress.Text != "no end of the line" {
 		t.Errorf("the last progress: %+v", j.Progress)
 	}
-	events := strings.Count(q.MustCLI("events", "--jsonl"), `"event":"progress"`)
+	events := strings.Count(q.MustRunCLI("events", "--jsonl"), `"event":"progress"`)
 	if maxEvents := int(time.Since(started)/(400*time.Millisecond)) + 1; events > maxEvents {
 		t.Errorf("%d events, want %d at most", events, maxEvents)
 	}
@@ -252,7 +253,7 @@ func TestProgressIsBounded(t *testing.T) {
 		{[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
-		if r := q.CLI(c.args...); r.Code != c.code || !strings.Contains(r.Stderr, c.wantText) {
+		if r := q.RunCLI(c.args...); r.ExitCode != c.code || !strings.Contains(r.Stderr, c.wantText) {
 			t.Errorf("%v: %+v", c.args, r)
 		}
 	}
@@ -260,7 +261,7 @@ func TestProgressIsBounded(t *testing.T) {
 
 // A secret is read when its job starts, and exists only in the job's environment. The service does not store,
 // show, send or log the secret. If the job prints it, the service can mask it in the output.
-func TestSecretsStaySecret(t *testing.T) {
+func TestSecretsExistOnlyInJobEnvironment(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")
@@ -275,17 +276,17 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	one, two, short := file("one", token+"\n"), file("two", multi+"\r\n"), file("short", "abc")
 	flags := []string{"--env-secret", "ONE=" + one, "--env-secret", "TWO=" + two, "--env-secret", "SHORT=" + short}
-	j := runToEnd(q, append(flags, "--", "sh", "-c",
+	j := runJobToEnd(q, append(flags, "--", "sh", "-c",
 		`test ${#ONE} -eq 13 && test ${#TWO} -eq 25 && test "$SHORT" = abc`)...)
 	if j.State != "completed" {
 		t.Fatalf("the job did not get its secrets as variables: %+v", j)
 	}
-	j = runToEnd(q, append(flags, "--mask-secrets",
+	j = runJobToEnd(q, append(flags, "--mask-secrets",
 		`echo "a $ONE b"; echo "$ONE$ONE"; echo "$TWO" >&2; printf %s "${ONE%90}"; sleep 0.1; echo 90; echo $SHORT s3cr3t-7f1c9x`)...)
 	if want := "a *** b\n******\n***\nabc s3cr3t-7f1c9x\n"; strings.ReplaceAll(j.Output, "\r", "") != want {
 		t.Errorf("masked output %q, want %q", j.Output, want)
 	}
-	j = runToEnd(q, append(flags, "--mask-secrets",
+	j = runJobToEnd(q, append(flags, "--mask-secrets",
 		`printf '{"token": "%s"}' "$ONE" >"$QUEUECTL_RESULT"; echo "7 with $ONE" >"$QUEUECTL_PROGRESS"; sleep 0.1`)...)
 	if string(j.Result) != `{"token":"***"}` || j.Progress == nil || j.Progress.Text != "with ***" {
 		t.Errorf("masked result %s, progress %+v", j.Result, j.Progress)
@@ -293,7 +294,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	large, nul := file("large", strings.Repeat("x", 64<<10+1)), file("zeros", "a\x00b")
 	for path, wantText := range map[string]string{keep: "not a regular file", keep + "/none": keep,
 		large: "larger than 65536 bytes", nul: "NUL"} {
-		j := runToEnd(q, "--env-secret", "BAD="+filepath.ToSlash(path), "true")
+		j := runJobToEnd(q, "--env-secret", "BAD="+filepath.ToSlash(path), "true")
 		if j.State != "dead" || !strings.Contains(j.Error, "env_secret BAD") ||
 			!strings.Contains(filepath.ToSlash(j.Error), filepath.ToSlash(wantText)) {
 			t.Errorf("%s: %s, %q", path, j.State, j.Error)
@@ -301,24 +302,24 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	for _, args := range [][]string{{"A=relative"}, {"A=" + token}, {"QUEUECTL_TMPDIR=/x"}, {"A=credential:"},
 		{"A=credential:../x"}, {"=/x"}, {"A=/x", "--env", "A=1"}} {
-		r := q.CLI(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
-		if r.Code != 2 || !strings.Contains(r.Stderr, "env_secret") && !strings.Contains(r.Stderr, "env-secret") ||
+		r := q.RunCLI(append([]string{"enqueue", "--env-secret"}, append(args, "true")...)...)
+		if r.ExitCode != 2 || !strings.Contains(r.Stderr, "env_secret") && !strings.Contains(r.Stderr, "env-secret") ||
 			strings.Contains(r.Stderr, token) {
 			t.Errorf("%v: %+v", args, r)
 		}
 	}
-	if r := q.CLI("enqueue", "--mask-secrets", "true"); r.Code != 2 {
+	if r := q.RunCLI("enqueue", "--mask-secrets", "true"); r.ExitCode != 2 {
 		t.Errorf("a job without secrets to mask: %+v", r)
 	}
-	if text := q.MustCLI("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
+	if text := q.MustRunCLI("show", "1", "--json", "--full"); !strings.Contains(text, `"ONE":"`) ||
 		strings.Contains(text, token) {
 		t.Errorf("show printed a secret: %s", text)
 	}
-	records := q.MustCLI("events", "--json") + q.MustCLI("list", "--json") + q.MustCLI("show", "1", "2", "--json",
+	records := q.MustRunCLI("events", "--json") + q.MustRunCLI("list", "--json") + q.MustRunCLI("show", "1", "2", "--json",
 		"--full") +
-		q.MustCLI("logs", "2")
-	q.Stop()
-	filepath.WalkDir(q.Dir, func(path string, d fs.DirEntry, err error) error {
+		q.MustRunCLI("logs", "2")
+	q.StopService()
+	filepath.WalkDir(q.StateDir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
@@ -340,19 +341,19 @@ func TestSecretsStaySecret(t *testing.T) {
 func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
+	q.ServiceEnv = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.Start("--workers", "1")
-	id := q.MustCLI("enqueue", "--defer-code", "75", "exit 75")
+	id := q.MustRunCLI("enqueue", "--defer-code", "75", "exit 75")
 	q.WaitUntil("the job is deferred", 20*time.Second,
-		func() bool { return strings.Contains(q.MustCLI("show", id, "--json"), `"reason":"deferred"`) })
+		func() bool { return strings.Contains(q.MustRunCLI("show", id, "--json"), `"reason":"deferred"`) })
 	var j struct {
 		RunAt time.Time `json:"run_at"`
 	}
-	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil ||
+	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil ||
 		time.Until(j.RunAt) < 30*time.Second {
 		t.Errorf("run_at is %v, %v", j.RunAt, err)
 	}
-	if list := q.MustCLI("list"); !strings.Contains(list, "in 1m") {
+	if list := q.MustRunCLI("list"); !strings.Contains(list, "in 1m") {
 		t.Errorf("the job is listed as\n%s", list)
 	}
 }

@@ -18,20 +18,20 @@ import (
 func TestExamplesOfTheWindowsPage(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/windows.md")
 	if err != nil {
-		skip.Missing(t, "sources", "needs the pages, which are with the sources; make test-long has them")
+		skip.MissingRequirement(t, "sources", "needs the pages, which are with the sources; make test-long has them")
 	}
 	home := t.TempDir()
 	bin := filepath.Join(home, "bin")
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Install(t, testrig.BuiltProgram(t, ""), bin)
+	testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), bin)
 	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home,
 		"TMP=" + home}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {
 		env = append(env, name+"="+os.Getenv(name))
 	}
-	session := testrig.FencedBlock.FindAllStringSubmatch(strings.ReplaceAll(string(raw), "\r", ""), 1)[0][2]
+	session := testrig.FencedBlockPattern.FindAllStringSubmatch(strings.ReplaceAll(string(raw), "\r", ""), 1)[0][2]
 	for _, part := range strings.Split("\n"+session, "\nC:\\> ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
 		cmd := exec.Command("cmd.exe")

@@ -11,13 +11,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// explorerRole is the environment variable that makes this test binary behave like Explorer, which starts
+// explorerModeVariable is the environment variable that makes this test binary behave like Explorer, which starts
 // programs at logon and on a double click. The value is the path of the program to start.
-const explorerRole = "QUEUECTL_TEST_EXPLORER"
+const explorerModeVariable = "QUEUECTL_TEST_EXPLORER"
 
-// runAsExplorer runs the program that explorerRole names, as Explorer does. It returns the exit code.
+// runAsExplorer runs the program that explorerModeVariable names, as Explorer does. It returns the exit code.
 func runAsExplorer() (code int) {
-	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
+	cmd := exec.Command(os.Getenv(explorerModeVariable), os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := testrig.StartCommand(cmd); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -44,10 +44,10 @@ func TestStartedByExplorer(t *testing.T) {
 	if err := os.WriteFile(explorer, raw, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range []string{q.Bin, filepath.Join(filepath.Dir(q.Bin), "queuectld.exe")} {
+	for _, program := range []string{q.ClientPath, filepath.Join(filepath.Dir(q.ClientPath), "queuectld.exe")} {
 		cmd := exec.Command(explorer, "version")
-		cmd.Env = append(testrig.Environment(q.Dir), explorerRole+"="+program)
-		if got := testrig.RunCommand(t, cmd); got.Code != 0 || !strings.HasPrefix(got.Stdout, "queuectl ") {
+		cmd.Env = append(testrig.UserEnvironment(q.StateDir), explorerModeVariable+"="+program)
+		if got := testrig.RunCommand(t, cmd); got.ExitCode != 0 || !strings.HasPrefix(got.Stdout, "queuectl ") {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}

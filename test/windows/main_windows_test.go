@@ -6,4 +6,6 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-func TestMain(m *testing.M) { testrig.Main(m, map[string]func() int{explorerRole: runAsExplorer}) }
+func TestMain(m *testing.M) {
+	testrig.RunPackageTests(m, map[string]func() int{explorerModeVariable: runAsExplorer})
+}

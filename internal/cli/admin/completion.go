@@ -13,11 +13,11 @@ import (
 )
 
 // scriptPrinters maps each supported shell to the function that prints its completion script.
-var scriptPrinters = map[string]func(root *cobra.Command, a command) error{
+var scriptPrinters = map[string]func(root *cobra.Command, a adminCommands) error{
 	"bash":       printBashCompletion,
-	"zsh":        func(r *cobra.Command, a command) error { return r.GenZshCompletion(a.Stdout) },
-	"fish":       func(r *cobra.Command, a command) error { return r.GenFishCompletion(a.Stdout, true) },
-	"powershell": func(r *cobra.Command, a command) error { return r.GenPowerShellCompletionWithDesc(a.Stdout) },
+	"zsh":        func(r *cobra.Command, a adminCommands) error { return r.GenZshCompletion(a.Stdout) },
+	"fish":       func(r *cobra.Command, a adminCommands) error { return r.GenFishCompletion(a.Stdout, true) },
+	"powershell": func(r *cobra.Command, a adminCommands) error { return r.GenPowerShellCompletionWithDesc(a.Stdout) },
 }
 
 // bashCompletionFallback replaces the functions that cobra's script needs from the package bash-completion, for
@@ -28,7 +28,7 @@ var bashCompletionFallback string
 
 // printBashCompletion prints cobra's script, which calls the functions in bashCompletionFallback instead of those of
 // bash-completion.
-func printBashCompletion(r *cobra.Command, a command) error {
+func printBashCompletion(r *cobra.Command, a adminCommands) error {
 	var script strings.Builder
 	if err := r.GenBashCompletionV2(&script, true); err != nil {
 		return err
@@ -40,13 +40,13 @@ func printBashCompletion(r *cobra.Command, a command) error {
 
 // CompletionVerb returns the command "queuectl completion".
 func CompletionVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+	a := adminCommands{app}
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script",
 		Args:      cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"),
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if a.Structured() {
+			if a.WantsJSON() {
 				return fault.Usagef("a completion script cannot be printed as JSON; leave out --json")
 			}
 			write := scriptPrinters[args[0]]
@@ -64,14 +64,14 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 func completeSettingKeys(cmd *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(typedArgs) == 1 && cmd.Name() == "set" {
-		if k, _, err := config.FindKey(typedArgs[0], ""); err == nil {
-			return k.Values, cobra.ShellCompDirectiveNoFileComp
+		if k, _, err := config.FindSetting(typedArgs[0], ""); err == nil {
+			return k.ValidValues, cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	var keys []cobra.Completion
-	for _, k := range config.Keys() {
+	for _, k := range config.AllSettings() {
 		if len(typedArgs) == 0 && strings.HasPrefix(k.Name, prefix) {
-			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Doc()))
+			keys = append(keys, cobra.CompletionWithDesc(k.Name, k.Description()))
 		}
 	}
 	return keys, cobra.ShellCompDirectiveNoFileComp

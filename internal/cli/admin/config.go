@@ -18,21 +18,22 @@ import (
 // ConfigVerb returns the command "queuectl config". It is in queuectld, because the table of settings would
 // slow down each start of queuectl.
 func ConfigVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+	a := adminCommands{app}
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeSettingKeys, Short: "Print the value of one setting, or all settings",
 		Args: cli.AtMostOneArg("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.MissingQueueIsEmpty = true
 			if len(args) == 0 {
-				return a.configList(cmd)
+				return a.printSettings(cmd)
 			}
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKeyParams{Key: args[0]},
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet,
+				control.SettingNameParams{SettingName: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
 					// The user may have named an alias of the setting, and an alias may have another unit.
 					// Text output has the unit of that name. JSON output has the unit of the setting.
-					return a.Println(config.ValueForName(args[0], v.Value))
+					return a.Println(config.ValueForNameOrAlias(args[0], v.Value))
 				})
 		},
 	}
@@ -41,16 +42,18 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		Args: cli.ExactArgs(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigSet,
-				control.ConfigSet{Key: args[0], Value: control.SettingValue(settingText(args[0], args[1]))}, a.printChangedSetting)
+				control.ConfigSetParams{SettingName: args[0], Value: control.SettingValue(normalizeSettingValue(args[0], args[1]))},
+				a.printChangedSetting)
 		},
 	}
-	var p control.ConfigKeyParams
-	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting", &p.Key,
+	var p control.SettingNameParams
+	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting",
+		&p.SettingName,
 		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
 	unset.ValidArgsFunction = completeSettingKeys
 	list := &cobra.Command{
 		Use: "list", Short: "List all settings and where their values come from", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.printSettings(cmd) },
 	}
 	validate := &cobra.Command{
 		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOneArg("a settings file"),
@@ -59,50 +62,50 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
-// settingText converts the value of a setting to the form that the service accepts. It converts a duration in
+// normalizeSettingValue converts the value of a setting to the form that the service accepts. It converts a duration in
 // words to the short form, and returns other values unchanged.
-func settingText(key, value string) string {
-	k, text, err := config.FindKey(key, value)
-	if err != nil || k.Check(text) == nil {
+func normalizeSettingValue(key, value string) string {
+	k, text, err := config.FindSetting(key, value)
+	if err != nil || k.CheckValue(text) == nil {
 		return value
 	}
-	if short, ok := when.NormalizeDuration(value); ok && k.Check(short) == nil {
+	if short, ok := when.NormalizeDuration(value); ok && k.CheckValue(short) == nil {
 		return short
 	}
 	return value // the value is invalid, and the service will report the error
 }
 
 // printSettingNote prints the note of a setting, if it has one.
-func (a command) printSettingNote(v control.ConfigValue) {
-	if v.Note != "" {
-		a.Say("%s: %s", v.Key, v.Note)
+func (a adminCommands) printSettingNote(v control.ConfigValue) {
+	if v.Hint != "" {
+		a.PrintMessage("%s: %s", v.SettingName, v.Hint)
 	}
 }
 
 // printChangedSetting prints the new value of a setting.
-func (a command) printChangedSetting(v control.ConfigValue) error {
+func (a adminCommands) printChangedSetting(v control.ConfigValue) error {
 	a.printSettingNote(v)
 	origin := v.Origin
-	if config.Origin(origin) == config.FromStored {
+	if config.Origin(origin) == config.FromQueueStore {
 		origin += " in the database"
 	}
-	return a.PrintInfo(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, origin)
+	return a.PrintInfo(`setting "%s" is %s (origin: %s)`, v.SettingName, v.Value, origin)
 }
 
-func (a command) configList(cmd *cobra.Command) error {
+func (a adminCommands) printSettings(cmd *cobra.Command) error {
 	a.MissingQueueIsEmpty = true
 	return a.WithClient(func(c *control.Client) error {
 		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
 		if err != nil {
 			return err
 		}
-		if a.Structured() {
-			return term.PrintList(&a.Output, got.Settings)
+		if a.WantsJSON() {
+			return term.PrintJSONList(&a.Output, got.Settings)
 		}
 		var rows [][]string
 		for _, v := range got.Settings {
 			a.printSettingNote(v)
-			rows = append(rows, []string{v.Key, v.Origin, v.Value})
+			rows = append(rows, []string{v.SettingName, v.Origin, v.Value})
 		}
 		return a.PrintTable([]string{"KEY", "ORIGIN", "VALUE"}, rows)
 	})
@@ -110,20 +113,20 @@ func (a command) configList(cmd *cobra.Command) error {
 
 // validateSettings checks a settings file without a service. If a service runs, validateSettings also names
 // the settings of the file that have no effect, because stored settings override them.
-func (a command) validateSettings(cmd *cobra.Command, args []string) error {
-	path, err := a.settingsFile(args)
+func (a adminCommands) validateSettings(cmd *cobra.Command, args []string) error {
+	path, err := a.settingsFilePath(args)
 	if err != nil {
 		return err
 	}
 	if len(args) > 0 {
-		if err := files.CheckReadable("config validate", path); err != nil {
+		if err := files.CheckIsFile("config validate", path); err != nil {
 			return err
 		}
 	}
 	file, err := tomlfile.Read(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
-		a.Say("settings file %s does not exist; the defaults apply", path)
-		if a.Structured() {
+		a.PrintMessage("settings file %s does not exist; the defaults apply", path)
+		if a.WantsJSON() {
 			return a.PrintJSON(map[string]any{"file": path, "valid": true})
 		}
 		return nil
@@ -141,8 +144,9 @@ func (a command) validateSettings(cmd *cobra.Command, args []string) error {
 			return err
 		}
 		for _, v := range got.Settings {
-			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				a.Say("setting %q in the file has no effect; the value %s %s", v.Key, v.Value, overrideText(v))
+			if _, in := file.Values[v.SettingName]; in && v.Origin != string(config.FromFile) &&
+				v.Origin != string(config.FromDefault) {
+				a.PrintMessage("setting %q in the file has no effect; the value %s %s", v.SettingName, v.Value, overrideText(v))
 			}
 		}
 	}
@@ -153,27 +157,27 @@ func (a command) validateSettings(cmd *cobra.Command, args []string) error {
 // setting, the text also says how to remove it.
 func overrideText(v control.ConfigValue) string {
 	switch config.Origin(v.Origin) {
-	case config.FromStored:
-		return `stored in the database overrides it; remove that value with: queuectl config unset ` + v.Key
+	case config.FromQueueStore:
+		return `stored in the database overrides it; remove that value with: queuectl config unset ` + v.SettingName
 	case config.FromEnv:
 		return "in the environment of the service overrides it"
 	case config.FromFlag:
 		return "on the command line of the service overrides it"
-	case config.FromRunning:
+	case config.FromRunningService:
 		return "from queuectl worker (start, stop or scale) overrides it until the service restarts"
 	}
 	return `from the origin "` + v.Origin + `", which this program does not know, overrides it; use the service's ` +
 		"version of queuectl"
 }
 
-// settingsFile returns the settings file that args names. If args is empty, it returns the settings file of
+// settingsFilePath returns the settings file that args names. If args is empty, it returns the settings file of
 // the chosen queue, or of the user's own service.
-func (a command) settingsFile(args []string) (string, error) {
+func (a adminCommands) settingsFilePath(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
 	if a.Dir != "" || a.Socket != "" {
-		p, err := a.Paths()
+		p, err := a.ServicePaths()
 		return p.SettingsFile, err
 	}
 	p, err := config.UserPaths()

@@ -35,8 +35,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// command implements the commands of this package.
-type command struct{ *cli.App }
+// adminCommands implements the commands of this package.
+type adminCommands struct{ *cli.App }
 
 // checkChanges returns an error if the argument with the changes is not valid JSON or contains no changes.
 func checkChanges(changes json.RawMessage) error {
@@ -48,8 +48,8 @@ func checkChanges(changes json.RawMessage) error {
 
 // EditVerb returns the command "queuectl edit".
 func EditVerb(app *cli.App) *cobra.Command {
-	a := command{app}
-	var s cli.Selection
+	a := adminCommands{app}
+	var s cli.SelectionFlags
 	var spec queue.Spec
 	cmd := &cobra.Command{
 		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change waiting jobs with flags, JSON or $EDITOR",
@@ -94,11 +94,11 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var changedSpec queue.Spec
 			// Ignore an error, because the service reports invalid fields.
 			_ = changedSpec.UnmarshalJSON(changes)
-			enqueue.WarnExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
-			input.NamedFiles{}.Warn(&a.Output, a.Cmd, &changedSpec)
-			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueSuffix(&changedSpec, time.Now()),
+			enqueue.WarnIfExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+			input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &changedSpec)
+			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-					return c.Edit(ctx, control.Edit{Selection: p, Set: changes})
+					return c.EditJobs(ctx, control.EditParams{Selection: p, FieldsToSet: changes})
 				})
 		},
 	}
@@ -109,28 +109,29 @@ func EditVerb(app *cli.App) *cobra.Command {
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
-	s.LabelFlag = "where-label" // --label changes a job's labels, so the selection needs another flag
-	s.States = []string{"waiting"}
+	s.LabelFlagName = "where-label" // --label changes a job's labels, so the selection needs another flag
+	s.AcceptedStates = []string{"waiting"}
 	s.AddFlags(cmd, "s")
 	s.AddActionFlags(cmd)
-	cmd.ValidArgsFunction = a.CompleteIDs("waiting")
+	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting")
 	return cmd
 }
 
 // EditJob edits one job in $VISUAL or $EDITOR.
-func EditJob(ctx context.Context, app *cli.App, id string) error {
-	return command{app}.editInEditor(ctx, control.Selection{IDs: control.JobIDs{id}}, id)
+func EditJob(ctx context.Context, app *cli.App, jobID string) error {
+	return adminCommands{app}.editInEditor(ctx, control.Selection{IDs: control.JobIDs{jobID}}, jobID)
 }
 
 // editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
 // edited file, prints the file's name, and offers to open the file again.
-func (a command) editInEditor(ctx context.Context, p control.Selection, id string) error {
+func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
-		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
+		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 		if err != nil {
 			return err
 		}
-		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID, State: present.ParseState(job.State)}); err != nil {
+		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID,
+			State: present.ParseStateOrZero(job.State)}); err != nil {
 			return err // report now that the job cannot be changed, before the user edits its fields
 		}
 		before := job.Spec
@@ -142,7 +143,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 		for {
 			patch, err := e.runEditor(ctx)
 			if err == nil && patch != nil {
-				err = a.applyTypedChanges(ctx, c, control.Edit{Selection: p, Set: patch}, id)
+				err = a.sendJobChanges(ctx, c, control.EditParams{Selection: p, FieldsToSet: patch}, id)
 			}
 			if err == nil {
 				os.Remove(e.path)
@@ -158,7 +159,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			if !a.CanAsk() {
 				return err
 			}
-			a.Say("%s", fault.Message(err))
+			a.PrintMessage("%s", fault.UserMessage(err))
 			if !a.AskYesNo("edit the text again?") {
 				a.ExitCode = fault.ExitCode(err)
 				return nil
@@ -167,32 +168,32 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 	})
 }
 
-// applyTypedChanges sends the changes to the service and prints the result. It returns an error if the job
+// sendJobChanges sends the changes to the service and prints the result. It returns an error if the job
 // was not changed.
-func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p control.Edit, id string) error {
-	v, err := c.Edit(ctx, p)
+func (a adminCommands) sendJobChanges(ctx context.Context, c *control.Client, p control.EditParams, id string) error {
+	v, err := c.EditJobs(ctx, p)
 	if err != nil {
 		return err
 	}
 	if len(v.Refusals) > 0 {
-		return v.Refusals[0].Err()
+		return v.Refusals[0].AsError()
 	}
 	var changedSpec queue.Spec
-	_ = changedSpec.UnmarshalJSON(p.Set) // cannot fail, because the service has accepted the changes
-	return a.RunBulk("is changed"+present.DueSuffix(&changedSpec, time.Now()), "", []string{id},
+	_ = changedSpec.UnmarshalJSON(p.FieldsToSet) // cannot fail, because the service has accepted the changes
+	return a.RunBulkRequests("is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()), "", []string{id},
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
 // editFile is a temporary file in which the user edits the fields of a job.
 type editFile struct {
-	a              command
+	commands       adminCommands
 	path           string
 	originalText   []byte         // content of the file when the editor starts
 	originalFields map[string]any // the job's fields, which originalText represents
 }
 
 // newEditFile writes a job's fields to a temporary file.
-func (a command) newEditFile(fields map[string]any) (*editFile, error) {
+func (a adminCommands) newEditFile(fields map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
@@ -210,7 +211,7 @@ func (a command) newEditFile(fields map[string]any) (*editFile, error) {
 		os.Remove(f.Name())
 		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
 	}
-	return &editFile{a: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
+	return &editFile{commands: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
 }
 
 // keepIfChanged reports whether the user has changed the file. If not, it removes the file.
@@ -226,8 +227,8 @@ func (e *editFile) keepIfChanged() bool {
 func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
 	cmd := editorCommand(ctx, editor, e.path)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.Stdin, e.a.Stdout, e.a.Stderr
-	if err := e.a.runInForeground(cmd); err != nil {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.commands.Stdin, e.commands.Stdout, e.commands.Stderr
+	if err := e.commands.runInForeground(cmd); err != nil {
 		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
 	edited, err := os.ReadFile(e.path)
@@ -241,7 +242,7 @@ func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	if err := json.Unmarshal(edited, &editedFields); err != nil || editedFields == nil {
 		return nil, fault.Usagef("the edited text must be one JSON object, in { and }")
 	}
-	patch := mergePatch(e.originalFields, editedFields)
+	patch := jsonMergePatch(e.originalFields, editedFields)
 	if len(patch) == 0 {
 		return nil, nil
 	}
@@ -250,7 +251,7 @@ func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 
 // runInForeground runs a program that uses the terminal. While the program runs, Ctrl-C does not end this
 // process. If the program fails, runInForeground restores the terminal.
-func (a command) runInForeground(cmd *exec.Cmd) error {
+func (a adminCommands) runInForeground(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
@@ -268,8 +269,8 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 // showCursorCode makes a terminal show its cursor.
 const showCursorCode = "\x1b[?25h"
 
-// mergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
-func mergePatch(before, after map[string]any) map[string]any {
+// jsonMergePatch returns the JSON merge patch (RFC 7396) that turns before into after.
+func jsonMergePatch(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	names := maps.Clone(before)
 	maps.Copy(names, after)
@@ -282,7 +283,7 @@ func mergePatch(before, after map[string]any) map[string]any {
 		case !kept:
 			patch[name] = nil
 		case wasObject && isObject:
-			if inner := mergePatch(wasMap, isMap); len(inner) > 0 {
+			if inner := jsonMergePatch(wasMap, isMap); len(inner) > 0 {
 				patch[name] = inner
 			}
 		case !reflect.DeepEqual(was, is):

@@ -7,7 +7,7 @@ import (
 )
 
 // The user's editor may have arguments, and the file name may contain a space.
-func TestEditor(t *testing.T) {
+func TestEditorCommandSplitsArguments(t *testing.T) {
 	file := t.TempDir() + `\a file.json`
 	if err := os.WriteFile(file, []byte("a\r\n"), 0o600); err != nil {
 		t.Fatal(err)

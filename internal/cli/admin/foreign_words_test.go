@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// refusal returns the error for a command line, or "" if the command line is accepted.
-func refusal(t *testing.T, args ...string) string {
+// commandLineError returns the error for a command line, or "" if the command line is accepted.
+func commandLineError(t *testing.T, args ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
 	root := a.Root(args)
@@ -52,7 +52,7 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME",
 		"crontab": "schedule add NAME 'CRON'", "follow": "queuectl attach or queuectl logs -f",
 	} {
-		got := refusal(t, append(strings.Fields(line), "x")...)
+		got := commandLineError(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
@@ -75,7 +75,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		{"-V", "; use --version"},
 		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
 	} {
-		if got := refusal(t, strings.Fields(c.line)...); !strings.Contains(got, c.want) {
+		if got := commandLineError(t, strings.Fields(c.line)...); !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %q, want %q", c.line, got, c.want)
 		}
 	}
@@ -87,7 +87,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		"workers 4": "; use queuectl config set workers 4", "timeout=2h": "; use queuectl config set timeout 2h",
 		"scheduling": "; use queuectl config get scheduling", "gett workers": "", "show workers": "",
 	} {
-		if got := hints.ForArguments("config", strings.Fields(line)); got != want {
+		if got := hints.ArgumentsHint("config", strings.Fields(line)); got != want {
 			t.Errorf("config %s: got %q, want %q", line, got, want)
 		}
 	}
@@ -97,31 +97,32 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys " +
 			"with: queuectl gate list", "create @db": "",
 	} {
-		if got := hints.ForArguments("gate", strings.Fields(line)); got != want {
+		if got := hints.ArgumentsHint("gate", strings.Fields(line)); got != want {
 			t.Errorf("gate %s: got %q, want %q", line, got, want)
 		}
 	}
 	var plain []string
-	for _, k := range config.Keys() {
+	for _, k := range config.AllSettings() {
 		if !strings.ContainsAny(k.Name, "_.") {
 			plain = append(plain, k.Name)
 		}
 	}
-	if got := strings.Fields(hints.PlainSettings); !slices.Equal(got, plain) {
+	if got := strings.Fields(hints.PlainSettingNames); !slices.Equal(got, plain) {
 		t.Errorf("settings with plain names: %q, want %q", got, plain)
 	}
-	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "; use ") {
+	if got := commandLineError(t, "worker", "list", "dead"); strings.Contains(got, "; use ") {
 		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
-		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAdd{}, words, -1)
+		_, err := adminCommands{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAddParams{},
+			words, -1)
 		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " +
 			queue.QuoteShellWord(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
 	for _, line := range []string{"ls", "make backup", `{"command":"ls"}`} {
-		_, err := command{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAdd{},
+		_, err := adminCommands{cli.NewApp(cli.Program{}, nil, nil, nil)}.parseScheduleArgs(&control.ScheduleAddParams{},
 			[]string{"nightly", line}, -1)
 		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " +
 			queue.QuoteShellWord(line)
@@ -130,8 +131,9 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
-		p := control.ScheduleAdd{}
-		if _, err := (command{cli.NewApp(cli.Program{}, nil, nil, nil)}).parseScheduleArgs(&p, []string{"nightly", line},
+		p := control.ScheduleAddParams{}
+		if _, err := (adminCommands{cli.NewApp(cli.Program{}, nil, nil, nil)}).parseScheduleArgs(&p,
+			[]string{"nightly", line},
 			-1); err != nil || p.Cron != line {
 			t.Errorf("%q: got %v, want a line of cron", line, err)
 		}
@@ -140,7 +142,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 
 // For a subcommand of another program, the error names queuectl's subcommand with the same meaning, if
 // queuectl has one.
-func TestGroupsHintAtVerbsOfOtherPrograms(t *testing.T) {
+func TestHintsForSubcommandsOfOtherPrograms(t *testing.T) {
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
 	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
 	if err != nil {
@@ -185,13 +187,15 @@ func TestHintsForTypingErrors(t *testing.T) {
 		"list --colums": "--columns", "enqueue --max_retries": "--max-retries",
 		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "dlq lst": "list",
 	} {
-		if got := refusal(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+`"?`) {
+		if got := commandLineError(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+
+			`"?`) {
 			t.Errorf("%s: got %q, want %s", line, got, want)
 		}
 	}
 	for _, line := range []string{"enqueue --xar", "enqueue --fat", "enqueue --lixx", "list --dry", "list --wort",
 		"enqueue --cputime", "lost-and-found", "x", "nq", "dlq mist", "enqueue --" + strings.Repeat("t", 100)} {
-		if got := refusal(t, append(strings.Fields(line), "x")...); got == "" || strings.Contains(got, "did you mean") {
+		if got := commandLineError(t, append(strings.Fields(line), "x")...); got == "" ||
+			strings.Contains(got, "did you mean") {
 			t.Errorf("%s: got %q, want no neighbour", line, got)
 		}
 	}
@@ -199,18 +203,18 @@ func TestHintsForTypingErrors(t *testing.T) {
 
 // No word in the tables of hints is a command of queuectl, and none occurs twice. The hints name only flags
 // and commands that exist.
-func TestHintsAreRight(t *testing.T) {
+func TestHintsNameOnlyExistingCommands(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
-	tables := map[string]string{"": hints.CommandTable}
+	tables := map[string]string{"": hints.ForeignCommandHints}
 	for _, cmd := range root.Commands() {
-		if text := hints.Lookup(cmd.Name(), hints.CommandTable); text != "" {
+		if text := hints.FirstHint(cmd.Name(), hints.ForeignCommandHints); text != "" {
 			t.Errorf("%s is a command, but the hint is %q", cmd.Name(), text)
 		}
 		for _, below := range append(cmd.Commands(), cmd) {
 			below.Flags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 		}
-		tables[cmd.Name()] = hints.ForFlags(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
+		tables[cmd.Name()] = hints.FlagHintTable(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 	}
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags["--"+f.Name] = true })
 	for verb, table := range tables {
@@ -227,7 +231,7 @@ func TestHintsAreRight(t *testing.T) {
 		}
 	}
 	verbs := map[string]bool{}
-	for line := range strings.Lines(hints.CommandTable) {
+	for line := range strings.Lines(hints.ForeignCommandHints) {
 		words, _, _ := strings.Cut(line, ": ")
 		for _, word := range strings.Fields(words) {
 			if verbs[word] {
@@ -239,7 +243,7 @@ func TestHintsAreRight(t *testing.T) {
 }
 
 // The examples in the help use only existing commands and flags.
-func TestExamplesAreRight(t *testing.T) {
+func TestHelpExamplesUseExistingCommands(t *testing.T) {
 	for verb, text := range help.Examples() {
 		for line := range strings.Lines(text) {
 			// Drop the explanation, which follows after three or more spaces.
@@ -263,7 +267,7 @@ func TestExamplesAreRight(t *testing.T) {
 
 // If the user gives a duration to a flag for a time, or a time to a flag for a duration, the error says how
 // to write the value.
-func TestTimesAndDurationsAreDistinguished(t *testing.T) {
+func TestTimeAndDurationFlagErrorsExplainFormat(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours":      `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`,
 		"enqueue|--expires-at|5min": `write "in 5min" or +5m`,
@@ -271,7 +275,7 @@ func TestTimesAndDurationsAreDistinguished(t *testing.T) {
 		"enqueue|--delay|3am":       "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like",
 		"enqueue|--in|soon": "is not a duration; write it like",
 	} {
-		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
+		if got := commandLineError(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", line, got, want)
 		}
 	}
@@ -284,7 +288,7 @@ func TestSettingsTakeDurationsInWords(t *testing.T) {
 		{"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
 		{"max_retries", "5 min", "5 min"}, {"socket_group", "5min", "5min"}, {"nothing", "5 min", "5 min"},
 	} {
-		if got := settingText(c[0], c[1]); got != c[2] {
+		if got := normalizeSettingValue(c[0], c[1]); got != c[2] {
 			t.Errorf("%s %s: got %q, want %q", c[0], c[1], got, c[2])
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// everyVerb lists the commands that package admin builds.
-func everyVerb() []cli.Verb {
+// allAdminVerbs lists the commands that package admin builds.
+func allAdminVerbs() []cli.Verb {
 	return []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb},
 		{Name: "stats", Build: StatsVerb},
@@ -31,10 +31,10 @@ func everyVerb() []cli.Verb {
 	}
 }
 
-// helpOf executes a command line that requests help, and returns the output.
-func helpOf(t *testing.T, args ...string) string {
+// helpOutput executes a command line that requests help, and returns the output.
+func helpOutput(t *testing.T, args ...string) string {
 	t.Helper()
-	a := cli.NewApp(cli.Program{Verbs: everyVerb(), HelpFunc: help.HelpFunc}, nil, nil, nil)
+	a := cli.NewApp(cli.Program{Verbs: allAdminVerbs(), HelpFunc: help.HelpFunc}, nil, nil, nil)
 	root := a.Root(args)
 	var output bytes.Buffer
 	root.SetOut(&output)
@@ -58,7 +58,7 @@ func countFlags(text string) (n int) {
 // flags, and says how to list the others.
 func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	const maxLines, maxColumns, flags = 40, 80, 20
-	text := helpOf(t, "enqueue", "-h")
+	text := helpOutput(t, "enqueue", "-h")
 	if n := strings.Count(text, "\n"); n > maxLines {
 		t.Errorf("enqueue -h has %d lines, want at most %d:\n%s", n, maxLines, text)
 	}
@@ -74,7 +74,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 		t.Errorf("enqueue -h does not say how to list all flags:\n%s", text)
 	}
 	for _, words := range [][]string{{"enqueue", "--help"}, {"help", "enqueue"}, {"add", "-h"}} {
-		if got := helpOf(t, words...); got != text {
+		if got := helpOutput(t, words...); got != text {
 			t.Errorf("%q prints\n%s\nenqueue -h prints\n%s", words, got, text)
 		}
 	}
@@ -83,16 +83,16 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 // queuectl COMMAND --help --all lists every flag of a command. The forms COMMAND --all --help and help
 // COMMAND --all print the same.
 func TestHelpAllListsEveryFlag(t *testing.T) {
-	a := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil)
+	a := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil)
 	root := a.Root(nil)
-	for name := range help.CommonFlags() {
+	for name := range help.CommonFlagsByCommand() {
 		cmd, _, err := root.Find(strings.Fields(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
-			text := helpOf(t, words...)
+			text := helpOutput(t, words...)
 			// The help of the command lists --help too, but LocalFlags and InheritedFlags do not contain it,
 			// so add 1.
 			if got, want := countFlags(text), help.CountVisibleFlags(cmd.LocalFlags())+
@@ -101,22 +101,22 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
-		short := helpOf(t, append(strings.Fields(name), "--help")...)
-		if got, want := countFlags(short), len(help.CommonFlags()[name]); got != want {
+		short := helpOutput(t, append(strings.Fields(name), "--help")...)
+		if got, want := countFlags(short), len(help.CommonFlagsByCommand()[name]); got != want {
 			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
 		}
 	}
 }
 
-// allMetavars lists the placeholders that the help may show for the value of a flag.
-var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE " +
-	"FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD " +
-	"QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
+// allowedMetavars lists the placeholders that the help may show for the value of a flag.
+var allowedMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD " +
+	"FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN " +
+	"PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
 // Summaries of commands are short, descriptions of flags begin in lower case, and every placeholder for a
-// value is in allMetavars.
+// value is in allowedMetavars.
 func TestHelpTextsHaveOneFormat(t *testing.T) {
-	root := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root(nil)
+	root := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
 		const maxSummary = 60
@@ -127,10 +127,11 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name, usage := pflag.UnquoteUsage(f)
-			if name != "" && !slices.Contains(allMetavars, name) {
-				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, allMetavars)
+			if name != "" && !slices.Contains(allowedMetavars, name) {
+				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name,
+					allowedMetavars)
 			}
-			if usage == "" || unicode.IsUpper(rune(usage[0])) && !isMetavar(usage) || strings.HasSuffix(usage, ".") {
+			if usage == "" || unicode.IsUpper(rune(usage[0])) && !startsWithMetavar(usage) || strings.HasSuffix(usage, ".") {
 				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name,
 					usage)
 			}
@@ -142,23 +143,25 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	check(root)
 }
 
-// isMetavar reports whether the first word of a flag's description is in upper case. Such a word is an
+// startsWithMetavar reports whether the first word of a flag's description is in upper case. Such a word is an
 // abbreviation, or a placeholder for the flag's value.
-func isMetavar(usage string) bool {
+func startsWithMetavar(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)
 }
 
 // The completion of --state offers only the states in which the command can act on a job.
-func TestOfferedStatesCanMatch(t *testing.T) {
+func TestStateCompletionOffersOnlyActionableStates(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{
-		"retry": queue.VerbRetry.ActsIn(), "cancel": append(running, queue.VerbCancel.ActsIn()...),
-		"hold":    queue.VerbHold.ActsIn(),
-		"release": queue.VerbRelease.ActsIn(), "requeue": running, "kill": running, "pause": running, "resume": running,
-		"edit": queue.VerbEdit.ActsIn(),
+		"retry": queue.VerbRetry.AffectedStates(), "cancel": append(running, queue.VerbCancel.AffectedStates()...),
+		"hold":    queue.VerbHold.AffectedStates(),
+		"release": queue.VerbRelease.AffectedStates(), "requeue": running, "kill": running, "pause": running,
+		"resume": running,
+		"edit":   queue.VerbEdit.AffectedStates(),
 	} {
-		cmd, _, err := cli.NewApp(cli.Program{Verbs: everyVerb()}, nil, nil, nil).Root([]string{name}).Find([]string{name})
+		cmd, _, err := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil,
+			nil).Root([]string{name}).Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ import (
 
 // QueueVerb returns the command "queuectl queue".
 func QueueVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+	a := adminCommands{app}
 	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
 		page, err := c.QueueList(ctx, control.QueueListParams{AfterName: after})
 		return page.Queues, page.Next, err
@@ -35,8 +35,8 @@ func QueueVerb(app *cli.App) *cobra.Command {
 
 func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.Now()) }
 
-func queueSetVerb(a command) *cobra.Command {
-	var p control.QueueSet
+func queueSetVerb(a adminCommands) *cobra.Command {
+	var p control.QueueSetParams
 	var spec queue.Spec
 	var removedDefaults []string
 	cmd := &cobra.Command{
@@ -44,15 +44,15 @@ func queueSetVerb(a command) *cobra.Command {
 		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			if noOwnFlagChanged(cmd) {
+			if noCommandFlagSet(cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
-					queue.QuoteShellWord(queue.Clip(p.Name)))
+					queue.QuoteShellWord(queue.ClipForMessage(p.Name)))
 			}
 			if fields := spec.GivenFields(); len(fields) > 0 || len(removedDefaults) > 0 {
 				for _, name := range removedDefaults {
 					field := strings.ReplaceAll(name, "-", "_")
-					if err := queue.CheckField(field); err != nil {
+					if err := queue.CheckFieldName(field); err != nil {
 						return fault.Usagef("--no-default: %v", err)
 					}
 					fields[field] = nil
@@ -61,10 +61,10 @@ func queueSetVerb(a command) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				p.Default = raw
+				p.JobDefaults = raw
 			}
 			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
-				return cli.CallAndPrintWith(cmd.Context(), a.App, c, (*control.Client).QueueSet, p,
+				return cli.CallClientAndPrint(cmd.Context(), a.App, c, (*control.Client).ConfigureQueue, p,
 					func(reply control.QueueView) error {
 						list := []control.QueueView{reply}
 						return term.PrintTable(&a.Output, list, "", present.QueueHeadings(), queueRow)
@@ -78,16 +78,16 @@ func queueSetVerb(a command) *cobra.Command {
 	input.OptionalVar(f, &p.Weight, input.ParseInt, "weight", "",
 		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
 			"`N` from 1 to 1000 (default 1)")
-	input.OptionalVar(f, &p.MaxPending, queue.ParseInteger, "max-pending", "",
+	input.OptionalVar(f, &p.MaxWaitingJobs, queue.ParseInteger, "max-pending", "",
 		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
 		func(text string) error {
 			name, value, found := strings.Cut(text, "=")
 			if !found {
-				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
+				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.ClipForMessage(text))
 			}
-			if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-				// Return the same text, but not as a *queue.Error. For that type, flagError would remove the
+			if err := spec.SetFieldText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
+				// Return the same text, but not as a *queue.Error. For that type, translateFlagError would remove the
 				// name of the field from the message.
 				return fmt.Errorf("%v", err)
 			}
@@ -104,13 +104,13 @@ func queueSetVerb(a command) *cobra.Command {
 	return cmd
 }
 
-func queuePauseVerb(a command) *cobra.Command {
-	var p control.QueuePause
+func queuePauseVerb(a adminCommands) *cobra.Command {
+	var p control.QueuePauseParams
 	cmd := &cobra.Command{
 		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
 		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.applyToQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context,
+			return a.applyToQueues(cmd, args, p.AllQueues, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,
 				error) {
 				p.Name = name
@@ -119,27 +119,27 @@ func queuePauseVerb(a command) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&p.All, "all", false, "pause all queues")
+	f.BoolVar(&p.AllQueues, "all", false, "pause all queues")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
-	f.BoolVar(&p.PauseRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
+	f.BoolVar(&p.FreezeRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
 	input.DurationVar(f, "for", "resume the queue after `DURATION`",
-		func(d time.Duration) { p.Duration = control.Duration(d) })
+		func(d time.Duration) { p.PauseDuration = control.Duration(d) })
 	f.Func("until", "resume the queue at `TIME`", func(text string) error {
 		at, err := when.ParseTime(text, time.Now(), when.Forward)
-		p.Until = control.Time(queue.MillisOf(at))
+		p.PauseUntil = control.Time(queue.UnixMillisOf(at))
 		return err
 	})
 	return cmd
 }
 
-func queueResumeVerb(a command) *cobra.Command {
+func queueResumeVerb(a adminCommands) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
 				error) {
-				return c.QueueResume(ctx, control.QueueResumeParams{Name: name, All: all})
+				return c.QueueResume(ctx, control.QueueResumeParams{Name: name, AllQueues: all})
 			})
 		},
 	}
@@ -147,14 +147,14 @@ func queueResumeVerb(a command) *cobra.Command {
 	return cmd
 }
 
-func queueRmVerb(a command) *cobra.Command {
+func queueRmVerb(a adminCommands) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
 				name string) (control.QueueList,
 				error) {
-				return c.QueueRemove(ctx, control.QueueRemove{Name: name})
+				return c.QueueRemove(ctx, control.QueueRemoveParams{Name: name})
 			})
 		},
 	}
@@ -162,12 +162,12 @@ func queueRmVerb(a command) *cobra.Command {
 
 // applyToQueues calls method once for each named queue and prints the results. If all is true, it calls
 // method only once, with an empty name, which means all queues.
-func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
+func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueues bool,
 	method cli.ClientMethod[string, control.QueueList]) error {
 	switch {
-	case all && len(names) > 0:
+	case allQueues && len(names) > 0:
 		return fault.Usagef("--all: cannot be combined with queue names; use one of them")
-	case all:
+	case allQueues:
 		names = []string{""}
 	case len(names) == 0:
 		return fault.Usagef("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
@@ -181,8 +181,8 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 			}
 			done = append(done, got.Queues...)
 		}
-		if a.Structured() {
-			return term.PrintList(&a.Output, done)
+		if a.WantsJSON() {
+			return term.PrintJSONList(&a.Output, done)
 		}
 		var err error
 		for i := range done {
@@ -206,9 +206,9 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	})
 }
 
-// noOwnFlagChanged reports whether the user set no flag of this command itself. Flags that the command
+// noCommandFlagSet reports whether the user set no flag of this command itself. Flags that the command
 // inherits do not count.
-func noOwnFlagChanged(cmd *cobra.Command) bool {
+func noCommandFlagSet(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
 	return nothing

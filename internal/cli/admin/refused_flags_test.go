@@ -12,7 +12,7 @@ import (
 
 // If a flag cannot parse its value, the error names the flag and says what to write. The error contains no
 // texts of Go's libraries. This test covers the commands of this package.
-func TestFlagErrorsNameTheValue(t *testing.T) {
+func TestFlagErrorsNameFlagAndFormat(t *testing.T) {
 	own := []cli.Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},
 		{Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb}, {Name: "node", Build: NodeVerb},

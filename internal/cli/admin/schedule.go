@@ -24,9 +24,9 @@ import (
 
 // ScheduleVerb returns the command "queuectl schedule".
 func ScheduleVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+	a := adminCommands{app}
 	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
-		page, err := c.ScheduleList(ctx, control.ScheduleList{Cursor: cursor})
+		page, err := c.ScheduleList(ctx, control.ScheduleListParams{Cursor: cursor})
 		return page.Schedules, queue.ValueOr(page.Next, ""), err
 	}
 	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, schedules,
@@ -40,8 +40,8 @@ func ScheduleVerb(app *cli.App) *cobra.Command {
 		scheduleRunVerb(a))
 }
 
-func scheduleAddVerb(a command) *cobra.Command {
-	var p control.ScheduleAdd
+func scheduleAddVerb(a adminCommands) *cobra.Command {
+	var p control.ScheduleAddParams
 	var noCwd bool
 	cmd := &cobra.Command{
 		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
@@ -54,27 +54,28 @@ func scheduleAddVerb(a command) *cobra.Command {
 			if list != nil {
 				return fault.Usagef("a schedule takes one job definition; give a JSON object, not an array")
 			}
-			if p.Spec.Command == nil && p.Spec.Argv == nil {
+			if p.JobSpec.Command == nil && p.JobSpec.Argv == nil {
 				return fault.Usagef("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
-					cmd.CommandPath(), queue.QuoteShellWord(queue.Clip(p.Name)), queue.QuoteShellWord(queue.Clip(p.Cron)))
+					cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Name)),
+					queue.QuoteShellWord(queue.ClipForMessage(p.Cron)))
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
 	}
-	input.AddSpecFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
+	input.AddSpecFlags(cmd, &p.JobSpec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
-	f.Var(input.NonEmptyValue(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
+	f.Var(input.NonEmptyValue(&p.TimeZone), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
 		"(default: your time zone)")
 	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`",
 		func(d time.Duration) { p.Jitter = control.Duration(d) })
-	f.Var(input.NonEmptyValue(&p.CatchUp), "catch-up",
+	f.Var(input.NonEmptyValue(&p.CatchUpPolicy), "catch-up",
 		"how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
-	f.Var(input.NonEmptyValue(&p.Overlap), "overlap",
+	f.Var(input.NonEmptyValue(&p.OverlapPolicy), "overlap",
 		"what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue "+
 			"(let the new job wait) or replace (cancel the earlier job)")
-	f.Var(input.NewFieldFlag(&p.Spec, "jitter"), "backoff-jitter",
+	f.Var(input.NewFieldFlag(&p.JobSpec, "jitter"), "backoff-jitter",
 		"random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
-	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
+	f.BoolVar(&p.ReplaceExisting, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.AddRequireLimitsFlag(f)
 	input.CompleteValues(cmd, "catch-up", "none", "one", "all")
@@ -84,8 +85,8 @@ func scheduleAddVerb(a command) *cobra.Command {
 
 // parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If the user gave a JSON array as
 // the job definition, parseScheduleArgs returns the elements of the array, so that the caller can reject it.
-func (a command) parseScheduleArgs(
-	p *control.ScheduleAdd, args []string, argsBeforeDash int,
+func (a adminCommands) parseScheduleArgs(
+	p *control.ScheduleAddParams, args []string, argsBeforeDash int,
 ) ([]json.RawMessage, error) {
 	const correctUsage = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
@@ -100,7 +101,7 @@ func (a command) parseScheduleArgs(
 	// The second word is a command. So the user has left out the cron expression.
 	case len(words) == 2 && argsBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
-			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.Clip(words[1])))
+			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.ClipForMessage(words[1])))
 	case len(words) < 2:
 		return nil, fault.Usagef("a schedule needs a name and a cron expression; example: %s", correctUsage)
 	case argsBeforeDash >= 0 && len(words) > 2 || len(words) > 3:
@@ -110,50 +111,50 @@ func (a command) parseScheduleArgs(
 	if argsBeforeDash >= 0 {
 		argsBeforeDash = 0
 	}
-	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], argsBeforeDash)
+	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.JobSpec, args[2:], argsBeforeDash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
-func (a command) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
-	if err := input.CompleteAndCheck(&p.Spec, noCwd); err != nil {
-		return control.WithScheduleFieldNames(err)
+func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddParams, noCwd bool) error {
+	if err := input.CompleteAndCheckSpec(&p.JobSpec, noCwd); err != nil {
+		return control.RenameJitterInError(err)
 	}
-	if p.TZ == "" {
-		name, err := zone.CallerZone()
+	if p.TimeZone == "" {
+		name, err := zone.CallerZoneName()
 		if err != nil {
 			return fault.Usagef("%v", err)
 		}
-		p.TZ = name
+		p.TimeZone = name
 	}
-	p.RequireLimits = a.RequireLimits
-	add := func(c *control.Client, ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
+	p.RequireEnforceableLimits = a.RequireEnforcedLimits
+	add := func(c *control.Client, ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
 		d, err := c.ScheduleAdd(ctx, p)
 		return a.scheduleForJSON(d), err
 	}
 	return cli.CallAndPrint(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
-		input.NamedFiles{}.Warn(&a.Output, a.Cmd, &p.Spec)
-		enqueue.WarnUnenforced(&a.Output, d.UnenforcedLimits)
-		enqueue.PrintNotes(&a.Output, a.Cmd, d.Notes)
+		input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &p.JobSpec)
+		enqueue.WarnUnenforcedLimits(&a.Output, d.UnenforcedLimits)
+		enqueue.PrintServiceNotes(&a.Output, a.Cmd, d.Notes)
 		if d.AlreadyExisted {
-			a.Say("schedule %s already exists with the same settings", d.Name)
+			a.PrintMessage("schedule %s already exists with the same settings", d.Name)
 		}
 		if a.Quiet {
 			return a.Println(d.Name)
 		}
-		return a.PrintPairs(9, append([][2]string{{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}},
-			present.NextRows(&d)...))
+		return a.PrintPairs(9, append([][2]string{{"Schedule", d.Name}, {"When", present.ScheduleTimesText(&d.Schedule)}},
+			present.NextOccurrenceRows(&d)...))
 	})
 }
 
 // scheduleForJSON returns a schedule for JSON output. It omits the environment, unless --full is set.
-func (a command) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
-	if !a.FullJobs {
-		delete(d.Spec, "env")
+func (a adminCommands) scheduleForJSON(d control.ScheduleDetail) control.ScheduleDetail {
+	if !a.PrintJobEnvironments {
+		delete(d.JobSpec, "env")
 	}
 	return d
 }
 
-func scheduleShowVerb(a command) *cobra.Command {
+func scheduleShowVerb(a adminCommands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
 		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
@@ -165,17 +166,18 @@ func scheduleShowVerb(a command) *cobra.Command {
 			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
 		},
 	}
-	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
+	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	return cmd
 }
 
-func (a command) showSchedule(d control.ScheduleDetail) error {
+func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
-		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.ScheduleStateText(&d.Schedule)},
-		{"Command", present.ScheduledTitle(&d.Schedule)},
-		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.LocalTime(d.CreatedAt)},
+		{"Schedule", d.Name}, {"When", present.ScheduleTimesText(&d.Schedule)},
+		{"State", present.ScheduleStateText(&d.Schedule)},
+		{"Command", present.ScheduleJobTitle(&d.Schedule)},
+		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.LocalTimeText(d.CreatedAt)},
 		{"Hidden", strings.Join(d.HiddenParts, ", ")},
-	}, present.NextRows(&d)...)
+	}, present.NextOccurrenceRows(&d)...)
 	if err := a.PrintPairs(9, rows); err != nil || len(d.OccurrenceRecords) == 0 {
 		return err
 	}
@@ -190,17 +192,17 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 		if r.RequestedBy != nil {
 			outcome += " by " + *r.RequestedBy
 		}
-		if r.Note != "" {
-			outcome += ": " + r.Note
+		if r.OutcomeNote != "" {
+			outcome += ": " + r.OutcomeNote
 		}
-		runs = append(runs, []string{present.LocalTime(r.OccurrenceAt), outcome, job})
+		runs = append(runs, []string{present.LocalTimeText(r.OccurrenceAt), outcome, job})
 	}
-	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZoneMark, "OUTCOME", "JOB"}, runs)
+	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
 // scheduleCommand builds a command that calls method for each schedule that the user names. The command then
 // prints, for example, that the schedule "is paused"; outcome is that text.
-func (a command) scheduleCommand(name, short, outcome string,
+func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
@@ -214,12 +216,12 @@ func (a command) scheduleCommand(name, short, outcome string,
 					if s, err = method(c, cmd.Context(), control.ScheduleNameParams{Name: name}); err != nil {
 						break
 					}
-					if schedules = append(schedules, s); !a.Structured() {
-						err = a.PrintDone(s.Name, "schedule "+s.Name+" "+outcome)
+					if schedules = append(schedules, s); !a.WantsJSON() {
+						err = a.PrintActionResult(s.Name, "schedule "+s.Name+" "+outcomeText)
 					}
 				}
-				if a.Structured() && (err == nil || len(schedules) > 0) {
-					err = errors.Join(err, term.PrintList(&a.Output, schedules))
+				if a.WantsJSON() && (err == nil || len(schedules) > 0) {
+					err = errors.Join(err, term.PrintJSONList(&a.Output, schedules))
 				}
 				return err
 			})
@@ -227,24 +229,24 @@ func (a command) scheduleCommand(name, short, outcome string,
 	}
 }
 
-func scheduleRunVerb(a command) *cobra.Command {
+func scheduleRunVerb(a adminCommands) *cobra.Command {
 	var p control.ScheduleNameParams
 	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
 		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(reply control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued", reply.ID)
-			return a.Println(reply.ID)
+			a.PrintInfo("job %s enqueued", reply.JobID)
+			return a.Println(reply.JobID)
 		})
 	cmd.ValidArgsFunction = a.completeSchedules()
 	return cmd
 }
 
 // completeSchedules completes the names of schedules.
-func (a command) completeSchedules() cobra.CompletionFunc {
+func (a adminCommands) completeSchedules() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		page, _ := c.ScheduleList(ctx, control.ScheduleList{}) // on an error, offer nothing
+		page, _ := c.ScheduleList(ctx, control.ScheduleListParams{}) // on an error, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
-			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.Escape(present.ScheduledTitle(s)), 60))
+			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControls(present.ScheduleJobTitle(s)), 60))
 		}
 	})
 }

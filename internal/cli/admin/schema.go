@@ -19,11 +19,11 @@ func SchemaVerb(a *cli.App) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {
-				return a.PrintIndented(list)
+				return a.PrintIndentedJSON(list)
 			}
 			for _, s := range list {
 				if s.Method == args[0] {
-					return a.PrintIndented(s)
+					return a.PrintIndentedJSON(s)
 				}
 			}
 			return fault.Usagef("unknown method %q%s", args[0],

@@ -17,33 +17,33 @@ import (
 
 // DrainVerb returns the command "queuectl drain".
 func DrainVerb(app *cli.App) *cobra.Command {
-	var p control.Drain
+	var p control.DrainParams
 	cmd := cli.RequestVerb(app, "drain [--wait | --off]", "Start no new jobs until drain --off, even after a restart",
-		(*control.Client).Drain, &p, func(reply control.DrainResult) error {
+		(*control.Client).SetDrain, &p, func(reply control.DrainResult) error {
 			switch {
 			case !reply.Draining:
 				return app.PrintInfo("draining is off: jobs start again")
-			case reply.Running == 0:
+			case reply.RunningJobs == 0:
 				return app.PrintInfo("draining: no new jobs start until queuectl drain --off; nothing is running")
 			}
 			return app.PrintInfo("draining: no new jobs start until queuectl drain --off; %s still running",
-				present.JobsText(reply.Running))
+				present.JobCountText(reply.RunningJobs))
 		})
-	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running")
+	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "stop draining, so that jobs start again")
 	return cmd
 }
 
 // ReloadVerb returns the command "queuectl reload".
 func ReloadVerb(app *cli.App) *cobra.Command {
-	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).Reload,
+	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).ReloadSettingsFile,
 		&control.NoParams{}, func(reply control.ReloadResult) error {
-			if len(reply.Hidden) > 0 {
-				app.Say("settings in the file that have no effect, because stored values, the environment or flags override "+
-					"them: %s; see their origin with: queuectl config list", strings.Join(reply.Hidden, ", "))
+			if len(reply.OverriddenSettings) > 0 {
+				app.PrintMessage("settings in the file that have no effect, because stored values, the environment or flags "+
+					"override them: %s; see their origin with: queuectl config list", strings.Join(reply.OverriddenSettings, ", "))
 			}
-			if reply.Note != "" {
-				app.Say("settings reloaded, but %s", reply.Note)
+			if reply.PendingChangesNote != "" {
+				app.PrintMessage("settings reloaded, but %s", reply.PendingChangesNote)
 				return nil
 			}
 			return app.PrintInfo("settings reloaded")
@@ -52,7 +52,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 
 // CleanupVerb returns the command "queuectl cleanup".
 func CleanupVerb(app *cli.App) *cobra.Command {
-	var p control.Cleanup
+	var p control.CleanupParams
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: cli.ExactArgs(0, "no arguments"),
@@ -61,33 +61,34 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 				if !p.DryRun && !yes && app.CanAsk() {
 					dry := p
 					dry.DryRun = true
-					got, err := c.Cleanup(cmd.Context(), dry, func(control.RemovalCount) error { return nil })
+					got, err := c.RemoveOldJobs(cmd.Context(), dry, func(control.RemovalCount) error { return nil })
 					if err != nil {
 						return err
 					}
-					if n := *got.MatchCount; n > 0 && !app.Confirm("remove %s and their history?", present.JobsText(n)) {
+					if n := *got.SelectedCount; n > 0 && !app.Confirm("remove %s and their history?", present.JobCountText(n)) {
 						return nil
 					}
 				}
 				began := time.Now()
-				remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
+				remove := func(c *control.Client, ctx context.Context, p control.CleanupParams) (control.RemovalCount, error) {
 					defer app.ShowProgress("")
-					return c.Cleanup(ctx, p, func(r control.RemovalCount) error {
-						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.TotalJobs), StartedAt: began,
-							Suffix: "removed"})
+					return c.RemoveOldJobs(ctx, p, func(r control.RemovalCount) error {
+						app.DrawProgressBar(term.ProgressBar{Current: int64(r.RemovedJobs), Total: int64(r.JobsToRemove),
+							StartedAt: began,
+							Suffix:    "removed"})
 						return nil
 					})
 				}
-				return cli.CallAndPrintWith(cmd.Context(), app, c, remove, p, app.PrintRemoved)
+				return cli.CallClientAndPrint(cmd.Context(), app, c, remove, p, app.PrintRemovedCount)
 			})
 		},
 	}
 	f := cmd.Flags()
-	input.OptionalVar(f, &p.Days, queue.ParseNumber, "days", "",
+	input.OptionalVar(f, &p.MinAgeDays, queue.ParseNumber, "days", "",
 		"remove jobs that ended at least `N` days ago (default 7)")
-	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil,
+	f.StringSliceVarP((*[]string)(&p.States), "state", "s", nil,
 		"remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
-	f.Int64Var(&p.Keep, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
+	f.Int64Var(&p.KeepNewestJobs, "keep", 0, "never remove the newest `N` of the selected jobs, whatever their state")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	input.CompleteValues(cmd, "state", "completed", "cancelled", "dead")
@@ -98,28 +99,28 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 func NodeVerb(a *cli.App) *cobra.Command {
 	nodes := func(ctx context.Context, c *control.Client, cursor string) ([]control.NodeView, string, error) {
 		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
-		return page.Nodes, page.Next, err
+		return page.Nodes, page.NextCursor, err
 	}
-	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeColumns, false, nodes,
+	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeHeadings, false, nodes,
 		present.NodeRow)
 	return cli.GroupCommand("node", "List, drain and remove the nodes that share a queue", list, nodeDrainVerb(a),
 		nodeRemoveVerb(a))
 }
 
 func nodeDrainVerb(a *cli.App) *cobra.Command {
-	var p control.NodeDrain
+	var p control.NodeDrainParams
 	cmd := cli.NamedRequestVerb(a, "drain NODE [--wait] | NODE --off", "Start no new jobs on a node; other nodes continue",
 		"the name of a node", &p.Name, (*control.Client).NodeDrain, &p, func(n control.NodeView) error {
 			switch {
 			case p.EndDrain:
 				return a.PrintInfo("node %s starts jobs again", n.Name)
-			case n.Running == 0:
+			case n.RunningJobs == 0:
 				return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
 			}
-			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobsText(n.Running))
+			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobCountText(n.RunningJobs))
 		})
 	cmd.ValidArgsFunction = a.CompleteNodes()
-	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
+	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running on the node")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
 	return cmd
 }
@@ -135,17 +136,18 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 
 // WebVerb returns the command "queuectl web".
 func WebVerb(a *cli.App) *cobra.Command {
-	var p control.WebStart
+	var p control.WebStartParams
 	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
 		func(v control.WebState) error {
-			a.PrintInfo("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
-			return a.Println(v.Listen)
+			a.PrintInfo("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.ListenAddress)
+			return a.Println(v.ListenAddress)
 		})
-	start.Flags().Var(input.NonEmptyValue(&p.Listen), "listen",
+	start.Flags().Var(input.NonEmptyValue(&p.ListenAddress), "listen",
 		"listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
 	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).WebStop, &control.NoParams{},
 		func(control.WebState) error { return a.PrintInfo("the web dashboard is off") })
-	open := cli.RequestVerb(a, "open", "Print a sign-in link, valid once and for one minute", (*control.Client).WebOpen,
+	open := cli.RequestVerb(a, "open", "Print a sign-in link, valid once and for one minute",
+		(*control.Client).CreateWebLink,
 		&control.NoParams{}, func(v control.WebLink) error {
 			a.PrintInfo("open this link within a minute; it works once:")
 			return a.Println(v.URL)
@@ -169,10 +171,10 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 func HookVerb(a *cli.App) *cobra.Command {
 	var p control.HookTestParams
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
-		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).HookTest, &p,
+		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).EnqueueHookTest, &p,
 		func(reply control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", reply.ID, reply.ID)
-			return a.Println(reply.ID)
+			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", reply.JobID, reply.JobID)
+			return a.Println(reply.JobID)
 		})
 	return cli.GroupCommand("hook", "Test hooks and webhooks", test)
 }

@@ -15,7 +15,7 @@ import (
 
 // StatsVerb returns the command "queuectl stats".
 func StatsVerb(app *cli.App) *cobra.Command {
-	a := command{app}
+	a := adminCommands{app}
 	var p control.StatsParams
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.ExactArgs(0, "no arguments"),
@@ -25,30 +25,30 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.VarP(input.OnceOnlyValue(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
-	input.TimeVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
+	input.PastTimeVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+
 		"hours ago (default: 24h)")
-	input.TimeVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
-	f.Var(input.NonEmptyValue(&p.Grain), "by", "print one row per `PERIOD`: minute, hour or day")
+	input.PastTimeVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
+	f.Var(input.NonEmptyValue(&p.PeriodLength), "by", "print one row per `PERIOD`: minute, hour or day")
 	input.CompleteValues(cmd, "by", "minute", "hour", "day")
 	return cmd
 }
 
 // printStats prints statistics as a table: one row for each period if there are any, else one for
 // each queue.
-func (a command) printStats(s control.Stats) error {
-	empty := "no attempts since " + present.LocalTime(s.Since)
+func (a adminCommands) printStats(s control.Stats) error {
+	empty := "no attempts since " + present.LocalTimeText(s.Since)
 	if len(s.Periods) == 0 {
 		return a.PrintTableOrIDs(len(s.Queues), empty, present.StatsHeadings("QUEUE"), func(i int) []string {
 			q := &s.Queues[i]
 			return present.StatsRow(q.Queue, &q.AttemptStatistics)
 		})
 	}
-	head, layout, zone := "FROM"+termtext.ZoneMark, "2006-01-02 15:04 MST", time.Local
+	head, layout, zone := "FROM"+termtext.ZonePlaceholder, "2006-01-02 15:04 MST", time.Local
 	if s.Grain == "day" {
 		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
 	}
 	return a.PrintTableOrIDs(len(s.Periods), empty, present.StatsHeadings(head), func(i int) []string {
 		at := &s.Periods[i]
-		return present.StatsRow(queue.Millis(at.StartTime).Time().In(zone).Format(layout), &at.AttemptStatistics)
+		return present.StatsRow(queue.UnixMillis(at.StartTime).Time().In(zone).Format(layout), &at.AttemptStatistics)
 	})
 }

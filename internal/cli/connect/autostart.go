@@ -21,7 +21,7 @@ import (
 
 // This file starts the user's own service when a client needs it. If two clients start it at the same time,
 // two processes of the service start. One of them gets the lock of the state directory. The other one exits
-// with the code exitLostRace, and the client that started it waits for the first one.
+// with the code exitDirInUse, and the client that started it waits for the first one.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
@@ -29,20 +29,20 @@ const (
 	concurrentStartTimeout = 2 * time.Second
 )
 
-// AutostartClient returns a client of the chosen service. If the service is the user's own and does
-// not run, AutostartClient starts it in the background.
-func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
+// ClientWithAutostart returns a client of the chosen service. If the service is the user's own and does
+// not run, ClientWithAutostart starts it in the background.
+func (f *Finder) ClientWithAutostart(ctx context.Context) (*control.Client, error) {
 	c, t, err := f.Connect(ctx)
 	if c == nil {
 		return nil, err
 	}
 	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
-		return c, t.ConnectError(err)
+		return c, t.ExplainConnectError(err)
 	}
 	// The system starts a registered service. If a registered service does not run, the user has stopped it,
 	// so do not start it here.
 	if _, registered := osservice.FindUserService(); registered {
-		return c, t.ConnectError(err)
+		return c, t.ExplainConnectError(err)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
 		if errors.Is(err, os.ErrPermission) {
@@ -51,12 +51,12 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 		return c, queue.Errorf(queue.CodeUnavailable,
 			"no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.StartCommand)
 	}
-	return c, f.StartAndWait(ctx, c, t)
+	return c, f.StartServiceAndWait(ctx, c, t)
 }
 
-// StartAndWait starts the service t in the background and waits until the client c can connect to it. t must
+// StartServiceAndWait starts the service t in the background and waits until the client c can connect to it. t must
 // be the user's own service, or a service whose directory is known.
-func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) error {
+func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
 		return f.startError(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
@@ -71,11 +71,11 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 		err := c.Connect(ctx)
 		switch waited := time.Since(began); {
 		case err == nil && !over:
-			f.messages.Say("started a service in the background; its log is %s", b.logPath)
+			f.messageOutput.PrintMessage("started a service in the background; its log is %s", b.logPath)
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it refuses the connection
 			return err
-		case over && (b.exitCode != exitLostRace || waited > concurrentStartTimeout):
+		case over && (b.exitCode != exitDirInUse || waited > concurrentStartTimeout):
 			return f.startError(b.exitCode, b.lastLogError())
 		case waited > autostartTimeout:
 			return queue.Errorf(queue.CodeUnavailable,
@@ -89,17 +89,17 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 	}
 }
 
-// exitLostRace is the exit code of a service whose directory another service already uses.
-var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
+// exitDirInUse is the exit code of a service whose directory another service already uses.
+var exitDirInUse = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
 // startError returns the error about a service that did not start. If the service's exit code is above 2,
 // this process exits with the same code. Lower codes say nothing about the cause. For example, 2 can mean a
 // crash.
 //
-// If FailureCode is set, this process exits with FailureCode after every failure, whatever the code of the
+// If FailureExitCode is set, this process exits with FailureExitCode after every failure, whatever the code of the
 // service.
 func (f *Finder) startError(exitCode int, err error) error {
-	if exitCode > 2 && f.FailureCode == 0 {
+	if exitCode > 2 && f.FailureExitCode == 0 {
 		return fault.WithExitCode(err, exitCode)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
@@ -126,12 +126,12 @@ func startService(t Target) (*startedService, error) {
 		state = t.ServeFlags[1]
 	} else {
 		p, err := config.UserPaths()
-		if err = cmp.Or(err, p.CheckOwner()); err != nil {
+		if err = cmp.Or(err, p.CheckHomeOwner()); err != nil {
 			return nil, err
 		}
 		state = p.StateDir
 	}
-	log, err := logs.Open(filepath.Join(state, config.LogName))
+	log, err := logs.OpenServiceLog(filepath.Join(state, config.LogFileName))
 	if err != nil {
 		return nil, err
 	}

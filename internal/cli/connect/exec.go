@@ -21,14 +21,14 @@ const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 
 // ClientVersion returns the version of the queuectl that executed this program. If the user started this
 // program directly, ClientVersion returns this program's version.
-func (f *Finder) ClientVersion() string { return cmp.Or(f.executorVersion, f.Version) }
+func (f *Finder) ClientVersion() string { return cmp.Or(f.executingClientVersion, f.Version) }
 
 // DaemonPath returns the path of queuectld. It returns an error if queuectl has executed this process as
 // queuectld, because the file queuectld then contains queuectl by mistake. Executing it again would repeat
 // this forever.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
-	if err == nil && f.executorVersion != "" {
+	if err == nil && f.executingClientVersion != "" {
 		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, reinstallAdvice)
 	}
 	return path, err
@@ -48,9 +48,9 @@ func ClientPath() (string, error) {
 }
 
 // findProgram returns the path of queuectl or queuectld. It looks in this program's directory, and then in
-// otherDir, a path relative to that directory. The program must belong to root or to the owner of this
+// fallbackDir, a path relative to that directory. The program must belong to root or to the owner of this
 // program.
-func findProgram(name, otherDir string) (string, error) {
+func findProgram(name, fallbackDir string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
 		self, err = filepath.EvalSymlinks(self)
@@ -62,11 +62,11 @@ func findProgram(name, otherDir string) (string, error) {
 	if filepath.Base(self) == name+exeSuffix {
 		return self, nil
 	}
-	other := filepath.Join(programDir, otherDir)
+	other := filepath.Join(programDir, fallbackDir)
 	for _, dir := range []string{programDir, other} {
 		path := filepath.Join(dir, name+exeSuffix)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path, checkTrusted(self, path)
+			return path, checkTrustedProgram(self, path)
 		}
 	}
 	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exeSuffix, programDir, other, reinstallAdvice)

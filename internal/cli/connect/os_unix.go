@@ -19,7 +19,7 @@ func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, err
 	cmd := exec.Command(program, args...)
 	// A service with this variable would not restart itself, and so would not call cleanstart.Reset.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
-	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
+	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.InheritableEnviron()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
 }
@@ -27,29 +27,29 @@ func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, err
 // exeSuffix is the file name extension of programs.
 const exeSuffix = ""
 
-// checkTrusted returns an error if the program at path belongs neither to root nor to the owner of this
+// checkTrustedProgram returns an error if the program at path belongs neither to root nor to the owner of this
 // program.
-func checkTrusted(ownPath, path string) error {
+func checkTrustedProgram(ownPath, programPath string) error {
 	own, err := os.Stat(ownPath)
 	if err != nil {
 		return err
 	}
 	// Check the owner of a symbolic link too, because that user could change the target of the link.
 	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
-		info, err := look(path)
+		info, err := look(programPath)
 		if err != nil {
 			return err
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
 			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s",
-				path, uid, ownPath, reinstallAdvice)
+				programPath, uid, ownPath, reinstallAdvice)
 		}
 	}
 	return nil
 }
 
-// Exec replaces this process with queuectld, with the same arguments. It returns only on failure.
-func (f *Finder) Exec() (exitCode int, err error) {
+// ExecQueuectld replaces this process with queuectld, with the same arguments. It returns only on failure.
+func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
@@ -82,8 +82,8 @@ func socketExists(path string) bool { return files.Exists(path) }
 
 // These texts are parts of messages about a service that ends at logout.
 const (
-	StartSystemCommand = "systemctl start queuectl"
-	EndsAtLogoutText   = "lingering is off, so your service and its jobs end when you log out, and the service " +
+	StartSystemServiceCommand = "systemctl start queuectl"
+	EndsAtLogoutText          = "lingering is off, so your service and its jobs end when you log out, and the service " +
 		"does not start at boot"
-	KeepRunningAdvice = "keep the service running with: loginctl enable-linger"
+	KeepServiceRunningAdvice = "keep the service running with: loginctl enable-linger"
 )

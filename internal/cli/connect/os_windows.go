@@ -21,7 +21,7 @@ import (
 func startDetached(log *os.File, program string, args ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
-		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ()
+		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.InheritableEnviron()
 		const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: flags | leave}
 		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
@@ -34,13 +34,13 @@ func startDetached(log *os.File, program string, args ...string) (cmd *exec.Cmd,
 // exeSuffix is the file name extension of programs.
 const exeSuffix = ".exe"
 
-// checkTrusted accepts every program, because on Windows only administrators can write to the directories of
+// checkTrustedProgram accepts every program, because on Windows only administrators can write to the directories of
 // installed programs.
-func checkTrusted(string, string) error { return nil }
+func checkTrustedProgram(string, string) error { return nil }
 
-// Exec executes queuectld with the same arguments and returns its exit code. If this process ends first,
+// ExecQueuectld executes queuectld with the same arguments and returns its exit code. If this process ends first,
 // queuectld ends too, because both belong to a job object. The processes that queuectld has started continue.
-func (f *Finder) Exec() (exitCode int, err error) {
+func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
@@ -50,7 +50,7 @@ func (f *Finder) Exec() (exitCode int, err error) {
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVersionVariable+"="+f.Version)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messages.Stdout, f.messages.Stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, f.messageOutput.Stdout, f.messageOutput.Stderr
 	if err := cmd.Start(); err != nil {
 		return 0, explainExecError(path, err)
 	}
@@ -100,9 +100,9 @@ func socketExists(string) bool { return false }
 
 // These texts are parts of messages about a service that ends at logoff.
 const (
-	StartSystemCommand = "sc start queuectl"
-	EndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"
-	KeepRunningAdvice  = "to keep the service running, install it for all users, in an elevated prompt " +
+	StartSystemServiceCommand = "sc start queuectl"
+	EndsAtLogoutText          = "your service and its jobs end when you log off, and the service does not start at boot"
+	KeepServiceRunningAdvice  = "to keep the service running, install it for all users, in an elevated prompt " +
 		"(right-click, Run as " +
 		"administrator): queuectl service install"
 )

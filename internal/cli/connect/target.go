@@ -23,21 +23,21 @@ import (
 
 // Finder finds the service that a command uses and connects to it.
 type Finder struct {
-	messages    *term.Output
-	Socket, Dir string // the flags --socket and --dir
-	Version     string // version of this program
-	// FailureCode is the exit code for every failure of queuectl itself. 0 means that the exit code depends on
+	messageOutput *term.Output
+	Socket, Dir   string // the flags --socket and --dir
+	Version       string // version of this program
+	// FailureExitCode is the exit code for every failure of queuectl itself. 0 means that the exit code depends on
 	// the error.
-	FailureCode int
+	FailureExitCode int
 
-	executorVersion string          // version of the queuectl that executed this process; "" if none did
-	lastClient      *control.Client // the client of the most recent request; nil before the first
+	executingClientVersion string          // version of the queuectl that executed this process; "" if none did
+	lastClient             *control.Client // the client of the most recent request; nil before the first
 }
 
 // NewFinder returns a Finder for a program of the given version. The Finder prints its messages to o.
 func NewFinder(o *term.Output, version string) Finder {
 	defer os.Unsetenv(clientVersionVariable) // jobs must not inherit the variable
-	return Finder{messages: o, Version: version, executorVersion: os.Getenv(clientVersionVariable)}
+	return Finder{messageOutput: o, Version: version, executingClientVersion: os.Getenv(clientVersionVariable)}
 }
 
 // Target is the service that a command uses.
@@ -45,7 +45,7 @@ type Target struct {
 	Socket        string
 	StartCommand  string // command that starts the service, for messages
 	IsUserService bool   // the service is the user's own, so a command may start it automatically
-	NoQueue       bool   // neither the user nor the system has a queue yet
+	NoQueueExists bool   // neither the user nor the system has a queue yet
 
 	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
 
@@ -73,15 +73,15 @@ func (f *Finder) ChooseTarget() (Target, error) {
 		return targetAtSocket(s), checkSocketPath("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.UserPaths()
-	own := Target{Socket: user.Socket, StartCommand: startCommand, IsUserService: true, paths: user}
+	own := Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, IsUserService: true, paths: user}
 	if err == nil && files.Exists(user.StateDir) {
 		return own, nil
 	}
 	system := config.SystemPaths()
-	if files.Exists(system.StateDir) || socketExists(system.Socket) {
-		return Target{Socket: system.Socket, StartCommand: StartSystemCommand, paths: system}, nil
+	if files.Exists(system.StateDir) || socketExists(system.SocketPath) {
+		return Target{Socket: system.SocketPath, StartCommand: StartSystemServiceCommand, paths: system}, nil
 	}
-	own.NoQueue = true
+	own.NoQueueExists = true
 	return own, err
 }
 
@@ -103,16 +103,16 @@ func (f *Finder) targetOfSocketFlag() (Target, error) {
 	return t, err
 }
 
-// startCommand is the command that starts the user's own service.
-const startCommand = "queuectl service start"
+// startUserServiceCommand is the command that starts the user's own service.
+const startUserServiceCommand = "queuectl service start"
 
 // targetInDir returns the service whose files are all in dir. dirAsTyped is dir as the user wrote it.
 func targetInDir(dir, dirAsTyped string) Target {
-	paths := config.PathsIn(dir)
+	paths := config.PathsInDir(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
-		return Target{Socket: user.Socket, StartCommand: startCommand, paths: paths}
+		return Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, paths: paths}
 	}
-	return Target{Socket: paths.Socket,
+	return Target{Socket: paths.SocketPath,
 		StartCommand: "queuectl --dir " + queue.QuoteShellWord(dirAsTyped) + " service start",
 		ServeFlags:   []string{"--dir", dir}, paths: paths}
 }
@@ -123,10 +123,10 @@ func targetAtSocket(socket string) Target {
 	user, err := config.UserPaths()
 	around, known := config.PathsOfSocket(socket)
 	switch whole, failed := filepath.Abs(around.StateDir); {
-	case socket == config.SystemPaths().Socket:
-		return Target{Socket: socket, StartCommand: StartSystemCommand, paths: config.SystemPaths()}
-	case err == nil && socket == user.Socket:
-		return Target{Socket: socket, StartCommand: startCommand, paths: user}
+	case socket == config.SystemPaths().SocketPath:
+		return Target{Socket: socket, StartCommand: StartSystemServiceCommand, paths: config.SystemPaths()}
+	case err == nil && socket == user.SocketPath:
+		return Target{Socket: socket, StartCommand: startUserServiceCommand, paths: user}
 	case known && failed == nil:
 		t := targetInDir(whole, around.StateDir)
 		t.Socket, t.paths = socket, around
@@ -135,9 +135,9 @@ func targetAtSocket(socket string) Target {
 	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
 }
 
-// Paths returns the paths of the chosen service's files. It returns an error if the service's directory is
+// ServicePaths returns the paths of the chosen service's files. It returns an error if the service's directory is
 // unknown.
-func (f *Finder) Paths() (config.Paths, error) {
+func (f *Finder) ServicePaths() (config.Paths, error) {
 	t, err := f.ChooseTarget()
 	if err == nil && t.paths.StateDir == "" {
 		err = fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir", t.Socket)
@@ -153,12 +153,12 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	}
 	c = control.NewClient(t.Socket)
 	f.lastClient = c
-	if err = c.Connect(ctx); err == nil && t.IsUserService && !f.messages.Structured() &&
-		term.IsTerminal(f.messages.Stderr) &&
-		!f.messages.Quiet {
+	if err = c.Connect(ctx); err == nil && t.IsUserService && !f.messageOutput.WantsJSON() &&
+		term.IsTerminal(f.messageOutput.Stderr) &&
+		!f.messageOutput.Quiet {
 		if user, failed := config.UserPaths(); failed == nil {
 			if text := ambiguousServiceMessage(user, config.SystemPaths()); text != "" {
-				f.messages.PrintInfo("%s", text)
+				f.messageOutput.PrintInfo("%s", text)
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 // Each user gets the message once: the first call creates a marker file in the user's state directory, and
 // later calls return "".
 func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
-	if !files.Exists(systemPaths.StateDir) && !socketExists(systemPaths.Socket) {
+	if !files.Exists(systemPaths.StateDir) && !socketExists(systemPaths.SocketPath) {
 		return ""
 	}
 	mark, err := os.OpenFile(filepath.Join(userPaths.StateDir, config.BothServicesMarkerName),
@@ -180,8 +180,8 @@ func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: using your own service (" + userPaths.Socket + "); to use the machine's service, add --socket " +
-		systemPaths.Socket
+	return "queuectl: using your own service (" + userPaths.SocketPath + "); to use the machine's service, add --socket " +
+		systemPaths.SocketPath
 }
 
 // Client returns a client that is connected to the chosen service.
@@ -190,7 +190,7 @@ func (f *Finder) Client() (*control.Client, error) {
 	if c == nil {
 		return nil, err
 	}
-	return c, t.ConnectError(err)
+	return c, t.ExplainConnectError(err)
 }
 
 // RunManifestName is the name of the file that marks the directory of a private run ("queuectl run --private").
@@ -236,12 +236,12 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
 		"queuectl service start)"}
 
-// ConnectError returns a connection error with advice on what the user can do.
-func (t Target) ConnectError(err error) error {
+// ExplainConnectError returns a connection error with advice on what the user can do.
+func (t Target) ExplainConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := osservice.FindUserService(); t.IsUserService && registered {
 			t.StartCommand = start
-		} else if t.NoQueue {
+		} else if t.NoQueueExists {
 			return ErrNoQueue
 		}
 		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket,

@@ -10,16 +10,16 @@ import (
 )
 
 // If both the machine and the user have a service, the client prints once which of the two it uses.
-func TestErrorNamesBothServicesOnce(t *testing.T) {
-	user, system := config.PathsIn(t.TempDir()), config.PathsIn(filepath.Join(t.TempDir(), "system"))
+func TestAmbiguousServiceMessageAppearsOnce(t *testing.T) {
+	user, system := config.PathsInDir(t.TempDir()), config.PathsInDir(filepath.Join(t.TempDir(), "system"))
 	if got := ambiguousServiceMessage(user, system); got != "" {
 		t.Errorf("without a service of the machine: %s", got)
 	}
 	if err := os.Mkdir(system.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := ambiguousServiceMessage(user, system); !strings.Contains(got, user.Socket) ||
-		!strings.Contains(got, "--socket "+system.Socket) {
+	if got := ambiguousServiceMessage(user, system); !strings.Contains(got, user.SocketPath) ||
+		!strings.Contains(got, "--socket "+system.SocketPath) {
 		t.Errorf("the first time: got %q, want both sockets", got)
 	}
 	if got := ambiguousServiceMessage(user, system); got != "" {

@@ -14,27 +14,27 @@ import (
 // request, in earlier requests and in the queue.
 //
 // For example, line 1 of a file with 100,000 lines depends on line 90,000. When the first request is full,
-// readyJobs does not know the parent of line 1, so it holds line 1 back. After the last line, or when too many
-// jobs are held back, sortRemaining sorts them. Then they are sent.
+// takeReadyJobs does not know the parent of line 1, so it holds line 1 back. After the last line, or when too many
+// jobs are held back, sortRemainingJobs sorts them. Then they are sent.
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
 	raw         json.RawMessage
-	line        int
-	index       int      // index in the file
+	lineNumber  int
+	fileIndex   int      // index in the file
 	argEnvCount int      // number of arguments and environment variables
 	ID          string   // "" if the job has none, so that the service assigns a number
-	parents     []string // ids of the jobs that this job depends on
-	expiresAt   *queue.Millis
+	parentIDs   []string // ids of the jobs that this job depends on
+	expiresAt   *queue.UnixMillis
 }
 
-// depSorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
+// dependencySorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
 // parents is unknown.
-type depSorter struct {
-	hashSeed    maphash.Seed    // seed of the hashes in sentIDs
-	sentIDs     map[uint64]bool // hashes of the ids that were sent
-	delayedJobs []pendingJob    // jobs that are held back
-	isReordered bool            // a job was held back, so the jobs are not sent in the order of the file
+type dependencySorter struct {
+	hashSeed     maphash.Seed    // seed of the hashes in sentIDHashes
+	sentIDHashes map[uint64]bool // hashes of the ids that were sent
+	delayedJobs  []pendingJob    // jobs that are held back
+	isReordered  bool            // a job was held back, so the jobs are not sent in the order of the file
 }
 
 // maxDelayedJobs bounds the number of jobs that are held back. At this number, all of them are sent, because
@@ -50,19 +50,19 @@ func dependencyIDs(s *queue.Spec) []string {
 	return names
 }
 
-// readyJobs returns the jobs of a request that can be sent, because all their parents are in this request or
+// takeReadyJobs returns the jobs of a request that can be sent, because all their parents are in this request or
 // were sent before. It stores the other jobs in delayedJobs.
-func (s *depSorter) readyJobs(requestJobs []pendingJob) []pendingJob {
+func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range requestJobs {
 		inPart[requestJobs[i].ID] = true
 	}
-	unknown := func(id string) bool { return !inPart[id] && !s.sentIDs[maphash.String(s.hashSeed, id)] }
+	unknown := func(id string) bool { return !inPart[id] && !s.sentIDHashes[maphash.String(s.hashSeed, id)] }
 	for changed := true; changed; {
 		changed = false
 		ready := requestJobs[:0:0]
 		for _, j := range requestJobs {
-			if !slices.ContainsFunc(j.parents, unknown) {
+			if !slices.ContainsFunc(j.parentIDs, unknown) {
 				ready = append(ready, j)
 				continue
 			}
@@ -72,22 +72,22 @@ func (s *depSorter) readyJobs(requestJobs []pendingJob) []pendingJob {
 		}
 		requestJobs = ready
 	}
-	return s.recordIDs(requestJobs)
+	return s.recordSentIDs(requestJobs)
 }
 
-// recordIDs records the ids of jobs that are about to be sent, and returns the jobs.
-func (s *depSorter) recordIDs(requestJobs []pendingJob) []pendingJob {
+// recordSentIDs records the ids of jobs that are about to be sent, and returns the jobs.
+func (s *dependencySorter) recordSentIDs(requestJobs []pendingJob) []pendingJob {
 	for i := range requestJobs {
 		if requestJobs[i].ID != "" {
-			s.sentIDs[maphash.String(s.hashSeed, requestJobs[i].ID)] = true
+			s.sentIDHashes[maphash.String(s.hashSeed, requestJobs[i].ID)] = true
 		}
 	}
 	return requestJobs
 }
 
-// sortRemaining returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
+// sortRemainingJobs returns the remaining jobs, sorted so that each job follows its parents. It returns an error if
 // the dependencies form a cycle.
-func (s *depSorter) sortRemaining(requestJobs []pendingJob) ([]pendingJob, error) {
+func (s *dependencySorter) sortRemainingJobs(requestJobs []pendingJob) ([]pendingJob, error) {
 	if len(s.delayedJobs) == 0 {
 		return requestJobs, nil
 	}
@@ -108,11 +108,11 @@ func (s *depSorter) sortRemaining(requestJobs []pendingJob) ([]pendingJob, error
 		}
 		if state[i] == visiting {
 			cycle := append(ancestorIDs[slices.Index(ancestorIDs, pending[i].ID):], pending[i].ID)
-			return fault.AtLine(queue.Invalid("depends_on", "the dependencies form a cycle (%s); remove one of them",
-				queue.Clip(strings.Join(cycle, ", "))), pending[i].line)
+			return fault.AtLine(queue.InvalidField("depends_on", "the dependencies form a cycle (%s); remove one of them",
+				queue.ClipForMessage(strings.Join(cycle, ", "))), pending[i].lineNumber)
 		}
 		state[i], ancestorIDs = visiting, append(ancestorIDs, pending[i].ID)
-		for _, id := range pending[i].parents {
+		for _, id := range pending[i].parentIDs {
 			if other, here := byID[id]; here {
 				if err := visit(other); err != nil {
 					return err

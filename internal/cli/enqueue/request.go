@@ -27,19 +27,20 @@ func (r *request) add(j pendingJob) {
 // isFull reports whether the request has jobs and one more job would exceed its bounds.
 func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
-		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.raw) > maxBytes || r.argEnvCount+j.argEnvCount > control.MaxArgEnvCount)
+		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.raw) > maxBytes || r.argEnvCount+
+			j.argEnvCount > control.MaxArgsAndEnvPerRequest)
 }
 
-// callerFields holds the caller's working directory, umask and environment. The method addTo adds them to jobs
+// callerFields holds the caller's working directory, umask and environment. The method addToJob adds them to jobs
 // that do not set these fields. callerFields determines them once for all jobs.
 type callerFields struct {
 	spec       *queue.Spec // the caller's fields; nil until load is called
 	jsonPrefix []byte      // spec as JSON without the closing brace; the fields of a job follow it
 }
 
-// addTo returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
-// the same job, decoded from raw. addTo also completes s.
-func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
+// addToJob returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
+// the same job, decoded from raw. addToJob also completes s.
+func (f *callerFields) addToJob(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
 	// A job that may contain one of these fields, even with the value null, takes the slower path. JSON can
 	// write the letters of a field's name as \u escapes, so a job with \u takes that path too.
@@ -47,13 +48,13 @@ func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMes
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := input.CompleteAndCheck(s, noCwd); err != nil {
+		if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
 			return nil, err
 		}
 		return json.Marshal(s)
 	}
 	if f.spec == nil {
-		if err := f.load(noCwd); err != nil {
+		if err := f.loadFromProcess(noCwd); err != nil {
 			return nil, err
 		}
 	}
@@ -75,8 +76,8 @@ func (f *callerFields) addTo(raw []byte, s *queue.Spec, noCwd bool) (json.RawMes
 	return append(f.jsonPrefix[:len(f.jsonPrefix):len(f.jsonPrefix)], raw...), nil
 }
 
-// load determines the caller's working directory, umask and environment.
-func (f *callerFields) load(noCwd bool) error {
+// loadFromProcess determines the caller's working directory, umask and environment.
+func (f *callerFields) loadFromProcess(noCwd bool) error {
 	f.spec = &queue.Spec{}
 	if err := input.AddCallerEnvironment(f.spec, noCwd); err != nil {
 		return err
@@ -95,12 +96,12 @@ func (f *callerFields) load(noCwd bool) error {
 // mergeResult adds the result of one request to merged, the result of the earlier requests for the same file.
 // lineNumbers contains the line number of each job of the request.
 func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) {
-	for _, at := range result.FoundIndexes {
+	for _, at := range result.ExistingJobIndexes {
 		if at < len(lineNumbers) {
-			merged.FoundIndexes = append(merged.FoundIndexes, lineNumbers[at])
+			merged.ExistingJobIndexes = append(merged.ExistingJobIndexes, lineNumbers[at])
 		}
 	}
-	merged.IDs = append(merged.IDs, result.IDs...)
+	merged.JobIDs = append(merged.JobIDs, result.JobIDs...)
 	merged.UnenforcedLimits = appendMissing(merged.UnenforcedLimits, result.UnenforcedLimits)
 	merged.NewQueues = appendMissing(merged.NewQueues, result.NewQueues)
 	merged.MaxAttempts = max(merged.MaxAttempts, result.MaxAttempts)
@@ -123,8 +124,8 @@ func appendMissing[T comparable](elements, candidates []T) []T {
 func errorAtLine(err error, lineNumbers []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
-	case e.Index > 0 && e.Index <= len(lineNumbers):
-		return fault.AtLine(err, lineNumbers[e.Index-1])
+	case e.BatchIndex > 0 && e.BatchIndex <= len(lineNumbers):
+		return fault.AtLine(err, lineNumbers[e.BatchIndex-1])
 	case e.Field != "" && len(lineNumbers) == 1:
 		return fault.AtLine(err, lineNumbers[0])
 	}

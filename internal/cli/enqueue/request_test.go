@@ -10,7 +10,7 @@ import (
 
 // A request is full when one more job would exceed one of its bounds. An empty request is never full, so it
 // accepts a job of any size.
-func TestRequestIsFullAtItsBounds(t *testing.T) {
+func TestEnqueueRequestIsFullAtItsLimits(t *testing.T) {
 	const maxJobs, maxBytes = 3, 20
 	job := pendingJob{raw: []byte("123456789"), argEnvCount: 1} // takes 10 bytes in a request
 	var r request
@@ -27,7 +27,7 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	if r.isFull(&job, 2, 100) || !r.isFull(&job, 1, 100) {
 		t.Error("a request with one job must be full if it may have one, and not if it may have two")
 	}
-	many := pendingJob{argEnvCount: control.MaxArgEnvCount}
+	many := pendingJob{argEnvCount: control.MaxArgsAndEnvPerRequest}
 	if !r.isFull(&many, maxJobs, 1000) {
 		t.Error("a request has room for more arguments and variables than the service accepts")
 	}
@@ -35,24 +35,25 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 
 // mergeResult merges the replies to several requests: all ids in their order, each limit and each new queue
 // once, and the line numbers of jobs that already existed.
-func TestAnswersAreMerged(t *testing.T) {
+func TestBatchResultsAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}
-	mergeResult(&a, &control.EnqueueBatchResult{IDs: []string{"1", "2"}, FoundIndexes: []int{1}, UnenforcedLimits: limits,
-		Notes:       []string{"n"},
-		MaxAttempts: 3}, []int{10, 11})
-	mergeResult(&a, &control.EnqueueBatchResult{IDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
+	mergeResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"1", "2"}, ExistingJobIndexes: []int{1},
+		UnenforcedLimits: limits,
+		Notes:            []string{"n"},
+		MaxAttempts:      3}, []int{10, 11})
+	mergeResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
 		MaxAttempts: 1},
 		[]int{12})
-	if !slices.Equal(a.IDs, []string{"1", "2", "3"}) || !slices.Equal(a.FoundIndexes, []int{11}) ||
+	if !slices.Equal(a.JobIDs, []string{"1", "2", "3"}) || !slices.Equal(a.ExistingJobIndexes, []int{11}) ||
 		!slices.Equal(a.UnenforcedLimits, limits) || len(a.Notes) != 1 || a.MaxAttempts != 3 {
 		t.Errorf("got %+v", a)
 	}
 }
 
 // If the service rejects a job of a request, the error names the line of the file with that job.
-func TestErrorNamesLineOfJob(t *testing.T) {
-	err := queue.Invalid("cwd", "must not be empty").WithIndex(2)
+func TestRejectedJobErrorNamesFileLine(t *testing.T) {
+	err := queue.InvalidField("cwd", "must not be empty").WithBatchIndex(2)
 	if got, want := errorAtLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}

@@ -31,7 +31,7 @@ import (
 // These constants bound one request. If not all jobs fit into one request, several requests of one batch
 // contain them.
 const (
-	maxRequestJobs  = control.MaxBatchRequestJobs
+	maxRequestJobs  = control.MaxJobsPerPartialBatch
 	maxRequestBytes = control.MaxLineBytes / 2
 )
 
@@ -41,11 +41,11 @@ type UploadOptions struct {
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
-	InputUnit      string // word for the part of the input that is one job: "line", "entry" or "argument"
-	IdempotencyKey string // idempotency key of the request; "" for none
-	NoCwd          bool   // run the jobs in the home directory
-	RequireLimits  bool   // reject jobs with limits that the service cannot enforce
-	StartNext      bool   // start the jobs before the user's other waiting jobs
+	InputUnit             string // word for the part of the input that is one job: "line", "entry" or "argument"
+	IdempotencyKey        string // idempotency key of the request; "" for none
+	RunInHomeDir          bool   // run the jobs in the home directory
+	RequireEnforcedLimits bool   // reject jobs with limits that the service cannot enforce
+	StartBeforeOwnJobs    bool   // start the jobs before the user's other waiting jobs
 }
 
 // Upload enqueues the jobs of a file, all of them or none. It uses one request if they fit. Otherwise it
@@ -56,46 +56,46 @@ type Upload struct {
 	ctx    context.Context
 	Client *control.Client // client of the service; nil until the first request is sent
 
-	ReadProgress readProgress
+	ReadProgress fileReadProgress
 	JobsRead     int // number of jobs read
 	callerFields callerFields
-	files        input.NamedFiles
+	files        input.CheckedFiles
 	expiredJobs  ExpiredJobs
 
-	request     request // jobs of the next request
-	sorter      depSorter
-	fileIndexes []int // fileIndexes[i] is the index in the file of the job with the id answers.IDs[i]
+	request           request // jobs of the next request
+	sorter            dependencySorter
+	fileIndexByAnswer []int // fileIndexByAnswer[i] is the index in the file of the job with the id answers.IDs[i]
 
 	batchID string // "" while one request holds all jobs
-	// sendResult receives the result of the request in flight. It is nil if no request is in flight.
-	sendResult chan error
-	// answers combines the replies to all requests. Its FoundIndexes contains line numbers instead of
+	// inFlightResult receives the result of the request in flight. It is nil if no request is in flight.
+	inFlightResult chan error
+	// answers combines the replies to all requests. Its ExistingJobIndexes contains line numbers instead of
 	// indexes.
-	answers          control.EnqueueBatchResult
-	startMu          sync.Mutex // held while a request is started, and forever after an abort
-	commitsBatch     bool       // the request in flight commits the batch; guarded by startMu
-	requestsInFlight sync.WaitGroup
+	combinedResult       control.EnqueueBatchResult
+	requestStartMu       sync.Mutex // held while a request is started, and forever after an abort
+	inFlightCommitsBatch bool       // the request in flight commits the batch; guarded by requestStartMu
+	requestsInFlight     sync.WaitGroup
 }
 
 // NewUpload returns an upload. commonSpec holds the fields that all jobs share.
 func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spec) *Upload {
 	expired := ExpiredJobs{sharedExpiry: queue.ValueOr(commonSpec.ExpiresAt, 0)}
-	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiredJobs: expired}
+	return &Upload{UploadOptions: options, ctx: ctx, files: input.CheckedFiles{}, expiredJobs: expired}
 }
 
 // Add adds one job. When the collected jobs fill a request, Add sends that request. line is the number of the
 // job's line, for errors.
-func (u *Upload) Add(raw []byte, line int) error {
+func (u *Upload) Add(raw []byte, lineNumber int) error {
 	j, err := u.prepareJob(raw)
 	if err != nil {
-		return fault.AtLine(err, line)
+		return fault.AtLine(err, lineNumber)
 	}
-	u.expiredJobs.Add(u.InputUnit, line, j.expiresAt)
-	j.line, j.index = line, u.JobsRead
-	if u.sorter.sentIDs == nil {
-		u.sorter.hashSeed, u.sorter.sentIDs = maphash.MakeSeed(), map[uint64]bool{}
+	u.expiredJobs.AddIfExpired(u.InputUnit, lineNumber, j.expiresAt)
+	j.lineNumber, j.fileIndex = lineNumber, u.JobsRead
+	if u.sorter.sentIDHashes == nil {
+		u.sorter.hashSeed, u.sorter.sentIDHashes = maphash.MakeSeed(), map[uint64]bool{}
 	}
-	err = u.addToRequest(j, u.sorter.readyJobs)
+	err = u.addToRequest(j, u.sorter.takeReadyJobs)
 	if u.JobsRead++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
 		return err
 	}
@@ -104,13 +104,13 @@ func (u *Upload) Add(raw []byte, line int) error {
 
 // addDelayedToRequests puts the jobs that were held back into requests, and sends the requests that are full.
 func (u *Upload) addDelayedToRequests() error {
-	rest, err := u.sorter.sortRemaining(u.request.jobs)
+	rest, err := u.sorter.sortRemainingJobs(u.request.jobs)
 	if err != nil {
 		return err
 	}
 	u.request = request{}
 	for _, j := range rest {
-		if err := u.addToRequest(j, u.sorter.recordIDs); err != nil {
+		if err := u.addToRequest(j, u.sorter.recordSentIDs); err != nil {
 			return err
 		}
 	}
@@ -129,10 +129,10 @@ func (u *Upload) addToRequest(j pendingJob, selectReady func([]pendingJob) []pen
 	if u.request.isFull(&j, maxJobs, maxBytes) {
 		if u.IdempotencyKey != "" {
 			return fault.Usagef("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
-				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgEnvCount)
+				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgsAndEnvPerRequest)
 		}
 		if u.request.jobs = selectReady(u.request.jobs); len(u.request.jobs) > 0 {
-			if err := u.send(false); err != nil {
+			if err := u.sendRequest(false); err != nil {
 				return err
 			}
 		}
@@ -148,22 +148,22 @@ func (u *Upload) prepareJob(raw []byte) (j pendingJob, err error) {
 		return j, err
 	}
 	var s queue.Spec
-	if err := s.Decode(raw, nil); err != nil {
+	if err := s.DecodeJSON(raw, nil); err != nil {
 		return j, err
 	}
 	j.ID = queue.ValueOr(s.ID, "")
-	j.parents, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
-	if j.raw, err = u.callerFields.addTo(raw, &s, u.NoCwd); err != nil {
+	j.parentIDs, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
+	if j.raw, err = u.callerFields.addToJob(raw, &s, u.RunInHomeDir); err != nil {
 		return j, err
 	}
-	u.files.Warn(u.Output, u.Cmd, &s)
-	j.argEnvCount = control.ArgEnvCount(&s)
+	u.files.WarnUnusableFiles(u.Output, u.Cmd, &s)
+	j.argEnvCount = control.ArgAndEnvCount(&s)
 	return j, nil
 }
 
 // connect connects to the service, and starts it if necessary.
 func (u *Upload) connect() error {
-	c, err := u.Finder.AutostartClient(u.ctx)
+	c, err := u.Finder.ClientWithAutostart(u.ctx)
 	if err != nil {
 		return err
 	}
@@ -172,115 +172,116 @@ func (u *Upload) connect() error {
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() { // this goroutine ends at a signal, or with the process
 		<-interrupts
-		u.abortAndExit()
+		u.abortBatchAndExit()
 	}()
 	return nil
 }
 
-// send sends the collected jobs. It first waits for the reply to the previous request. If commit is true, the
+// sendRequest sends the collected jobs. It first waits for the reply to the previous request. If commit is true, the
 // request also commits the batch.
-func (u *Upload) send(commit bool) error {
+func (u *Upload) sendRequest(commitBatch bool) error {
 	if err := u.awaitReply(); err != nil {
 		return err
 	}
-	u.startMu.Lock() // after abortAndExit, this call blocks until the process exits, so no request starts
-	defer u.startMu.Unlock()
+	u.requestStartMu.Lock() // after abortBatchAndExit, this call blocks until the process exits, so no request starts
+	defer u.requestStartMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
 			return err
 		}
 	}
-	u.commitsBatch = commit
-	if !commit && u.batchID == "" {
+	u.inFlightCommitsBatch = commitBatch
+	if !commitBatch && u.batchID == "" {
 		u.batchID = control.NewIdempotencyKey()
 	}
 	jobs := u.request.jobs
-	p := control.EnqueueBatch{Batch: u.batchID, EncodedJobs: make([][]byte, len(jobs)), Commit: commit,
-		RequireLimits: u.RequireLimits, RunNext: u.StartNext}
-	if commit {
-		p.Key = u.IdempotencyKey
+	p := control.EnqueueBatchParams{BatchName: u.batchID, JSONEncodedJobs: make([][]byte, len(jobs)), Commit: commitBatch,
+		RequireEnforceableLimits: u.RequireEnforcedLimits, RunBeforeOwnJobs: u.StartBeforeOwnJobs}
+	if commitBatch {
+		p.IdempotencyKey = u.IdempotencyKey
 	}
 	lines := make([]int, len(jobs))
 	for i := range jobs {
-		p.EncodedJobs[i], lines[i] = jobs[i].raw, jobs[i].line
-		u.fileIndexes = append(u.fileIndexes, jobs[i].index)
+		p.JSONEncodedJobs[i], lines[i] = jobs[i].raw, jobs[i].lineNumber
+		u.fileIndexByAnswer = append(u.fileIndexByAnswer, jobs[i].fileIndex)
 	}
 	sent := make(chan error, 1)
-	u.sendResult = sent
+	u.inFlightResult = sent
 	u.requestsInFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		mergeResult(&u.answers, &got, lines) // send and its callers read answers only after awaitReply
+		mergeResult(&u.combinedResult, &got, lines) // send and its callers read answers only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
-	u.showProgress(commit)
+	u.showProgress(commitBatch)
 	return nil
 }
 
 // showProgress shows how many jobs were sent, unless the request commits the batch.
-func (u *Upload) showProgress(commit bool) {
+func (u *Upload) showProgress(commitBatch bool) {
 	switch p := &u.ReadProgress; {
-	case commit:
+	case commitBatch:
 	case p.fileBytes > 0:
-		u.Output.DrawBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.fileBytes, StartedAt: p.startedAt,
-			Suffix:  present.JobsText(u.JobsRead) + " sent",
-			InBytes: true})
+		u.Output.DrawProgressBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.fileBytes, StartedAt: p.startedAt,
+			Suffix:         present.JobCountText(u.JobsRead) + " sent",
+			ValuesAreBytes: true})
 	default:
-		u.Output.ShowProgress("%s sent", present.JobsText(u.JobsRead))
+		u.Output.ShowProgress("%s sent", present.JobCountText(u.JobsRead))
 	}
 }
 
-// sortIDs sorts answers.IDs by the order of the jobs in the file.
-func (u *Upload) sortIDs() {
-	if !u.sorter.isReordered || len(u.answers.IDs) != len(u.fileIndexes) {
+// sortAnsweredIDs sorts answers.IDs by the order of the jobs in the file.
+func (u *Upload) sortAnsweredIDs() {
+	if !u.sorter.isReordered || len(u.combinedResult.JobIDs) != len(u.fileIndexByAnswer) {
 		return
 	}
-	ids := make([]string, len(u.fileIndexes))
-	for i, at := range u.fileIndexes {
-		ids[at] = u.answers.IDs[i]
+	ids := make([]string, len(u.fileIndexByAnswer))
+	for i, at := range u.fileIndexByAnswer {
+		ids[at] = u.combinedResult.JobIDs[i]
 	}
-	u.answers.IDs = ids
+	u.combinedResult.JobIDs = ids
 }
 
-// abort asks the service to discard the jobs of the batch.
-func (u *Upload) abort() error {
-	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batchID, Abort: true})
+// abortBatch asks the service to discard the jobs of the batch.
+func (u *Upload) abortBatch() error {
+	_, err := u.Client.EnqueueBatch(context.WithoutCancel(u.ctx),
+		control.EnqueueBatchParams{BatchName: u.batchID, Abort: true})
 	return err
 }
 
-// abortAndExit aborts the batch and exits. It locks u.startMu and never unlocks it, so that no other request
-// can start.
-func (u *Upload) abortAndExit() {
-	u.startMu.Lock()
+// abortBatchAndExit aborts the batch and exits. It locks u.requestStartMu and never unlocks it, so that no other
+// request can start.
+func (u *Upload) abortBatchAndExit() {
+	u.requestStartMu.Lock()
 	u.Output.ShowProgress("")
-	if u.commitsBatch {
-		u.Output.Say("interrupted while the jobs were being stored: either all or none are in the queue; check with: " +
-			"queuectl list")
-		os.Exit(fault.ExitDetached)
+	if u.inFlightCommitsBatch {
+		u.Output.PrintMessage("interrupted while the jobs were being stored: either all or none are in the queue; check " +
+			"with: queuectl list")
+		os.Exit(fault.ExitCodeDetached)
 	}
 	// Wait for the request in flight. If it arrived after the abort, it would begin the batch again.
 	u.requestsInFlight.Wait()
-	u.abort() // if this fails, the service drops the batch after ten minutes
-	u.Output.Say("interrupted; nothing was stored")
-	os.Exit(fault.ExitDetached)
+	u.abortBatch() // if this fails, the service drops the batch after ten minutes
+	u.Output.PrintMessage("interrupted; nothing was stored")
+	os.Exit(fault.ExitCodeDetached)
 }
 
 // awaitReply waits for the request in flight and returns its error.
 func (u *Upload) awaitReply() error {
-	if u.sendResult == nil {
+	if u.inFlightResult == nil {
 		return nil
 	}
-	err := <-u.sendResult
-	u.sendResult = nil
+	err := <-u.inFlightResult
+	u.inFlightResult = nil
 	return err
 }
 
-// FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. dueText
+// FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. startTimeText
 // describes when the jobs start, for example "; due …".
-func (u *Upload) FinishAndPrint(err error, dueText string) error {
+func (u *Upload) FinishAndPrint(err error, startTimeText string) error {
 	err = u.CommitOrAbort(err)
 	if e, ok := errors.AsType[*fault.LineError](err); ok {
-		e.PartName = u.InputUnit
+		e.InputUnit = u.InputUnit
 	}
 	if u.Client != nil {
 		defer u.Client.Close()
@@ -288,15 +289,16 @@ func (u *Upload) FinishAndPrint(err error, dueText string) error {
 	if err != nil {
 		return err
 	}
-	u.sortIDs()
-	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.IDs); err != nil {
+	u.sortAnsweredIDs()
+	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.combinedResult.JobIDs); err != nil {
 		return err
 	}
-	if u.expiredJobs.NotRunCount == u.JobsRead {
-		u.answers.MaxAttempts = 0
+	if u.expiredJobs.WillNotRunCount == u.JobsRead {
+		u.combinedResult.MaxAttempts = 0
 	}
-	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.IDs)-len(u.answers.FoundIndexes)), dueText,
-		present.MaxAttemptsText(u.answers.MaxAttempts))
+	return u.Output.PrintInfo("%s enqueued%s%s",
+		present.JobCountText(len(u.combinedResult.JobIDs)-len(u.combinedResult.ExistingJobIndexes)), startTimeText,
+		present.MaxAttemptsText(u.combinedResult.MaxAttempts))
 }
 
 // CommitOrAbort commits the batch or, if err is not nil, aborts it. It returns err, or the error of the commit.
@@ -306,29 +308,29 @@ func (u *Upload) CommitOrAbort(err error) error {
 		err = u.addDelayedToRequests()
 	}
 	if err == nil {
-		err = u.send(true)
+		err = u.sendRequest(true)
 	}
 	if err == nil {
 		err = u.awaitReply()
 	}
 	if err == nil {
-		got := &u.answers
-		WarnUnenforced(u.Output, got.UnenforcedLimits)
+		got := &u.combinedResult
+		WarnUnenforcedLimits(u.Output, got.UnenforcedLimits)
 		PrintNewQueues(u.Output, got.NewQueues)
-		PrintNotEnqueued(u.Output, u.InputUnit, got.FoundIndexes, len(got.IDs))
-		PrintNotes(u.Output, u.Cmd, got.Notes)
+		PrintNotEnqueued(u.Output, u.InputUnit, got.ExistingJobIndexes, len(got.JobIDs))
+		PrintServiceNotes(u.Output, u.Cmd, got.Notes)
 		PrintExpired(u.Output, &u.expiredJobs)
 	}
 	if err == nil || u.batchID == "" {
 		return err
 	}
 	u.awaitReply() // ignore the error of the request in flight, because err is the cause
-	failed := u.abort()
+	failed := u.abortBatch()
 	switch {
-	case isBatchLost(err), !u.commitsBatch && errors.Is(err, queue.ErrUnavailable):
+	case isBatchLost(err), !u.inFlightCommitsBatch && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was "+
 			"stored; run the same command again")
-	case u.commitsBatch:
+	case u.inFlightCommitsBatch:
 	case failed != nil:
 		return fmt.Errorf("%w; nothing was stored\nthe service may keep the ids of these jobs reserved; "+
 			"wait ten minutes before you repeat the command", err)
@@ -336,16 +338,16 @@ func (u *Upload) CommitOrAbort(err error) error {
 	return err
 }
 
-// readProgress tracks how much of a file was read, for the progress bar.
-type readProgress struct {
+// fileReadProgress tracks how much of a file was read, for the progress bar.
+type fileReadProgress struct {
 	file      *os.File
 	startedAt time.Time
 	fileBytes int64        // size of the file; 0 if unknown
 	bytesRead atomic.Int64 // number of bytes read
 }
 
-// Track returns a reader of a file that counts the bytes that are read.
-func (p *readProgress) Track(f *os.File) io.Reader {
+// CountReads returns a reader of a file that counts the bytes that are read.
+func (p *fileReadProgress) CountReads(f *os.File) io.Reader {
 	p.file, p.startedAt = f, time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		p.fileBytes = info.Size()
@@ -354,7 +356,7 @@ func (p *readProgress) Track(f *os.File) io.Reader {
 }
 
 // Read implements io.Reader.
-func (p *readProgress) Read(buffer []byte) (int, error) {
+func (p *fileReadProgress) Read(buffer []byte) (int, error) {
 	n, err := p.file.Read(buffer)
 	p.bytesRead.Add(int64(n))
 	return n, err

@@ -12,7 +12,7 @@ import (
 
 // Each job of a file is sent as one line of JSON, completed with the caller's environment. The line has the
 // same meaning as the job in the file, however the file is formatted.
-func TestJobsOfAFileAreCompleted(t *testing.T) {
+func TestUploadedJobsIncludeCallerEnvironment(t *testing.T) {
 	t.Setenv("PATH", "/p")
 	cwd, err := os.Getwd()
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package fault makes errors that say what is wrong with a command and what to do, and maps
 // errors to exit codes.
 //
-// Start with Usagef, Message and ExitCode.
+// Start with Usagef, UserMessage and ExitCode.
 package fault
 
 import (
@@ -54,9 +54,9 @@ func ExitCode(err error) int {
 	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
-// Message returns the text of an error for the user, as one line. If the error is a denial, the text begins
+// UserMessage returns the text of an error for the user, as one line. If the error is a denial, the text begins
 // with "denied: ", unless it already begins with a subject, such as "--user: ".
-func Message(err error) string {
+func UserMessage(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {
 		text = "denied: " + text
@@ -73,17 +73,17 @@ var ErrEmptyValue = errors.New("the value is empty; give one, or leave the flag 
 // LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the number is
 // unknown.
 type LineError struct {
-	PartName string // "line", or another word for the part of the input with the error
-	Line     int
-	Cause    error
+	InputUnit  string // "line", or another word for the part of the input with the error
+	LineNumber int
+	Cause      error
 }
 
 // Error returns the message with the line number.
 func (e *LineError) Error() string {
-	if e.Line == 0 {
+	if e.LineNumber == 0 {
 		return e.Cause.Error()
 	}
-	return fmt.Sprintf("%s %d: %v", e.PartName, e.Line, e.Cause)
+	return fmt.Sprintf("%s %d: %v", e.InputUnit, e.LineNumber, e.Cause)
 }
 
 // Unwrap returns the cause.
@@ -92,14 +92,14 @@ func (e *LineError) Unwrap() error { return e.Cause }
 // AtLine returns err as an error about a line of a file.
 func AtLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		err = e.WithIndex(0)
+		err = e.WithBatchIndex(0)
 	}
 	return &LineError{"line", line, err}
 }
 
 // These are the exit codes of "queuectl run" and "queuectl wait" if a job has no exit code.
 const (
-	ExitTimeout  = 124 // the job or the command has timed out
-	ExitFailure  = 125 // queuectl itself has failed
-	ExitDetached = 130 // the user has interrupted the command, or the job was cancelled
+	ExitCodeTimeout  = 124 // the job or the command has timed out
+	ExitCodeFailure  = 125 // queuectl itself has failed
+	ExitCodeDetached = 130 // the user has interrupted the command, or the job was cancelled
 )

@@ -9,7 +9,7 @@ import (
 )
 
 // Each kind of error has its exit code, even if another error wraps it. WithExitCode overrides that code.
-func TestExitCodeFollowsKind(t *testing.T) {
+func TestExitCodeDependsOnErrorKind(t *testing.T) {
 	usage := Usagef("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {
 		err  error
@@ -26,7 +26,7 @@ func TestExitCodeFollowsKind(t *testing.T) {
 
 // The message about a denied request begins with "denied: ", unless it already begins with a subject, such as
 // "--user: ".
-func TestMessageNamesDenial(t *testing.T) {
+func TestUserMessageMarksDeniedRequests(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want string
@@ -35,15 +35,15 @@ func TestMessageNamesDenial(t *testing.T) {
 		{queue.Errorf(queue.CodeDenied, "--user: you may not; ask an admin"), "--user: you may not; ask an admin"},
 		{Usagef("queuectl queue: no command given"), "queue: no command given"},
 	} {
-		if got := Message(c.err); got != c.want {
+		if got := UserMessage(c.err); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
 }
 
 // An error about a line of a file names the line. errors.Is still finds its cause.
-func TestAtLineNamesLine(t *testing.T) {
-	cause := queue.Invalid("cwd", "must not be empty")
+func TestLineErrorNamesLineNumber(t *testing.T) {
+	cause := queue.InvalidField("cwd", "must not be empty")
 	err := AtLine(cause, 3)
 	if want := "line 3: " + cause.Error(); err.Error() != want || !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %q, want %q", err, want)

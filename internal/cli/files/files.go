@@ -17,74 +17,74 @@ import (
 )
 
 // Open opens a file for reading. Its errors begin with prefix, the flag or command that named the file.
-func Open(prefix, path string) (*os.File, error) {
-	if err := CheckReadable(prefix, path); err != nil {
+func Open(errorPrefix, path string) (*os.File, error) {
+	if err := CheckIsFile(errorPrefix, path); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
-	return f, UnreadableError(prefix, path, err)
+	return f, UnreadableError(errorPrefix, path, err)
 }
 
-// CheckReadable returns an error if the path is a directory or does not exist. It does not check whether the
+// CheckIsFile returns an error if the path is a directory or does not exist. It does not check whether the
 // user may read the file.
-func CheckReadable(prefix, path string) error {
+func CheckIsFile(errorPrefix, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return fault.Usagef("%s: %s is a directory; give a file", prefix, path)
+		return fault.Usagef("%s: %s is a directory; give a file", errorPrefix, path)
 	}
-	return UnreadableError(prefix, path, err)
+	return UnreadableError(errorPrefix, path, err)
 }
 
 // UnreadableError describes, for the user, why a file cannot be read. err is the error of the read.
 // UnreadableError returns nil if err is nil.
-func UnreadableError(prefix, path string, err error) error {
+func UnreadableError(errorPrefix, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	var pathErr *fs.PathError
 	switch file := FirstNonDir(filepath.Dir(path)); {
 	case file != "":
-		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", prefix, path, file)
+		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", errorPrefix, path, file)
 	case errors.Is(err, fs.ErrNotExist):
-		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", prefix, path)
+		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", errorPrefix, path)
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file",
-			prefix, path)
+			errorPrefix, path)
 	case errors.As(err, &pathErr):
-		return fmt.Errorf("%s: cannot read %s: %w", prefix, path, pathErr.Err)
+		return fmt.Errorf("%s: cannot read %s: %w", errorPrefix, path, pathErr.Err)
 	}
 	return err
 }
 
 // UnwritableError describes, for the user, why a file cannot be created in a directory. It names only the
 // directory, because users do not know the name of the file. It returns nil if err is nil.
-func UnwritableError(prefix, dir string, err error) error {
+func UnwritableError(errorPrefix, dir string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if missing := CheckDir(prefix, dir); missing != nil {
+	if missing := CheckDir(errorPrefix, dir); missing != nil {
 		return missing
 	}
 	var pathErr *fs.PathError
 	var linkErr *os.LinkError
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", prefix, dir)
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", errorPrefix, dir)
 	case errors.As(err, &pathErr):
-		return fmt.Errorf("%s: cannot write to %s: %w", prefix, dir, pathErr.Err)
+		return fmt.Errorf("%s: cannot write to %s: %w", errorPrefix, dir, pathErr.Err)
 	case errors.As(err, &linkErr):
-		return fmt.Errorf("%s: cannot write %s: %w", prefix, linkErr.New, linkErr.Err)
+		return fmt.Errorf("%s: cannot write %s: %w", errorPrefix, linkErr.New, linkErr.Err)
 	}
 	return err
 }
 
 // CheckDir returns an error for the user if a path is not a directory. The error begins with prefix.
-func CheckDir(prefix, dir string) error {
+func CheckDir(errorPrefix, dir string) error {
 	if file := FirstNonDir(dir); file != "" {
-		return fault.Usagef("%s: %s is not a directory; check the path", prefix, file)
+		return fault.Usagef("%s: %s is not a directory; check the path", errorPrefix, file)
 	}
 	if !Exists(dir) {
-		return fault.Usagef("%s: directory %s does not exist; create it with: "+mkdirCommand+" %[2]s", prefix, dir)
+		return fault.Usagef("%s: directory %s does not exist; create it with: "+mkdirCommand+" %[2]s", errorPrefix, dir)
 	}
 	return nil
 }

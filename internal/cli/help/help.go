@@ -22,9 +22,9 @@ import (
 // helpColumns is the width of the help in columns. It fits every terminal.
 const helpColumns = 80
 
-// CommonFlags returns, for each command with very many flags, the flags that its help shows. `--help --all`
+// CommonFlagsByCommand returns, for each command with very many flags, the flags that its help shows. `--help --all`
 // shows all flags.
-func CommonFlags() map[string][]string {
+func CommonFlagsByCommand() map[string][]string {
 	timing := []string{"priority", "at", "in", "after", "after-batch"}
 	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
 	enqueue := slices.Concat([]string{"queue", "batch", "lines", "file", "next"}, timing, settings)
@@ -44,9 +44,9 @@ func CommonFlags() map[string][]string {
 func HelpFunc(showAll bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := new(strings.Builder)
-		// LocaleText replaces signs that the locale cannot show.
-		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.LocaleText(out.String())) }()
-		common := CommonFlags()[commandName(cmd)]
+		// TextForLocale replaces signs that the locale cannot show.
+		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.TextForLocale(out.String())) }()
+		common := CommonFlagsByCommand()[commandName(cmd)]
 		if showAll {
 			common = nil
 		}
@@ -153,13 +153,13 @@ type theme struct {
 // flagThemes groups the flags of a command by theme. Flags without a theme come first.
 func flagThemes(f *pflag.FlagSet) (themes []theme) {
 	titles := []string{"Flags"}
-	for _, t := range input.Themes {
+	for _, t := range input.FieldThemes {
 		titles = append(titles, t.Title)
 	}
 	for _, title := range titles {
 		t := theme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
 		f.VisitAll(func(flag *pflag.Flag) {
-			if !flag.Hidden && title == append(flag.Annotations[input.ThemeAnnotation], "Flags")[0] {
+			if !flag.Hidden && title == append(flag.Annotations[input.FlagThemeAnnotation], "Flags")[0] {
 				t.flags.AddFlag(flag)
 			}
 		})
@@ -178,14 +178,14 @@ func Example(cmd *cobra.Command) string {
 // Examples returns the examples of the commands whose description contains none.
 func Examples() map[string]string {
 	all := map[string]string{}
-	for block := range strings.SplitSeq(exampleText, "\n\n") {
+	for block := range strings.SplitSeq(allExampleTexts, "\n\n") {
 		name, text, _ := strings.Cut(strings.TrimSuffix(block, "\n"), "\n")
 		all[name] = text
 	}
 	return all
 }
 
-// exampleText contains the name of each command and the lines of its examples.
+// allExampleTexts contains the name of each command and the lines of its examples.
 //
 //go:embed examples.txt
-var exampleText string
+var allExampleTexts string

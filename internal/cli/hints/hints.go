@@ -18,9 +18,9 @@ import (
 // The tables in the text files give hints for words of pueue, task-spooler, at, GNU parallel, systemd and
 // Slurm. Each line contains the words, then ": ", then the hint.
 
-// tableEntries returns the hints of all lines of a table that contain a word.
-func tableEntries(word, table string) (texts []string) {
-	for line := range strings.Lines(table) {
+// hintsForWord returns the hints of all lines of a table that contain a word.
+func hintsForWord(word, hintTable string) (texts []string) {
+	for line := range strings.Lines(hintTable) {
 		words, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
 		if slices.Contains(strings.Fields(words), word) {
 			texts = append(texts, text)
@@ -29,18 +29,18 @@ func tableEntries(word, table string) (texts []string) {
 	return texts
 }
 
-// Lookup returns the first hint of a table about a word, or "" if the table does not contain the word.
-func Lookup(word, table string) string {
-	for _, hint := range tableEntries(word, table) {
+// FirstHint returns the first hint of a table about a word, or "" if the table does not contain the word.
+func FirstHint(word, hintTable string) string {
+	for _, hint := range hintsForWord(word, hintTable) {
 		return "; " + hint
 	}
 	return ""
 }
 
-// CommandTable is the table of hints about commands of other programs.
+// ForeignCommandHints is the table of hints about commands of other programs.
 //
 //go:embed commands.txt
-var CommandTable string
+var ForeignCommandHints string
 
 // foreignSubcommands maps subcommands of other programs, like delete in `queue delete`, to those of queuectl.
 // If several lines contain a word, the hint names the first subcommand that the command group has.
@@ -48,11 +48,11 @@ var CommandTable string
 //go:embed group_verbs.txt
 var foreignSubcommands string
 
-// ForGroup returns a hint about a subcommand of another program. The hint names the subcommand of the group
-// with the same meaning. ForGroup returns "" if the group has no such subcommand.
-func ForGroup(group, word string, verbs []*cobra.Command) string {
-	for _, inGroup := range tableEntries(word, foreignSubcommands) {
-		for _, v := range verbs {
+// SubcommandHint returns a hint about a subcommand of another program. The hint names the subcommand of the group
+// with the same meaning. SubcommandHint returns "" if the group has no such subcommand.
+func SubcommandHint(group, word string, subcommands []*cobra.Command) string {
+	for _, inGroup := range hintsForWord(word, foreignSubcommands) {
+		for _, v := range subcommands {
 			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
 				usage, _, _ = strings.Cut(usage, " |")
@@ -63,12 +63,12 @@ func ForGroup(group, word string, verbs []*cobra.Command) string {
 	return ""
 }
 
-// ForArguments returns a hint about arguments that the command verb does not accept. It returns "" if it is
+// ArgumentsHint returns a hint about arguments that the command verb does not accept. It returns "" if it is
 // unclear what the user meant.
-func ForArguments(verb string, args []string) string {
+func ArgumentsHint(verb string, args []string) string {
 	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
-	switch state := queue.StateForWord(word); verb {
+	switch state := queue.StateNameForWord(word); verb {
 	case "list", "ps", "status":
 		switch {
 		case word == "all" && verb == "status":
@@ -80,14 +80,14 @@ func ForArguments(verb string, args []string) string {
 		case state != "":
 			known = verb + " --state " + state
 		default:
-			known = "show " + queue.QuoteShellWord(queue.Clip(word))
+			known = "show " + queue.QuoteShellWord(queue.ClipForMessage(word))
 		}
 	case "worker":
 		if notNumber == nil {
 			known = "worker scale " + word
 		}
 	case "gate":
-		return Lookup(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or "+
+		return FirstHint(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or "+
 			"rate); list the keys with: queuectl gate list")
 	case "config":
 		key, value, given := strings.Cut(word, "=")
@@ -95,12 +95,13 @@ func ForArguments(verb string, args []string) string {
 			value, given = args[1], true
 		}
 		switch {
-		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(PlainSettings), key):
+		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(PlainSettingNames), key):
 			return ""
 		case given:
-			known = "config set " + queue.QuoteShellWord(queue.Clip(key)) + " " + queue.QuoteShellWord(queue.Clip(value))
+			known = "config set " + queue.QuoteShellWord(queue.ClipForMessage(key)) + " " +
+				queue.QuoteShellWord(queue.ClipForMessage(value))
 		default:
-			known = "config get " + queue.QuoteShellWord(queue.Clip(key))
+			known = "config get " + queue.QuoteShellWord(queue.ClipForMessage(key))
 		}
 	}
 	if known == "" {
@@ -109,30 +110,30 @@ func ForArguments(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettings lists the settings whose names contain neither _ nor a dot. queuectl recognizes all other
+// PlainSettingNames lists the settings whose names contain neither _ nor a dot. queuectl recognizes all other
 // settings by these characters. With this list it needs no table of all settings, which is large.
-const PlainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
+const PlainSettingNames = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
-// flagTables contains the tables of hints about flags. A line with "== " and command names begins the
+// flagHintTables contains the tables of hints about flags. A line with "== " and command names begins the
 // table for these commands; "== any" begins a table for all commands.
 //
 //go:embed flags.txt
-var flagTables string
+var flagHintTables string
 
-// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that the
+// FlagHintTable returns a table for Lookup, with hints about flags of other programs. verb is the command that the
 // user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has
 // hints for flags like -9 and -HUP.
-func ForFlags(verb string, hasYesFlag bool) (hints string) {
-	for _, table := range strings.Split(flagTables, "== ") {
+func FlagHintTable(verb string, hasYesFlag bool) (hintTable string) {
+	for _, table := range strings.Split(flagHintTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
 		if verbs == "any" || slices.Contains(strings.Fields(verbs), verb) {
-			hints += lines
+			hintTable += lines
 		}
 	}
 	if hasYesFlag {
-		return hints + "--force --assume-yes -y: use --yes\n"
+		return hintTable + "--force --assume-yes -y: use --yes\n"
 	}
-	return hints + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
+	return hintTable + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
 }
 
 // SimilarWordHint returns a hint that names the known word that the user probably meant, or fallback. A known

@@ -24,30 +24,30 @@ const fieldAnnotation = "field"
 // AnnotateField records which field of a request a flag sets. Only a flag whose name differs from the field's
 // name needs it.
 func AnnotateField(f *pflag.FlagSet, flag, field string) {
-	if fieldName(flag) != field {
+	if defaultFieldName(flag) != field {
 		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // this call fails only if the flag does not exist
 	}
 }
 
-// fieldName returns the field that a flag sets if the flag has no annotation.
-func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
+// defaultFieldName returns the field that a flag sets if the flag has no annotation.
+func defaultFieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// WithFlagNames returns an error in which the flags that the user typed replace the names of invalid fields.
-func WithFlagNames(cmd *cobra.Command, err error) error {
+// NameFlagsInError returns an error in which the flags that the user typed replace the names of invalid fields.
+func NameFlagsInError(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
 		return nil
 	case *queue.Error:
 		if typed := FlagsByField(cmd); typed[e.Field] != "" {
-			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: replaceFieldsByFlags(cmd,
+			return &queue.Error{Code: e.Code, BatchIndex: e.BatchIndex, Field: typed[e.Field], Message: replaceFieldsByFlags(cmd,
 				e.Message)}
 		}
 	case *fault.LineError:
-		return &fault.LineError{PartName: e.PartName, Line: e.Line, Cause: WithFlagNames(cmd, e.Cause)}
+		return &fault.LineError{InputUnit: e.InputUnit, LineNumber: e.LineNumber, Cause: NameFlagsInError(cmd, e.Cause)}
 	case interface{ Unwrap() []error }:
 		list := slices.Clone(e.Unwrap())
 		for i := range list {
-			list[i] = WithFlagNames(cmd, list[i])
+			list[i] = NameFlagsInError(cmd, list[i])
 		}
 		return errors.Join(list...)
 	}
@@ -60,30 +60,30 @@ func WithFlagNames(cmd *cobra.Command, err error) error {
 // word "field" or "parameter", which is then removed. Several names may follow that word, for example: fields
 // "env" and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
-	typed, all := FlagsByField(cmd), indexByField(cmd.Flags().VisitAll)
+	typed, all := FlagsByField(cmd), mapFieldsToFlags(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
 		parts := strings.Split(text, noun)
 		text = parts[0]
 		for _, part := range parts[1:] {
-			if flags, rest := replaceLeadingNames(part, typed, all); flags != "" {
+			if flags, rest := replaceLeadingFieldNames(part, typed, all); flags != "" {
 				text += flags + rest
 			} else {
 				text += noun + part
 			}
 		}
 	}
-	text = replaceNames(text, typed)
+	text = replaceFieldNames(text, typed)
 	for field, flag := range typed {
 		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
 	}
 	return text
 }
 
-// replaceLeadingNames replaces the field names at the start of a text by their flags. The text is, for
+// replaceLeadingFieldNames replaces the field names at the start of a text by their flags. The text is, for
 // example, ` "since" and "until"` or ` run_at`. It prefers the flags in typedFlags to those in allFlags.
 //
 // It returns the flags and the rest of the text. If one of the names has no flag, it returns no flags.
-func replaceLeadingNames(text string, typedFlags, allFlags map[string]string) (flags, rest string) {
+func replaceLeadingFieldNames(text string, typedFlags, allFlags map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
 		name, quoted := "", false
@@ -111,15 +111,15 @@ func isNameRune(r rune) bool {
 	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// replaceNames replaces field names that contain "_" by their flags. It keeps a name inside a longer word, such as a
-// job's id.
-func replaceNames(text string, flags map[string]string) string {
+// replaceFieldNames replaces field names that contain "_" by their flags. It keeps a name inside a longer word, such as
+// a job's id.
+func replaceFieldNames(text string, flagsByField map[string]string) string {
 	var result strings.Builder
 	for text != "" {
 		rest := strings.TrimLeftFunc(text, isNameRune)
 		name := text[:len(text)-len(rest)]
 		if strings.Contains(name, "_") {
-			name = cmp.Or(flags[name], name)
+			name = cmp.Or(flagsByField[name], name)
 		}
 		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !isNameRune(r) })
 		result.WriteString(name + rest[:len(rest)-len(text)])
@@ -132,14 +132,14 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	if cmd == nil {
 		return nil
 	}
-	return indexByField(cmd.Flags().Visit)
+	return mapFieldsToFlags(cmd.Flags().Visit)
 }
 
-// indexByField maps fields to the flags that visit passes to its argument.
-func indexByField(visit func(func(*pflag.Flag))) map[string]string {
+// mapFieldsToFlags maps fields to the flags that visit passes to its argument.
+func mapFieldsToFlags(visitFlags func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // visit passes the flags in the order of their names
-		field := fieldName(f.Name)
+	visitFlags(func(f *pflag.Flag) { // visit passes the flags in the order of their names
+		field := defaultFieldName(f.Name)
 		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
 			field = of[0]
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// TimeVar adds a flag for a time in the past, like --since.
-func TimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
+// PastTimeVar adds a flag for a time in the past, like --since.
+func PastTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
 	f.Func(name, doc, func(text string) (err error) {
 		*target, err = ParseSince(text)
 		return err
@@ -28,17 +28,17 @@ func ParseSince(text string) (control.Time, error) {
 		return 0, fault.ErrEmptyValue
 	}
 	now := time.Now()
-	if s, err := when.ParseStep(text); err == nil {
-		return control.Time(queue.MillisOf(s.FromNow(now, when.Backward))), nil
+	if s, err := when.ParseCalendarStep(text); err == nil {
+		return control.Time(queue.UnixMillisOf(s.FromNow(now, when.Backward))), nil
 	}
 	t, err := when.ParseTime(text, now, when.Backward)
-	return control.Time(queue.MillisOf(t)), err
+	return control.Time(queue.UnixMillisOf(t)), err
 }
 
 // NewFieldFlag returns the value of a flag that sets the field with the given name.
-func NewFieldFlag(s *queue.Spec, name string) pflag.Value {
-	list := queue.Fields()
-	i := slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })
+func NewFieldFlag(s *queue.Spec, fieldName string) pflag.Value {
+	list := queue.SpecFields()
+	i := slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == fieldName })
 	return &fieldFlag{spec: s, field: list[i]}
 }
 

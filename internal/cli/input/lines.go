@@ -16,9 +16,9 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
 // The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
+// eachJSONJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
 // number of the job's first line. Its memory use depends only on the longest job.
-func eachJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
+func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
@@ -35,22 +35,25 @@ func eachJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
 			line++
 		case unicode.IsSpace(c):
 		case c == '[':
-			return eachElement(in, line, handleJob)
+			return eachArrayElement(in, line, handleJob)
 		default:
 			in.UnreadRune()
-			return eachLine(in, line, '\n', func(raw []byte, line int) error { return handleJob(bytes.TrimSpace(raw), line) })
+			return eachLineFrom(in, line, '\n', func(raw []byte, line int) error {
+				return handleJob(bytes.TrimSpace(raw),
+					line)
+			})
 		}
 	}
 }
 
-// eachText calls handleLine(raw, line) for every line that is not empty, where line is its number. delimiter is the
-// byte that ends a line.
-func eachText(r io.Reader, delimiter byte, handleLine func(raw []byte, line int) error) error {
+// eachNonEmptyLine calls handleLine(raw, line) for every line that is not empty, where line is its number. delimiter is
+// the byte that ends a line.
+func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
-	return eachLine(in, 1, delimiter, handleLine)
+	return eachLineFrom(in, 1, delimiter, handleLine)
 }
 
 // skipByteOrderMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
@@ -67,10 +70,10 @@ func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	return in, nil
 }
 
-// eachLine calls handleLine for every line that is not empty, with the line and its number. The first line
-// has the number lineNumber. delimiter is the byte that ends a line.
-func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func([]byte, int) error) error {
-	for ; ; lineNumber++ {
+// eachLineFrom calls handleLine for every line that is not empty, with the line and its number. The first line
+// has the number firstLineNumber. delimiter is the byte that ends a line.
+func eachLineFrom(in *bufio.Reader, firstLineNumber int, delimiter byte, handleLine func([]byte, int) error) error {
+	for ; ; firstLineNumber++ {
 		var raw []byte
 		err := bufio.ErrBufferFull
 		for err == bufio.ErrBufferFull {
@@ -78,7 +81,7 @@ func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func(
 			part, err = in.ReadSlice(delimiter)
 			if raw = append(raw, part...); len(raw) > control.MaxLineBytes {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
-					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), lineNumber)
+					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), firstLineNumber)
 			}
 		}
 		if err != nil && err != io.EOF {
@@ -91,7 +94,7 @@ func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func(
 			text = bytes.TrimSpace(raw)
 		}
 		if len(text) > 0 {
-			if failed := handleLine(raw, lineNumber); failed != nil {
+			if failed := handleLine(raw, firstLineNumber); failed != nil {
 				return failed
 			}
 		}
@@ -101,10 +104,10 @@ func eachLine(in *bufio.Reader, lineNumber int, delimiter byte, handleLine func(
 	}
 }
 
-// eachElement calls handleElement for every element of a JSON array, with the element and the number of its
-// line. The caller has already read the [ that begins the array, in the line with the number firstLine.
-func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) error) error {
-	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: firstLine}
+// eachArrayElement calls handleElement for every element of a JSON array, with the element and the number of its
+// line. The caller has already read the [ that begins the array, in the line with the number firstLineNumber.
+func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]byte, int) error) error {
+	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLineNumber: firstLineNumber}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -113,7 +116,7 @@ func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) er
 		var syntaxErr *json.SyntaxError
 		if errors.As(err, &syntaxErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
-			return fault.AtLine(err, lines.lineAt(d.InputOffset()-1))
+			return fault.AtLine(err, lines.lineNumberAt(d.InputOffset()-1))
 		}
 		return err
 	}
@@ -125,9 +128,9 @@ func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) er
 		if len(v) > control.MaxLineBytes {
 			return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
 				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
-				control.MaxLineBytes), lines.lineAt(d.InputOffset()-1-int64(len(v))))
+				control.MaxLineBytes), lines.lineNumberAt(d.InputOffset()-1-int64(len(v))))
 		}
-		if err := handleElement(v, lines.lineAt(d.InputOffset()-1-int64(len(v)))); err != nil {
+		if err := handleElement(v, lines.lineNumberAt(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err
 		}
 	}
@@ -136,17 +139,17 @@ func eachElement(in io.Reader, firstLine int, handleElement func([]byte, int) er
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return fault.Usagef("line %d: unexpected text after the end of the JSON array; remove it",
-			lines.lineAt(d.InputOffset()-1))
+			lines.lineNumberAt(d.InputOffset()-1))
 	}
 	return nil
 }
 
 // lineCounter records where lines begin, so that an error can name the line of a byte offset.
 type lineCounter struct {
-	r          io.Reader
-	bytesRead  int64
-	lineStarts []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
-	firstLine  int     // number of the line at lineStarts[0]
+	r               io.Reader
+	bytesRead       int64
+	lineStarts      []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
+	firstLineNumber int     // number of the line at lineStarts[0]
 }
 
 // Read implements io.Reader.
@@ -161,11 +164,11 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lineAt returns the number of the line that contains the byte at offset. Offsets must not decrease from one
+// lineNumberAt returns the number of the line that contains the byte at offset. Offsets must not decrease from one
 // call to the next.
-func (l *lineCounter) lineAt(offset int64) int {
+func (l *lineCounter) lineNumberAt(offset int64) int {
 	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
-		l.lineStarts, l.firstLine = l.lineStarts[1:], l.firstLine+1
+		l.lineStarts, l.firstLineNumber = l.lineStarts[1:], l.firstLineNumber+1
 	}
-	return l.firstLine
+	return l.firstLineNumber
 }

@@ -21,25 +21,25 @@ import (
 // This file warns about missing files. A job that names a missing file fails at its first attempt. But the file
 // may still be created before the job starts, so a missing file is not an error.
 
-// maxNamedFiles is how many files one command checks.
-const maxNamedFiles = 100
+// maxCheckedFiles is how many files one command checks.
+const maxCheckedFiles = 100
 
-// statTimeout is how long a check waits for a file system to answer.
-const statTimeout = 200 * time.Millisecond
+// fileStatTimeout is how long a check waits for a file system to answer.
+const fileStatTimeout = 200 * time.Millisecond
 
-// NamedFiles is the set of the files that were checked because new jobs name them. After a file system did
-// not answer in time, the set also contains the empty namedFile, and no more files are checked.
-type NamedFiles map[namedFile]bool
+// CheckedFiles is the set of the files that were checked because new jobs name them. After a file system did
+// not answer in time, the set also contains the empty checkedFile, and no more files are checked.
+type CheckedFiles map[checkedFile]bool
 
-// namedFile is a file that a job names in a field.
-type namedFile struct{ field, path string }
+// checkedFile is a file that a job names in a field.
+type checkedFile struct{ field, path string }
 
-// Warn prints a warning for each file of the spec that is missing, or that this user cannot use as the job
+// WarnUnusableFiles prints a warning for each file of the spec that is missing, or that this user cannot use as the job
 // would. It checks the working directory, the input, the secrets and the program, each file once.
-func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
+func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	check := func(field, path string, faultOf func(path string) string) {
 		if filepath.IsAbs(path) {
-			n.warnOfFault(o, cmd, field, path, faultOf)
+			n.warnIfUnusable(o, cmd, field, path, faultOf)
 		}
 	}
 	if s.Cwd != nil {
@@ -59,7 +59,7 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	// as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
-			n.warnOfFault(o, cmd, "program", program, programFault)
+			n.warnIfUnusable(o, cmd, "program", program, programFault)
 		}
 	case s.Cwd != nil && !filepath.IsAbs(program):
 		check("program", filepath.Join(*s.Cwd, program), programFault)
@@ -68,26 +68,26 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	}
 }
 
-// warnOfFault checks a file by calling faultOf(path), which returns "" for a file without a fault. It prints
+// warnIfUnusable checks a file by calling faultOf(path), which returns "" for a file without a fault. It prints
 // the fault as a warning. It does nothing if the file was checked before.
-func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path string,
-	faultOf func(path string) string) {
-	file := namedFile{field, path}
-	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
+func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, path string,
+	findFault func(path string) string) {
+	file := checkedFile{field, path}
+	if n[file] || n[checkedFile{}] || len(n) == maxCheckedFiles {
 		return
 	}
 	n[file] = true
 	checked := make(chan string, 1)
 	// Check in a goroutine, because the check may hang on a file system that does not answer.
-	go func() { checked <- faultOf(path) }()
+	go func() { checked <- findFault(path) }()
 	select {
 	case fault := <-checked:
 		if fault != "" {
 			o.ShowProgress("")
-			o.Say("%s: %s %s", cmp.Or(FlagsByField(cmd)[field], field), path, fault)
+			o.PrintMessage("%s: %s %s", cmp.Or(FlagsByField(cmd)[field], field), path, fault)
 		}
-	case <-time.After(statTimeout):
-		n[namedFile{}] = true
+	case <-time.After(fileStatTimeout):
+		n[checkedFile{}] = true
 	}
 }
 

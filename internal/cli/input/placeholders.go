@@ -101,7 +101,7 @@ func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 		}
 		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
 		switch {
-		case name == "" && acceptsRepetition(before):
+		case name == "" && allowsRegexpRepetition(before):
 		case inside != "" && inside != "-" && slices.Contains(parallelPlaceholders, name), strings.HasPrefix(inside, "="):
 			return "{" + inside + "}", true
 		}
@@ -112,9 +112,9 @@ func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 	}
 }
 
-// acceptsRepetition reports whether {10} after this text is a repetition in a regular expression, as in
+// allowsRegexpRepetition reports whether {10} after this text is a repetition in a regular expression, as in
 // [0-9]{10}. GNU parallel replaces {10} even there, by nothing if there is no tenth argument.
-func acceptsRepetition(precedingText string) bool {
+func allowsRegexpRepetition(precedingText string) bool {
 	return strings.HasSuffix(precedingText, "]") || strings.HasSuffix(precedingText, ")")
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // queuectl replaces replacement strings as GNU parallel does, and leaves other braces unchanged.
-func TestReplacementStrings(t *testing.T) {
+func TestPlaceholdersAreReplacedLikeGNUParallel(t *testing.T) {
 	for _, c := range []struct {
 		word string
 		args []string
@@ -34,10 +34,10 @@ func TestReplacementStrings(t *testing.T) {
 
 // The replacement string {#} is the number of the job, counted from 1. If the program contains no replacement
 // string, the arguments are appended.
-func TestJobsOfArguments(t *testing.T) {
+func TestArgumentsFillPlaceholdersOrAreAppended(t *testing.T) {
 	of := func(m Source) (list [][]string) {
 		err := m.EachJob(nil, func(raw []byte, _ int) error {
-			s, err := m.Spec(&queue.Spec{}, raw)
+			s, err := m.JobSpec(&queue.Spec{}, raw)
 			if err == nil {
 				list = append(list, s.Argv)
 			}
@@ -53,7 +53,7 @@ func TestJobsOfArguments(t *testing.T) {
 		{[]string{"echo"}, []string{"echo", "b", "1"}}, {[]string{"echo", "{#}"}, []string{"echo", "2"}},
 		{[]string{"{1}", "x{2}"}, []string{"b", "x1"}},
 	} {
-		got := of(Source{Command: c.program, argLists: words})
+		got := of(Source{CommandTemplate: c.program, argLists: words})
 		if len(got) != 2 || !slices.Equal(got[1], c.want) {
 			t.Errorf("%q: got %q, want %q last", c.program, got, c.want)
 		}
@@ -62,7 +62,7 @@ func TestJobsOfArguments(t *testing.T) {
 
 // Replacement strings in GNU parallel's man page that queuectl does not support are rejected. Braces of awk,
 // JSON, sh and regular expressions are accepted.
-func TestForeignPlaceholder(t *testing.T) {
+func TestUnsupportedPlaceholdersAreRejected(t *testing.T) {
 	for text, want := range map[string]string{
 		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}",
 		"{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}",
@@ -88,17 +88,17 @@ func TestForeignPlaceholder(t *testing.T) {
 
 // Braces that repeat a part of a regular expression, such as {4}, are not replaced. The argument is appended
 // as usual.
-func TestRepeatedTextIsKept(t *testing.T) {
-	m := Source{Command: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, argLists: [][]string{{"f"}}}
+func TestRegexpRepetitionIsNotReplaced(t *testing.T) {
+	m := Source{CommandTemplate: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, argLists: [][]string{{"f"}}}
 	if err := m.checkPlaceholders(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := m.Spec(&queue.Spec{}, []byte("f"))
+	s, err := m.JobSpec(&queue.Spec{}, []byte("f"))
 	if want := []string{"grep", "-E", "[0-9]{4}-(ab){2}", "f"}; err != nil || !slices.Equal(s.Argv, want) {
 		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
 	}
 	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
-		if err := (&Source{Command: []string{word}, argLists: m.argLists}).checkPlaceholders(); err == nil {
+		if err := (&Source{CommandTemplate: []string{word}, argLists: m.argLists}).checkPlaceholders(); err == nil {
 			t.Errorf("%s: accepted, want refused", word)
 		}
 	}
@@ -106,9 +106,9 @@ func TestRepeatedTextIsKept(t *testing.T) {
 
 // --lines uses each line unchanged as the command, like GNU parallel. A blank at the end is kept, because a
 // backslash may escape it.
-func TestLinesKeepTheirBlanks(t *testing.T) {
+func TestLinesFlagKeepsTrailingBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
-		s, err := (&Source{Lines: "list"}).Spec(&queue.Spec{}, []byte(line))
+		s, err := (&Source{CommandsFile: "list"}).JobSpec(&queue.Spec{}, []byte(line))
 		if err != nil || s.Command == nil || *s.Command != line {
 			t.Errorf("%q: got %+v, %v", line, s, err)
 		}

@@ -36,7 +36,7 @@ var interpreters = []struct {
 
 // WarnPlaceholderInCode prints a warning if an interpreter would run an argument of a job as code.
 func (src *Source) WarnPlaceholderInCode(o *term.Output) {
-	shell, place, form := placeholderInCode(src.Command)
+	shell, place, form := findPlaceholderInCode(src.CommandTemplate)
 	if place == "" {
 		return
 	}
@@ -47,22 +47,22 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 	} else {
 		text += "; use only arguments that you trust"
 	}
-	o.Say("warning: %s", termtext.OneLine(o.EscapeFor(o.Stderr, text)))
+	o.PrintMessage("warning: %s", termtext.OneLine(o.EscapeForFile(o.Stderr, text)))
 }
 
-// placeholderInCode finds the first replacement string inside code for an interpreter, and returns both. argForm
+// findPlaceholderInCode finds the first replacement string inside code for an interpreter, and returns both. argForm
 // is how the code can read the argument without a replacement string, such as "$1", or "" if it cannot.
 //
-// placeholderInCode ignores a word that consists only of a replacement string, because the user then wants the
+// findPlaceholderInCode ignores a word that consists only of a replacement string, because the user then wants the
 // whole argument to be code.
-func placeholderInCode(program []string) (interpreter, placeholder, argForm string) {
+func findPlaceholderInCode(program []string) (interpreter, placeholder, argReference string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
 			if !slices.Contains(in.names, name) {
 				continue
 			}
-			for _, code := range interpreterCode(program[i+1:], in.option, in.takesAllWords) {
+			for _, code := range interpreterCodeWords(program[i+1:], in.option, in.takesAllWords) {
 				list := SplitPlaceholders(code)
 				if at := slices.IndexFunc(list, func(p wordPiece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
 					return word, list[at].placeholder, in.argForm
@@ -73,14 +73,14 @@ func placeholderInCode(program []string) (interpreter, placeholder, argForm stri
 	return "", "", ""
 }
 
-// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's
+// interpreterCodeWords returns the words that an interpreter runs as code. words are those after the interpreter's
 // name. option and takesAllWords are described at the table interpreters.
-func interpreterCode(words []string, option string, takesAllWords bool) []string {
-	group := len(option) == len("-c") && option[0] == '-'
+func interpreterCodeWords(words []string, codeOption string, takesAllWords bool) []string {
+	group := len(codeOption) == len("-c") && codeOption[0] == '-'
 	for i, word := range words {
 		lower := strings.ToLower(word)
-		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
-			strings.HasSuffix(word, option[1:]); {
+		switch found := lower == codeOption || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
+			strings.HasSuffix(word, codeOption[1:]); {
 		case word == "--" || !found:
 		case takesAllWords:
 			return words[i+1:]

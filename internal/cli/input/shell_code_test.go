@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// placeholderInCode finds a replacement string in code for a shell or another interpreter. It ignores a
+// findPlaceholderInCode finds a replacement string in code for a shell or another interpreter. It ignores a
 // replacement string that is a word after the code, or that is all of the code.
-func TestPlaceholderInShellCode(t *testing.T) {
+func TestPlaceholderInInterpreterCodeIsFound(t *testing.T) {
 	for _, c := range []struct {
 		program []string
 		place   string
@@ -30,7 +30,7 @@ func TestPlaceholderInShellCode(t *testing.T) {
 		{[]string{"sh"}, ""},
 		{[]string{"sh", "-c"}, ""},
 	} {
-		if _, place, _ := placeholderInCode(c.program); place != c.place {
+		if _, place, _ := findPlaceholderInCode(c.program); place != c.place {
 			t.Errorf("%q: got %q, want %q", c.program, place, c.place)
 		}
 	}

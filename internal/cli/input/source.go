@@ -18,9 +18,9 @@ import (
 // Source describes where several jobs come from: a file of jobs, of shell commands or of arguments, or the
 // words after :::.
 type Source struct {
-	File, Lines, argFile string   // the flags --file, --lines and --arg-file
-	NullSeparated        bool     // the flag --null
-	Command              []string // program and its arguments, with replacement strings like {}
+	JobsFile, CommandsFile, argumentsFile string   // the flags --file, --lines and --arg-file
+	NullSeparated                         bool     // the flag --null
+	CommandTemplate                       []string // program and its arguments, with replacement strings like {}
 	// parsedWords holds the words of Command, split into pieces. It is nil until argv is called.
 	parsedWords [][]wordPiece
 	argLists    [][]string // the words after each ":::"
@@ -28,9 +28,9 @@ type Source struct {
 }
 
 func (src *Source) AddFlags(f *pflag.FlagSet) {
-	f.Var(NonEmptyValue(&src.File), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
-	f.Var(NonEmptyValue(&src.Lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmptyValue(&src.argFile), "arg-file",
+	f.Var(NonEmptyValue(&src.JobsFile), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
+	f.Var(NonEmptyValue(&src.CommandsFile), "lines", "read one shell command per line of `FILE`; - is stdin")
+	f.Var(NonEmptyValue(&src.argumentsFile), "arg-file",
 		"for each line of `FILE`, run the program after \"--\"; the line replaces "+
 			"{} or is added at the end; - is stdin")
 	f.BoolVar(&src.NullSeparated, "null", false,
@@ -49,7 +49,8 @@ type givenSource struct{ flag, file string }
 
 // givenSources returns the sources that the command line names. ParseArgs rejects more than one.
 func (src *Source) givenSources() (sources []givenSource) {
-	for _, s := range []givenSource{{"--file", src.File}, {"--lines", src.Lines}, {"--arg-file", src.argFile}} {
+	for _, s := range []givenSource{{"--file", src.JobsFile}, {"--lines", src.CommandsFile},
+		{"--arg-file", src.argumentsFile}} {
 		if s.file != "" {
 			sources = append(sources, s)
 		}
@@ -64,7 +65,7 @@ func (src *Source) givenSources() (sources []givenSource) {
 // job's program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments
 // before --, or -1 without --.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
-	if err := rejectForeignSources(verb, args, argsBeforeDash); err != nil {
+	if err := rejectParallelSources(verb, args, argsBeforeDash); err != nil {
 		return err
 	}
 	if i := slices.Index(args, ":::"); i >= 0 && argsBeforeDash == 0 {
@@ -85,13 +86,13 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 		}
 		return nil
 	}
-	perArgument := src.argFile != "" || len(src.argLists) > 0
+	perArgument := src.argumentsFile != "" || len(src.argLists) > 0
 	switch {
 	case len(sources) > 1:
 		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0].flag, sources[1].flag)
-	case src.NullSeparated && src.argFile == "":
+	case src.NullSeparated && src.argumentsFile == "":
 		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
-	case perArgument && (argsBeforeDash != 0 || len(args) == 0) && src.argFile != "":
+	case perArgument && (argsBeforeDash != 0 || len(args) == 0) && src.argumentsFile != "":
 		return fault.Usagef("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
 			"--arg-file FILE -- gzip -k {}", verb)
 	case perArgument && (argsBeforeDash != 0 || len(args) == 0):
@@ -106,20 +107,20 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 				sources[0].flag)
 		}
 	}
-	if src.Command = args; perArgument {
+	if src.CommandTemplate = args; perArgument {
 		if err := src.checkPlaceholders(); err != nil {
 			return err
 		}
 	}
 	if file := sources[0].file; file != "" && file != "-" {
-		return files.CheckReadable(sources[0].flag, file)
+		return files.CheckIsFile(sources[0].flag, file)
 	}
 	return nil
 }
 
-// rejectForeignSources rejects GNU parallel's notations for other sources of jobs, such as ::::. Otherwise
+// rejectParallelSources rejects GNU parallel's notations for other sources of jobs, such as ::::. Otherwise
 // queuectl would pass them to the program as arguments.
-func rejectForeignSources(verb string, args []string, argsBeforeDash int) error {
+func rejectParallelSources(verb string, args []string, argsBeforeDash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
 		return fault.Usagef(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
@@ -133,9 +134,9 @@ func rejectForeignSources(verb string, args []string, argsBeforeDash int) error 
 	return nil
 }
 
-// Open opens the file with the jobs. The name - means stdin. It returns nil if the jobs do not come from a
+// OpenFile opens the file with the jobs. The name - means stdin. It returns nil if the jobs do not come from a
 // file.
-func (src *Source) Open(stdin *os.File) (*os.File, error) {
+func (src *Source) OpenFile(stdin *os.File) (*os.File, error) {
 	switch from := src.givenSources()[0]; from.file {
 	case "":
 		return nil, nil
@@ -155,12 +156,12 @@ func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) er
 		return handleJob(raw, line)
 	}
 	switch {
-	case src.File != "":
-		return eachJob(in, countAndVisit)
+	case src.JobsFile != "":
+		return eachJSONJob(in, countAndVisit)
 	case src.NullSeparated: // --null is valid only with --arg-file
-		return eachText(in, 0, countAndVisit)
-	case src.Lines+src.argFile != "":
-		return eachText(in, '\n', countAndVisit)
+		return eachNonEmptyLine(in, 0, countAndVisit)
+	case src.CommandsFile+src.argumentsFile != "":
+		return eachNonEmptyLine(in, '\n', countAndVisit)
 	}
 	line := 0
 	var visitCombinations func(chosen []string, rest [][]string) error
@@ -179,39 +180,40 @@ func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) er
 	return visitCombinations(nil, src.argLists)
 }
 
-// Spec returns the job for a text from EachJob. commonSpec contains the fields that flags set for all jobs.
-func (src *Source) Spec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, error) {
+// JobSpec returns the job for a text from EachJob. commonSpec contains the fields that flags set for all jobs.
+func (src *Source) JobSpec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Override(commonSpec)
 	switch {
-	case src.File != "":
+	case src.JobsFile != "":
 		if err := queue.CheckJSON(raw); err != nil {
 			return nil, err
 		}
 		var jobSpec queue.Spec
-		if err := jobSpec.Decode(raw, nil); err != nil {
+		if err := jobSpec.DecodeJSON(raw, nil); err != nil {
 			return nil, err
 		}
 		s.Override(&jobSpec)
-	case src.Lines != "":
+	case src.CommandsFile != "":
 		s.Command = new(string(raw))
-	case src.argFile != "" && !src.NullSeparated && strings.Contains(string(raw), "\x00"):
-		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
+	case src.argumentsFile != "" && !src.NullSeparated && strings.Contains(string(raw), "\x00"):
+		return nil,
+			queue.InvalidField("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
-		s.Argv = src.argv(strings.Split(string(raw), "\x00"), src.jobNumber)
+		s.Argv = src.jobArgv(strings.Split(string(raw), "\x00"), src.jobNumber)
 	}
-	return &s, s.CheckText()
+	return &s, s.CheckUTF8()
 }
 
-// argv returns the program for the job with the given number, in which the arguments replace the replacement
+// jobArgv returns the program for the job with the given number, in which the arguments replace the replacement
 // strings. If the program contains no replacement string, argv appends the arguments.
-func (src *Source) argv(args []string, jobNumber int) []string {
+func (src *Source) jobArgv(args []string, jobNumber int) []string {
 	if src.parsedWords == nil {
-		for _, word := range src.Command {
+		for _, word := range src.CommandTemplate {
 			src.parsedWords = append(src.parsedWords, SplitPlaceholders(word))
 		}
 	}
-	argv, found := make([]string, len(src.Command), len(src.Command)+len(args)), false
+	argv, found := make([]string, len(src.CommandTemplate), len(src.CommandTemplate)+len(args)), false
 	for i, word := range src.parsedWords {
 		argv[i] = replacePlaceholders(word, args, jobNumber)
 		found = found || slices.ContainsFunc(word, func(p wordPiece) bool {
@@ -230,25 +232,25 @@ func (src *Source) argv(args []string, jobNumber int) []string {
 // It accepts a number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
 func (src *Source) checkPlaceholders() error {
 	given := max(1, len(src.argLists))
-	for _, word := range src.Command {
+	for _, word := range src.CommandTemplate {
 		before := ""
 		for _, p := range SplitPlaceholders(word) {
-			if p.argNumber > given && !(acceptsRepetition(before) && len(p.placeholder) == len("{1}")) {
+			if p.argNumber > given && !(allowsRegexpRepetition(before) && len(p.placeholder) == len("{1}")) {
 				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholder,
 					present.Plural(given, "argument"))
 			}
 			before = p.text
 			if text, found := unsupportedPlaceholder(p.text); found {
 				return fault.Usagef("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
-					"number, as in {2} or {2.}", queue.Clip(text))
+					"number, as in {2} or {2.}", queue.ClipForMessage(text))
 			}
 		}
 	}
 	return nil
 }
 
-// HasNoArguments reports whether no words follow one of the ":::". In that case the source contains no jobs.
-func (src *Source) HasNoArguments() bool {
+// HasEmptyArgumentList reports whether no words follow one of the ":::". In that case the source contains no jobs.
+func (src *Source) HasEmptyArgumentList() bool {
 	return slices.ContainsFunc(src.argLists, func(w []string) bool { return len(w) == 0 })
 }
 
@@ -258,5 +260,5 @@ func (src *Source) PrintNoJobs(o *term.Output) {
 	if from.file == "-" {
 		from = givenSource{flag: "standard input"}
 	}
-	o.Say("%s contains no jobs", strings.TrimSpace(from.flag+" "+o.EscapeFor(o.Stderr, from.file)))
+	o.PrintMessage("%s contains no jobs", strings.TrimSpace(from.flag+" "+o.EscapeForFile(o.Stderr, from.file)))
 }

@@ -1,7 +1,7 @@
 // Package input turns flags, arguments and files into specs of jobs, and completes them with the
 // caller's environment.
 //
-// Start with AddSpecFlags, Source and CompleteAndCheck.
+// Start with AddSpecFlags, Source and CompleteAndCheckSpec.
 package input
 
 import (
@@ -29,12 +29,12 @@ import (
 // field with "-" instead of "_". A flag for a list or a map has the singular form of that name.
 func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	f := cmd.Flags()
-	for _, field := range queue.Fields() {
+	for _, field := range queue.SpecFields() {
 		// The words after -- set argv, so argv has no flag.
 		if field.Name == "argv" || slices.Contains(excludedFields, field.Name) {
 			continue
 		}
-		for i, name := range FlagNames(field) {
+		for i, name := range FieldFlagNames(field) {
 			short := ""
 			switch name {
 			case "command":
@@ -51,11 +51,11 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 				flag.NoOptDefVal = "true"
 			}
 			if theme := themeOfField(&field); theme != "" {
-				f.SetAnnotation(name, ThemeAnnotation, []string{theme})
+				f.SetAnnotation(name, FlagThemeAnnotation, []string{theme})
 			}
 			AnnotateField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shortFlag(field.Name)
-			if c := queue.ConstraintOf(field.Name); c != nil && c.Enum != nil {
+			if c := queue.FieldConstraint(field.Name); c != nil && c.Enum != nil {
 				CompleteValues(cmd, name, c.Enum...)
 			}
 		}
@@ -63,7 +63,7 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	addDependencyFlags(f, s)
 	if !slices.Contains(excludedFields, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
-		f.SetAnnotation("allow-past", ThemeAnnotation, []string{themeOfField(&queue.Field{Name: "run_at"})})
+		f.SetAnnotation("allow-past", FlagThemeAnnotation, []string{themeOfField(&queue.Field{Name: "run_at"})})
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
 				return nil
@@ -73,9 +73,9 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	}
 }
 
-// pastGrace is how far in the past the time of --at or --expires-at may be, because a program needs a moment
+// pastTimeGrace is how far in the past the time of --at or --expires-at may be, because a program needs a moment
 // to start, and because clocks differ.
-const pastGrace = time.Minute
+const pastTimeGrace = time.Minute
 
 // rejectPastTimes returns an error if the time of --at or --expires-at has passed, because such a time is
 // most likely a mistake. at(1) does the same. Only the client checks this. The service accepts past times, so
@@ -88,18 +88,18 @@ func rejectPastTimes(s *queue.Spec, now time.Time) error {
 	if !isPast(at, now) {
 		return nil
 	}
-	text, _ := present.FullTime(at.Time(), now)
+	text, _ := present.FullTimeText(at.Time(), now)
 	return fault.Usagef("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
-// isPast reports whether a time is set and lies more than pastGrace in the past.
-func isPast(t *queue.Millis, now time.Time) bool {
-	return t != nil && *t != 0 && now.Sub(t.Time()) > pastGrace
+// isPast reports whether a time is set and lies more than pastTimeGrace in the past.
+func isPast(t *queue.UnixMillis, now time.Time) bool {
+	return t != nil && *t != 0 && now.Sub(t.Time()) > pastTimeGrace
 }
 
-// FlagNames returns the names of the flags that set a field. The help shows only the first one, and the one
+// FieldFlagNames returns the names of the flags that set a field. The help shows only the first one, and the one
 // that shortFlag returns.
-func FlagNames(f queue.Field) []string {
+func FieldFlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
 	if singular := strings.TrimSuffix(name, "s"); (f.Kind == queue.KindMap || f.Kind == queue.KindExitCodes) &&
@@ -163,7 +163,7 @@ func (f *fieldFlag) Set(text string) error {
 		d, err := when.ParseDuration(text)
 		if err != nil && f.field.Name == "delay" {
 			if _, wrong := when.ParseTime(text, time.Now(), when.Forward); wrong == nil {
-				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.Clip(text))
+				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.ClipForMessage(text))
 			}
 		}
 		if err != nil {
@@ -175,13 +175,13 @@ func (f *fieldFlag) Set(text string) error {
 		if err != nil {
 			return err
 		}
-		text = queue.MillisOf(t).String()
+		text = queue.UnixMillisOf(t).String()
 	}
-	return f.spec.SetText(f.field.Name, text)
+	return f.spec.SetFieldText(f.field.Name, text)
 }
 
-// CompleteAndCheck completes a spec with the caller's environment and validates it as the service does.
-func CompleteAndCheck(s *queue.Spec, noCwd bool) error {
+// CompleteAndCheckSpec completes a spec with the caller's environment and validates it as the service does.
+func CompleteAndCheckSpec(s *queue.Spec, noCwd bool) error {
 	if err := AddCallerEnvironment(s, noCwd); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func CompleteAndCheck(s *queue.Spec, noCwd bool) error {
 
 // CheckSpec validates a spec as the service does.
 func CheckSpec(s *queue.Spec) error {
-	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	_, err := queue.ResolveSpec(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
 	return err
 }
 
@@ -217,7 +217,7 @@ func MakePathsAbsolute(s *queue.Spec) error {
 			if *path == "." { // "." is the default of cwd
 				hint = "change to another directory, or let the job start in your home directory with --no-cwd"
 			}
-			return queue.Invalid(field, "the current directory no longer exists (%v); %s", err, hint)
+			return queue.InvalidField(field, "the current directory no longer exists (%v); %s", err, hint)
 		}
 		*path = whole
 	}
@@ -244,11 +244,11 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	}
 	all := slices.Contains(s.EnvPass, "*")
 	in := func(names []string, name string) int {
-		return slices.IndexFunc(names, func(n string) bool { return queue.SameVariable(n, name) })
+		return slices.IndexFunc(names, func(n string) bool { return queue.SameVariableName(n, name) })
 	}
 	given := slices.Collect(maps.Keys(s.Env))
-	inTrace := isTraceparent(os.Getenv(queue.Traceparent)) && in(given, queue.Traceparent) < 0 &&
-		len(os.Getenv(queue.Tracestate)) <= maxTracestateBytes
+	inTrace := isTraceparent(os.Getenv(queue.TraceparentVariable)) && in(given, queue.TraceparentVariable) < 0 &&
+		len(os.Getenv(queue.TracestateVariable)) <= maxTracestateBytes
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
@@ -259,13 +259,13 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 			// "queuectl run" connects the user's terminal to the job, so the job needs the type of that
 			// terminal.
 		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
-			inTrace && (name == queue.Traceparent || name == queue.Tracestate) ||
+			inTrace && (name == queue.TraceparentVariable || name == queue.TracestateVariable) ||
 			all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
 			s.Env[name] = value
 		}
 	}
 	s.EnvPass = nil
-	return s.CheckText()
+	return s.CheckUTF8()
 }
 
 // addDependencyFlags adds --after and --after-any, the short forms of --depends-on.
@@ -277,15 +277,15 @@ func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 					return errors.New("a job id is missing; write the list as ID,ID")
 				}
 				if !queue.ValidID(id) && (conditionSuffix != "" || !strings.Contains(id, ":")) {
-					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.Clip(id))
+					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.ClipForMessage(id))
 				}
-				if err := s.SetText("depends_on", id+conditionSuffix); err != nil {
+				if err := s.SetFieldText("depends_on", id+conditionSuffix); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-		f.SetAnnotation(name, ThemeAnnotation, []string{ThemeOrder})
+		f.SetAnnotation(name, FlagThemeAnnotation, []string{QueuesAndLocksTheme})
 		AnnotateField(f, name, "depends_on")
 	}
 	addFlag("after", "", "start when all jobs in the list `ID,ID` have succeeded")

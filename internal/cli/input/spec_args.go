@@ -45,7 +45,7 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, args
 		err := json.Unmarshal([]byte(args[0]), &elements)
 		return elements, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
-		return nil, mergeJSON(s, args[0])
+		return nil, mergeJSONSpec(s, args[0])
 	case len(args) == 1 && s.Command != nil:
 		return nil, fault.Usagef("--command: cannot be combined with a command given as an argument; use one of them")
 	case len(args) == 1:
@@ -54,14 +54,14 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, args
 	return nil, nil
 }
 
-// mergeJSON parses a spec from JSON and adds its fields to flagSpec. If flagSpec already has a field, it
+// mergeJSONSpec parses a spec from JSON and adds its fields to flagSpec. If flagSpec already has a field, it
 // keeps that value.
-func mergeJSON(flagSpec *queue.Spec, text string) error {
-	if err := queue.CheckJSON([]byte(text)); err != nil {
+func mergeJSONSpec(flagSpec *queue.Spec, jsonText string) error {
+	if err := queue.CheckJSON([]byte(jsonText)); err != nil {
 		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)
 	}
 	var s queue.Spec
-	if err := s.Decode([]byte(text), nil); err != nil {
+	if err := s.DecodeJSON([]byte(jsonText), nil); err != nil {
 		return err
 	}
 	s.Override(flagSpec)
@@ -75,8 +75,9 @@ func readStdin(in io.Reader) (string, error) {
 		return "", fmt.Errorf("cannot read standard input: %w", err)
 	}
 	if len(raw) > queue.MaxStdinBytes {
-		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
-			queue.MaxStdinBytes)
+		return "",
+			queue.InvalidField("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
+				queue.MaxStdinBytes)
 	}
 	return string(raw), nil
 }

@@ -12,8 +12,8 @@ type fieldTheme struct {
 	fields []string // the fields that the flags set
 }
 
-// Themes lists the groups of job flags, in the order of the help.
-var Themes = []fieldTheme{
+// FieldThemes lists the groups of job flags, in the order of the help.
+var FieldThemes = []fieldTheme{
 	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets",
 		"stdin", "stdin_file", "tty", "user"}},
 	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
@@ -21,22 +21,22 @@ var Themes = []fieldTheme{
 		"max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes",
 		"defer_codes", "on_lost", "allow_background"}},
 	{"Commands to run afterwards", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
-	{ThemeOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources",
+	{QueuesAndLocksTheme, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources",
 		"unique", "unique_for", "on_conflict"}},
-	{ThemeLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
+	{ResourceLimitsTheme, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// ThemeAnnotation is the flag annotation that contains the theme of a flag. ThemeLimits and ThemeOrder are
-// the themes of some flags that set no field of a job.
+// FlagThemeAnnotation is the flag annotation that contains the theme of a flag. ResourceLimitsTheme and
+// QueuesAndLocksTheme are the themes of some flags that set no field of a job.
 const (
-	ThemeAnnotation = "theme"
-	ThemeLimits     = "Resource limits"
-	ThemeOrder      = "Queues, dependencies and locks"
+	FlagThemeAnnotation = "theme"
+	ResourceLimitsTheme = "Resource limits"
+	QueuesAndLocksTheme = "Queues, dependencies and locks"
 )
 
 // themeOfField returns the theme of a field's flag, or "" if it has none.
 func themeOfField(f *queue.Field) string {
-	for _, t := range Themes {
+	for _, t := range FieldThemes {
 		if slices.Contains(t.fields, f.Name) {
 			return t.Title
 		}

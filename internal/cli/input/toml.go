@@ -18,7 +18,7 @@ import (
 const tomlExtension = ".toml"
 
 // IsTOML reports whether the jobs come from a TOML file.
-func (src *Source) IsTOML() bool { return filepath.Ext(src.File) == tomlExtension }
+func (src *Source) IsTOML() bool { return filepath.Ext(src.JobsFile) == tomlExtension }
 
 // jobsTable is the TOML table that contains one table for each job, named after the job's id. Fields
 // outside the table apply to all jobs.
@@ -30,7 +30,7 @@ const jobsTable = "jobs"
 //
 // parse parses the text of the file. name is the file's name in errors.
 func EachTOMLJob(
-	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
+	parseTOML func(name string, text []byte) (map[string]any, error), fileName string, in io.Reader,
 	handleJob func(raw []byte, line int) error,
 ) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLineBytes+1))
@@ -38,37 +38,39 @@ func EachTOMLJob(
 		return err
 	}
 	if len(text) > control.MaxLineBytes {
-		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name,
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", fileName,
 			control.MaxLineBytes)
 	}
-	file, err := parse(name, text)
+	file, err := parseTOML(fileName, text)
 	if err != nil {
 		return err
 	}
 	jobs, is := file[jobsTable].(map[string]any)
 	if !is {
 		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] "+
-			"with its fields below", name)
+			"with its fields below", fileName)
 	}
 	delete(file, jobsTable)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
-			return queue.Invalid(field, "this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
+			return queue.InvalidField(field,
+				"this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
 		}
 	}
-	lines := tableLines(string(text))
+	lines := jobTableLineNumbers(string(text))
 	ids := slices.Collect(maps.Keys(jobs))
 	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
 	for _, id := range ids {
 		jobFields, is := jobs[id].(map[string]any)
 		if !is {
 			return fault.AtLine(queue.Errorf(queue.CodeInvalid,
-				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below it", queue.Clip(id)), lines[id])
+				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below it", queue.ClipForMessage(id)),
+				lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, jobFields)
 		if _, given := fields["id"]; given {
-			return fault.AtLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
+			return fault.AtLine(queue.InvalidField("id", "the job's id is the name of its table; remove this field"), lines[id])
 		}
 		fields["id"] = id
 		if parentID, isText := fields["depends_on"].(string); isText {
@@ -76,7 +78,7 @@ func EachTOMLJob(
 		}
 		raw, err := json.Marshal(fields)
 		if err != nil {
-			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.Clip(id), err), lines[id])
+			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.ClipForMessage(id), err), lines[id])
 		}
 		if err := handleJob(raw, lines[id]); err != nil {
 			return err
@@ -85,9 +87,9 @@ func EachTOMLJob(
 	return nil
 }
 
-// tableLines maps the id of each job to the number of the line on which its table begins. It finds only
+// jobTableLineNumbers maps the id of each job to the number of the line on which its table begins. It finds only
 // tables with a header like [jobs.ID].
-func tableLines(text string) map[string]int {
+func jobTableLineNumbers(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {
 		n++

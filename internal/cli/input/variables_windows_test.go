@@ -9,7 +9,7 @@ import (
 
 // A job gets its caller's PATH and locale under their usual names, even if the caller's names have other
 // letter cases. Variables in the spec take precedence.
-func TestCallersVariables(t *testing.T) {
+func TestJobInheritsCallerVariables(t *testing.T) {
 	t.Setenv("PATH", "") // makes the test restore PATH at its end
 	os.Unsetenv("PATH")
 	t.Setenv("pAtH", `C:\mine`)

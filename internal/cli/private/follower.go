@@ -27,67 +27,67 @@ type runFollower struct {
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
 	jobLog      *cli.JobLog     // nil without --joblog
 
-	status               control.Status // reply to the last request for the status
+	lastStatus           control.Status // reply to the last request for the status
 	initiallyEnded       int64          // number of jobs that had ended at the start
 	jobsUntilStatusCheck int64          // number of jobs that must end before the next request for the status
 	lastEventSeq         int64          // number of the last event that was handled
 	sawNoneRunning       bool           // the user has stopped the run, and none of its jobs is running any more
 	hasNewEvents         bool           // there were events since the last status request
-	warnedHealth         bool           // the service's bad health was printed
+	healthWarningPrinted bool           // the service's bad health was printed
 }
 
-// start reads the status of the queue, from which the follower starts.
-func (f *runFollower) start(ctx context.Context) (err error) {
-	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
+// readInitialStatus reads the status of the queue, from which the follower starts.
+func (f *runFollower) readInitialStatus(ctx context.Context) (err error) {
+	if f.lastStatus, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
-	f.lastEventSeq, f.hasNewEvents = f.status.LastEventSeq, true
+	f.lastEventSeq, f.hasNewEvents = f.lastStatus.LastEventSeq, true
 	_, f.initiallyEnded = f.countJobs()
 	return nil
 }
 
 // countJobs returns how many jobs of the last status will still run, and how many have ended.
-func (f *runFollower) countJobs() (unfinished, ended int64) {
+func (f *runFollower) countJobs() (unfinishedCount, endedCount int64) {
 	for _, s := range queue.States() {
-		switch n := f.status.Jobs[s.String()]; {
+		switch n := f.lastStatus.Jobs[s.String()]; {
 		case s == queue.Held: // only a user can make a held job run
-		case s.Ended():
-			ended += n
+		case s.HasEnded():
+			endedCount += n
 		default:
-			unfinished += n
+			unfinishedCount += n
 		}
 	}
-	return unfinished, ended
+	return unfinishedCount, endedCount
 }
 
-// run follows the jobs. After each event about an ended job, it prints the job's output. From time to time, it
+// followJobs follows the jobs. After each event about an ended job, it prints the job's output. From time to time, it
 // requests the status, which shows when all jobs have ended.
-func (f *runFollower) run(ctx context.Context) error {
-	follower := cli.Follower{App: f.app, Client: f.client, Wake: f.noneRunning}
+func (f *runFollower) followJobs(ctx context.Context) error {
+	follower := cli.Follower{App: f.app, Client: f.client, CheckNow: f.noneRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
-	if !term.IsClosedPipe(err) {
+	if !term.IsClosedPipeError(err) {
 		return err
 	}
-	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
+	if f.lastStatus, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return err
 	}
 	if open, _ := f.countJobs(); open > 0 {
-		f.app.ExitCode = fault.ExitDetached
-		f.app.Say("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
-			present.JobsText(int(open)))
+		f.app.ExitCode = fault.ExitCodeDetached
+		f.app.PrintMessage("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
+			present.JobCountText(int(open)))
 	}
 	return nil
 }
 
 // IsDone implements cli.FollowedJobs. If jobs have changed, it requests the status, but not after each event.
 // With very many short jobs, that would be slow.
-func (f *runFollower) IsDone(ctx context.Context, isCheckDue bool) (bool, error) {
+func (f *runFollower) IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error) {
 	select {
 	case <-f.noneRunning:
 		f.hasNewEvents, f.sawNoneRunning = f.hasNewEvents || !f.sawNoneRunning, true
 	default:
 	}
-	if !f.hasNewEvents || !isCheckDue && f.jobsUntilStatusCheck > 0 {
+	if !f.hasNewEvents || !slowCheckAllowed && f.jobsUntilStatusCheck > 0 {
 		return false, nil
 	}
 	f.hasNewEvents = false
@@ -96,24 +96,24 @@ func (f *runFollower) IsDone(ctx context.Context, isCheckDue bool) (bool, error)
 
 // checkStatus requests the status. done reports whether no more jobs will run.
 func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
-	if f.status, err = f.client.Status(ctx, control.NoParams{}); err != nil {
+	if f.lastStatus, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return false, err
 	}
-	if unhealthy := f.status.Health != "ok"; unhealthy != f.warnedHealth {
-		if f.warnedHealth = unhealthy; unhealthy && !f.isStopping.Load() {
+	if unhealthy := f.lastStatus.Health != "ok"; unhealthy != f.healthWarningPrinted {
+		if f.healthWarningPrinted = unhealthy; unhealthy && !f.isStopping.Load() {
 			f.app.ShowProgress("")
-			f.app.Say("%s", f.status.Health)
+			f.app.PrintMessage("%s", f.lastStatus.Health)
 		}
 	}
 	open, ended := f.countJobs()
 	f.jobsUntilStatusCheck = open
 	switch {
-	case f.lastEventSeq < f.status.LastEventSeq || open > 0 && !f.sawNoneRunning:
+	case f.lastEventSeq < f.lastStatus.LastEventSeq || open > 0 && !f.sawNoneRunning:
 		return false, nil
 	case open > 0:
 		f.app.ShowProgress("")
-		if !f.app.Structured() && !f.app.Quiet {
-			f.app.Say("%d of %s finished, %d left", ended, present.JobsText(int(open+ended)), open)
+		if !f.app.WantsJSON() && !f.app.Quiet {
+			f.app.PrintMessage("%d of %s finished, %d left", ended, present.JobCountText(int(open+ended)), open)
 		}
 		return true, nil
 	}
@@ -126,14 +126,15 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 	if f.sawNoneRunning {
 		return nil
 	}
-	count := func(s queue.State) int64 { return f.status.Jobs[s.String()] }
+	count := func(s queue.State) int64 { return f.lastStatus.Jobs[s.String()] }
 	open, ended := f.countJobs()
 	return &cli.JobsProgress{
 		ProgressBar: term.ProgressBar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.startedAt,
 			StartValue: f.initiallyEnded,
-			Suffix: present.JoinTexts(fmt.Sprintf("%d running", f.status.Workers.Busy), present.CountText(count(queue.Dead),
-				"dead"))},
-		RetryCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
+			Suffix: present.JoinNonEmptyTexts(fmt.Sprintf("%d running", f.lastStatus.Workers.Busy),
+				present.CountWithLabel(count(queue.Dead),
+					"dead"))},
+		RetryingJobCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
 // WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It ignores jobs
@@ -142,7 +143,7 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	if f.sawNoneRunning || f.isStopping.Load() {
 		return ""
 	}
-	s, err := f.client.Screen(ctx, control.ScreenParams{Rows: 1})
+	s, err := f.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: 1})
 	if err != nil || len(s.Running) > 0 { // if err is not nil, the stream of events reports the error
 		return ""
 	}
@@ -158,31 +159,31 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 
 // HandleEvent implements cli.FollowedJobs. If the event is the end of a job that will not run again,
 // HandleEvent prints the job's output.
-func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error) {
+func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error) {
 	f.lastEventSeq, f.hasNewEvents = e.Seq, true
 	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
 		return true, nil
 	}
 	f.jobsUntilStatusCheck--
 	// ErrNotFound means that a user has removed the job.
-	if err := f.printEvent(ctx, e); !errors.Is(err, queue.ErrNotFound) {
+	if err := f.printJobOfEvent(ctx, e); !errors.Is(err, queue.ErrNotFound) {
 		return true, err
 	}
 	return true, nil
 }
 
-// printEvent adds the job of an event to the job log. With --jsonl it prints the job, otherwise the job's
+// printJobOfEvent adds the job of an event to the job log. With --jsonl it prints the job, otherwise the job's
 // output.
-func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
+func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
 	if f.jobLog != nil || f.app.JSONL {
 		var err error
-		if job, err = f.client.Show(ctx, control.Show{ID: control.JobID(e.ID)}); err != nil {
+		if job, err = f.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(e.JobID)}); err != nil {
 			return err
 		}
 	}
 	if f.jobLog != nil {
-		line, _, _ := strings.Cut(e.ID, "-")
+		line, _, _ := strings.Cut(e.JobID, "-")
 		n, _ := strconv.Atoi(line) // the id of a job in a private run begins with its line number
 		f.jobLog.Add(n, &job.Job, job.StdoutBytes)
 	}
@@ -193,45 +194,47 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.app.ShowProgress("")
-	return f.app.PrintOutput(ctx, f.client, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
+	return f.app.PrintOutput(ctx, f.client, control.LogsParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
 }
 
 // printSummary prints how many jobs are in each state. ended is the number of ended jobs, including those of
 // earlier runs.
-func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
-	count := func(s queue.State) int64 { return f.status.Jobs[s.String()] }
+func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error {
+	count := func(s queue.State) int64 { return f.lastStatus.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
 	if dead > 0 || held > 0 {
 		f.app.ExitCode = 1
 	}
 	took := time.Since(f.startedAt)
 	if f.app.JSON {
-		return f.app.PrintJSON(map[string]any{"jobs": f.status.Jobs, "ended_now": ended - f.initiallyEnded,
+		return f.app.PrintJSON(map[string]any{"jobs": f.lastStatus.Jobs, "ended_now": endedCount - f.initiallyEnded,
 			"elapsed_ms": took.Milliseconds()})
 	}
-	if f.app.Structured() || f.app.Quiet {
+	if f.app.WantsJSON() || f.app.Quiet {
 		return nil
 	}
-	text := present.CountsText(int(ended+held), func(state string) int64 { return f.status.Jobs[state] }, "completed",
+	text := present.JobCountsText(int(endedCount+held), func(state string) int64 { return f.lastStatus.Jobs[state] },
+		"completed",
 		"dead", "cancelled", "held")
-	text += ", in " + present.ApproxDuration(took.Milliseconds())
+	text += ", in " + present.MillisecondsText(took.Milliseconds())
 	if f.initiallyEnded > 0 {
-		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobsText(int(f.initiallyEnded)))
+		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobCountText(int(f.initiallyEnded)))
 	}
-	f.app.Say("%s", text)
+	f.app.PrintMessage("%s", text)
 	if dead == 0 {
 		return nil
 	}
-	page, err := f.client.List(ctx, control.List{State: control.TextList{queue.Dead.String()},
-		Limit: cli.MaxNamedFailures})
+	page, err := f.client.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Dead.String()},
+		PageSize: cli.MaxNamedFailures})
 	if err != nil {
 		return err
 	}
 	for i := range page.Jobs {
-		f.app.PrintFailure(&page.Jobs[i])
+		f.app.PrintJobFailure(&page.Jobs[i])
 	}
 	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.app.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	f.app.Say("%s%s", again, cmp.Or(cli.MoreFailuresText(int(dead), "dead jobs", list), "; list them with: "+list))
+	f.app.PrintMessage("%s%s", again, cmp.Or(cli.UnnamedFailuresText(int(dead), "dead jobs", list), "; list them with: "+
+		list))
 	return nil
 }

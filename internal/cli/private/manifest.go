@@ -22,9 +22,9 @@ import (
 // stored in the run's directory. A later run compares its manifest with the stored one, and names the
 // differences. See docs/decisions/0067.
 type runManifest struct {
-	Source  string                     `json:"from"`              // source of the list, such as "--file"
-	Program []string                   `json:"program,omitempty"` // program to run for each argument
-	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
+	Source    string                     `json:"from"`              // source of the list, such as "--file"
+	Program   []string                   `json:"program,omitempty"` // program to run for each argument
+	JobFields map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
 
 // newManifest returns the manifest for the flags and arguments of this run.
@@ -33,14 +33,14 @@ func (p *privateJobs) newManifest() (*runManifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &runManifest{Source: "a program for each argument", Program: p.Command}
+	a := &runManifest{Source: "a program for each argument", Program: p.CommandTemplate}
 	switch {
-	case p.File != "":
+	case p.JobsFile != "":
 		a.Source = "--file"
-	case p.Lines != "":
+	case p.CommandsFile != "":
 		a.Source = "--lines"
 	}
-	return a, json.Unmarshal(raw, &a.Fields)
+	return a, json.Unmarshal(raw, &a.JobFields)
 }
 
 // save writes the manifest into a directory, and returns when it is durable.
@@ -64,14 +64,14 @@ func readManifest(dir string) (*runManifest, error) {
 		return nil, err
 	}
 	a := new(runManifest)
-	if json.Unmarshal(raw, a) != nil || a.Source == "" || a.Fields == nil {
+	if json.Unmarshal(raw, a) != nil || a.Source == "" || a.JobFields == nil {
 		return nil, nil
 	}
 	return a, nil
 }
 
-// source returns the arguments that name the source of the list.
-func (a *runManifest) source() string {
+// sourceArguments returns the arguments that name the source of the list.
+func (a *runManifest) sourceArguments() string {
 	if strings.HasPrefix(a.Source, "--") {
 		return a.Source
 	}
@@ -83,19 +83,19 @@ func (a *runManifest) source() string {
 func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 	if a.Source != later.Source {
 		changes = append(changes, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s",
-			a.source(), later.source()))
+			a.sourceArguments(), later.sourceArguments()))
 	}
 	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(later.Program); was != is && a.Source == later.Source {
-		changes = append(changes, fmt.Sprintf("the program was %q, now it is %q", shortLine(was), shortLine(is)))
+		changes = append(changes, fmt.Sprintf("the program was %q, now it is %q", truncateToLine(was), truncateToLine(is)))
 	}
-	for _, f := range queue.Fields() {
-		was, is := a.Fields[f.Name], later.Fields[f.Name]
+	for _, f := range queue.SpecFields() {
+		was, is := a.JobFields[f.Name], later.JobFields[f.Name]
 		if bytes.Equal(was, is) {
 			continue
 		}
-		flag := "--" + input.FlagNames(f)[0]
+		flag := "--" + input.FieldFlagNames(f)[0]
 		if f.Kind == queue.KindMap {
-			changes = append(changes, describeMemberChanges(flag, was, is)...)
+			changes = append(changes, describeRepeatedFlagChanges(flag, was, is)...)
 			continue
 		}
 		changes = append(changes, describeChange(flag, formatFlagValue(was), formatFlagValue(is)))
@@ -103,9 +103,9 @@ func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 	return changes
 }
 
-// describeMemberChanges describes how the values of a repeated flag, such as --env NAME=VALUE, differ. It
+// describeRepeatedFlagChanges describes how the values of a repeated flag, such as --env NAME=VALUE, differ. It
 // prints only the names, because the values may be secret.
-func describeMemberChanges(flag string, oldJSON, newJSON json.RawMessage) (changes []string) {
+func describeRepeatedFlagChanges(flag string, oldJSON, newJSON json.RawMessage) (changes []string) {
 	before, now := map[string]string{}, map[string]string{}
 	json.Unmarshal(oldJSON, &before) // the map stays empty if the value is missing or is not a map
 	json.Unmarshal(newJSON, &now)
@@ -137,13 +137,13 @@ func describeChange(flag, oldValue, newValue string) string {
 	return fmt.Sprintf("%s was %s, now it is %s", flag, oldValue, newValue)
 }
 
-// shortLine returns a text as one line of at most 60 columns.
-func shortLine(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
+// truncateToLine returns a text as one line of at most 60 columns.
+func truncateToLine(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
 
 // formatFlagValue formats a value in the syntax of a flag.
 func formatFlagValue(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.QuoteShellWord(shortLine(text))
+		return queue.QuoteShellWord(truncateToLine(text))
 	}
 	return strings.Trim(termtext.Truncate(string(raw), 60), "[]")
 }

@@ -32,29 +32,29 @@ import (
 // them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
-	app             *cli.App
-	client          *control.Client
-	socket          string            // path of the socket of the service
-	commonSpec      queue.Spec        // job settings from the flags, for every job
-	manifest        *runManifest      // everything that determines a job, except its line
-	hashPrefix      []byte            // the manifest as JSON; each line is hashed together with it
-	storedLines     map[int]string    // ids of the jobs that earlier runs have stored, by line number
-	idsByDeclaredID map[string]string // ids of the jobs in the queue, by the ids that their lines declare
-	isResumed       bool              // an earlier run has stored the list
-	lastLine        int               // number of the last line that was read
-	upload          *enqueue.Upload
-	storeCtx        context.Context // ends when the user asks to stop; then no more jobs are stored
-	listReader      io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
-	changedLines    []string        // descriptions of lines that changed since the earlier run
-	newLineCount    int             // number of new lines; without --add-new, a new line is an error
-	firstNewLine    int             // number of the first new line
+	app                *cli.App
+	client             *control.Client
+	socket             string            // path of the socket of the service
+	commonSpec         queue.Spec        // job settings from the flags, for every job
+	manifest           *runManifest      // everything that determines a job, except its line
+	lineHashPrefix     []byte            // the manifest as JSON; each line is hashed together with it
+	storedIDByLine     map[int]string    // ids of the jobs that earlier runs have stored, by line number
+	idsByDeclaredID    map[string]string // ids of the jobs in the queue, by the ids that their lines declare
+	isResumed          bool              // an earlier run has stored the list
+	lastLineNumber     int               // number of the last line that was read
+	upload             *enqueue.Upload
+	storeCtx           context.Context // ends when the user asks to stop; then no more jobs are stored
+	listReader         io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
+	changedLineTexts   []string        // descriptions of lines that changed since the earlier run
+	newLineCount       int             // number of new lines; without --add-new, a new line is an error
+	firstNewLineNumber int             // number of the first new line
 
 	isStopping atomic.Bool // the user has asked to start no more jobs
 	// signalCount counts the signals after the one that set isStopping. The first counted signal stops the
 	// running jobs. The second one makes the program exit without waiting for them.
-	signalCount int
-	allStored   chan struct{} // closed when all jobs are stored and can run
-	noneRunning chan struct{} // closed when the user has stopped the run and no job is running
+	signalCount   int
+	allJobsStored chan struct{} // closed when all jobs are stored and can run
+	noneRunning   chan struct{} // closed when the user has stopped the run and no job is running
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
@@ -65,14 +65,14 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	}
 	flags.WarnPlaceholderInCode(&a.Output)
 	files.RestrictUmask()
-	a.Dir = a.PrivateDir()
-	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedLines: map[int]string{},
-		allStored: make(chan struct{}), noneRunning: make(chan struct{})}
+	a.Dir = a.PrivateQueueDir()
+	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedIDByLine: map[int]string{},
+		allJobsStored: make(chan struct{}), noneRunning: make(chan struct{})}
 	var err error
 	if p.manifest, err = p.newManifest(); err != nil {
 		return err
 	}
-	if p.hashPrefix, err = json.Marshal(p.manifest); err != nil {
+	if p.lineHashPrefix, err = json.Marshal(p.manifest); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -81,13 +81,13 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	defer leave()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
-	enqueue.WarnExpired(&a.Output, commonSpec, true)
+	enqueue.WarnIfExpired(&a.Output, commonSpec, true)
 	p.storeCtx = storing
 	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), commonSpec)
-	if begins, err := p.openList(signals); !begins || err != nil {
+	if begins, err := p.openJobList(signals); !begins || err != nil {
 		return err
 	}
-	stop, ended, err := serve(ctx, a, signals)
+	stop, ended, err := startPrivateService(ctx, a, signals)
 	if stop == nil || err != nil {
 		return err
 	}
@@ -97,16 +97,16 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	done := make(chan error, 1)
 	// This goroutine ends when all jobs have ended, when ctx ends, or when the service ends. If it is waiting
 	// for more of the list, it ends with the process.
-	go func() { done <- p.run(ctx, storing, workerCount) }()
+	go func() { done <- p.storeAndFollowJobs(ctx, storing, workerCount) }()
 	select {
 	case err = <-done:
 	case err = <-ended:
 		return fmt.Errorf("the run stopped (the same command continues it): %w", err)
 	case sig := <-signals:
-		a.ExitCode = fault.ExitDetached
+		a.ExitCode = fault.ExitCodeDetached
 		leave()
-		p.finishRunning(sig, signals)
-		if err = p.awaitResults(done, signals); errors.Is(err, context.Canceled) {
+		p.drainRunningJobs(sig, signals)
+		if err = p.awaitPrintedResults(done, signals); errors.Is(err, context.Canceled) {
 			err = nil
 		}
 	}
@@ -114,27 +114,27 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	return errors.Join(err, p.awaitServiceEnd(ended, signals))
 }
 
-// openList opens the list of jobs. The list stays open until the process ends.
+// openJobList opens the list of jobs. The list stays open until the process ends.
 //
 // canBegin is false if the list is empty, which is a success and needs no directory. It is also false if a
 // signal has arrived before the first job. That is possible because a list from a pipe may take any time.
-func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err error) {
+func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err error) {
 	dir, err := p.app.AbsDir()
 	if err != nil {
 		return false, err
 	}
-	p.socket = config.PathsIn(dir).Socket
-	f, err := p.Open(p.app.Stdin)
+	p.socket = config.PathsInDir(dir).SocketPath
+	f, err := p.OpenFile(p.app.Stdin)
 	switch {
 	case err != nil:
 		return false, err
-	case p.HasNoArguments() && !files.Exists(dir):
+	case p.HasEmptyArgumentList() && !files.Exists(dir):
 		p.PrintNoJobs(&p.app.Output)
 		return false, nil
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.upload.ReadProgress.Track(f), 64<<10)
+	in := bufio.NewReaderSize(p.upload.ReadProgress.CountReads(f), 64<<10)
 	p.listReader = in
 	if files.Exists(dir) {
 		return true, nil
@@ -142,7 +142,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err err
 	empty := make(chan bool, 1)
 	// This goroutine ends when it has read a part of the first job or the end of the list. If the list never
 	// sends data, the goroutine ends with the process.
-	go func() { empty <- p.isEmptyList(in) }()
+	go func() { empty <- p.isEmptyJobList(in) }()
 	select {
 	case none := <-empty:
 		if none {
@@ -150,14 +150,14 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (canBegin bool, err err
 		}
 		return !none, nil
 	case <-signals:
-		p.app.ExitCode = fault.ExitDetached
+		p.app.ExitCode = fault.ExitCodeDetached
 		return false, nil
 	}
 }
 
-// isEmptyList reports whether a list contains no jobs. It only peeks at the beginning of the list, so the
+// isEmptyJobList reports whether a list contains no jobs. It only peeks at the beginning of the list, so the
 // caller can still read the whole list.
-func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
+func (p *privateJobs) isEmptyJobList(in *bufio.Reader) bool {
 	const byteOrderMark = "\xef\xbb\xbf"
 	for n := 1; ; n = in.Buffered() + 1 {
 		begin, err := in.Peek(n)
@@ -167,7 +167,7 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 		} else {
 			text = strings.Join(strings.Fields(text), "")
 		}
-		switch isJSON := p.File != ""; {
+		switch isJSON := p.JobsFile != ""; {
 		case err != nil: // the list or the buffer ends here, or reading failed; the next read reports an error
 			return err == io.EOF && (text == "" || isJSON && text == "[]")
 		case !strings.HasPrefix(byteOrderMark, text) && !(isJSON && strings.HasPrefix("[]", text)):
@@ -176,9 +176,9 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// serve starts a service without workers in this process. stop ends the service. serviceEnd receives the
+// startPrivateService starts a service without workers in this process. stop ends the service. serviceEnd receives the
 // service's error when it ends. If a signal arrives before the service is ready, stop is nil.
-func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
+func startPrivateService(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
 	stop func(), serviceEnd <-chan error, err error,
 ) {
 	ready := make(chan struct{})
@@ -194,15 +194,15 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (
 		return nil, nil, err
 	case <-signals:
 		cancel()
-		a.ExitCode = fault.ExitDetached
+		a.ExitCode = fault.ExitCodeDetached
 		return nil, nil, <-done
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx ends,
-// because the user asked to stop, it stores no more jobs.
-func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error {
-	if err := p.loadStored(storeCtx); err != nil {
+// storeAndFollowJobs stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx
+// ends, because the user asked to stop, it stores no more jobs.
+func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCount int) error {
+	if err := p.loadStoredLines(storeCtx); err != nil {
 		return err
 	}
 	if err := p.checkAndSaveManifest(); err != nil {
@@ -222,28 +222,28 @@ func (p *privateJobs) run(ctx, storeCtx context.Context, workerCount int) error 
 	if err := p.storeNewLines(); err != nil {
 		return err
 	}
-	if p.RetryDead {
+	if p.RetryDeadJobs {
 		if err := p.retryDead(storeCtx); err != nil {
 			return err
 		}
 	}
 	f := &runFollower{jobLog: jobLog, app: p.app, client: p.client, startedAt: time.Now(), noneRunning: p.noneRunning,
 		isStopping: &p.isStopping}
-	if err := f.start(storeCtx); err != nil {
+	if err := f.readInitialStatus(storeCtx); err != nil {
 		return err
 	}
 	if err := storeCtx.Err(); err != nil {
 		return err
 	}
-	close(p.allStored) // the next request starts jobs, so the program must follow them even if the reply is lost
-	if _, err := p.client.WorkerScale(ctx, control.WorkerScale{Count: workerCount}); err != nil {
+	close(p.allJobsStored) // the next request starts jobs, so the program must follow them even if the reply is lost
+	if _, err := p.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: workerCount}); err != nil {
 		return err
 	}
-	return errors.Join(f.run(ctx), jobLog.WriteError())
+	return errors.Join(f.followJobs(ctx), jobLog.WriteError())
 }
 
 // awaitServiceEnd waits until the service has stopped. The first signal makes it stop the running jobs, and
-// the second one makes it return immediately. Signals that finishRunning has received count too.
+// the second one makes it return immediately. Signals that drainRunningJobs has received count too.
 //
 // If awaitServiceEnd returns early, no result is lost: the runner keeps the results of jobs that have ended.
 func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os.Signal) error {
@@ -253,25 +253,25 @@ func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os
 			return err
 		case <-signals:
 		}
-		p.app.ExitCode = fault.ExitDetached
+		p.app.ExitCode = fault.ExitCodeDetached
 		if p.signalCount++; p.signalCount < 2 {
-			p.stopWorkers(context.Background(), control.WorkerStop{Force: true})
+			p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true})
 		}
 	}
-	p.app.Say("exiting before all running jobs have stopped; to continue, run the same command again, which also " +
-		"runs the stopped jobs again")
+	p.app.PrintMessage("exiting before all running jobs have stopped; to continue, run the same command again, which " +
+		"also runs the stopped jobs again")
 	return nil
 }
 
-// finishRunning makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
+// drainRunningJobs makes the service start no more jobs, and waits until the running jobs end. After Ctrl-C it
 // waits without a limit. After another signal, such as that of a system shutdown, it waits for at most the
 // service's timeout. A second signal makes it put the running jobs back in the queue.
-func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
+func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) {
 	p.isStopping.Store(true)
 	p.app.ShowProgress("")
-	var stopRequest control.WorkerStop
+	var stopRequest control.WorkerStopParams
 	if sig == os.Interrupt {
-		stopRequest.Timeout = new(control.Duration(noTimeout))
+		stopRequest.JobFinishTimeout = new(control.Duration(noTimeout))
 	}
 	// The connection of p.client may be busy with another request.
 	c := control.NewClient(p.socket)
@@ -281,17 +281,17 @@ func (p *privateJobs) finishRunning(sig os.Signal, signals <-chan os.Signal) {
 	soon, cancelSoon := context.WithTimeout(ctx, storeStopTimeout)
 	// Set the number of workers to 0, so that no more jobs start. Ignore an error, because WorkerStop below
 	// stops the workers too.
-	c.WorkerScale(soon, control.WorkerScale{})
+	c.WorkerScale(soon, control.WorkerScaleParams{})
 	cancelSoon()
-	p.app.Say("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run " +
-		"the same command again")
+	p.app.PrintMessage("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue " +
+		"later, run the same command again")
 	select {
 	case <-p.stopWorkers(ctx, stopRequest):
 	case <-signals:
 		p.signalCount++
-		p.app.Say("stopping running jobs (Ctrl-C again exits without waiting for them)")
+		p.app.PrintMessage("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
-		case <-p.stopWorkers(context.Background(), control.WorkerStop{Force: true}):
+		case <-p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true}):
 		case <-signals:
 			p.signalCount++
 		}
@@ -305,7 +305,7 @@ const noTimeout = 10_000 * time.Hour
 // stopWorkers removes all workers. It closes the returned channel when their jobs have ended or the context
 // ends. With stopRequest.Force, the running jobs return to the queue. It ignores errors, because the jobs
 // also end or return to the queue when the service stops.
-func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.WorkerStop) <-chan struct{} {
+func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.WorkerStopParams) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
 		defer close(stopped)
@@ -320,12 +320,12 @@ func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.Worke
 // to stop. That goroutine may be reading a pipe that never ends.
 const storeStopTimeout = 500 * time.Millisecond
 
-// awaitResults waits until the results of all ended jobs are printed. It returns earlier if a
+// awaitPrintedResults waits until the results of all ended jobs are printed. It returns earlier if a
 // signal arrives, or after storeStopTimeout if the jobs are not stored yet.
-func (p *privateJobs) awaitResults(done <-chan error, signals <-chan os.Signal) error {
+func (p *privateJobs) awaitPrintedResults(done <-chan error, signals <-chan os.Signal) error {
 	var timeout <-chan time.Time
 	select {
-	case <-p.allStored:
+	case <-p.allJobsStored:
 	default:
 		timeout = time.After(storeStopTimeout)
 	}

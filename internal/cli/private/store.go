@@ -21,17 +21,17 @@ import (
 // retryDead makes all dead jobs run again.
 func (p *privateJobs) retryDead(ctx context.Context) error {
 	for cursor := ""; ; {
-		v, err := p.client.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
-		if err != nil || v.Next == nil {
+		v, err := p.client.RetryDeadJobs(ctx, control.DeadJobRetryParams{AllDeadJobs: true, Cursor: cursor})
+		if err != nil || v.NextCursor == nil {
 			return err
 		}
-		cursor = *v.Next
+		cursor = *v.NextCursor
 	}
 }
 
-// loadStored reads from the queue which lines earlier runs have stored. It sets storedLines and isResumed.
-func (p *privateJobs) loadStored(ctx context.Context) error {
-	for jobs, err := range cli.JobPages(ctx, p.client, control.List{}) {
+// loadStoredLines reads from the queue which lines earlier runs have stored. It sets storedIDByLine and isResumed.
+func (p *privateJobs) loadStoredLines(ctx context.Context) error {
+	for jobs, err := range cli.JobPages(ctx, p.client, control.ListParams{}) {
 		if err != nil {
 			return err
 		}
@@ -43,10 +43,10 @@ func (p *privateJobs) loadStored(ctx context.Context) error {
 					"the queue in %s contains jobs that were not added by run --private, such as %s; choose another "+
 						"directory with --dir", p.app.Dir, j.ID)
 			}
-			p.storedLines[n] = j.ID
+			p.storedIDByLine[n] = j.ID
 		}
 	}
-	p.isResumed = len(p.storedLines) > 0
+	p.isResumed = len(p.storedIDByLine) > 0
 	return nil
 }
 
@@ -74,26 +74,26 @@ func (p *privateJobs) checkAndSaveManifest() error {
 // storeNewLines stores a job for each line of the list of jobs that no earlier run has stored. It returns an error
 // if a line has changed since then, or is missing now.
 func (p *privateJobs) storeNewLines() error {
-	err := p.EachJob(p.listReader, p.storeLine)
+	err := p.EachJob(p.listReader, p.storeJobOfLine)
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
 		p.PrintNoJobs(&p.app.Output)
 	}
-	// storedLines now contains only lines that are missing in this list, because storeLine has removed the
+	// storedIDByLine now contains only lines that are missing in this list, because storeJobOfLine has removed the
 	// others.
-	for _, n := range slices.Sorted(maps.Keys(p.storedLines)) {
-		if n > p.lastLine && len(p.changedLines) < maxListedChanges {
-			p.changedLines = append(p.changedLines, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
-				p.storedCommand(p.storedLines[n]), p.storedLines[n]))
+	for _, n := range slices.Sorted(maps.Keys(p.storedIDByLine)) {
+		if n > p.lastLineNumber && len(p.changedLineTexts) < maxListedChanges {
+			p.changedLineTexts = append(p.changedLineTexts, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
+				p.storedCommandText(p.storedIDByLine[n]), p.storedIDByLine[n]))
 		}
 	}
 	switch {
 	case err != nil:
-	case len(p.changedLines) > 0:
+	case len(p.changedLineTexts) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
-			"start a new run with another --dir", p.app.Dir, strings.Join(p.changedLines, "; "))
+			"start a new run with another --dir", p.app.Dir, strings.Join(p.changedLineTexts, "; "))
 	case p.newLineCount > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
-			"--add-new, or remove them from the list", present.JobsText(p.newLineCount), p.firstNewLine)
+			"--add-new, or remove them from the list", present.JobCountText(p.newLineCount), p.firstNewLineNumber)
 	}
 	if err != nil || p.upload.JobsRead > 0 {
 		return p.upload.CommitOrAbort(err)
@@ -104,24 +104,24 @@ func (p *privateJobs) storeNewLines() error {
 // maxListedChanges is the highest number of differences that an error lists.
 const maxListedChanges = 5
 
-// storedCommand returns the quoted command of a stored job, for an error.
-func (p *privateJobs) storedCommand(id string) string {
-	j, err := p.client.Show(p.storeCtx, control.Show{ID: control.JobID(id)})
+// storedCommandText returns the quoted command of a stored job, for an error.
+func (p *privateJobs) storedCommandText(id string) string {
+	j, err := p.client.ShowJob(p.storeCtx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil {
 		return "(unknown)"
 	}
-	return fmt.Sprintf("%q", shortLine(present.JobTitle(&j.Job)))
+	return fmt.Sprintf("%q", truncateToLine(present.JobTitle(&j.Job)))
 }
 
 // changedLineText describes how a line differs from the job that an earlier run stored for it. storedID is
 // the id of that job.
-func (p *privateJobs) changedLineText(line int, storedID string, newSpec *queue.Spec) string {
-	stored := p.storedCommand(storedID)
-	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
+func (p *privateJobs) changedLineText(lineNumber int, storedID string, newSpec *queue.Spec) string {
+	stored := p.storedCommandText(storedID)
+	current := fmt.Sprintf("%q", truncateToLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
 	if current == stored {
-		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)
+		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", lineNumber, stored)
 	}
-	return fmt.Sprintf("the command of line %d was %s, now it is %s", line, stored, current)
+	return fmt.Sprintf("the command of line %d was %s, now it is %s", lineNumber, stored, current)
 }
 
 // replaceParentIDs replaces the ids in depends_on. In the list, a line refers to another one by the id that
@@ -136,26 +136,27 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 		}
 		id, known := p.idsByDeclaredID[name]
 		if !known {
-			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only "+
-				"depend on jobs above it in the list", queue.Clip(name))
+			return queue.InvalidField("depends_on",
+				"no line above this one has the job id %q; in a private run, a job can only "+
+					"depend on jobs above it in the list", queue.ClipForMessage(name))
 		}
 		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
 	}
 	return nil
 }
 
-// storeLine stores the job of one line if no earlier run has stored it.
-func (p *privateJobs) storeLine(raw []byte, line int) error {
+// storeJobOfLine stores the job of one line if no earlier run has stored it.
+func (p *privateJobs) storeJobOfLine(lineText []byte, lineNumber int) error {
 	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
-	p.lastLine = max(line, p.lastLine+1)
-	spec, err := p.Spec(&p.commonSpec, raw)
+	p.lastLineNumber = max(lineNumber, p.lastLineNumber+1)
+	spec, err := p.JobSpec(&p.commonSpec, lineText)
 	if err != nil {
-		return fault.AtLine(err, line)
+		return fault.AtLine(err, lineNumber)
 	}
 	sum := sha256.New()
-	sum.Write(p.hashPrefix) // writing to a hash never fails
-	sum.Write(raw)
-	id := strconv.Itoa(p.lastLine) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
+	sum.Write(p.lineHashPrefix) // writing to a hash never fails
+	sum.Write(lineText)
+	id := strconv.Itoa(p.lastLineNumber) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
 		if p.idsByDeclaredID == nil {
@@ -164,26 +165,26 @@ func (p *privateJobs) storeLine(raw []byte, line int) error {
 		p.idsByDeclaredID[*spec.ID] = id
 	}
 	if err := p.replaceParentIDs(spec); err != nil {
-		return fault.AtLine(err, line)
+		return fault.AtLine(err, lineNumber)
 	}
-	was, stored := p.storedLines[p.lastLine]
-	delete(p.storedLines, p.lastLine)
+	was, stored := p.storedIDByLine[p.lastLineNumber]
+	delete(p.storedIDByLine, p.lastLineNumber)
 	switch {
-	case stored && was != id && len(p.changedLines) < maxListedChanges:
-		p.changedLines = append(p.changedLines, p.changedLineText(line, was, spec))
+	case stored && was != id && len(p.changedLineTexts) < maxListedChanges:
+		p.changedLineTexts = append(p.changedLineTexts, p.changedLineText(lineNumber, was, spec))
 		return nil
-	case stored || len(p.changedLines) > 0:
+	case stored || len(p.changedLineTexts) > 0:
 		return nil
-	case p.isResumed && !p.AddNew:
+	case p.isResumed && !p.AddNewLines:
 		if p.newLineCount++; p.newLineCount == 1 {
-			p.firstNewLine = line
+			p.firstNewLineNumber = lineNumber
 		}
 		return nil
 	}
 	spec.ID = &id
 	encoded, err := json.Marshal(spec)
 	if err != nil {
-		return fault.AtLine(err, line)
+		return fault.AtLine(err, lineNumber)
 	}
-	return p.upload.Add(encoded, line)
+	return p.upload.Add(encoded, lineNumber)
 }

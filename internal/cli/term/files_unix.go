@@ -14,9 +14,9 @@ import (
 // IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return xterm.IsTerminal(int(f.Fd())) }
 
-// awaitReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
+// awaitPipeReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
 // a write would return then. It returns nil immediately if f is not a pipe.
-func awaitReaderGone(f *os.File) error {
+func awaitPipeReaderGone(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
 		return nil
@@ -48,5 +48,5 @@ func PrepareOutput(f *os.File) *os.File {
 // parent process usually passes to this process.
 const firstDuplicateFD = 10
 
-// IsClosedPipe reports whether a write failed because the pipe has no reader.
-func IsClosedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
+// IsClosedPipeError reports whether a write failed because the pipe has no reader.
+func IsClosedPipeError(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -16,13 +16,13 @@ func IsTerminal(f *os.File) bool {
 		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
-// readerPollInterval is how often awaitReaderGone checks whether a pipe has a reader. It polls, because Windows
+// readerPollInterval is how often awaitPipeReaderGone checks whether a pipe has a reader. It polls, because Windows
 // has no notification for that.
 const readerPollInterval = time.Second
 
-// awaitReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
+// awaitPipeReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
 // a write would return then. It returns nil immediately if f is not a pipe.
-func awaitReaderGone(f *os.File) error {
+func awaitPipeReaderGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
 		time.Sleep(readerPollInterval)
 	}
@@ -77,7 +77,7 @@ func PrepareOutput(f *os.File) *os.File {
 	return f
 }
 
-// IsClosedPipe reports whether a write failed because the pipe has no reader.
-func IsClosedPipe(err error) bool {
+// IsClosedPipeError reports whether a write failed because the pipe has no reader.
+func IsClosedPipeError(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
 }

@@ -7,7 +7,7 @@ import (
 
 // If the process has no output, PrepareOutput returns a file that accepts all writes. A write to a pipe
 // without a reader fails. Only a console is a terminal.
-func TestOutputs(t *testing.T) {
+func TestPrepareOutputHandlesMissingOutput(t *testing.T) {
 	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
 		if _, err := PrepareOutput(f).WriteString("x"); err != nil {
 			t.Errorf("no output: %v", err)
@@ -22,12 +22,12 @@ func TestOutputs(t *testing.T) {
 		t.Errorf("a pipe: terminal %v, state %d", IsTerminal(w), pipeState(w))
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- awaitReaderGone(w) }()
+	go func() { gone <- awaitPipeReaderGone(w) }()
 	r.Close()
-	if err := <-gone; !IsClosedPipe(err) {
+	if err := <-gone; !IsClosedPipeError(err) {
 		t.Errorf("a pipe without a reader: %v", err)
 	}
-	if _, err := w.WriteString("x"); !IsClosedPipe(err) {
+	if _, err := w.WriteString("x"); !IsClosedPipeError(err) {
 		t.Errorf("a write: %v", err)
 	}
 	file, err := os.Create(t.TempDir() + "/f")
@@ -35,7 +35,7 @@ func TestOutputs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := awaitReaderGone(file); err != nil {
+	if err := awaitPipeReaderGone(file); err != nil {
 		t.Errorf("a file: %v", err)
 	}
 }

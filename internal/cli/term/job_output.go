@@ -11,15 +11,15 @@ import (
 // terminal, it escapes control characters, and keeps back an incomplete character or colour sequence until
 // the rest arrives.
 type SafeWriter struct {
-	Output      *Output
-	File        *os.File
-	Live        bool // keep carriage returns, because the output is printed while the job writes it
-	partialText string
+	Output              *Output
+	File                *os.File
+	KeepCarriageReturns bool // keep carriage returns, because the output is printed while the job writes it
+	partialText         string
 }
 
-// Next processes the next piece of the stream and returns the text that can be printed now.
-func (s *SafeWriter) Next(text string) string {
-	if s.Output.Raw || !IsTerminal(s.File) {
+// ConvertPiece processes the next piece of the stream and returns the text that can be printed now.
+func (s *SafeWriter) ConvertPiece(text string) string {
+	if s.Output.KeepControlCharacters || !IsTerminal(s.File) {
 		return text
 	}
 	text = s.partialText + text
@@ -28,50 +28,50 @@ func (s *SafeWriter) Next(text string) string {
 	return s.escape(text[:whole])
 }
 
-// End returns the incomplete end of the stream. Call it when the stream has ended.
-func (s *SafeWriter) End() string {
+// FlushIncomplete returns the incomplete end of the stream. Call it when the stream has ended.
+func (s *SafeWriter) FlushIncomplete() string {
 	part := s.partialText
 	s.partialText = ""
 	return s.escape(part)
 }
 
 func (s *SafeWriter) escape(text string) string {
-	if s.Live {
-		return termtext.EscapeLive(text)
+	if s.KeepCarriageReturns {
+		return termtext.EscapeLiveOutput(text)
 	}
-	return termtext.Escape(text)
+	return termtext.EscapeControls(text)
 }
 
 // TTYOutput converts the output that a job sent to its terminal to the lines of text that the terminal
 // finally shows.
 type TTYOutput struct {
-	Renderer termtext.Renderer
-	Live     bool   // show the unfinished line, and redraw it when it changes
-	lastText string // the unfinished line as displayed
+	Renderer           termtext.Renderer
+	ShowUnfinishedLine bool   // show the unfinished line, and redraw it when it changes
+	unfinishedLine     string // the unfinished line as displayed
 }
 
-// Next processes the next piece of the output and returns what to print. The function escape escapes a text for
+// ConvertPiece processes the next piece of the output and returns what to print. The function escape escapes a text for
 // the output file.
-func (t *TTYOutput) Next(text string, escape func(string) string) string {
+func (t *TTYOutput) ConvertPiece(text string, escape func(string) string) string {
 	lines := t.Renderer.Write(text)
-	if !t.Live {
+	if !t.ShowUnfinishedLine {
 		return escape(lines)
 	}
-	part := t.Renderer.Line()
-	before := t.lastText
-	t.lastText = part
+	part := t.Renderer.CurrentLine()
+	before := t.unfinishedLine
+	t.unfinishedLine = part
 	if added, ok := strings.CutPrefix(lines+part, before); ok {
 		return escape(added)
 	}
 	return "\r\x1b[K" + escape(lines+part)
 }
 
-// End returns what to print at the end of the output.
-func (t *TTYOutput) End(escape func(string) string) string {
-	rest := t.Renderer.End()
-	if t.Live {
-		rest = strings.TrimPrefix(rest, t.lastText)
+// FlushUnfinished returns what to print at the end of the output.
+func (t *TTYOutput) FlushUnfinished(escape func(string) string) string {
+	rest := t.Renderer.Finish()
+	if t.ShowUnfinishedLine {
+		rest = strings.TrimPrefix(rest, t.unfinishedLine)
 	}
-	t.lastText = ""
+	t.unfinishedLine = ""
 	return escape(rest)
 }

@@ -54,19 +54,21 @@ func isControl(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
-// JSONList prints a list as JSON, element by element: as one array, or one element per line.
-type JSONList struct {
+// JSONListPrinter prints a list as JSON, element by element: as one array, or one element per line.
+type JSONListPrinter struct {
 	writer    io.Writer
 	separator string // printed before the next element of an array: "[" before the first one, ",\n" before all others
 	asLines   bool
 }
 
-// NewJSONList returns an empty list that prints to a writer: one element per line if asLines is true, otherwise
+// NewJSONListPrinter returns an empty list that prints to a writer: one element per line if asLines is true, otherwise
 // one array.
-func NewJSONList(w io.Writer, asLines bool) *JSONList { return &JSONList{w, "[", asLines} }
+func NewJSONListPrinter(w io.Writer, asLines bool) *JSONListPrinter {
+	return &JSONListPrinter{w, "[", asLines}
+}
 
 // Add prints the next element.
-func (l *JSONList) Add(v any) error {
+func (l *JSONListPrinter) Add(v any) error {
 	if l.asLines {
 		return WriteJSON(l.writer, v)
 	}
@@ -80,7 +82,7 @@ func (l *JSONList) Add(v any) error {
 }
 
 // End prints the end of an array, and its beginning if no element was added.
-func (l *JSONList) End() error {
+func (l *JSONListPrinter) End() error {
 	if l.asLines {
 		return nil
 	}
@@ -88,8 +90,8 @@ func (l *JSONList) End() error {
 	return err
 }
 
-// PrintList prints a list as one JSON array or, with --jsonl, one element per line.
-func PrintList[T any](o *Output, list []T) error {
+// PrintJSONList prints a list as one JSON array or, with --jsonl, one element per line.
+func PrintJSONList[T any](o *Output, list []T) error {
 	if !o.JSONL {
 		if list == nil {
 			list = []T{}
@@ -104,9 +106,9 @@ func PrintList[T any](o *Output, list []T) error {
 	return nil
 }
 
-// PrintIndented prints a value as JSON. It indents the JSON unless --json or --jsonl is set.
-func (o *Output) PrintIndented(v any) error {
-	if o.Structured() {
+// PrintIndentedJSON prints a value as JSON. It indents the JSON unless --json or --jsonl is set.
+func (o *Output) PrintIndentedJSON(v any) error {
+	if o.WantsJSON() {
 		return o.PrintJSON(v)
 	}
 	return encodeJSON(o.Stdout, v, "  ")

@@ -27,10 +27,10 @@ type Output struct {
 	Stdin          *os.File
 	Stdout, Stderr *os.File
 
-	JSON, JSONL   bool // print results as JSON, or as one JSON object per line
-	Quiet         bool // print only ids
-	Raw           bool // print control characters unchanged
-	ChosenColumns bool // the user chose the columns of the table
+	JSON, JSONL           bool // print results as JSON, or as one JSON object per line
+	Quiet                 bool // print only ids
+	KeepControlCharacters bool // print control characters unchanged
+	ColumnsChosenByUser   bool // the user chose the columns of the table
 
 	printErr      error       // the first error of Println
 	progressShown atomic.Bool // a progress text is on the screen
@@ -57,29 +57,29 @@ func (o *Output) Writer() io.Writer {
 	return o.Stdout
 }
 
-// Structured reports whether the user asked for JSON, with --json or --jsonl.
-func (o *Output) Structured() bool { return o.JSON || o.JSONL }
+// WantsJSON reports whether the user asked for JSON, with --json or --jsonl.
+func (o *Output) WantsJSON() bool { return o.JSON || o.JSONL }
 
-// Say prints a message on standard error.
-func (o *Output) Say(format string, args ...any) {
-	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
+// PrintMessage prints a message on standard error.
+func (o *Output) PrintMessage(format string, args ...any) {
+	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
 // PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always
 // returns nil, because a command has done its work even if the sentence cannot be printed.
 func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
-		fmt.Fprintln(o.Stderr, o.EscapeFor(o.Stderr, fmt.Sprintf(format, args...)))
+		fmt.Fprintln(o.Stderr, o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 	}
 	return nil
 }
 
-// PrintDone prints the result of a command that has acted on an object: the object's name for scripts, and a
+// PrintActionResult prints the result of a command that has acted on an object: the object's name for scripts, and a
 // sentence for people. If standard output and standard error are the same terminal, it prints only the
 // sentence.
-func (o *Output) PrintDone(name, sentence string) error {
+func (o *Output) PrintActionResult(objectName, sentence string) error {
 	if o.Quiet || !IsTerminal(o.Stdout) || !IsTerminal(o.Stderr) {
-		if err := o.Println(name); err != nil {
+		if err := o.Println(objectName); err != nil {
 			return err
 		}
 	}
@@ -88,19 +88,19 @@ func (o *Output) PrintDone(name, sentence string) error {
 
 // PrintResult prints the result of a command: the value as JSON, or a sentence on the terminal.
 func (o *Output) PrintResult(value any, format string, args ...any) error {
-	if o.Structured() {
+	if o.WantsJSON() {
 		return o.PrintJSON(value)
 	}
 	return o.PrintInfo(format, args...)
 }
 
-// WhileOutputRead calls action with a context that it cancels when no process reads standard output any more.
+// RunUntilReaderGone calls action with a context that it cancels when no process reads standard output any more.
 // Without this, an action that seldom prints would notice the closed pipe only at its next write.
-func (o *Output) WhileOutputRead(ctx context.Context, action func(context.Context) error) error {
+func (o *Output) RunUntilReaderGone(ctx context.Context, action func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
-		if err := awaitReaderGone(o.Stdout); err != nil {
+		if err := awaitPipeReaderGone(o.Stdout); err != nil {
 			cancel(err)
 		}
 	}()
@@ -111,54 +111,56 @@ func (o *Output) WhileOutputRead(ctx context.Context, action func(context.Contex
 	return err
 }
 
-// EscapeFor returns the text s for printing to file. It escapes control characters and invisible characters.
+// EscapeForFile returns the text s for printing to file. It escapes control characters and invisible characters.
 // If the file is a terminal, it keeps colours and resets them at the end of the text. For any other file it
 // escapes colours too.
-func (o *Output) EscapeFor(file *os.File, s string) string {
+func (o *Output) EscapeForFile(file *os.File, s string) string {
 	if file == o.Stderr { // a message may come from the service, which shortens texts with an ellipsis
-		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
+		s = strings.ReplaceAll(s, "…", termtext.TextForLocale("…"))
 	}
-	if o.Raw {
+	if o.KeepControlCharacters {
 		return s
 	}
 	terminal := IsTerminal(file)
 	if terminal && os.Getenv("NO_COLOR") != "" {
-		s = termtext.WithoutColours(s)
+		s = termtext.RemoveColours(s)
 	}
-	s = termtext.EscapeInvisible(termtext.EscapeExcept(s, "\n\t", terminal))
+	s = termtext.EscapeInvisible(termtext.EscapeControlsExcept(s, "\n\t", terminal))
 	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], termtext.ResetColours) {
 		s += termtext.ResetColours
 	}
 	return s
 }
 
-// WithoutColours removes the colours from a job's text if standard output is a terminal. For any other output
-// it returns the text unchanged, because EscapeFor then escapes the colours.
-func (o *Output) WithoutColours(s string) string {
-	if o.Raw || !IsTerminal(o.Stdout) {
+// StripColoursOnTerminal removes the colours from a job's text if standard output is a terminal. For any other output
+// it returns the text unchanged, because EscapeForFile then escapes the colours.
+func (o *Output) StripColoursOnTerminal(s string) string {
+	if o.KeepControlCharacters || !IsTerminal(o.Stdout) {
 		return s
 	}
-	return termtext.WithoutColours(s)
+	return termtext.RemoveColours(s)
 }
 
 // EscapeJobText prepares a job's text for printing between other text on standard output. It escapes the text
-// like EscapeFor. On a terminal it also removes the job's colours, because queuectl marks states with
+// like EscapeForFile. On a terminal it also removes the job's colours, because queuectl marks states with
 // colours.
-func (o *Output) EscapeJobText(s string) string { return o.EscapeFor(o.Stdout, o.WithoutColours(s)) }
+func (o *Output) EscapeJobText(s string) string {
+	return o.EscapeForFile(o.Stdout, o.StripColoursOnTerminal(s))
+}
 
 // PrintPairs prints one "name: value" line for each pair whose value is not empty.
 func (o *Output) PrintPairs(nameWidth int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			value = termtext.Indent(o.EscapeFor(o.Stdout, value), nameWidth+1)
+			value = termtext.IndentAfterFirstLine(o.EscapeForFile(o.Stdout, value), nameWidth+1)
 			err = o.Println(fmt.Sprintf("%-*s %s", nameWidth, name+":", value))
 		}
 	}
 	return err
 }
 
-// PrintGap prints a message that some output is missing.
-func (o *Output) PrintGap(text string) error {
+// PrintMissingOutput prints a message that some output is missing.
+func (o *Output) PrintMissingOutput(text string) error {
 	begin := ""
 	if IsTerminal(o.Stderr) {
 		begin = "\n" // the job may have printed an incomplete line, so begin a new one
@@ -167,11 +169,11 @@ func (o *Output) PrintGap(text string) error {
 	return err
 }
 
-// PrintNoneSelected prints that no job is selected. It does so even if standard error is not a terminal or
+// PrintNoJobsSelected prints that no job is selected. It does so even if standard error is not a terminal or
 // --quiet is set. Otherwise the author of a script might assume that jobs were selected.
-func (o *Output) PrintNoneSelected() {
+func (o *Output) PrintNoJobsSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
-		o.Say("no job matches the selection")
+		o.PrintMessage("no job matches the selection")
 		return
 	}
 	o.PrintInfo("no job matches the selection")
@@ -189,7 +191,7 @@ func (o *Output) Coloured(text, colour string) string {
 func UsesColours(file *os.File) bool { return IsTerminal(file) && os.Getenv("NO_COLOR") == "" }
 
 // CanAsk reports whether the user can be asked for confirmation.
-func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.Structured() }
+func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.WantsJSON() }
 
 // AskYesNo asks the user a question. Every answer except yes means no.
 func (o *Output) AskYesNo(format string, args ...any) bool {
@@ -234,18 +236,18 @@ type ProgressBar struct {
 	StartValue     int64 // value of Current at StartedAt; the estimate of the time left counts only progress after it
 	StartedAt      time.Time
 	Suffix         string        // text after the numbers
-	InBytes        bool          // Current and Total are sizes in bytes
+	ValuesAreBytes bool          // Current and Total are sizes in bytes
 	MinTimeLeft    time.Duration // lower bound of the time left
 }
 
-// DrawBar shows the bar on a terminal. The bar replaces the previous progress text.
-func (o *Output) DrawBar(b ProgressBar) {
+// DrawProgressBar shows the bar on a terminal. The bar replaces the previous progress text.
+func (o *Output) DrawProgressBar(b ProgressBar) {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		return
 	}
 	of := max(b.Total, b.Current, 1)
 	text := fmt.Sprintf("%3d%% %d/%d", b.Current*100/of, b.Current, of)
-	if b.InBytes {
+	if b.ValuesAreBytes {
 		text = fmt.Sprintf("%3d%% %s/%s", b.Current*100/of, present.SizeText(b.Current), present.SizeText(of))
 	}
 	if b.Suffix != "" {

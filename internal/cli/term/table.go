@@ -29,7 +29,7 @@ func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []stri
 	}
 	// Keep the column QUEUE if it is the first one, as in a table of queues.
 	if slices.Index(headings, "QUEUE") > 0 {
-		headings, rows = present.DropPlainColumns(headings, rows)
+		headings, rows = present.DropUninformativeColumns(headings, rows)
 	}
 	return o.PrintTable(headings, rows)
 }
@@ -37,8 +37,8 @@ func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []stri
 // PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table like
 // PrintTableOrIDs.
 func PrintTable[T any](o *Output, list []T, emptyText string, headings []string, makeRow func(*T) []string) error {
-	if o.Structured() {
-		return PrintList(o, list)
+	if o.WantsJSON() {
+		return PrintJSONList(o, list)
 	}
 	return o.PrintTableOrIDs(len(list), emptyText, headings, func(i int) []string { return makeRow(&list[i]) })
 }
@@ -47,12 +47,12 @@ func PrintTable[T any](o *Output, list []T, emptyText string, headings []string,
 // and, if necessary, omits columns that the user did not choose. On a terminal it also removes the colours of
 // jobs' texts, because queuectl marks states with colours.
 func (o *Output) PrintTable(headings []string, rows [][]string) error {
-	return o.PrintPaintedTable(headings, rows, func(_ int, cell string) string { return cell })
+	return o.PrintColouredTable(headings, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like PrintTable. colourCell(column, cell) returns the cell with colours.
+// PrintColouredTable prints a table like PrintTable. colourCell(column, cell) returns the cell with colours.
 // It is called after the cell was cut to the width of its column.
-func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
+func (o *Output) PrintColouredTable(headings []string, rows [][]string,
 	colourCell func(column int, cell string) string) (err error) {
 	limit := TerminalColumns(o.Stdout)
 	rows = append([][]string{termtext.MoveZonesToHeadings(headings, rows)}, rows...)
@@ -63,24 +63,24 @@ func (o *Output) PrintPaintedTable(headings []string, rows [][]string,
 			if i < len(row)-1 {
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
-			if limit > 0 && !o.Raw {
-				row[i] = termtext.WithoutJoiners(row[i])
+			if limit > 0 && !o.KeepControlCharacters {
+				row[i] = termtext.RemoveJoiners(row[i])
 			}
 		}
 	}
-	widths := termtext.Widths(rows)
+	widths := termtext.ColumnWidths(rows)
 	if limit > 0 {
-		widths = termtext.FitColumns(widths, limit, o.ChosenColumns)
+		widths = termtext.FitColumnWidths(widths, limit, o.ColumnsChosenByUser)
 	}
-	for _, line := range termtext.LayOut(rows, widths, colourCell) {
+	for _, line := range termtext.LayOutTable(rows, widths, colourCell) {
 		err = o.Println(line)
 	}
 	return err
 }
 
-// Redraw calls printList, which prints a list. On a terminal it writes the new list over the previous one in
+// RedrawScreen calls printList, which prints a list. On a terminal it writes the new list over the previous one in
 // one piece, so that the screen does not flicker.
-func (o *Output) Redraw(printList func() error) error {
+func (o *Output) RedrawScreen(printList func() error) error {
 	if !IsTerminal(o.Stdout) {
 		return printList()
 	}
@@ -93,7 +93,7 @@ func (o *Output) Redraw(printList func() error) error {
 	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor to the end of the line. After a full line, the cursor is still on the
 		// last character, so erasing would remove that character.
-		if drawn += line; termtext.Width(line) < width {
+		if drawn += line; termtext.DisplayWidth(line) < width {
 			drawn += "\x1b[K"
 		}
 		drawn += "\r\n"

@@ -20,13 +20,14 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, fault.ErrEmptyValue
 	}
 	d, err := queue.ParseDuration(text)
-	if err == nil || errors.Is(err, queue.ErrNegative) || errors.Is(err, queue.ErrTooLong) {
+	if err == nil || errors.Is(err, queue.ErrDurationNegative) || errors.Is(err, queue.ErrDurationTooLong) {
 		return d, err
 	}
 	if short, ok := NormalizeDuration(text); ok {
 		return queue.ParseDuration(short)
 	}
-	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
+	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"",
+		queue.ClipForMessage(text))
 }
 
 // NormalizeDuration converts a duration in words to the syntax of queue.ParseDuration, such as 1h30m. It
@@ -88,11 +89,11 @@ type calendarStep struct {
 	duration time.Duration
 }
 
-// maxMonths is the longest step in months. It equals the longest duration, ten years.
-const maxMonths = 120
+// maxStepMonths is the longest step in months. It equals the longest duration, ten years.
+const maxStepMonths = 120
 
-// ParseStep parses a step: a duration, or a number of months or years.
-func ParseStep(text string) (s calendarStep, err error) {
+// ParseCalendarStep parses a step: a duration, or a number of months or years.
+func ParseCalendarStep(text string) (s calendarStep, err error) {
 	words := durationWords(text)
 	perUnit := map[string]int{"month": 1, "months": 1, "mo": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12}
 	if len(words) != 2 || perUnit[words[1]] == 0 {
@@ -104,22 +105,22 @@ func ParseStep(text string) (s calendarStep, err error) {
 		n, err = strconv.Atoi(words[0])
 	}
 	s.months = n * perUnit[words[1]]
-	if err != nil || s.months > maxMonths {
+	if err != nil || s.months > maxStepMonths {
 		return s, fmt.Errorf("%q is not supported as a duration; months and years must be whole numbers, at most 10 years",
-			queue.Clip(text))
+			queue.ClipForMessage(text))
 	}
 	return s, nil
 }
 
 // addTo returns t plus the given number of steps. Steps of whole days keep the time of day, even if a clock
 // change lies between the two times.
-func (s calendarStep) addTo(t time.Time, steps int) time.Time {
+func (s calendarStep) addTo(t time.Time, stepCount int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
 	if s.months != 0 || days != 0 {
-		t = zone.TimeOfWallClock(zone.WallClock(t).AddDate(0, steps*s.months, steps*days), t.Location())
+		t = zone.TimeOfWallClock(zone.WallClock(t).AddDate(0, stepCount*s.months, stepCount*days), t.Location())
 	}
-	return t.Add(time.Duration(steps) * (s.duration % day))
+	return t.Add(time.Duration(stepCount) * (s.duration % day))
 }
 
 // FromNow returns the time one step after or before now. A day of the step is always 24 hours, even if the

@@ -32,14 +32,14 @@ const (
 // (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
 // ago).
 func ParseTime(text string, now time.Time, searchDirection direction) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isOffsetInUse(t) {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isRealZoneOffset(t) {
 		return t, nil
 	}
 	words := strings.Fields(strings.ToLower(text))
-	words, in := cutZone(splitAtT(words), now.Location())
+	words, in := cutZone(splitISODateTime(words), now.Location())
 	now = now.In(in)
 	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
-		return addStep(strings.TrimSpace(from), strings.TrimSpace(after), now, searchDirection)
+		return addStepToTime(strings.TrimSpace(from), strings.TrimSpace(after), now, searchDirection)
 	}
 	if t, ok := parseRelativeTime(words, now, searchDirection); ok {
 		return t, nil
@@ -55,17 +55,17 @@ func ParseTime(text string, now time.Time, searchDirection direction) (time.Time
 func notATimeError(text string, searchDirection direction) error {
 	if searchDirection == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
-			"2026-03-01T15:04:05Z", queue.Clip(text))
+			"2026-03-01T15:04:05Z", queue.ClipForMessage(text))
 	}
 	if span, ok := NormalizeDuration(text); ok {
-		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.Clip(text), span)
+		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.ClipForMessage(text), span)
 	}
 	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", "+
-		"\"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
+		"\"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.ClipForMessage(text))
 }
 
-// splitAtT splits the first word at the T of ISO 8601, between a date and a time.
-func splitAtT(words []string) []string {
+// splitISODateTime splits the first word at the T of ISO 8601, between a date and a time.
+func splitISODateTime(words []string) []string {
 	if len(words) == 0 {
 		return nil
 	}
@@ -115,8 +115,8 @@ func endsInTimeOfDay(words []string) bool {
 	return false
 }
 
-// isOffsetInUse reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
-func isOffsetInUse(t time.Time) bool {
+// isRealZoneOffset reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
+func isRealZoneOffset(t time.Time) bool {
 	_, seconds := t.Zone()
 	return seconds >= -12*60*60 && seconds <= 14*60*60
 }
@@ -127,7 +127,7 @@ func parseOffset(word string) (*time.Location, bool) {
 		return time.UTC, true
 	}
 	for _, layout := range []string{"-0700", "-07:00", "-07"} {
-		if t, err := time.Parse(layout, word); err == nil && isOffsetInUse(t) {
+		if t, err := time.Parse(layout, word); err == nil && isRealZoneOffset(t) {
 			_, seconds := t.Zone()
 			return time.FixedZone("", seconds), true
 		}
@@ -135,10 +135,10 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds the duration in stepText to the time in baseText, or to now if baseText is "". Like at(1),
+// addStepToTime adds the duration in stepText to the time in baseText, or to now if baseText is "". Like at(1),
 // adding days keeps the time of day. Only after the word now may the duration be a number without a unit.
-func addStep(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
-	s, err := ParseStep(stepText)
+func addStepToTime(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
+	s, err := ParseCalendarStep(stepText)
 	if err != nil {
 		return now, err
 	}
@@ -146,7 +146,7 @@ func addStep(baseText, stepText string, now time.Time, searchDirection direction
 		return s.FromNow(now, Forward), nil
 	}
 	if _, err := strconv.ParseFloat(stepText, 64); err == nil {
-		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(stepText))
+		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.ClipForMessage(stepText))
 	}
 	t, err := ParseTime(baseText, now, searchDirection)
 	return s.addTo(t, 1), err
@@ -160,15 +160,15 @@ func parseRelativeTime(words []string, now time.Time, searchDirection direction)
 	case n == 1 && words[0] == "now":
 		return now, true
 	case n > 1 && words[0] == "in":
-		s, err := ParseStep(strings.Join(words[1:], " "))
+		s, err := ParseCalendarStep(strings.Join(words[1:], " "))
 		return s.FromNow(now, Forward), err == nil
 	case n > 1 && words[n-1] == "ago":
-		s, err := ParseStep(strings.Join(words[:n-1], " "))
+		s, err := ParseCalendarStep(strings.Join(words[:n-1], " "))
 		return s.FromNow(now, Backward), err == nil
 	case n < 2 || words[n-2] != "next" && (words[0] != "last" || n > 2):
 		return now, false
 	}
-	s, err := ParseStep("1 " + words[n-1])
+	s, err := ParseCalendarStep("1 " + words[n-1])
 	switch {
 	case err != nil: // a word that is not a unit of time, as in "next friday"
 		return now, false
@@ -195,9 +195,9 @@ type namedDay struct {
 // dayOf returns the day of a time.
 func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Month(), day: t.Day()} }
 
-// maxLeapYears is how many years namedDay.timeAt tries until it finds a year that has the day. February 29
+// maxLeapDayYears is how many years namedDay.timeAt tries until it finds a year that has the day. February 29
 // may not occur for eight years, for example from 2096 to 2104.
-const maxLeapYears = 8
+const maxLeapDayYears = 8
 
 // parseDayAndTime parses a day, a time of day, or both in either order. For searchDirection, see ParseTime.
 func parseDayAndTime(words []string, now time.Time, searchDirection direction) (time.Time, bool) {
@@ -256,7 +256,7 @@ func (d namedDay) timeAt(timeOfDay, now time.Time, searchDirection direction) (t
 	if searchDirection == Backward {
 		step = -1
 	}
-	for n := 0; n != step*(maxLeapYears+1); n += step {
+	for n := 0; n != step*(maxLeapDayYears+1); n += step {
 		year, day := d.year+n*d.repeatYears, d.day+n*d.repeatDays
 		t := zone.TimeOfWallClock(time.Date(year, d.month, day, timeOfDay.Hour(), timeOfDay.Minute(),
 			timeOfDay.Second(), timeOfDay.Nanosecond(), time.UTC), now.Location())

@@ -10,7 +10,7 @@ import (
 )
 
 // Times are parsed in the formats that people use. A time without a zone is in the caller's zone.
-func TestTimesAreReadInTheCallersZone(t *testing.T) {
+func TestTimesWithoutZoneUseCallerZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)
 	india := time.FixedZone("IST", 5*3600+1800)
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 
 // ParseTime accepts the forms of at(1): those in its man page, in the examples of POSIX, and similar ones. It rejects
 // a bare hour and a date of digits only, because other programs interpret these differently.
-func TestTimesParseLikeAt(t *testing.T) {
+func TestParseTimeAcceptsFormsOfAtCommand(t *testing.T) {
 	// This day is a Tuesday.
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
 	for text, want := range map[string]string{
@@ -132,7 +132,7 @@ func TestTimesParseLikeAt(t *testing.T) {
 
 // If a clock change skips a time, ParseTime returns the first instant after the change. If a time occurs
 // twice, ParseTime returns the first occurrence. The guide documents the same for schedules.
-func TestTimesInClockChanges(t *testing.T) {
+func TestParseTimeHandlesClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14T02:30:00", "2027-03-14T03:00:00-04:00"},
@@ -168,7 +168,7 @@ func TestTimesInClockChanges(t *testing.T) {
 
 // A flag for a past time, such as --since, takes an incomplete time as the previous occurrence instead of the
 // next one.
-func TestPastTimesAreRejected(t *testing.T) {
+func TestBackwardSearchPicksPreviousTime(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
 		"10:00": "2026-03-10T10:00", "12:00": "2026-03-09T12:00", "3pm": "2026-03-09T15:00", "friday": "2026-03-06T00:00",
@@ -185,7 +185,7 @@ func TestPastTimesAreRejected(t *testing.T) {
 }
 
 // Durations can be written in words. The error about an invalid duration contains examples.
-func TestDurationsInWords(t *testing.T) {
+func TestParseDurationAcceptsWords(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
 		"2 hours": 2 * time.Hour, "10 minutes": 10 * time.Minute, "1 day": 24 * time.Hour, "5min": 5 * time.Minute,
@@ -214,7 +214,7 @@ func TestDurationsInWords(t *testing.T) {
 }
 
 // ParseTime and ParseDuration accept every form of times and durations in the reference.
-func TestTimesAndDurationsOfTheReference(t *testing.T) {
+func TestDocumentedTimesAndDurationsAreAccepted(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference.md"))
 	if err != nil {
 		t.Fatal(err)

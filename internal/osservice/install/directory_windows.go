@@ -19,20 +19,20 @@ import (
 // the system, the administrators and the service's account have access. The administrators are the owner. No
 // rights are inherited from the parent directory.
 func stateDirDescriptor() string {
-	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
+	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(ServiceName) + ")"
 }
 
 // secureStateDir creates the service's directory, or restricts the access to an existing one. If the settings
 // file does not exist, it creates it with the default settings.
-func secureStateDir(dir, file string) error {
-	if err := secureDir(dir); err != nil {
+func secureStateDir(dir, settingsFile string) error {
+	if err := createOrRestrictDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
 	}
-	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
+	text, err := packaging.InstalledFiles.ReadFile("windows/queuectl.toml")
 	if err != nil {
 		panic("install: " + err.Error())
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(settingsFile, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return nil // the file exists; keep it, because a user may have changed it
 	}
@@ -43,9 +43,9 @@ func secureStateDir(dir, file string) error {
 	return errors.Join(err, f.Close())
 }
 
-// secureDir creates a directory to which only the accounts in stateDirDescriptor have access. If the
-// directory exists, secureDir restricts the access to it.
-func secureDir(dir string) error {
+// createOrRestrictDir creates a directory to which only the accounts in stateDirDescriptor have access. If the
+// directory exists, createOrRestrictDir restricts the access to it.
+func createOrRestrictDir(dir string) error {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	name, nameErr := windows.UTF16PtrFromString(dir)
 	if err := errors.Join(err, nameErr); err != nil {
@@ -66,9 +66,10 @@ func secureDir(dir string) error {
 // restrictDir restricts the access to an existing directory. Every user may create directories in its parent,
 // so another user may have created the directory. restrictDir returns an error if another user owns the
 // directory or a file in it, because that user could keep access.
-func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
+func restrictDir(dir string, dirUTF16 *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
-		name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
+		dirUTF16,
+		windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING,
 		windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
 	if err != nil {
@@ -118,16 +119,16 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 
 // checkTrustedOwner returns an error unless the owner in sd is the system, the administrators, this process's
 // user or the service's account. name names the file or directory in the error.
-func checkTrustedOwner(name string, sd *windows.SECURITY_DESCRIPTOR) error {
+func checkTrustedOwner(displayName string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()
 	if err := errors.Join(ownerErr, meErr); err != nil {
 		return err
 	}
 	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
-		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
+		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(ServiceName) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s belongs to %s, who could change what the service does; move it away",
-		name, accounts.AccountName(owner))
+		displayName, accounts.AccountName(owner))
 }

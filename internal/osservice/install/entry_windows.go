@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/windows/svc/mgr"
 )
 
-// serviceEntry is the service as registered in the service manager. Its methods are those that the library
+// serviceRegistration is the service as registered in the service manager. Its methods are those that the library
 // github.com/kardianos/service does not provide.
-type serviceEntry interface {
+type serviceRegistration interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(enabled bool) error
 	setPreshutdownTimeout(timeout time.Duration) error
 	setSIDType(sidType uint32) error
-	setPrivilege(name string) error
-	command() (string, error) // the command line of the service
-	setCommand(commandLine string) error
+	setOnlyPrivilege(name string) error
+	registeredCommand() (string, error) // the command line of the service
+	setRegisteredCommand(commandLine string) error
 	Control(svc.Cmd) (svc.Status, error)
-	status() (windows.SERVICE_STATUS_PROCESS, error)
+	queryStatus() (windows.SERVICE_STATUS_PROCESS, error)
 	Close() error
 }
 
-// openEntry opens the service in the service manager for queries. If the caller is elevated, it also
+// openRegistration opens the service in the service manager for queries. If the caller is elevated, it also
 // requests the rights to change, start and stop the service.
-func (s *Service) openEntry() (serviceEntry, error) {
+func (s *Service) openRegistration() (serviceRegistration, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.isElevated {
 		// The right to start the service is needed to set a restart as a recovery action.
@@ -38,18 +38,18 @@ func (s *Service) openEntry() (serviceEntry, error) {
 		return nil, fmt.Errorf("cannot connect to the service manager: %w", err)
 	}
 	defer windows.CloseServiceHandle(manager)
-	name, err := windows.UTF16PtrFromString(Name)
+	name, err := windows.UTF16PtrFromString(ServiceName)
 	if err != nil {
 		return nil, err
 	}
 	h, err := windows.OpenService(manager, name, rights)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open %s in the service manager: %w", Name, err)
+		return nil, fmt.Errorf("cannot open %s in the service manager: %w", ServiceName, err)
 	}
-	return managedService{&mgr.Service{Name: Name, Handle: h}}, nil
+	return managedService{&mgr.Service{Name: ServiceName, Handle: h}}, nil
 }
 
-// managedService implements serviceEntry with the Windows service manager.
+// managedService implements serviceRegistration with the Windows service manager.
 type managedService struct{ *mgr.Service }
 
 func (m managedService) setPreshutdownTimeout(timeout time.Duration) error {
@@ -62,8 +62,8 @@ func (m managedService) setSIDType(sidType uint32) error {
 		(*byte)(unsafe.Pointer(&sidType)))
 }
 
-// setPrivilege sets the only privilege that the service keeps.
-func (m managedService) setPrivilege(name string) error {
+// setOnlyPrivilege sets the only privilege that the service keeps.
+func (m managedService) setOnlyPrivilege(name string) error {
 	list, err := windows.UTF16FromString(name)
 	if err != nil {
 		return err
@@ -78,19 +78,19 @@ func (m managedService) setPrivilege(name string) error {
 // never larger.
 const maxServiceConfig = 8 << 10
 
-func (m managedService) command() (string, error) {
+func (m managedService) registeredCommand() (string, error) {
 	// Use a slice of uint64, because the buffer contains pointers and must be aligned.
 	raw := make([]uint64, maxServiceConfig/8)
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
 		return "", fmt.Errorf("the installed service %s was not updated, because its command line cannot be read; "+
-			"run queuectl service uninstall, then install it again: %w", Name, err)
+			"run queuectl service uninstall, then install it again: %w", ServiceName, err)
 	}
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }
 
-func (m managedService) setCommand(commandLine string) error {
+func (m managedService) setRegisteredCommand(commandLine string) error {
 	p, err := windows.UTF16PtrFromString(commandLine)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (m managedService) setCommand(commandLine string) error {
 	return windows.ChangeServiceConfig(m.Handle, noChange, noChange, noChange, p, nil, nil, nil, nil, nil, nil)
 }
 
-func (m managedService) status() (st windows.SERVICE_STATUS_PROCESS, err error) {
+func (m managedService) queryStatus() (st windows.SERVICE_STATUS_PROCESS, err error) {
 	need := uint32(0)
 	err = windows.QueryServiceStatusEx(m.Handle, windows.SC_STATUS_PROCESS_INFO, (*byte)(unsafe.Pointer(&st)),
 		uint32(unsafe.Sizeof(st)), &need)

@@ -14,41 +14,41 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeManager fakes the service manager and records the calls.
-type fakeManager struct {
+// fakeServiceManager fakes the service manager and records the calls.
+type fakeServiceManager struct {
 	kardianos.Service // nil; only the methods defined below are called
 
-	startErr     error // error that a start returns
-	profileErr   error // error that the removal of the account's profile returns
-	service      *Service
-	registered   bool
-	state        svc.State // of the service
-	exitCode     uint32    // exit code of a service that cannot start; 0 if it can
-	slowQueries  int       // number of status queries during a start or stop; each one reports progress
-	hangs        bool      // a start or stop reports no progress
-	ignoresStop  bool      // the service ignores a request to stop
-	commandLine  string    // command line of the service
-	logonCommand string    // the command that Windows runs at logon
-	calls        []string
+	startErr            error // error that a start returns
+	profileErr          error // error that the removal of the account's profile returns
+	service             *Service
+	registered          bool
+	state               svc.State // of the service
+	failedStartExitCode uint32    // exit code of a service that cannot start; 0 if it can
+	progressQueryCount  int       // number of status queries during a start or stop; each one reports progress
+	reportsNoProgress   bool      // a start or stop reports no progress
+	ignoresStop         bool      // the service ignores a request to stop
+	commandLine         string    // command line of the service
+	logonCommand        string    // the command that Windows runs at logon
+	calls               []string
 
 	// These fields hold the settings that the installer has made, and the status that was returned last.
-	recoveryActions    []mgr.RecoveryAction
-	resetSeconds       uint32        // seconds without a failure until the first action applies again
-	actsOnNonCrash     bool          // actions also follow an exit with an error code
-	preshutdownTimeout time.Duration // time for the service to stop before a shutdown
-	sidType            uint32        // type of the service's SID
-	privilege          string
-	serviceStatus      windows.SERVICE_STATUS_PROCESS
+	recoveryActions      []mgr.RecoveryAction
+	failureResetSeconds  uint32        // seconds without a failure until the first action applies again
+	recoversFromNonCrash bool          // actions also follow an exit with an error code
+	preshutdownTimeout   time.Duration // time for the service to stop before a shutdown
+	sidType              uint32        // type of the service's SID
+	privilege            string
+	serviceStatus        windows.SERVICE_STATUS_PROCESS
 }
 
-// newManager returns a fake service manager. Its field service is the user's own service if userService is
+// newFakeServiceManager returns a fake service manager. Its field service is the user's own service if userService is
 // true, otherwise the system's. That service is not registered and does not run.
-func newManager(userService bool) *fakeManager {
-	m := &fakeManager{state: svc.Stopped}
-	o := Options{User: userService, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
-		Paths: config.Paths{StateDir: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
+func newFakeServiceManager(userService bool) *fakeServiceManager {
+	m := &fakeServiceManager{state: svc.Stopped}
+	o := Options{IsUserService: userService, Program: `C:\Program Files\queuectl\queuectld.exe`, ClientPath: "client",
+		ServicePaths: config.Paths{StateDir: `C:\ProgramData\queuectl`, SocketPath: `\\.\pipe\queuectl`,
 			SettingsFile: `C:\ProgramData\queuectl\queuectl.toml`}}
-	o.Direct = DirectControl{
+	o.DirectControl = DirectControl{
 		Start: func() error { m.record("begin"); m.state = svc.Running; return nil },
 		Stop: func(keepJobs bool) error {
 			if m.ignoresStop {
@@ -62,12 +62,12 @@ func newManager(userService bool) *fakeManager {
 		},
 		IsAnswering: func() bool { return m.state == svc.Running },
 	}
-	m.service = &Service{Options: o, unit: m, isElevated: true,
-		openService: func() (serviceEntry, error) {
+	m.service = &Service{Options: o, kardianosService: m, isElevated: true,
+		openService: func() (serviceRegistration, error) {
 			if !m.registered {
 				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST
 			}
-			return listedService{m}, nil
+			return fakeRegistration{m}, nil
 		},
 		addEventSource:      func(string) error { m.record("source"); return nil },
 		removeEventSource:   func(string) error { m.record("no source"); return windows.ERROR_FILE_NOT_FOUND },
@@ -84,28 +84,28 @@ func newManager(userService bool) *fakeManager {
 	return m
 }
 
-func (m *fakeManager) record(call string) { m.calls = append(m.calls, call) }
+func (m *fakeServiceManager) record(call string) { m.calls = append(m.calls, call) }
 
 // takeCalls returns the calls since the previous call.
-func (m *fakeManager) takeCalls() []string {
+func (m *fakeServiceManager) takeCalls() []string {
 	list := m.calls
 	m.calls = nil
 	return list
 }
 
-func (m *fakeManager) Install() error {
+func (m *fakeServiceManager) Install() error {
 	m.record("install")
 	m.registered, m.commandLine = true, m.service.commandLine()
 	return nil
 }
 
-func (m *fakeManager) Uninstall() error {
+func (m *fakeServiceManager) Uninstall() error {
 	m.record("uninstall")
 	m.registered = false
 	return errors.New("RemoveEventLogSource() failed")
 }
 
-func (m *fakeManager) Start() error {
+func (m *fakeServiceManager) Start() error {
 	m.record("start")
 	if m.startErr != nil {
 		return m.startErr
@@ -117,31 +117,31 @@ func (m *fakeManager) Start() error {
 	return nil
 }
 
-// listedService implements serviceEntry for the service in the fake service manager.
-type listedService struct{ *fakeManager }
+// fakeRegistration implements serviceRegistration for the service in the fake service manager.
+type fakeRegistration struct{ *fakeServiceManager }
 
-func (l listedService) SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error {
-	l.recoveryActions, l.resetSeconds = actions, resetPeriod
+func (l fakeRegistration) SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error {
+	l.recoveryActions, l.failureResetSeconds = actions, resetPeriod
 	return nil
 }
-func (l listedService) SetRecoveryActionsOnNonCrashFailures(enabled bool) error {
-	l.actsOnNonCrash = enabled
+func (l fakeRegistration) SetRecoveryActionsOnNonCrashFailures(enabled bool) error {
+	l.recoversFromNonCrash = enabled
 	return nil
 }
-func (l listedService) setPreshutdownTimeout(timeout time.Duration) error {
+func (l fakeRegistration) setPreshutdownTimeout(timeout time.Duration) error {
 	l.preshutdownTimeout = timeout
 	return nil
 }
-func (l listedService) setSIDType(sidType uint32) error { l.sidType = sidType; return nil }
-func (l listedService) setPrivilege(name string) error  { l.privilege = name; return nil }
-func (l listedService) command() (string, error)        { return l.commandLine, nil }
-func (l listedService) setCommand(commandLine string) error {
+func (l fakeRegistration) setSIDType(sidType uint32) error    { l.sidType = sidType; return nil }
+func (l fakeRegistration) setOnlyPrivilege(name string) error { l.privilege = name; return nil }
+func (l fakeRegistration) registeredCommand() (string, error) { return l.commandLine, nil }
+func (l fakeRegistration) setRegisteredCommand(commandLine string) error {
 	l.record("command")
 	l.commandLine = commandLine
 	return nil
 }
-func (l listedService) Close() error { return nil }
-func (l listedService) Control(svc.Cmd) (svc.Status, error) {
+func (l fakeRegistration) Close() error { return nil }
+func (l fakeRegistration) Control(svc.Cmd) (svc.Status, error) {
 	l.record("stop")
 	if l.state == svc.Stopped {
 		return svc.Status{}, windows.ERROR_SERVICE_NOT_ACTIVE
@@ -150,16 +150,16 @@ func (l listedService) Control(svc.Cmd) (svc.Status, error) {
 	return svc.Status{}, nil
 }
 
-func (l listedService) status() (windows.SERVICE_STATUS_PROCESS, error) {
+func (l fakeRegistration) queryStatus() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.serviceStatus
-	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
+	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.reportsNoProgress {
 		st.CheckPoint++
 		time.Sleep(10 * time.Second) // the service reports progress every 10 seconds
-		if l.slowQueries--; l.slowQueries < 0 {
+		if l.progressQueryCount--; l.progressQueryCount < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
-			if l.exitCode != 0 {
+			if l.failedStartExitCode != 0 {
 				l.state, st.Win32ExitCode, st.ServiceSpecificExitCode = svc.Stopped, uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR),
-					l.exitCode
+					l.failedStartExitCode
 			}
 		}
 	}

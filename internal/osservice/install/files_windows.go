@@ -16,18 +16,18 @@ import (
 // run during an upgrade. If these executed the installed file itself, Windows would ask for a restart before
 // it replaces that file.
 func installRunner(clientPath string) error {
-	path, err := copies.Ensure(clientPath, copies.DirFor(clientPath))
+	path, err := copies.EnsureCopy(clientPath, copies.CopiesDir(clientPath))
 	if err == nil {
-		err = checkReplaceRights(path, accounts.ReadSecurityDescriptor)
+		err = checkNotReplaceable(path, accounts.ReadSecurityDescriptor)
 	}
 	return err
 }
 
 // removeUnusedRunners removes the copies of other versions of the runner program, except those that are running.
 func removeUnusedRunners(clientPath string) {
-	dir := copies.DirFor(clientPath)
-	if now, err := copies.Find(clientPath, dir); err == nil {
-		copies.Remove(dir, now)
+	dir := copies.CopiesDir(clientPath)
+	if now, err := copies.FindCopy(clientPath, dir); err == nil {
+		copies.RemoveCopies(dir, now)
 	}
 }
 
@@ -35,10 +35,11 @@ func removeUnusedRunners(clientPath string) {
 // removeRunners waits up to fileReleaseTimeout for those that are running. It returns an error if a copy
 // still runs then, for example for a user's own service.
 func removeRunners(clientPath string) error {
-	for end := time.Now().Add(fileReleaseTimeout); !copies.Remove(copies.DirFor(clientPath)); time.Sleep(pollInterval) {
+	end := time.Now().Add(fileReleaseTimeout)
+	for ; !copies.RemoveCopies(copies.CopiesDir(clientPath)); time.Sleep(statePollInterval) {
 		if time.Now().After(end) {
 			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
-				copies.DirFor(clientPath))
+				copies.CopiesDir(clientPath))
 		}
 	}
 	return nil
@@ -59,7 +60,7 @@ func removeProfile(sid string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(fileReleaseTimeout); ; time.Sleep(pollInterval) {
+	for end := time.Now().Add(fileReleaseTimeout); ; time.Sleep(statePollInterval) {
 		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):

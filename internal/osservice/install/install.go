@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Name is the name of the service.
-const Name = osservice.Name
+// ServiceName is the name of the service.
+const ServiceName = osservice.ServiceName
 
 // Options select the service.
 type Options struct {
-	User    bool         // true for the user's own service, false for the system's
-	Program string       // path of queuectld
-	Client  string       // path of queuectl, which the service executes as the runner
-	Paths   config.Paths // paths of the selected service
-	Direct  DirectControl
+	IsUserService bool         // true for the user's own service, false for the system's
+	Program       string       // path of queuectld
+	ClientPath    string       // path of queuectl, which the service executes as the runner
+	ServicePaths  config.Paths // paths of the selected service
+	DirectControl DirectControl
 }
 
 // DirectControl holds functions that talk to a service directly instead of through the service manager. Only
@@ -35,36 +35,37 @@ type DirectControl struct {
 // serveArguments returns the arguments that start queuectld as the system's service. They contain all three
 // paths, because the default paths of root are different.
 func (o Options) serveArguments() []string {
-	return []string{"serve", "--dir", o.Paths.StateDir, "--socket", o.Paths.Socket, "--config", o.Paths.SettingsFile}
+	return []string{"serve", "--dir", o.ServicePaths.StateDir, "--socket", o.ServicePaths.SocketPath, "--config",
+		o.ServicePaths.SettingsFile}
 }
 
 // NotRegisteredError returns the error for a service that is not registered.
 func (o Options) NotRegisteredError() error {
 	flag := ""
-	if o.User {
+	if o.IsUserService {
 		flag = " --user"
 	}
 	return queue.Errorf(queue.CodeNotFound, "no service is registered; register one with: queuectl service install%s",
 		flag)
 }
 
-// checkAllowed returns an error if the caller may not control the service. Every user may control their own
+// checkControlAllowed returns an error if the caller may not control the service. Every user may control their own
 // service. Only root, or on Windows an elevated administrator, may control the system's service. isRoot is
 // true for these users.
-func (o Options) checkAllowed(verb string, isRoot bool) error {
-	if o.User || isRoot {
+func (o Options) checkControlAllowed(verb string, isRoot bool) error {
+	if o.IsUserService || isRoot {
 		return nil
 	}
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// runIfAllowed calls do() if the service is registered and the caller may control it.
-func (o Options) runIfAllowed(verb string, isRoot, isRegistered bool, do func() error) error {
+// runIfControlAllowed calls do() if the service is registered and the caller may control it.
+func (o Options) runIfControlAllowed(verb string, isRoot, isRegistered bool, action func() error) error {
 	if !isRegistered {
 		return o.NotRegisteredError()
 	}
-	if err := o.checkAllowed(verb, isRoot); err != nil {
+	if err := o.checkControlAllowed(verb, isRoot); err != nil {
 		return err
 	}
-	return do()
+	return action()
 }

@@ -11,36 +11,37 @@ import (
 
 // setLogonCommand sets the command that Windows runs when this user logs on. It is stored in the user's
 // registry.
-func setLogonCommand(line string) error {
-	k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+func setLogonCommand(commandLine string) error {
+	k, _, err := registry.CreateKey(registry.CURRENT_USER, osservice.LogonRunKey, registry.SET_VALUE)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	return k.SetStringValue(Name, line)
+	return k.SetStringValue(ServiceName, commandLine)
 }
 
 // removeLogonCommand removes the command that setLogonCommand has set. It returns registry.ErrNotExist if there
 // is none.
 func removeLogonCommand() error {
-	k, err := registry.OpenKey(registry.CURRENT_USER, osservice.RunKey, registry.SET_VALUE)
+	k, err := registry.OpenKey(registry.CURRENT_USER, osservice.LogonRunKey, registry.SET_VALUE)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	return k.DeleteValue(Name)
+	return k.DeleteValue(ServiceName)
 }
 
 // logonCommandText is the words in messages for the command that Windows runs at logon.
-const logonCommandText = "the command that starts your service at logon (value " + Name + " of the registry key " +
-	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
+const logonCommandText = "the command that starts your service at logon (value " + ServiceName +
+	" of the registry key " +
+	`HKEY_CURRENT_USER\` + osservice.LogonRunKey + ")"
 
 // installUserService starts the user's own service now and at each logon.
 func (s *Service) installUserService() error {
 	if err := s.setLogonCommand(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return cannotDo("configure "+logonCommandText, err)
+		return actionError("configure "+logonCommandText, err)
 	}
-	return s.Direct.Start()
+	return s.DirectControl.Start()
 }
 
 // uninstallUserService stops the user's own service and removes the command that starts it at logon.
@@ -56,13 +57,13 @@ func (s *Service) uninstallUserService() (wasRegistered bool, err error) {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return wasRegistered, cannotDo("remove "+logonCommandText, err)
+	return wasRegistered, actionError("remove "+logonCommandText, err)
 }
 
 // stopUserService stops the user's own service if it runs.
 func (s *Service) stopUserService(keepJobs bool) error {
-	if !s.Direct.IsAnswering() {
+	if !s.DirectControl.IsAnswering() {
 		return nil
 	}
-	return s.Direct.Stop(keepJobs)
+	return s.DirectControl.Stop(keepJobs)
 }

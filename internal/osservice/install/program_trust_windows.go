@@ -19,23 +19,23 @@ func checkProgramTrust(program string) error {
 		return err
 	}
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+moveAdvice, users)
+		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+copyProgramsAdvice, users)
 	}
-	return checkReplaceRights(program, accounts.ReadSecurityDescriptor)
+	return checkNotReplaceable(program, accounts.ReadSecurityDescriptor)
 }
 
-// moveAdvice is the advice to copy the programs to another directory.
-const moveAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, ` +
-	"and run there: queuectl service install"
+// copyProgramsAdvice is the advice to copy the programs to another directory.
+const copyProgramsAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as ` +
+	`C:\Program Files\queuectl, and run there: queuectl service install`
 
-// checkReplaceRights returns an error if other accounts could replace the program. They could do so if they
+// checkNotReplaceable returns an error if other accounts could replace the program. They could do so if they
 // may change the program or its directory, or may move away one of the parent directories. readDescriptor
 // returns the security descriptor of a path, which contains its access list.
-func checkReplaceRights(program string, readDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+func checkNotReplaceable(program string, readDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
-		rights, without := windows.ACCESS_MASK(accounts.WriteRights), uint8(0)
+		rights, without := windows.ACCESS_MASK(accounts.WriteAccessRights), uint8(0)
 		if path != program && path != filepath.Dir(program) {
-			rights, without = accounts.ReplaceRights, windows.INHERIT_ONLY_ACE
+			rights, without = accounts.ReplaceAccessRights, windows.INHERIT_ONLY_ACE
 		}
 		top := filepath.Dir(path) == path
 		if top {
@@ -45,20 +45,20 @@ func checkReplaceRights(program string, readDescriptor func(path string) (*windo
 		if err != nil {
 			return err
 		}
-		who, err := accounts.OtherAccountsWithRights(sd, rights, without)
+		who, err := accounts.UntrustedAccountsWithRights(sd, rights, without)
 		if err != nil {
 			return fmt.Errorf("cannot read the access rights of %s: %w", path, err)
 		}
-		owner, fine, err := accounts.Owner(sd)
+		owner, fine, err := accounts.DescriptorOwner(sd)
 		if err != nil {
-			return fmt.Errorf("cannot read the owner of %s: %w"+moveAdvice, path, err)
+			return fmt.Errorf("cannot read the owner of %s: %w"+copyProgramsAdvice, path, err)
 		}
 		if !fine {
 			who = append(who, accounts.AccountName(owner))
 		}
 		if len(who) > 0 {
 			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the "+
-				"program that the service runs"+moveAdvice, path, strings.Join(who, ", "))
+				"program that the service runs"+copyProgramsAdvice, path, strings.Join(who, ", "))
 		}
 		if top {
 			return nil

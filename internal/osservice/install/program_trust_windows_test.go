@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkReplaceRights rejects a program if other accounts could change the program or its directory, or could
+// checkNotReplaceable rejects a program if other accounts could change the program or its directory, or could
 // move away one of the parent directories. It accepts a drive on which everyone may create directories.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
@@ -40,7 +40,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		{child, programs, programs, programs, `C:\`},
 		{users, programs, programs, programs, `C:\`},
 	} {
-		err := checkReplaceRights(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+		err := checkNotReplaceable(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above,
 				`C:\above\dir`: c.dir, `C:\above\dir\q.exe`: c.program}[path])
 		})
@@ -49,13 +49,13 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 			t.Errorf("%+v: got %v", c, err)
 		}
 	}
-	m := newManager(false)
+	m := newFakeServiceManager(false)
 	m.service.checkProgramTrust = func(string) error { return queue.ErrWrongState }
 	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
 	}
-	expect(t, "asked", m.takeCalls())
-	m = newManager(false)
+	wantEqualLists(t, "asked", m.takeCalls())
+	m = newFakeServiceManager(false)
 	m.service.secureStateDir = func(string, string) error { return queue.ErrWrongState }
 	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {
 		t.Errorf("registered: %v, %v", m.registered, err)

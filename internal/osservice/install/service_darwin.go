@@ -13,32 +13,33 @@ import (
 // Service is queuectl as a service of launchd.
 type Service struct {
 	Options
-	uid  int // uid of the caller
-	unit kardianos.Service
+	uid            int // uid of the caller
+	launchdService kardianos.Service
 }
 
 // New returns the service that the options select.
 func New(o Options) (*Service, error) {
-	if err := o.checkPlainPaths(); err != nil {
+	if err := o.checkPathCharacters(); err != nil {
 		return nil, err
 	}
 	unit, err := kardianos.New(nil, &kardianos.Config{
-		Name:       Name,
+		Name:       ServiceName,
 		Executable: o.Program,
-		Option:     kardianos.KeyValue{"LaunchdConfig": o.adaptedFile("launchd.plist"), "UserService": o.User},
+		Option: kardianos.KeyValue{"LaunchdConfig": o.adaptedPackageFile("launchd.plist"),
+			"UserService": o.IsUserService},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
+	return &Service{Options: o, uid: os.Geteuid(), launchdService: unit}, nil
 }
 
 // plistPath returns the path of the service's file for launchd.
 func (s *Service) plistPath() string {
-	if s.User {
+	if s.IsUserService {
 		return osservice.PlistPath()
 	}
-	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
+	return filepath.Join("/Library/LaunchDaemons", ServiceName+".plist")
 }
 
 // IsRegistered reports whether the service is registered.
@@ -50,42 +51,42 @@ func (s *Service) IsRegistered() bool {
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service.
 func (s *Service) Install() error {
-	if err := s.checkAllowed("install", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("install", s.uid == 0); err != nil {
 		return err
 	}
 	if have, err := os.ReadFile(s.plistPath()); err == nil {
-		if string(have) == s.adaptedFile("launchd.plist") && s.IsRunning() {
+		if string(have) == s.adaptedPackageFile("launchd.plist") && s.IsRunning() {
 			return nil
 		}
 		if _, err := s.Uninstall(); err != nil {
 			return err
 		}
 	}
-	if err := s.unit.Install(); err != nil {
+	if err := s.launchdService.Install(); err != nil {
 		return err
 	}
-	return s.unit.Start()
+	return s.launchdService.Start()
 }
 
 // Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
 // registered. Uninstall keeps the queue and the settings.
 func (s *Service) Uninstall() (wasRegistered bool, err error) {
-	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
-	err = s.unit.Uninstall()
+	err = s.launchdService.Uninstall()
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	return true, err
 }
 
-// control starts, stops or restarts the service.
-func (s *Service) control(verb string) error { return kardianos.Control(s.unit, verb) }
+// controlService starts, stops or restarts the service.
+func (s *Service) controlService(verb string) error { return kardianos.Control(s.launchdService, verb) }
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	status, err := s.unit.Status()
+	status, err := s.launchdService.Status()
 	return err == nil && status == kardianos.StatusRunning
 }
 

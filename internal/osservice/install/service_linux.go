@@ -20,17 +20,18 @@ import (
 // the web page. Only the system's service has webUnit, and it is disabled until an administrator enables it.
 // See docs/decisions/0081.
 const (
-	mainUnit = Name + ".service"
-	webUnit  = Name + "-web.socket"
+	mainUnit = ServiceName + ".service"
+	webUnit  = ServiceName + "-web.socket"
 )
 
 // units lists the units that both the system's service and a user's own service have. The last two units are
 // sockets. sliceUnits lists two slices (groups of processes): the first contains every runner, and the second
 // contains the first slice.
 var (
-	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
-	socketUnits = units[2:]
-	sliceUnits  = []string{Name + "-runner.slice", Name + ".slice"}
+	commonUnits = []string{mainUnit, ServiceName + "-runner@.service", ServiceName + ".socket", ServiceName +
+		"-runner.socket"}
+	socketUnits = commonUnits[2:]
+	sliceUnits  = []string{ServiceName + "-runner.slice", ServiceName + ".slice"}
 )
 
 // Service is queuectl as a service of systemd.
@@ -47,10 +48,10 @@ func New(o Options) (*Service, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		return nil, o.noSystemdError()
 	}
-	if err := o.checkPlainPaths(); err != nil {
+	if err := o.checkPathCharacters(); err != nil {
 		return nil, err
 	}
-	if o.User {
+	if o.IsUserService {
 		if err := ensureRuntimeDir(); err != nil {
 			return nil, err
 		}
@@ -61,7 +62,7 @@ func New(o Options) (*Service, error) {
 // packageFileName returns the name of the file from which Install creates a unit. The packages contain the
 // same files.
 func (o Options) packageFileName(name string) string {
-	if o.User {
+	if o.IsUserService {
 		return "user/" + name
 	}
 	return name
@@ -69,12 +70,12 @@ func (o Options) packageFileName(name string) string {
 
 // noSystemdError returns the error for a machine without systemd, with the command for its init system.
 func (o Options) noSystemdError() error {
-	if o.User {
+	if o.IsUserService {
 		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
 	}
 	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or "+
 		"start your own service with: queuectl serve",
-		o.Client, strings.Join(o.serveArguments(), " "))
+		o.ClientPath, strings.Join(o.serveArguments(), " "))
 }
 
 // ensureRuntimeDir sets XDG_RUNTIME_DIR if su or sudo has removed it, so that systemctl finds the user's
@@ -103,7 +104,7 @@ func runCommand(name string, args ...string) error {
 
 // systemctlArgs returns the arguments with which systemctl addresses the manager of this service.
 func (s *Service) systemctlArgs(args ...string) []string {
-	if s.User {
+	if s.IsUserService {
 		return append([]string{"--user"}, args...)
 	}
 	return args
@@ -116,19 +117,19 @@ func (s *Service) systemctl(args ...string) error {
 
 // unitDir returns the directory in which Install puts the units.
 func (s *Service) unitDir() string {
-	if s.User {
+	if s.IsUserService {
 		return osservice.UnitDir()
 	}
 	return filepath.Join(s.rootDir, "/etc/systemd/system")
 }
 
-// packagedUnit returns the path of a unit that a package has installed, or "" if no package has.
-func (s *Service) packagedUnit() string {
-	if s.User {
+// packagedUnitPath returns the path of a unit that a package has installed, or "" if no package has.
+func (s *Service) packagedUnitPath() string {
+	if s.IsUserService {
 		return ""
 	}
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
-		for _, name := range units {
+		for _, name := range commonUnits {
 			if path := filepath.Join(dir, name); exists(filepath.Join(s.rootDir, path)) {
 				return path
 			}
@@ -137,11 +138,11 @@ func (s *Service) packagedUnit() string {
 	return ""
 }
 
-// shadowsPackage reports whether both a package and Install have installed units. In that case systemd uses
-// the units of Install. shadowsPackage checks for the file that only Install writes and that Uninstall
+// shadowsPackagedUnits reports whether both a package and Install have installed units. In that case systemd uses
+// the units of Install. shadowsPackagedUnits checks for the file that only Install writes and that Uninstall
 // removes last.
-func (s *Service) shadowsPackage() bool {
-	return s.packagedUnit() != "" && exists(filepath.Join(s.rootDir, tmpfilesPath))
+func (s *Service) shadowsPackagedUnits() bool {
+	return s.packagedUnitPath() != "" && exists(filepath.Join(s.rootDir, tmpfilesPath))
 }
 
 func exists(path string) bool {
@@ -151,37 +152,37 @@ func exists(path string) bool {
 
 // IsRegistered reports whether the service is registered, by a package or by Install.
 func (s *Service) IsRegistered() bool {
-	return s.packagedUnit() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
+	return s.packagedUnitPath() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
 }
 
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
-	if path := s.packagedUnit(); path != "" {
+	if path := s.packagedUnitPath(); path != "" {
 		remedy := "start them with: systemctl enable --now " + mainUnit
-		if s.shadowsPackage() {
+		if s.shadowsPackagedUnits() {
 			remedy = "the older units in " + s.unitDir() + ", which do not belong to the package, take precedence; remove the " +
 				"older units with: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}
-	if err := s.checkAllowed("install", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("install", s.uid == 0); err != nil {
 		return err
 	}
-	if !s.User {
-		for _, program := range []string{s.Program, s.Client} {
+	if !s.IsUserService {
+		for _, program := range []string{s.Program, s.ClientPath} {
 			if err := checkProgramTrust(program); err != nil {
 				return err
 			}
 		}
 	}
-	changed, err := s.writeFiles()
+	changed, err := s.writeRegistrationFiles()
 	if err != nil {
 		return err
 	}
-	if !s.User {
-		if err := errors.Join(s.runCommand("systemd-sysusers", Name+".conf"),
-			s.runCommand("systemd-tmpfiles", "--create", Name+".conf")); err != nil {
+	if !s.IsUserService {
+		if err := errors.Join(s.runCommand("systemd-sysusers", ServiceName+".conf"),
+			s.runCommand("systemd-tmpfiles", "--create", ServiceName+".conf")); err != nil {
 			return err
 		}
 	}
@@ -197,50 +198,51 @@ func (s *Service) Install() error {
 	return nil
 }
 
-// tmpfilesPath is the path of the settings for systemd-tmpfiles. shadowsPackage checks whether this file
+// tmpfilesPath is the path of the settings for systemd-tmpfiles. shadowsPackagedUnits checks whether this file
 // exists. Therefore it is the last file that Install writes and Uninstall removes.
 const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
 type installedFile struct {
-	path, sourceName string // where the file is installed; its name among the files of the packages
-	keepExisting     bool   // keep an existing file, because users edit it
+	installPath, packageFileName string // where the file is installed; its name among the files of the packages
+	keepExisting                 bool   // keep an existing file, because users edit it
 }
 
-// files returns the files of the registration, in the order in which they are written and removed.
-func (s *Service) files() (registration []installedFile) {
-	for _, name := range units {
-		registration = append(registration, installedFile{path: filepath.Join(s.unitDir(), name),
-			sourceName: s.packageFileName(name)})
+// registrationFiles returns the files of the registration, in the order in which they are written and removed.
+func (s *Service) registrationFiles() (installedFiles []installedFile) {
+	for _, name := range commonUnits {
+		installedFiles = append(installedFiles, installedFile{installPath: filepath.Join(s.unitDir(), name),
+			packageFileName: s.packageFileName(name)})
 	}
-	if s.User {
-		return registration
+	if s.IsUserService {
+		return installedFiles
 	}
-	return append(registration,
-		installedFile{path: filepath.Join(s.unitDir(), webUnit), sourceName: s.packageFileName(webUnit)},
-		installedFile{path: filepath.Join(s.rootDir, "/etc/queuectl/queuectl.toml"), sourceName: "queuectl.toml",
+	return append(installedFiles,
+		installedFile{installPath: filepath.Join(s.unitDir(), webUnit), packageFileName: s.packageFileName(webUnit)},
+		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/queuectl.toml"), packageFileName: "queuectl.toml",
 			keepExisting: true},
-		installedFile{path: filepath.Join(s.rootDir, "/etc/queuectl/runner.conf"), sourceName: "runner.conf",
+		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/runner.conf"), packageFileName: "runner.conf",
 			keepExisting: true},
-		installedFile{path: filepath.Join(s.rootDir, "/etc/sysusers.d/queuectl.conf"), sourceName: "queuectl.sysusers"},
-		installedFile{path: filepath.Join(s.rootDir, tmpfilesPath), sourceName: "queuectl.tmpfiles"},
+		installedFile{installPath: filepath.Join(s.rootDir, "/etc/sysusers.d/queuectl.conf"),
+			packageFileName: "queuectl.sysusers"},
+		installedFile{installPath: filepath.Join(s.rootDir, tmpfilesPath), packageFileName: "queuectl.tmpfiles"},
 	)
 }
 
-// writeFiles writes the files that are missing or out of date. changed reports whether it replaced an
+// writeRegistrationFiles writes the files that are missing or out of date. changed reports whether it replaced an
 // existing file.
-func (s *Service) writeFiles() (changed bool, err error) {
-	for _, f := range s.files() {
-		text := s.adaptedFile(f.sourceName)
-		have, err := os.ReadFile(f.path)
+func (s *Service) writeRegistrationFiles() (changed bool, err error) {
+	for _, f := range s.registrationFiles() {
+		text := s.adaptedPackageFile(f.packageFileName)
+		have, err := os.ReadFile(f.installPath)
 		if err == nil && (f.keepExisting || string(have) == text) {
 			continue
 		}
 		changed = changed || err == nil
-		if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(f.installPath), 0o755); err != nil {
 			return changed, err
 		}
-		if err := atomicfile.Write(f.path, []byte(text), 0o644); err != nil {
+		if err := atomicfile.Write(f.installPath, []byte(text), 0o644); err != nil {
 			return changed, err
 		}
 	}
@@ -251,21 +253,21 @@ func (s *Service) writeFiles() (changed bool, err error) {
 // registered. Uninstall keeps the queue, the settings and the accounts. If a package has installed units since
 // Install, the service and its running jobs continue with these units.
 func (s *Service) Uninstall() (wasRegistered bool, err error) {
-	shadows := s.shadowsPackage()
-	if path := s.packagedUnit(); path != "" && !shadows {
+	shadows := s.shadowsPackagedUnits()
+	if path := s.packagedUnitPath(); path != "" && !shadows {
 		return true, queue.Errorf(queue.CodeWrongState,
 			"a package has installed the systemd units (%s); to remove the service, remove the package", path)
 	}
-	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}
 	if shadows {
-		return true, s.moveToPackage()
+		return true, s.switchToPackagedUnits()
 	}
 	wasRegistered = s.IsRegistered()
 	if wasRegistered {
 		disable := append([]string{"disable", "--now", mainUnit}, socketUnits...)
-		if !s.User {
+		if !s.IsUserService {
 			disable = append(disable, webUnit)
 		}
 		if err := s.systemctl(disable...); err != nil {
@@ -275,7 +277,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 			return wasRegistered, err
 		}
 	}
-	removed, err := s.removeFiles()
+	removed, err := s.removeRegistrationFiles()
 	wasRegistered = wasRegistered || removed
 	if err != nil || !wasRegistered {
 		return wasRegistered, err
@@ -283,10 +285,10 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	return wasRegistered, s.systemctl("daemon-reload")
 }
 
-// moveToPackage removes the units of Install, so that systemd uses those of a package. If the units of
+// switchToPackagedUnits removes the units of Install, so that systemd uses those of a package. If the units of
 // Install were enabled or running, it enables or starts the units of the package.
-func (s *Service) moveToPackage() error {
-	if _, err := s.removeFiles(); err != nil {
+func (s *Service) switchToPackagedUnits() error {
+	if _, err := s.removeRegistrationFiles(); err != nil {
 		return err
 	}
 	if err := s.systemctl("daemon-reload"); err != nil {
@@ -303,24 +305,24 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files of the registration, except those that users edit. existed reports whether any
-// of them existed.
-func (s *Service) removeFiles() (existed bool, err error) {
-	for _, f := range s.files() {
+// removeRegistrationFiles removes the files of the registration, except those that users edit. existed reports whether
+// any of them existed.
+func (s *Service) removeRegistrationFiles() (anyExisted bool, err error) {
+	for _, f := range s.registrationFiles() {
 		if f.keepExisting {
 			continue
 		}
-		err := os.Remove(f.path)
+		err := os.Remove(f.installPath)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return existed, err
+			return anyExisted, err
 		}
-		existed = existed || err == nil
+		anyExisted = anyExisted || err == nil
 	}
-	return existed, nil
+	return anyExisted, nil
 }
 
-// control starts, stops or restarts the service.
-func (s *Service) control(verb string) error { return s.systemctl(verb, mainUnit) }
+// controlService starts, stops or restarts the service.
+func (s *Service) controlService(verb string) error { return s.systemctl(verb, mainUnit) }
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
@@ -332,23 +334,23 @@ func (s *Service) IsRunning() bool {
 
 // StartCommand returns the command that starts the service.
 func (s *Service) StartCommand() string {
-	if s.User {
+	if s.IsUserService {
 		start, _ := osservice.FindUserService()
 		return start
 	}
-	return "systemctl start " + Name
+	return "systemctl start " + ServiceName
 }
 
-// hiddenDirs lists the directories that are not visible in the service's sandbox.
-var hiddenDirs = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
+// sandboxHiddenDirs lists the directories that are not visible in the service's sandbox.
+var sandboxHiddenDirs = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
 // checkProgramTrust returns an error if the service's sandbox hides the program, or if users other than root
 // could replace it.
 func checkProgramTrust(program string) error {
-	for _, dir := range hiddenDirs {
+	for _, dir := range sandboxHiddenDirs {
 		if strings.HasPrefix(program, dir) {
 			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir,
-				fmt.Sprintf(copyAdvice, filepath.Dir(program)))
+				fmt.Sprintf(copyProgramsAdvice, filepath.Dir(program)))
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -358,7 +360,7 @@ func checkProgramTrust(program string) error {
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
 			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s",
-				path, trustAdvice(program, path, st.Uid, info.Mode()))
+				path, untrustedProgramAdvice(program, path, st.Uid, info.Mode()))
 		}
 		if path == "/" {
 			return nil
@@ -366,19 +368,19 @@ func checkProgramTrust(program string) error {
 	}
 }
 
-// copyAdvice is the advice to run the service from copies of the programs. %[1]s is the directory of the
+// copyProgramsAdvice is the advice to run the service from copies of the programs. %[1]s is the directory of the
 // originals.
-const copyAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
+const copyProgramsAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 
-// trustAdvice returns what to do if users other than root can change path, which is the program or one of its
-// parent directories.
-func trustAdvice(program, path string, owner uint32, mode os.FileMode) string {
+// untrustedProgramAdvice returns what to do if users other than root can change path, which is the program or one of
+// its parent directories.
+func untrustedProgramAdvice(program, untrustedPath string, ownerUID uint32, mode os.FileMode) string {
 	switch {
-	case owner == 0 && mode.Perm()&0o002 == 0: // only a group may write, as in older Debian's /usr/local/bin
-		return "run: chmod g-w " + path
+	case ownerUID == 0 && mode.Perm()&0o002 == 0: // only a group may write, as in older Debian's /usr/local/bin
+		return "run: chmod g-w " + untrustedPath
 	case filepath.Dir(program) == "/usr/local/bin":
-		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)
+		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", untrustedPath)
 	}
-	return fmt.Sprintf(copyAdvice, filepath.Dir(program))
+	return fmt.Sprintf(copyProgramsAdvice, filepath.Dir(program))
 }

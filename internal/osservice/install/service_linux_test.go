@@ -16,45 +16,45 @@ import (
 // fakeMachine fakes a machine. It has its own root directory for files, and records commands instead of executing
 // them.
 type fakeMachine struct {
-	service *Service
-	rootDir string
-	calls   []string
+	service          *Service
+	rootDir          string
+	recordedCommands []string
 }
 
 func newMachine(t *testing.T, o Options) *fakeMachine {
 	m := &fakeMachine{rootDir: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.rootDir, "home"))
-	o.Program, o.Client = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
+	o.Program, o.ClientPath = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
 	m.service = &Service{Options: o, rootDir: m.rootDir, runCommand: func(name string, args ...string) error {
-		m.calls = append(m.calls, name+" "+strings.Join(args, " "))
+		m.recordedCommands = append(m.recordedCommands, name+" "+strings.Join(args, " "))
 		return nil
 	}}
 	return m
 }
 
-// takeCalls returns the commands that were recorded since the previous call.
-func (m *fakeMachine) takeCalls() []string {
-	list := m.calls
-	m.calls = nil
+// takeRecordedCommands returns the commands that were recorded since the previous call.
+func (m *fakeMachine) takeRecordedCommands() []string {
+	list := m.recordedCommands
+	m.recordedCommands = nil
 	return list
 }
 
-// files lists the files on the machine.
-func (m *fakeMachine) files(t *testing.T) (list []string) {
+// listFiles lists the files on the machine.
+func (m *fakeMachine) listFiles(t *testing.T) (paths []string) {
 	err := filepath.WalkDir(m.rootDir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			list = append(list, strings.TrimPrefix(path, m.rootDir))
+			paths = append(paths, strings.TrimPrefix(path, m.rootDir))
 		}
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return list
+	return paths
 }
 
-// expect fails the test if two lists differ. The message begins with errorPrefix.
-func expect(t *testing.T, errorPrefix string, got, want []string) {
+// wantEqualLists fails the test if two lists differ. The message begins with errorPrefix.
+func wantEqualLists(t *testing.T, errorPrefix string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", errorPrefix, strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -72,30 +72,31 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	units := []string{"/etc/systemd/system/queuectl-runner.socket", "/etc/systemd/system/queuectl-runner@.service",
 		"/etc/systemd/system/queuectl-web.socket", "/etc/systemd/system/queuectl.service",
 		"/etc/systemd/system/queuectl.socket"}
-	expect(t, "files", m.files(t), slices.Sorted(slices.Values(slices.Concat(settings, units,
+	wantEqualLists(t, "files", m.listFiles(t), slices.Sorted(slices.Values(slices.Concat(settings, units,
 		[]string{"/etc/sysusers.d/queuectl.conf", "/etc/tmpfiles.d/queuectl.conf"}))))
 	const enable = "systemctl enable --now queuectl.socket queuectl-runner.socket queuectl.service"
-	expect(t, "asked", m.takeCalls(), []string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf",
+	wantEqualLists(t, "asked", m.takeRecordedCommands(), []string{"systemd-sysusers queuectl.conf",
+		"systemd-tmpfiles --create queuectl.conf",
 		"systemctl daemon-reload", enable})
 
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "asked the second time", m.takeCalls(),
+	wantEqualLists(t, "asked the second time", m.takeRecordedCommands(),
 		[]string{"systemd-sysusers queuectl.conf", "systemd-tmpfiles --create queuectl.conf", "systemctl daemon-reload",
 			enable})
 
 	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
-	expect(t, "files afterwards", m.files(t), settings)
-	expect(t, "asked to uninstall", m.takeCalls(),
+	wantEqualLists(t, "files afterwards", m.listFiles(t), settings)
+	wantEqualLists(t, "asked to uninstall", m.takeRecordedCommands(),
 		[]string{"systemctl disable --now queuectl.service queuectl.socket queuectl-runner.socket queuectl-web.socket",
 			"systemctl stop queuectl-runner.slice queuectl.slice", "systemctl daemon-reload"})
 	if was, err := m.service.Uninstall(); err != nil || was {
 		t.Fatal(was, err)
 	}
-	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
+	wantEqualLists(t, "asked to uninstall the second time", m.takeRecordedCommands(), nil)
 }
 
 // Install of a user's own service writes only units, to the user's directory. It does not write the other
@@ -106,9 +107,10 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 		t.Fatal(err)
 	}
 	userUnits := "/home/.config/systemd/user/"
-	expect(t, "files", m.files(t), []string{userUnits + "queuectl-runner.socket", userUnits + "queuectl-runner@.service",
+	wantEqualLists(t, "files", m.listFiles(t), []string{userUnits + "queuectl-runner.socket", userUnits +
+		"queuectl-runner@.service",
 		userUnits + "queuectl.service", userUnits + "queuectl.socket"})
-	expect(t, "asked", m.takeCalls(), []string{"systemctl --user daemon-reload",
+	wantEqualLists(t, "asked", m.takeRecordedCommands(), []string{"systemctl --user daemon-reload",
 		"systemctl --user enable --now queuectl.socket queuectl-runner.socket queuectl.service"})
 	if start, registered := osservice.FindUserService(); !registered || start != "systemctl --user start queuectl" {
 		t.Errorf("got %q, %v", start, registered)
@@ -116,18 +118,18 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
-	expect(t, "files afterwards", m.files(t), nil)
+	wantEqualLists(t, "files afterwards", m.listFiles(t), nil)
 }
 
 // Install replaces files that are out of date, and then restarts the service. It keeps settings files, because
 // a user may have edited them.
-func TestInstallBringsUpToDate(t *testing.T) {
+func TestInstallUpdatesOutdatedFiles(t *testing.T) {
 	for _, name := range []string{mainUnit, "queuectl.socket"} {
 		m := newMachine(t, systemOptions)
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		m.takeCalls()
+		m.takeRecordedCommands()
 		unit, settings := filepath.Join(m.service.unitDir(), name), filepath.Join(m.rootDir, "/etc/queuectl/queuectl.toml")
 		for _, path := range []string{unit, settings} {
 			if err := os.WriteFile(path, []byte("# old\n"), 0o644); err != nil {
@@ -137,20 +139,20 @@ func TestInstallBringsUpToDate(t *testing.T) {
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(unit); err != nil || string(got) != m.service.adaptedFile(name) {
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.service.adaptedPackageFile(name) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
 			t.Errorf("settings: got %q, %v", got, err)
 		}
-		if asked := m.takeCalls(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
+		if asked := m.takeRecordedCommands(); asked[len(asked)-1] != "systemctl try-restart queuectl.service" {
 			t.Errorf("%s: asked %q, want a restart at the end", name, asked)
 		}
 	}
 }
 
 // If a package owns a unit, Install and Uninstall change nothing, and the error names the unit.
-func TestInstallLeavesPackagedUnits(t *testing.T) {
+func TestInstallKeepsPackagedUnits(t *testing.T) {
 	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service",
 		"/lib/systemd/system/queuectl-runner.socket"} {
 		m := newMachine(t, systemOptions)
@@ -158,7 +160,7 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 			os.WriteFile(m.rootDir+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		before := m.files(t)
+		before := m.listFiles(t)
 		install := m.service.Install()
 		_, uninstall := m.service.Uninstall()
 		for _, err := range []error{install, uninstall} {
@@ -166,8 +168,8 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 				t.Errorf("%s: got %v", path, err)
 			}
 		}
-		expect(t, "files", m.files(t), before)
-		expect(t, "asked", m.takeCalls(), nil)
+		wantEqualLists(t, "files", m.listFiles(t), before)
+		wantEqualLists(t, "asked", m.takeRecordedCommands(), nil)
 		if !m.service.IsRegistered() {
 			t.Error("it does not count as registered")
 		}
@@ -177,12 +179,12 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 // If a package has installed units since Install, Uninstall replaces the units of Install by those of the
 // package. If the units of Install were enabled and running, the package's units then are too. Install
 // returns an error that explains this.
-func TestUninstallHandsOverToPackage(t *testing.T) {
+func TestUninstallSwitchesToPackagedUnits(t *testing.T) {
 	m := newMachine(t, systemOptions)
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
-	m.takeCalls()
+	m.takeRecordedCommands()
 	var want []string
 	for _, name := range []string{"queuectl-runner.socket", "queuectl-runner@.service", "queuectl.service",
 		"queuectl.socket"} {
@@ -197,7 +199,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 		!strings.Contains(err.Error(), "queuectl service uninstall") {
 		t.Errorf("Install: got %v", err)
 	}
-	expect(t, "asked to install", m.takeCalls(), nil)
+	wantEqualLists(t, "asked to install", m.takeRecordedCommands(), nil)
 	m.service.uid = 1000
 	if _, err := m.service.Uninstall(); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("Uninstall of another than root: got %v", err)
@@ -206,8 +208,9 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
-	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
-	expect(t, "asked to uninstall", m.takeCalls(),
+	wantEqualLists(t, "files", m.listFiles(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"},
+		want...))
+	wantEqualLists(t, "asked to uninstall", m.takeRecordedCommands(),
 		[]string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service",
 			"systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket",
 			"systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
@@ -219,7 +222,7 @@ func TestUninstallHandsOverToPackage(t *testing.T) {
 
 // Without systemd, the error contains the command for another init system. docs/install.md contains the same
 // command.
-func TestWithoutSystemd(t *testing.T) {
+func TestErrorWithoutSystemdExplainsOtherInit(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +243,7 @@ func TestWithoutSystemd(t *testing.T) {
 
 // For a service that is not registered, each command returns an error that says how to register it. If the
 // caller is not root, each command for the system's service returns an error with the command to run as root.
-func TestVerbsAreRefused(t *testing.T) {
+func TestUnregisteredOrUnprivilegedControlFails(t *testing.T) {
 	m := newMachine(t, systemOptions)
 	stop := func() error { return m.service.Stop(false) }
 	for _, do := range []func() error{m.service.Start, stop, m.service.Restart} {
@@ -252,29 +255,29 @@ func TestVerbsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.service.uid = 1000
-	m.takeCalls()
+	m.takeRecordedCommands()
 	for _, do := range []func() error{m.service.Install, m.service.Start, stop, m.service.Restart,
 		func() error { _, err := m.service.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "sudo queuectl service") {
 			t.Errorf("got %v", err)
 		}
 	}
-	expect(t, "asked", m.takeCalls(), nil)
+	wantEqualLists(t, "asked", m.takeRecordedCommands(), nil)
 	m.service.uid = 0
 	if err := errors.Join(m.service.Start(), m.service.Restart(), stop()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked as root", m.takeCalls(), []string{"systemctl start queuectl.service",
+	wantEqualLists(t, "asked as root", m.takeRecordedCommands(), []string{"systemctl start queuectl.service",
 		"systemctl restart queuectl.service", "systemctl stop queuectl.service"})
 	if err := m.service.Stop(true); !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "service restart") {
 		t.Errorf("stopped, but not its jobs: got %v", err)
 	}
-	expect(t, "asked to keep jobs", m.takeCalls(), nil)
+	wantEqualLists(t, "asked to keep jobs", m.takeRecordedCommands(), nil)
 }
 
 // Install rejects programs that other users could replace, and programs that the sandbox hides.
-func TestPrograms(t *testing.T) {
+func TestInstallRejectsUntrustedPrograms(t *testing.T) {
 	if err := checkProgramTrust("/bin/true"); err != nil {
 		t.Error(err)
 	}
@@ -288,7 +291,7 @@ func TestPrograms(t *testing.T) {
 
 // The error about a program that other users could replace contains advice. Usually the advice is to copy the
 // program. If root owns the path, or if a copy would not help, the advice is to restrict the permissions.
-func TestRemedies(t *testing.T) {
+func TestUntrustedProgramErrorContainsAdvice(t *testing.T) {
 	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {
 		program, path string
@@ -306,7 +309,7 @@ func TestRemedies(t *testing.T) {
 		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && " +
 			"/usr/local/bin/queuectl service install"},
 	} {
-		if got := trustAdvice(c.program, c.path, c.owner, c.mode); got != c.want {
+		if got := untrustedProgramAdvice(c.program, c.path, c.owner, c.mode); got != c.want {
 			t.Errorf("%s, %s of %d with %v: got %q, want %q", c.program, c.path, c.owner, c.mode, got, c.want)
 		}
 	}

@@ -23,5 +23,5 @@ func (s *Service) Restart() error { return s.controlIfAllowed("restart") }
 // controlIfAllowed executes a verb of systemctl, such as restart, for the service. It returns an error if the
 // service is not registered or the caller may not control it.
 func (s *Service) controlIfAllowed(verb string) error {
-	return s.runIfAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.control(verb) })
+	return s.runIfControlAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.controlService(verb) })
 }

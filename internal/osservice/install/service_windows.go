@@ -20,9 +20,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Account is the account of the system's service. It is a virtual account: Windows creates it only for
+// ServiceAccountName is the account of the system's service. It is a virtual account: Windows creates it only for
 // this service, and it has no password.
-const Account = `NT SERVICE\` + Name
+const ServiceAccountName = `NT SERVICE\` + ServiceName
 
 // adminOnlyMessage is the message for a caller without the rights to manage the system's service.
 const adminOnlyMessage = "only an administrator can %s the system's service; in an elevated prompt " +
@@ -32,12 +32,12 @@ const adminOnlyMessage = "only an administrator can %s the system's service; in 
 // starts when the user logs on and ends when the user logs off.
 type Service struct {
 	Options
-	unit              kardianos.Service
-	openService       func() (serviceEntry, error) // opens the service in the service manager
-	secureStateDir    func(dir, file string) error // creates the state directory, or restricts the access to it
-	checkProgramTrust func(program string) error   // returns an error if other accounts could replace a program
-	removeProfile     func(sid string) error       // removes an account's profile
-	isElevated        bool                         // the caller has the rights of an administrator
+	kardianosService  kardianos.Service
+	openService       func() (serviceRegistration, error) // opens the service in the service manager
+	secureStateDir    func(dir, file string) error        // creates the state directory, or restricts the access to it
+	checkProgramTrust func(program string) error          // returns an error if other accounts could replace a program
+	removeProfile     func(sid string) error              // removes an account's profile
+	isElevated        bool                                // the caller has the rights of an administrator
 
 	addEventSource, removeEventSource func(name string) error // add and remove an event log source
 
@@ -59,25 +59,25 @@ func New(o Options) (*Service, error) {
 	s := &Service{
 		Options: o, secureStateDir: secureStateDir, checkProgramTrust: checkProgramTrust, removeProfile: removeProfile,
 		isElevated:     windows.GetCurrentProcessToken().IsElevated(),
-		addEventSource: addEventSource, removeEventSource: eventlog.Remove,
+		addEventSource: addEventLogSource, removeEventSource: eventlog.Remove,
 		installRunner: installRunner, removeUnusedRunners: removeUnusedRunners, removeRunners: removeRunners,
 		logonCommand: osservice.UserServiceCommand, setLogonCommand: setLogonCommand, removeLogonCommand: removeLogonCommand,
 	}
 	var err error
-	s.unit, err = kardianos.New(nil, &kardianos.Config{
-		Name:        Name,
+	s.kardianosService, err = kardianos.New(nil, &kardianos.Config{
+		Name:        ServiceName,
 		DisplayName: "queuectl job queue",
 		Description: "Runs jobs from a durable queue of commands and keeps them across restarts.",
-		UserName:    Account,
+		UserName:    ServiceAccountName,
 		Executable:  o.Program,
-		Arguments:   o.arguments(),
+		Arguments:   o.managerArguments(),
 	})
-	s.openService = s.openEntry
+	s.openService = s.openRegistration
 	return s, err
 }
 
-// arguments returns the arguments with which the service manager starts the program.
-func (o Options) arguments() []string {
+// managerArguments returns the arguments with which the service manager starts the program.
+func (o Options) managerArguments() []string {
 	words := o.serveArguments()
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
@@ -85,7 +85,7 @@ func (o Options) arguments() []string {
 // IsRegistered reports whether the service is registered. It also returns true if it cannot query the service
 // manager.
 func (s *Service) IsRegistered() bool {
-	if s.User {
+	if s.IsUserService {
 		line, err := s.logonCommand()
 		return err == nil && line != ""
 	}
@@ -99,13 +99,13 @@ func (s *Service) IsRegistered() bool {
 // Install registers and starts the service. If the service is already registered with another command,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
-	if s.User {
+	if s.IsUserService {
 		return s.installUserService()
 	}
-	if err := s.checkAllowed("install", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("install", s.isElevated); err != nil {
 		return err
 	}
-	for _, program := range []string{s.Program, s.Client} {
+	for _, program := range []string{s.Program, s.ClientPath} {
 		if err := s.checkProgramTrust(program); err != nil {
 			return err
 		}
@@ -118,9 +118,9 @@ func (s *Service) Install() error {
 		}
 		// Restrict the directory before the registration. Otherwise Windows could start the service with
 		// files that another user has put there.
-	} else if err := s.secureStateDir(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
+	} else if err := s.secureStateDir(s.ServicePaths.StateDir, s.ServicePaths.SettingsFile); err != nil {
 		return err
-	} else if err := s.unit.Install(); err != nil {
+	} else if err := s.kardianosService.Install(); err != nil {
 		return err
 	}
 	if err := s.Configure(); err != nil {
@@ -139,7 +139,7 @@ func (s *Service) Install() error {
 // commandLine returns the command with which the service manager starts the service.
 func (s *Service) commandLine() string {
 	words := []string{syscall.EscapeArg(s.Program)}
-	for _, word := range s.arguments() {
+	for _, word := range s.managerArguments() {
 		words = append(words, syscall.EscapeArg(word))
 	}
 	return strings.Join(words, " ")
@@ -153,18 +153,18 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 		return false, err
 	}
 	defer e.Close()
-	have, err := e.command()
+	have, err := e.registeredCommand()
 	if err != nil || have == s.commandLine() {
 		return false, err
 	}
-	return true, e.setCommand(s.commandLine())
+	return true, e.setRegisteredCommand(s.commandLine())
 }
 
 // Configure configures a registered service: its directory, the runner program, recovery actions, the event log
 // source, the time that it gets before a shutdown, a SID for access lists, and few privileges. It may be called
 // again.
 func (s *Service) Configure() error {
-	if err := s.checkAllowed("prepare", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("prepare", s.isElevated); err != nil {
 		return err
 	}
 	e, err := s.openService()
@@ -175,19 +175,21 @@ func (s *Service) Configure() error {
 		return err
 	}
 	defer e.Close()
-	if err := s.secureStateDir(s.Paths.StateDir, s.Paths.SettingsFile); err != nil {
+	if err := s.secureStateDir(s.ServicePaths.StateDir, s.ServicePaths.SettingsFile); err != nil {
 		return err
 	}
 	return errors.Join(
-		cannotDo("configure the runner program", s.installRunner(s.Client)),
-		cannotDo("configure recovery actions", e.SetRecoveryActions(recoveryActions, uint32(failureResetTime/time.Second))),
-		cannotDo("configure the recovery from a nonzero exit code",
-			ignoreUnsupported(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		cannotDo("configure the time that the service gets before a shutdown",
-			ignoreUnsupported(e.setPreshutdownTimeout(preshutdownTimeout))),
-		cannotDo("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		cannotDo("configure the service's privileges", ignoreUnsupported(e.setPrivilege(keptPrivilege))),
-		cannotDo("configure the event log source", s.addEventSource(Name)),
+		actionError("configure the runner program", s.installRunner(s.ClientPath)),
+		actionError("configure recovery actions", e.SetRecoveryActions(recoveryActions,
+			uint32(failureResetTime/time.Second))),
+		actionError("configure the recovery from a nonzero exit code",
+			ignoreUnsupportedError(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		actionError("configure the time that the service gets before a shutdown",
+			ignoreUnsupportedError(e.setPreshutdownTimeout(preshutdownTimeout))),
+		actionError("configure the service's SID type",
+			ignoreUnsupportedError(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		actionError("configure the service's privileges", ignoreUnsupportedError(e.setOnlyPrivilege(keptPrivilege))),
+		actionError("configure the event log source", s.addEventSource(ServiceName)),
 	)
 }
 
@@ -215,18 +217,18 @@ const (
 	preshutdownTimeout = 180 * time.Second
 )
 
-// cannotDo returns an error that says what could not be done, such as "configure recovery actions". It returns
+// actionError returns an error that says what could not be done, such as "configure recovery actions". It returns
 // nil if err is nil.
-func cannotDo(action string, err error) error {
+func actionError(action string, err error) error {
 	if err != nil {
 		return fmt.Errorf("cannot %s: %w", action, err)
 	}
 	return nil
 }
 
-// ignoreUnsupported returns nil if err means that the service manager does not support a setting, as under
-// Wine. The service can run without that setting. ignoreUnsupported returns any other error unchanged.
-func ignoreUnsupported(err error) error {
+// ignoreUnsupportedError returns nil if err means that the service manager does not support a setting, as under
+// Wine. The service can run without that setting. ignoreUnsupportedError returns any other error unchanged.
+func ignoreUnsupportedError(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
 	}
@@ -236,36 +238,37 @@ func ignoreUnsupported(err error) error {
 // RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be
 // undone. A runner program that is still running is kept, and the next upgrade removes it.
 func (s *Service) RemoveOldRunners() error {
-	if err := s.checkAllowed("prepare --tidy", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("prepare --tidy", s.isElevated); err != nil {
 		return err
 	}
-	s.removeUnusedRunners(s.Client)
+	s.removeUnusedRunners(s.ClientPath)
 	return nil
 }
 
 // UndoConfigure removes what Configure has created outside the service's directory and the service manager. It
 // also removes what Windows has created for the service's account.
 func (s *Service) UndoConfigure() error {
-	if err := s.checkAllowed("prepare --undo", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("prepare --undo", s.isElevated); err != nil {
 		return err
 	}
-	programs := s.removeRunners(s.Client)
-	profile := s.removeProfile(accounts.ServiceSID(Name))
-	source := s.removeEventSource(Name)
+	programs := s.removeRunners(s.ClientPath)
+	profile := s.removeProfile(accounts.ServiceSID(ServiceName))
+	source := s.removeEventSource(ServiceName)
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(cannotDo("remove the event log source", source),
-		cannotDo("remove the profile of the account "+Account, profile), cannotDo("remove the runner programs", programs))
+	return errors.Join(actionError("remove the event log source", source),
+		actionError("remove the profile of the account "+ServiceAccountName, profile),
+		actionError("remove the runner programs", programs))
 }
 
 // Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
 // registered. Uninstall keeps the queue and the settings.
 func (s *Service) Uninstall() (wasRegistered bool, err error) {
-	if s.User {
+	if s.IsUserService {
 		return s.uninstallUserService()
 	}
-	if err := s.checkAllowed("uninstall", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("uninstall", s.isElevated); err != nil {
 		return true, err
 	}
 	if wasRegistered = s.IsRegistered(); wasRegistered {
@@ -274,7 +277,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 		}
 		// kardianos also returns an error if only the event log source is missing. In that case it has removed
 		// the registration.
-		if err := s.unit.Uninstall(); err != nil && s.IsRegistered() {
+		if err := s.kardianosService.Uninstall(); err != nil && s.IsRegistered() {
 			return wasRegistered, err
 		}
 	}
@@ -283,11 +286,11 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 
 // Start starts the service. It returns when the service accepts connections.
 func (s *Service) Start() error {
-	if s.User {
-		return s.controlIfAllowed("start", s.Direct.Start)
+	if s.IsUserService {
+		return s.controlIfAllowed("start", s.DirectControl.Start)
 	}
 	return s.controlIfAllowed("start", func() error {
-		err := s.unit.Start()
+		err := s.kardianosService.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
 			return fmt.Errorf("cannot log on the service's account (error 1069: %w); its password is wrong, or it may not log "+
@@ -302,28 +305,31 @@ func (s *Service) Start() error {
 // Stop stops the service. Its jobs finish or return to the queue. With keepJobs the jobs continue, and the
 // next service adopts them. Windows does not restart a service that exits normally.
 func (s *Service) Stop(keepJobs bool) error {
-	if s.User {
+	if s.IsUserService {
 		return s.controlIfAllowed("stop", func() error { return s.stopUserService(keepJobs) })
 	}
 	return s.controlIfAllowed("stop", func() error {
 		if keepJobs && s.IsRunning() {
-			if err := s.Direct.Stop(true); err != nil {
+			if err := s.DirectControl.Stop(true); err != nil {
 				return err
 			}
 			return s.waitForState(svc.Stopped)
 		}
-		return s.stop()
+		return s.stopAndWait()
 	})
 }
 
 // Restart restarts the service. If the service answers requests, its jobs continue to run.
 func (s *Service) Restart() error {
-	if s.User {
-		return s.controlIfAllowed("restart", func() error { return errors.Join(s.stopUserService(true), s.Direct.Start()) })
+	if s.IsUserService {
+		return s.controlIfAllowed("restart", func() error {
+			return errors.Join(s.stopUserService(true),
+				s.DirectControl.Start())
+		})
 	}
 	return s.controlIfAllowed("restart", func() error {
-		if s.IsRunning() && s.Direct.Stop(true) != nil {
-			if err := s.stop(); err != nil {
+		if s.IsRunning() && s.DirectControl.Stop(true) != nil {
+			if err := s.stopAndWait(); err != nil {
 				return err
 			}
 		}
@@ -334,8 +340,8 @@ func (s *Service) Restart() error {
 	})
 }
 
-// stop stops the service through the service manager and waits until it has stopped.
-func (s *Service) stop() error {
+// stopAndWait stops the service through the service manager and waits until it has stopped.
+func (s *Service) stopAndWait() error {
 	e, err := s.openService()
 	if err != nil {
 		return err
@@ -350,20 +356,20 @@ func (s *Service) stop() error {
 }
 
 // controlIfAllowed calls do() if the service is registered and the caller may control it.
-func (s *Service) controlIfAllowed(verb string, do func() error) error {
-	return s.Options.runIfAllowed(verb, s.isElevated, s.IsRegistered(), do)
+func (s *Service) controlIfAllowed(verb string, action func() error) error {
+	return s.Options.runIfControlAllowed(verb, s.isElevated, s.IsRegistered(), action)
 }
 
-// pollInterval is how often waitForState queries a starting or stopping service. stallTimeout is how long such
-// a service may report no progress, unless it has announced a longer time.
+// statePollInterval is how often waitForState queries a starting or stopping service. stateChangeStallTimeout is how
+// long such a service may report no progress, unless it has announced a longer time.
 const (
-	pollInterval = 50 * time.Millisecond
-	stallTimeout = 60 * time.Second
+	statePollInterval       = 50 * time.Millisecond
+	stateChangeStallTimeout = 60 * time.Second
 )
 
 // waitForState waits until the service is in the state want. If the service should run but has stopped,
 // waitForState returns the reason.
-func (s *Service) waitForState(want svc.State) error {
+func (s *Service) waitForState(wantedState svc.State) error {
 	e, err := s.openService()
 	if err != nil {
 		return err
@@ -371,23 +377,24 @@ func (s *Service) waitForState(want svc.State) error {
 	defer e.Close()
 	point, lastProgress := uint32(0), time.Now()
 	for {
-		st, err := e.status()
+		st, err := e.queryStatus()
 		switch {
 		case err != nil:
 			return err
-		case svc.State(st.CurrentState) == want:
+		case svc.State(st.CurrentState) == wantedState:
 			return nil
-		case want == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
+		case wantedState == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
 			return s.startError(&st)
 		case st.CheckPoint != point:
 			point, lastProgress = st.CheckPoint, time.Now()
 		}
-		if within := max(stallTimeout, time.Duration(st.WaitHint)*time.Millisecond); time.Since(lastProgress) > within {
+		if within := max(stateChangeStallTimeout,
+			time.Duration(st.WaitHint)*time.Millisecond); time.Since(lastProgress) > within {
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
-					"Windows Logs, Application)", within, Name)
+					"Windows Logs, Application)", within, ServiceName)
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(statePollInterval)
 	}
 }
 
@@ -399,40 +406,40 @@ func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, "+
 		"Windows Logs, Application, source %s)",
-		code, filepath.Join(s.Paths.StateDir, config.ServiceLogName), Name)
+		code, filepath.Join(s.ServicePaths.StateDir, config.WindowsServiceLogName), ServiceName)
 }
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	if s.User {
-		return s.Direct.IsAnswering()
+	if s.IsUserService {
+		return s.DirectControl.IsAnswering()
 	}
 	e, err := s.openService()
 	// Only users who are logged on at the machine itself may query the service manager. For any other user,
 	// IsAnswering connects to the service instead.
 	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
-		return s.Direct.IsAnswering()
+		return s.DirectControl.IsAnswering()
 	}
 	if err != nil {
 		return false
 	}
 	defer e.Close()
-	st, err := e.status()
+	st, err := e.queryStatus()
 	return err == nil && (svc.State(st.CurrentState) == svc.Running || svc.State(st.CurrentState) == svc.StartPending)
 }
 
 // StartCommand returns the command that starts the service.
 func (s *Service) StartCommand() string {
-	if s.User {
+	if s.IsUserService {
 		start, _ := osservice.FindUserService()
 		return start
 	}
-	return "sc start " + Name
+	return "sc start " + ServiceName
 }
 
-// addEventSource adds a source of the Windows event log if the source does not exist. The event log then
+// addEventLogSource adds a source of the Windows event log if the source does not exist. The event log then
 // shows the messages of this source unchanged.
-func addEventSource(name string) error {
+func addEventLogSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
 	// Only the text of the error shows that the source already exists.
 	if err != nil && strings.Contains(err.Error(), "already exists") {

@@ -24,8 +24,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expect fails the test if two lists differ. The message begins with errorPrefix.
-func expect(t *testing.T, errorPrefix string, got []string, want ...string) {
+// wantEqualLists fails the test if two lists differ. The message begins with errorPrefix.
+func wantEqualLists(t *testing.T, errorPrefix string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: got %q, want %q", errorPrefix, got, want)
@@ -35,14 +35,15 @@ func expect(t *testing.T, errorPrefix string, got []string, want ...string) {
 // Install registers, configures and starts the service. It waits while the start makes progress. A second
 // Install changes nothing. If the second Install has another program, it updates the registration, and jobs
 // continue to run. Uninstall removes everything.
-func TestInstall(t *testing.T) {
+func TestInstallRegistersAndStartsService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newManager(false)
-		m.slowQueries = 20
+		m := newFakeServiceManager(false)
+		m.progressQueryCount = 20
 		if err := m.service.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
-		expect(t, "first", m.takeCalls(), "secure", "install", "secure", "runner client", "source", "start", "tidy client")
+		wantEqualLists(t, "first", m.takeCalls(), "secure", "install", "secure", "runner client", "source", "start",
+			"tidy client")
 		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl ` +
 			`--socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.commandLine != want {
 			t.Errorf("got %s\nwant %s", m.commandLine, want)
@@ -50,12 +51,13 @@ func TestInstall(t *testing.T) {
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "again", m.takeCalls(), "secure", "runner client", "source", "start", "tidy client")
+		wantEqualLists(t, "again", m.takeCalls(), "secure", "runner client", "source", "start", "tidy client")
 		m.service.Program = `C:\q.exe`
 		if err := m.service.Install(); err != nil || !strings.HasPrefix(m.commandLine, `C:\q.exe serve --service `) {
 			t.Fatal(m.commandLine, err)
 		}
-		expect(t, "another program", m.takeCalls(), "command", "secure", "runner client", "source", "end", "keep jobs",
+		wantEqualLists(t, "another program", m.takeCalls(), "command", "secure", "runner client", "source", "end",
+			"keep jobs",
 			"start", "tidy client")
 		if was, err := m.service.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
@@ -65,10 +67,10 @@ func TestInstall(t *testing.T) {
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
 		}
-		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
+		wantEqualLists(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
 		m.profileErr = windows.ERROR_SHARING_VIOLATION
 		if err := m.service.UndoConfigure(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) ||
-			!strings.Contains(err.Error(), Account) {
+			!strings.Contains(err.Error(), ServiceAccountName) {
 			t.Errorf("a profile that cannot be removed: %v", err)
 		}
 		m.profileErr = nil
@@ -81,8 +83,8 @@ func TestInstall(t *testing.T) {
 // After a failure or a nonzero exit code, Windows restarts the service: first after 1 s, and after repeated
 // failures later, up to a minute. Before a shutdown, the service gets three minutes. It has a SID for access
 // lists. Neither the service nor its jobs have a privilege to act as another account.
-func TestPrepare(t *testing.T) {
-	m := newManager(false)
+func TestInstallConfiguresRecoveryAndPrivileges(t *testing.T) {
+	m := newFakeServiceManager(false)
 	if err := m.service.Configure(); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("not registered: %v", err)
 	}
@@ -94,20 +96,20 @@ func TestPrepare(t *testing.T) {
 	for _, seconds := range []time.Duration{1, 1, 5, 15, 60} {
 		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
 	}
-	expect(t, "privileges", []string{m.privilege}, "SeChangeNotifyPrivilege")
-	if !slices.Equal(m.recoveryActions, want) || m.resetSeconds != 86400 || !m.actsOnNonCrash ||
+	wantEqualLists(t, "privileges", []string{m.privilege}, "SeChangeNotifyPrivilege")
+	if !slices.Equal(m.recoveryActions, want) || m.failureResetSeconds != 86400 || !m.recoversFromNonCrash ||
 		m.preshutdownTimeout != 3*time.Minute || m.sidType != windows.SERVICE_SID_TYPE_UNRESTRICTED {
-		t.Errorf("got %v, %d, %v, %v, %d", m.recoveryActions, m.resetSeconds, m.actsOnNonCrash,
+		t.Errorf("got %v, %d, %v, %v, %d", m.recoveryActions, m.failureResetSeconds, m.recoversFromNonCrash,
 			m.preshutdownTimeout, m.sidType)
 	}
 }
 
 // The error about a failed start contains the exit code and where to find details. A start or stop without
 // progress times out.
-func TestFailuresAreReported(t *testing.T) {
+func TestStartFailureReportsExitCode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newManager(false)
-		m.registered, m.exitCode = true, 78
+		m := newFakeServiceManager(false)
+		m.registered, m.failedStartExitCode = true, 78
 		if err := m.service.Start(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "78") ||
 			!strings.Contains(err.Error(), "service.log") {
 			t.Errorf("got %v", err)
@@ -118,11 +120,11 @@ func TestFailuresAreReported(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		m.startErr = nil
-		m.hangs = true
+		m.reportsNoProgress = true
 		for _, do := range []func() error{m.service.Start, func() error { return m.service.Stop(false) }} {
 			began := time.Now()
 			if err := do(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "sc query") ||
-				time.Since(began) > stallTimeout+time.Second {
+				time.Since(began) > stateChangeStallTimeout+time.Second {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
@@ -131,9 +133,9 @@ func TestFailuresAreReported(t *testing.T) {
 
 // Restart and stop --keep-jobs leave jobs running. Restart also restarts a service that does not answer. For
 // a service that is not registered, the error says how to register it.
-func TestJobsAreKept(t *testing.T) {
+func TestRestartKeepsJobsRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newManager(false)
+		m := newFakeServiceManager(false)
 		for _, do := range []func() error{m.service.Start, m.service.Restart, func() error { return m.service.Stop(true) }} {
 			if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {
 				t.Errorf("not registered: %v", err)
@@ -143,11 +145,11 @@ func TestJobsAreKept(t *testing.T) {
 		if err := m.service.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
-		expect(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
+		wantEqualLists(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
 		if err := m.service.Stop(true); err != nil || m.state != svc.Stopped {
 			t.Error(m.state, err)
 		}
-		expect(t, "stopped", m.takeCalls(), "end", "keep jobs")
+		wantEqualLists(t, "stopped", m.takeCalls(), "end", "keep jobs")
 		if err := errors.Join(m.service.Stop(true), m.service.Stop(false)); err != nil {
 			t.Errorf("stopped twice: %v", err)
 		}
@@ -156,13 +158,13 @@ func TestJobsAreKept(t *testing.T) {
 		if err := m.service.Restart(); err != nil || m.state != svc.Running {
 			t.Error(m.state, err)
 		}
-		expect(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
+		wantEqualLists(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
 	})
 }
 
 // If the caller is not elevated, a command changes nothing. The error says how to run the command elevated.
-func TestElevation(t *testing.T) {
-	m := newManager(false)
+func TestUnelevatedCallerChangesNothing(t *testing.T) {
+	m := newFakeServiceManager(false)
 	m.registered, m.service.isElevated = true, false
 	for _, do := range []func() error{m.service.Install, m.service.Configure, m.service.RemoveOldRunners,
 		m.service.UndoConfigure, m.service.Start, m.service.Restart,
@@ -171,12 +173,12 @@ func TestElevation(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	expect(t, "asked", m.takeCalls())
+	wantEqualLists(t, "asked", m.takeCalls())
 }
 
 // The commands that control the system's service also control a user's own service, which starts at logon.
-func TestOwnService(t *testing.T) {
-	m := newManager(true)
+func TestUserServiceStartsAtLogon(t *testing.T) {
+	m := newFakeServiceManager(true)
 	m.service.isElevated = false
 	if err := m.service.Start(); !errors.Is(err, queue.ErrNotFound) ||
 		!strings.Contains(err.Error(), "service install --user") {
@@ -191,21 +193,21 @@ func TestOwnService(t *testing.T) {
 	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.logonCommand != want {
 		t.Errorf("at logon: got %s, want %s", m.logonCommand, want)
 	}
-	expect(t, "installed", m.takeCalls(), "begin")
+	wantEqualLists(t, "installed", m.takeCalls(), "begin")
 	if err := errors.Join(m.service.Restart(), m.service.Stop(false), m.service.Stop(false),
 		m.service.Start()); err != nil {
 		t.Error(err)
 	}
-	expect(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
+	wantEqualLists(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
 	if was, err := m.service.Uninstall(); !was || err != nil || m.service.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
-	expect(t, "uninstalled", m.takeCalls(), "end")
+	wantEqualLists(t, "uninstalled", m.takeCalls(), "end")
 }
 
 // secureStateDir creates the service's directory. It accepts an existing directory only if no other user could
 // have added files. It keeps an existing settings file.
-func TestSecureDirectory(t *testing.T) {
+func TestSecureStateDirRejectsForeignFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "queuectl.toml")
 	if err := secureStateDir(dir, file); err != nil {
@@ -233,7 +235,7 @@ func TestSecureDirectory(t *testing.T) {
 	if err := secureStateDir(file, file); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a file instead of a directory: %v", err)
 	}
-	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(Name): true,
+	for sddl, fine := range map[string]bool{"O:SY": true, "O:BA": true, "O:" + accounts.ServiceSID(ServiceName): true,
 		"O:WD": false, "O:BU": false, "O:" + accounts.ServiceSID("other"): false} {
 		sd, err := windows.SecurityDescriptorFromString(sddl)
 		if err != nil {
@@ -247,17 +249,17 @@ func TestSecureDirectory(t *testing.T) {
 
 // Only the system, administrators and the service's account have access to the directory and to everything in
 // it.
-func TestDirectoryDeniesOtherUsers(t *testing.T) {
+func TestStateDirDeniesOtherUsers(t *testing.T) {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantAccess(t, "asked for", sd)
+	wantStateDirDescriptor(t, "asked for", sd)
 	t.Run("on the disk", func(t *testing.T) {
 		skip.UnderWine(t, "needs access lists, which Wine lacks; the list itself is checked everywhere")
 		made, open := filepath.Join(t.TempDir(), "made"), t.TempDir()
 		for _, dir := range []string{made, open, made} {
-			if err := secureDir(dir); err != nil {
+			if err := createOrRestrictDir(dir); err != nil {
 				t.Fatal(err)
 			}
 			sd, err := windows.GetNamedSecurityInfo(dir, windows.SE_FILE_OBJECT,
@@ -265,13 +267,13 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantAccess(t, dir, sd)
+			wantStateDirDescriptor(t, dir, sd)
 		}
 	})
 }
 
-// wantAccess checks that a security descriptor equals stateDirDescriptor.
-func wantAccess(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTOR) {
+// wantStateDirDescriptor checks that a security descriptor equals stateDirDescriptor.
+func wantStateDirDescriptor(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTOR) {
 	t.Helper()
 	owner, _, err1 := sd.Owner()
 	dacl, _, err2 := sd.DACL()
@@ -291,7 +293,7 @@ func wantAccess(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTO
 		}
 		entrySIDs = append(entrySIDs, (*windows.SID)(unsafe.Pointer(&ace.SidStart)).String())
 	}
-	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(Name)}; !slices.Equal(entrySIDs, want) ||
+	if want := []string{"S-1-5-18", "S-1-5-32-544", accounts.ServiceSID(ServiceName)}; !slices.Equal(entrySIDs, want) ||
 		control&windows.SE_DACL_PROTECTED == 0 || !owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) {
 		t.Errorf("%s: lets in %v, control %x, of %s; want %v", errorPrefix, entrySIDs, control, owner, want)
 	}
@@ -299,27 +301,27 @@ func wantAccess(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTO
 
 // This test uses the real service manager. It installs, starts, stops and uninstalls the system's service,
 // and checks that the installed service has the configuration that Configure sets.
-func TestServiceManager(t *testing.T) {
+func TestInstallWithRealServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
-	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
-		Paths: config.Paths{StateDir: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
+	o := Options{Program: filepath.Join(base, "queuectl.exe"), ClientPath: filepath.Join(base, "queuectl.exe"),
+		ServicePaths: config.Paths{StateDir: filepath.Join(base, "state"), SocketPath: `\\.\pipe\queuectl-register-test`,
 			SettingsFile: filepath.Join(base, "state", "queuectl.toml")}}
 	// The installed service is this test program. Unlike queuectl, it answers no requests, so a direct stop fails.
-	o.Direct.Stop = func(bool) error { return queue.ErrUnavailable }
+	o.DirectControl.Stop = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !s.isElevated || s.IsRegistered() {
-		skip.Missing(t, "administrator", "needs an elevated prompt, and no service of that name; "+
+		skip.MissingRequirement(t, "administrator", "needs an elevated prompt, and no service of that name; "+
 			".ci/run runs it under Wine as an administrator")
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
-	copySelf(t, o.Program)
+	copyTestProgram(t, o.Program)
 	defer s.Uninstall()
 	if err := s.Install(); err != nil {
 		t.Fatal(err)
@@ -331,7 +333,7 @@ func TestServiceManager(t *testing.T) {
 		t.Errorf("installed twice: %v", err)
 	}
 	if source, err := registry.OpenKey(registry.LOCAL_MACHINE, `SYSTEM\CurrentControlSet\Services\EventLog\Application\`+
-		Name, registry.QUERY_VALUE); err != nil {
+		ServiceName, registry.QUERY_VALUE); err != nil {
 		t.Errorf("no source in the event log: %v", err)
 	} else {
 		source.Close()
@@ -340,25 +342,26 @@ func TestServiceManager(t *testing.T) {
 		t.Error(err)
 	}
 	t.Run("as prepared", func(t *testing.T) {
-		skip.UnderWine(t, "needs the configuration of a service; TestPrepare checks what is requested")
-		checkPreparedService(t)
+		skip.UnderWine(t,
+			"needs the configuration of a service; TestInstallConfiguresRecoveryAndPrivileges checks what is requested")
+		checkConfiguredService(t)
 	})
 	if was, err := s.Uninstall(); !was || err != nil || s.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
-	if _, err := os.Stat(o.Paths.SettingsFile); err != nil {
+	if _, err := os.Stat(o.ServicePaths.SettingsFile); err != nil {
 		t.Errorf("the settings are gone: %v", err)
 	}
 }
 
-// checkPreparedService checks that the service manager has stored what Configure sets.
-func checkPreparedService(t *testing.T) {
+// checkConfiguredService checks that the service manager has stored what Configure sets.
+func checkConfiguredService(t *testing.T) {
 	m, err := mgr.Connect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Disconnect()
-	s, err := m.OpenService(Name)
+	s, err := m.OpenService(ServiceName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,7 +376,7 @@ func checkPreparedService(t *testing.T) {
 		t.Errorf("recovery: %v, %d, %v, %v", actions, reset, nonCrash, err)
 	}
 	if c.SidType != windows.SERVICE_SID_TYPE_UNRESTRICTED || c.StartType != mgr.StartAutomatic ||
-		!strings.EqualFold(c.ServiceStartName, Account) {
+		!strings.EqualFold(c.ServiceStartName, ServiceAccountName) {
 		t.Errorf("configured: %+v", c)
 	}
 	var timeoutMs, neededBytes uint32
@@ -393,9 +396,10 @@ func checkPreparedService(t *testing.T) {
 }
 
 // The command that Windows runs at logon is stored in the user's registry.
-func TestRunKey(t *testing.T) {
+func TestLogonCommandIsStoredInRegistry(t *testing.T) {
 	if _, there := osservice.FindUserService(); there {
-		skip.Missing(t, "no user service", "needs a user without a registered service; the user of .ci/run has none")
+		skip.MissingRequirement(t, "no user service",
+			"needs a user without a registered service; the user of .ci/run has none")
 	}
 	if err := setLogonCommand("queuectl-test"); err != nil {
 		t.Fatal(err)
@@ -409,10 +413,10 @@ func TestRunKey(t *testing.T) {
 	}
 }
 
-// TestMain also implements the service that TestServiceManager starts.
+// TestMain also implements the service that TestInstallWithRealServiceManager starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
-		if err := svc.Run(Name, idleService{}); err != nil {
+		if err := svc.Run(ServiceName, idleService{}); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -434,8 +438,8 @@ func (idleService) Execute(_ []string, requests <-chan svc.ChangeRequest, status
 	return false, 0
 }
 
-// copySelf copies this test program.
-func copySelf(t *testing.T, destPath string) {
+// copyTestProgram copies this test program.
+func copyTestProgram(t *testing.T, destPath string) {
 	self, err := os.Executable()
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(destPath), 0o755)

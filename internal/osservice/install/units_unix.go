@@ -16,25 +16,25 @@ import (
 const adminOnlyMessage = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
 	"for your own service"
 
-// packagedProgram and packagedClient are the paths of the two programs in the packages' files.
+// packagedDaemonPath and packagedClientPath are the paths of the two programs in the packages' files.
 const (
-	packagedProgram = "/usr/libexec/queuectl/queuectld"
-	packagedClient  = "/usr/bin/queuectl"
+	packagedDaemonPath = "/usr/libexec/queuectl/queuectld"
+	packagedClientPath = "/usr/bin/queuectl"
 )
 
-// adaptedFile returns a file of the packages, in which the paths of this installation replace those of the
+// adaptedPackageFile returns a file of the packages, in which the paths of this installation replace those of the
 // packages.
-func (o Options) adaptedFile(name string) string {
-	raw, err := packaging.Files.ReadFile(name)
+func (o Options) adaptedPackageFile(fileName string) string {
+	raw, err := packaging.InstalledFiles.ReadFile(fileName)
 	if err != nil {
 		panic("install: " + err.Error())
 	}
 	return strings.NewReplacer(
-		packagedProgram, o.Program,
-		packagedClient, o.Client,
-		"@STATE@", o.Paths.StateDir,
-		"@STATE_HOME@", filepath.Dir(o.Paths.StateDir),
-		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.Paths.SettingsFile)),
+		packagedDaemonPath, o.Program,
+		packagedClientPath, o.ClientPath,
+		"@STATE@", o.ServicePaths.StateDir,
+		"@STATE_HOME@", filepath.Dir(o.ServicePaths.StateDir),
+		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.ServicePaths.SettingsFile)),
 		"@PROGRAM@", o.Program,
 		"@ARGUMENTS@", o.serveArgumentsXML(),
 	).Replace(string(raw))
@@ -43,7 +43,7 @@ func (o Options) adaptedFile(name string) string {
 // serveArgumentsXML returns the arguments of "queuectld serve" as XML for launchd's file. The user's own service
 // needs no arguments, because it uses the default paths.
 func (o Options) serveArgumentsXML() string {
-	if o.User {
+	if o.IsUserService {
 		return ""
 	}
 	var b strings.Builder
@@ -53,12 +53,13 @@ func (o Options) serveArgumentsXML() string {
 	return b.String()
 }
 
-// checkPlainPaths returns an error if a path contains a character with a special meaning in a unit or in XML.
-func (o Options) checkPlainPaths() error {
+// checkPathCharacters returns an error if a path contains a character with a special meaning in a unit or in XML.
+func (o Options) checkPathCharacters() error {
 	special := func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
 	}
-	for _, path := range []string{o.Program, o.Client, o.Paths.StateDir, o.Paths.Socket, o.Paths.SettingsFile} {
+	for _, path := range []string{o.Program, o.ClientPath, o.ServicePaths.StateDir, o.ServicePaths.SocketPath,
+		o.ServicePaths.SettingsFile} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
 			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; move the file or directory "+
 				"to an absolute path with only letters, digits and /._+-, then install again", path)

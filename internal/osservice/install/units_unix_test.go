@@ -16,45 +16,46 @@ import (
 
 // systemOptions and userOptions select the system's service and a user's own service.
 var (
-	systemOptions = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
-		Paths: config.Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
+	systemOptions = Options{Program: "/usr/local/bin/queuectld", ClientPath: "/usr/local/bin/queuectl",
+		ServicePaths: config.Paths{StateDir: "/var/lib/queuectl", SocketPath: "/run/queuectl/queuectl.sock",
 			SettingsFile: "/etc/queuectl/queuectl.toml"}}
-	userOptions = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl",
-		Paths: config.Paths{StateDir: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock",
+	userOptions = Options{IsUserService: true, Program: "/home/eve/queuectld", ClientPath: "/home/eve/queuectl",
+		ServicePaths: config.Paths{StateDir: "/home/eve/state/queuectl", SocketPath: "/home/eve/state/queuectl/queuectl.sock",
 			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
 // The units that Install writes differ from those in the packages only in the paths of the programs.
-func TestUnitsAreThePackagesUnits(t *testing.T) {
+func TestInstalledUnitsMatchPackagedUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
-		packages := Options{Program: packagedProgram, Client: packagedClient, Paths: systemOptions.Paths}.adaptedFile(name)
-		here := systemOptions.adaptedFile(name)
-		if got := strings.NewReplacer(systemOptions.Program, packagedProgram, systemOptions.Client,
-			packagedClient).Replace(here); got != packages {
+		packages := Options{Program: packagedDaemonPath, ClientPath: packagedClientPath,
+			ServicePaths: systemOptions.ServicePaths}.adaptedPackageFile(name)
+		here := systemOptions.adaptedPackageFile(name)
+		if got := strings.NewReplacer(systemOptions.Program, packagedDaemonPath, systemOptions.ClientPath,
+			packagedClientPath).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
-		if strings.Contains(packages, packagedClient) && here == packages {
+		if strings.Contains(packages, packagedClientPath) && here == packages {
 			t.Errorf("%s names the packaged program", name)
 		}
 	}
 }
 
-// In the files that adaptedFile returns for the system's service and for a user's service, no placeholder is
+// In the files that adaptedPackageFile returns for the system's service and for a user's service, no placeholder is
 // left.
-func TestFilesAreFilledIn(t *testing.T) {
+func TestAdaptedFilesContainNoPlaceholders(t *testing.T) {
 	for _, o := range []Options{systemOptions, userOptions} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
 			"user/queuectl-runner.socket", "launchd.plist"} {
-			text := o.adaptedFile(name)
-			if strings.Contains(text, packagedProgram) || strings.Contains(text, packagedClient) || strings.Contains(text,
+			text := o.adaptedPackageFile(name)
+			if strings.Contains(text, packagedDaemonPath) || strings.Contains(text, packagedClientPath) || strings.Contains(text,
 				"@STATE") ||
 				strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
 				t.Errorf("%s: %s", name, text)
 			}
 		}
 	}
-	unit := userOptions.adaptedFile("user/queuectl.service")
+	unit := userOptions.adaptedPackageFile("user/queuectl.service")
 	for _, line := range []string{
 		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
 		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
@@ -67,7 +68,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 }
 
 // The file for launchd is valid XML and starts "queuectld serve" with the right paths.
-func TestLaunchdFile(t *testing.T) {
+func TestLaunchdFileIsValidXML(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
 		want []string
@@ -76,7 +77,7 @@ func TestLaunchdFile(t *testing.T) {
 			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
 		{userOptions, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
-		d := xml.NewDecoder(strings.NewReader(c.o.adaptedFile("launchd.plist")))
+		d := xml.NewDecoder(strings.NewReader(c.o.adaptedPackageFile("launchd.plist")))
 		var got []string
 		in := false
 		for {
@@ -105,15 +106,15 @@ func TestLaunchdFile(t *testing.T) {
 }
 
 // A path is rejected if it contains characters that have a meaning in a unit.
-func TestPathsThatUnitsCannotContain(t *testing.T) {
-	if err := systemOptions.checkPlainPaths(); err != nil {
+func TestPathsWithUnitCharactersAreRejected(t *testing.T) {
+	if err := systemOptions.checkPathCharacters(); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
 		"/opt/$HOME", "/opt/é"} {
 		o := systemOptions
 		o.Program = path
-		if err := o.checkPlainPaths(); !errors.Is(err, queue.ErrInvalid) {
+		if err := o.checkPathCharacters(); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%q: got %v, want it refused", path, err)
 		}
 	}

@@ -8,12 +8,12 @@
 // The package imports nothing, so Go initializes it first.
 package stack
 
-// frameBytes is the size of an array that makes the runtime grow the stack to 32 KiB.
+// stackFrameBytes is the size of an array that makes the runtime grow the stack to 32 KiB.
 // See docs/decisions/0096.
-const frameBytes = 20 << 10
+const stackFrameBytes = 20 << 10
 
-// zeroIndex is always 0, but the compiler does not know that. So it cannot remove the array in growStack.
-var zeroIndex int
+// alwaysZeroIndex is always 0, but the compiler does not know that. So it cannot remove the array in growStack.
+var alwaysZeroIndex int
 
 func init() { growStack() }
 
@@ -22,10 +22,10 @@ func init() { growStack() }
 //
 //go:noinline
 func growStack() {
-	if zeroIndex == 0 {
+	if alwaysZeroIndex == 0 {
 		return
 	}
-	var padding [frameBytes]byte
-	padding[zeroIndex] = 1
-	zeroIndex = int(padding[zeroIndex/2])
+	var padding [stackFrameBytes]byte
+	padding[alwaysZeroIndex] = 1
+	alwaysZeroIndex = int(padding[alwaysZeroIndex/2])
 }

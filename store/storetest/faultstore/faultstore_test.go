@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-var byPriority = queue.Order{Scheduling: queue.ByPriority}
+var priorityOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
 
 // The hook can make each method that takes a context fail before the store executes it. The
 // store then changes nothing.
 func TestEveryCallCanFail(t *testing.T) {
-	s := New(memstore.New(byPriority))
+	s := New(memstore.New(priorityOrder))
 	broken := errors.New("on purpose")
 	contract, takesContext := reflect.TypeFor[store.Store](), reflect.TypeFor[context.Context]()
 	n := 0
@@ -33,7 +33,7 @@ func TestEveryCallCanFail(t *testing.T) {
 		}
 		calls := 0
 		s.SetHook(func(_ context.Context, c Call) error {
-			if calls++; c.Method != m.Name || c.Succeeded || (c.Arg == nil) != (len(args) == 1) {
+			if calls++; c.Method != m.Name || c.HasSucceeded || (c.FirstArg == nil) != (len(args) == 1) {
 				t.Errorf("the hook for %s received the call %+v", m.Name, c)
 			}
 			return broken
@@ -50,16 +50,16 @@ func TestEveryCallCanFail(t *testing.T) {
 
 // If the hook returns an error after the execution of a call, the caller gets that error, although
 // the call has taken effect.
-func TestHookAfterACallHidesItsResult(t *testing.T) {
-	s := New(memstore.New(byPriority))
+func TestHookErrorAfterCallHidesResult(t *testing.T) {
+	s := New(memstore.New(priorityOrder))
 	var calls []Call
 	s.SetHook(func(_ context.Context, c Call) error {
-		if calls = append(calls, c); c.Succeeded {
+		if calls = append(calls, c); c.HasSucceeded {
 			return queue.ErrOutcomeUnknown
 		}
 		return nil
 	})
-	request := store.Request{UID: 7, Drafts: []queue.Job{{ID: "a", MaxAttempts: 1}}}
+	request := store.EnqueueRequest{UID: 7, Drafts: []queue.Job{{ID: "a", MaxAttempts: 1}}}
 	if _, err := s.Enqueue(t.Context(), request); !errors.Is(err, queue.ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
@@ -67,17 +67,17 @@ func TestHookAfterACallHidesItsResult(t *testing.T) {
 	if j, err := s.Get(t.Context(), "a"); err != nil || j.ID != "a" {
 		t.Errorf("got %+v, %v", j, err)
 	}
-	if len(calls) != 2 || calls[1].Arg.(store.Request).UID != 7 {
+	if len(calls) != 2 || calls[1].FirstArg.(store.EnqueueRequest).UID != 7 {
 		t.Errorf("the hook received the calls %+v", calls)
 	}
 }
 
 // A hook that blocks delays only its own call. Other calls continue.
-func TestCallsWaitIndependently(t *testing.T) {
-	s := New(memstore.New(byPriority))
+func TestBlockedCallDelaysNoOtherCall(t *testing.T) {
+	s := New(memstore.New(priorityOrder))
 	gate, inside := make(chan struct{}), make(chan struct{})
 	s.SetHook(func(_ context.Context, c Call) error {
-		if c.Method == "Settings" && !c.Succeeded {
+		if c.Method == "Settings" && !c.HasSucceeded {
 			close(inside)
 			<-gate
 		}
