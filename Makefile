@@ -29,14 +29,20 @@ demo:
 # PACKAGES_AT_ONCE is two packages per processor, because tests often wait.
 PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
+# LONGEST_FIRST lists the packages whose tests take longest. Go begins with the first packages of a list, so that
+# no long test is left to run alone at the end. Only two packages below test/ run at a time, so other packages
+# stand between them.
+LONGEST_FIRST = ./test/jobs ./test/cli ./store/engine ./runner/process ./test/durability ./control ./store/sqlite \
+	./test/runner ./worker ./service ./test/cluster ./store/postgres ./test/page ./store/reads ./test/access ./test/api
+
 # Runs all tests that end within seconds and need only Go. On two processors it takes three minutes, or
 # more than four if the dependencies are not compiled yet. `make check` runs vet.
 test:
-	QUEUECTL_WALKS=2 $(GO) test -short -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+	QUEUECTL_WALKS=2 $(GO) test -short -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) $(LONGEST_FIRST) ./...
 
 # Runs all tests, including those that take long or start a PostgreSQL server.
 test-long:
-	$(GO) test -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
+	$(GO) test -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) $(LONGEST_FIRST) ./...
 
 # Runs tests under the race detector, except those for which it is useless. The tests below test/ drive
 # programs in other processes, which the detector does not see. SQLite's code does not use Go's memory,
