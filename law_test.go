@@ -181,7 +181,7 @@ var allowedImports = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// allowedTestImports lists packages that the tests of a package may import in addition to those in law.
+// allowedTestImports lists packages that the tests of a package may import in addition to those in allowedImports.
 var allowedTestImports = map[string][]string{
 	// the tests implement a fake runner
 	"worker": {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},
@@ -203,9 +203,9 @@ var allowedTestImports = map[string][]string{
 	"store/sqlite": {"store/reads"},                    // the tests run slow readers
 }
 
-// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. An
-// Overlapped on a goroutine's stack could move before that. So each Overlapped must be a field of an object on
-// the heap; a variable or a literal could be on the stack.
+// On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. Go may move a
+// goroutine's stack, and with it an Overlapped on the stack, before that. So each Overlapped must be a field of an
+// object on the heap: a variable or a literal could be on the stack.
 func TestWindowsOverlappedIsOnlyAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
 	for file := range goFileImports(t) {
@@ -220,7 +220,7 @@ func TestWindowsOverlappedIsOnlyAField(t *testing.T) {
 	}
 }
 
-// Each package imports only the packages of this module that the table law lists for it.
+// Each package imports only the packages of this module that the table allowedImports lists for it.
 func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
 	for file, imports := range goFileImports(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
@@ -266,7 +266,8 @@ func TestOnlyFewPackagesImportDrivers(t *testing.T) {
 }
 
 // Outside the store, only one file imports the SQL engine and its databases. All other code uses the interface
-// store.Store. Only two files write to the table jobs, because such a write must also update other data.
+// store.Store. Only two files write to the table jobs: each such write must also update data that is derived from the
+// jobs, such as counts.
 func TestFewFilesImportEngineOrWriteJobs(t *testing.T) {
 	for file, imports := range goFileImports(t) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -304,7 +305,7 @@ func TestArchitecturePageNamesExistingCode(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // by package, its source text
+	code := map[string]string{} // source text by package
 	for file := range goFileImports(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -341,7 +342,7 @@ func TestArchitecturePageNamesExistingCode(t *testing.T) {
 // Only the code that starts an editor runs a shell. The flag -c, after which a shell expects code, also occurs
 // in the file that writes command lines for Windows, and in the file that finds arguments inside code.
 func TestOnlyFewFilesOpenFilesOrRunShells(t *testing.T) {
-	opens := map[string]string{ // by file, what it opens
+	opens := map[string]string{ // by file, what the code in that file opens
 		"store/sqlite/space.go":        "the reserve",
 		"store/sqlite/backup.go":       "a copy",
 		"store/sqlitedb/high_water.go": "the mark",

@@ -24,7 +24,7 @@ var sizeLimits = map[string]int{
 	"function":  70,   // lines of product code, including comments inside the function
 	"package":   7000, // lines of product code
 	"file":      500,  // lines
-	"columns":   120,  // in a line; a tab counts as one. sizes.tsv contains the number of longer lines in a file
+	"columns":   120,  // maximum per line; a tab counts as one. sizes.tsv contains the number of longer lines in a file
 }
 
 // plainRecords contains structs that may have any number of fields, because they list the settings or the data
@@ -39,8 +39,8 @@ var composedInterfaces = map[string]bool{"control.API": true, "store.Store": tru
 
 var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
 
-// No interface, struct, function, package, file or line exceeds sizeLimits, except as testdata/sizes.tsv
-// allows.
+// No interface, struct, function, package, file or line exceeds sizeLimits, except those that testdata/sizes.tsv lists
+// with a larger size.
 func TestCodeSizesStayWithinLimits(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
@@ -84,8 +84,8 @@ func TestCodeSizesStayWithinLimits(t *testing.T) {
 	}
 }
 
-// measureSizes returns the sizes that exceed sizeLimits. A key consists of the kind of the size, a tab and
-// the name of the object.
+// measureSizes returns the sizes that exceed sizeLimits. A key consists of the kind of the measured object, such as
+// "function", a tab and the name of the object.
 func measureSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
@@ -216,7 +216,7 @@ func isTestCode(dir string) bool {
 	return false
 }
 
-// cutAtLastSeparator splits s around the last sep. Without a sep, found is false.
+// cutAtLastSeparator splits s around the last sep. If s does not contain sep, found is false.
 func cutAtLastSeparator(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

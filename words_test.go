@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// avoidedPhrase is a row of testdata/avoided_phrases.tsv: an expression that matches a phrase, and the words to
-// use instead.
+// avoidedPhrase is a row of testdata/avoided_phrases.tsv: a pattern that matches a phrase, and the words to use instead
+// of the phrase.
 type avoidedPhrase struct {
 	pattern     *regexp.Regexp
 	replacement string
@@ -50,7 +50,7 @@ const (
 	maxPhrasesPer1000CodeWords = 0.3
 )
 
-// findAvoidedPhrases returns the avoided phrases in the text of a file, each with its replacement.
+// findAvoidedPhrases returns the avoided phrases in the text of a file, each with the words to use instead.
 func findAvoidedPhrases(fileName, text string, phrases []avoidedPhrase) (foundPhrases []string) {
 	if strings.Contains(fileName, "windows") {
 		text = folderWord.ReplaceAllString(text, "")
@@ -117,7 +117,8 @@ func TestCodeContainsFewAvoidedPhrases(t *testing.T) {
 // camelCase matches the boundary between two words of an identifier.
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// checkPhraseRate fails the test if more avoided phrases than allowed occur in 1,000 words.
+// checkPhraseRate fails the test if the text that was checked contains more than maxPer1000Words avoided phrases in
+// 1,000 words.
 func checkPhraseRate(t *testing.T, wordCount int, foundPhrases []string, maxPer1000Words float64) {
 	t.Helper()
 	if wordCount < 1000 {
@@ -198,7 +199,7 @@ type messageText struct {
 	text       string
 }
 
-// dirsWithUncheckedMessages lists the directories whose programs are not shipped. The tests do not check the messages
+// dirsWithUncheckedMessages lists the directories of programs that are not shipped. The tests do not check the messages
 // of these programs.
 var dirsWithUncheckedMessages = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
 	"packaging/test"}
@@ -298,8 +299,8 @@ var (
 	sentenceEndPattern = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
-// splitPageIntoSentences splits the text of a page: paragraphs and list items into sentences, and tables into cells.
-// Inline code counts as one word. Headings are omitted.
+// splitPageIntoSentences splits the text of a page: paragraphs and list items into sentences, and table rows into
+// cells. Inline code counts as one word. Headings are omitted.
 func splitPageIntoSentences(pageText string) (all []string) {
 	var paragraph []string
 	end := func() {
