@@ -31,8 +31,8 @@ func runBareLoop(workersAndCount string) {
 		fmt.Fprintln(os.Stderr, "bench:", bareLoopVariable, err)
 		os.Exit(exitCodeFailed)
 	}
-	// A thread that waits in vfork keeps its P (a processor of the Go scheduler), so this loop needs more Ps
-	// than the machine has processors.
+	// While a thread waits in vfork, the Go scheduler does not give the thread's P (processor of the scheduler) to another
+	// thread. So this loop needs more Ps than the machine has processors.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var remainingCommands atomic.Int64
 	remainingCommands.Store(int64(n))
@@ -57,7 +57,7 @@ func runBareLoop(workersAndCount string) {
 	}
 }
 
-// runBareCommand runs one command in a new process group and reads its output into buf.
+// runBareCommand runs one command in a new process group and reads its output into outputBuffer.
 func runBareCommand(argv, env []string, outputBuffer []byte) error {
 	var readFDs, writeFDs [2]int
 	for i := range 2 {
@@ -105,20 +105,20 @@ func runBareCommand(argv, env []string, outputBuffer []byte) error {
 	return nil
 }
 
-// commandTimes is the time that a number of commands took.
+// commandTimes contains the times that a number of commands took together.
 type commandTimes struct {
 	elapsed, totalCPU time.Duration   // elapsed time, and CPU time of all processes
 	serviceCPU        serviceCPUTimes // CPU time of the service, its runner and its jobs; zero for other programs
 }
 
-// measureBareCommands measures how long the bare loop takes for n commands with a number of workers.
+// measureBareCommands measures how long the bare loop takes to run n commands with the given number of workers.
 func (b *bench) measureBareCommands(workers, n int) (commandTimes, error) {
 	cmd := exec.Command(b.benchProgramPath)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareLoopVariable, workers, n))
 	return timeCommand(cmd)
 }
 
-// measureXargs measures how long the program xargs takes to run n commands.
+// measureXargs measures how long the program xargs takes to run the given number of commands.
 func (b *bench) measureXargs(workers, commandCount int) (commandTimes, error) {
 	numbers := make([]byte, 0, 5*commandCount)
 	for i := range commandCount {
@@ -138,7 +138,7 @@ func (b *bench) measureXargs(workers, commandCount int) (commandTimes, error) {
 	return timeCommand(cmd)
 }
 
-// measureMake measures how long the program make takes to run n commands.
+// measureMake measures how long the program make takes to run the given number of commands.
 func (b *bench) measureMake(workers, commandCount int) (commandTimes, error) {
 	var names strings.Builder
 	for i := range commandCount {

@@ -14,12 +14,13 @@ import (
 const (
 	batchJobs             = 100_000 // number of jobs in the file
 	minBatchJobsPerSecond = 40_000  // minimum rate of a batch, in jobs per second
-	// maxOtherClientP99Latency is the maximum 99th percentile of the time of another client's enqueues during the batch.
+	// maxOtherClientP99Latency is the maximum 99th percentile of the enqueue latency of another client, while the batch is
+	// enqueued.
 	maxOtherClientP99Latency = 50 * time.Millisecond
 )
 
-// measureBatch measures how fast a client enqueues a file of jobs whose ids are given in the file. It also
-// measures how long the enqueues of another client take during that time.
+// measureBatch measures how fast a client enqueues a file of jobs that contains an id for each job. It also measures
+// how long the enqueues of another client take while the file is enqueued.
 func (b *bench) measureBatch(s *service) error {
 	n := b.itemCount(batchJobs, batchJobs/10)
 	var fileBatches, duringBatch, withoutBatch throughput
@@ -71,7 +72,7 @@ func writeJobs(path string, fileNumber, n int) error {
 	return errors.Join(out.Flush(), f.Close())
 }
 
-// enqueueJobsFile enqueues a file of jobs with the shipped program, and checks that the program prints n ids.
+// enqueueJobsFile enqueues a file of jobs with the shipped program, and checks that the program prints jobCount ids.
 func (b *bench) enqueueJobsFile(s *service, file string, jobCount int) error {
 	cmd := exec.Command(b.queuectlPath, "--dir", s.dir, "enqueue", "--file", file)
 	cmd.Env = plainEnv(s.dir)
@@ -85,8 +86,8 @@ func (b *bench) enqueueJobsFile(s *service, file string, jobCount int) error {
 	return nil
 }
 
-// enqueueDuring calls the function do. Until do returns, a client enqueues jobs, one request at a time.
-// enqueueDuring returns how long each of these requests took.
+// enqueueDuring calls operation. Until operation returns, a client enqueues jobs, one request at a time. enqueueDuring
+// returns how long each of these requests took.
 func (s *service) enqueueDuring(operation func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {

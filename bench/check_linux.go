@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// databaseChecks lists what must be true in the database after n jobs have run and the service has stopped. Each
-// SQL statement returns a count.
+// databaseChecks lists what must be true in the database after n jobs have run and the service has stopped. Each SQL
+// statement returns a count, which is compared with the wanted count.
 var databaseChecks = []struct {
 	counted string
 	sql     string
@@ -40,8 +40,8 @@ const countOutputsSQL = `SELECT count(*) FROM attempts WHERE instr(output, CAST(
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// checkJobsAndRemoveService checks that a service shows n completed jobs correctly. Then it stops the service, checks
-// the database and removes the directory of the service.
+// checkJobsAndRemoveService checks that a service shows the given number of completed jobs correctly. Then it stops the
+// service, checks the database and removes the directory of the service.
 func (b *bench) checkJobsAndRemoveService(s *service, jobCount int, wantOutput string) error {
 	shown := s.checkOneAttemptPerJob(jobCount)
 	if err := errors.Join(shown, s.stop()); err != nil {
@@ -50,8 +50,8 @@ func (b *bench) checkJobsAndRemoveService(s *service, jobCount int, wantOutput s
 	return b.checkDatabaseAndRemove(s, jobCount, wantOutput)
 }
 
-// checkOneAttemptPerJob checks that the service shows one successful attempt for each of n jobs. It asks the service
-// instead of the database, because the database has no row for an attempt without output.
+// checkOneAttemptPerJob checks that the service shows one successful attempt for each job. It asks the service instead
+// of the database, because the database has no row for an attempt without output.
 func (s *service) checkOneAttemptPerJob(jobCount int) error {
 	for seq := 1; seq <= jobCount; seq++ {
 		j, err := s.ShowJob(s.ctx, control.ShowParams{ID: control.JobID(strconv.Itoa(seq))})

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// maximum ratio of a request's time or a job's CPU time in a full queue to that in an empty one
+	// maxFullToEmptyRatio is the maximum ratio of a cost in a full queue to the same cost in an empty queue. The costs are
+	// the time of an enqueue and the CPU time of a job.
 	maxFullToEmptyRatio = 1.3
 	depthEnqueues       = 500 // number of enqueues in each run
 	depthJobs           = 500 // number of jobs that run in each run
@@ -34,8 +35,8 @@ func (b *bench) measureFullQueue(emptyQueue *service) (err error) {
 }
 
 // compareQueueCosts measures how much slower an enqueue and a claim are in the second queue than in the first.
-// endedJobs[i] is the number of jobs that services[i] has already completed. fullQueueText describes the second
-// queue in the report.
+// endedJobs[i] is the number of jobs that emptyAndFullQueue[i] has already completed. fullQueueText describes the
+// second queue in the report.
 func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]int, fullQueueText string) error {
 	var enqueueCosts, drainCosts [2][]float64
 	for range b.rounds {
@@ -60,8 +61,8 @@ func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]in
 	return nil
 }
 
-// reportCostRatio reports two costs in seconds: costs[0] of an empty queue and costs[1] of a full queue. It also
-// reports whether their ratio meets the target.
+// reportCostRatio reports two costs, each as a list of measurements in seconds: emptyAndFullCosts[0] of an empty queue
+// and emptyAndFullCosts[1] of a full queue. It also reports whether the ratio of the two costs meets the target.
 func (b *bench) reportCostRatio(measurement string, emptyAndFullCosts [2][]float64) {
 	ratio := median(pairwiseRatios(emptyAndFullCosts[1], emptyAndFullCosts[0]))
 	b.results.addRowWithVerdict(row{measurement, formatMicros(median(emptyAndFullCosts[1])), "empty queue " +

@@ -10,8 +10,8 @@ import (
 
 // These constants apply to a drain: the service runs all jobs of a full queue.
 const (
-	maxServiceToBareCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
-	printedText              = "abc"    // output of each job, in the run that checks the stored outputs
+	maxServiceToBareCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command of the bare loop
+	printedText              = "abc"    // output of each job in the drain that also checks the stored outputs
 )
 
 // measureDrain measures how fast the service empties a full queue. For comparison, it also runs the same number
@@ -94,7 +94,7 @@ func (b *bench) measureDrainsWith(workers int) error {
 	return nil
 }
 
-// drainAndCheck fills a new queue with n jobs, lets the service run them, and checks that nothing was lost.
+// drainAndCheck fills a new queue with jobs, lets the service run them, and checks that nothing was lost.
 func (b *bench) drainAndCheck(workers, jobCount int) (commandTimes, error) {
 	s, e, err := b.drainNewQueue(workers, jobCount, "true")
 	if err != nil {
@@ -103,8 +103,8 @@ func (b *bench) drainAndCheck(workers, jobCount int) (commandTimes, error) {
 	return e, b.checkJobsAndRemoveService(s, jobCount, "")
 }
 
-// drainNewQueue fills a new queue with n jobs and measures how long the service takes to run them. The service
-// keeps running.
+// drainNewQueue fills a new queue with jobs and measures how long the service takes to run them. The service keeps
+// running.
 func (b *bench) drainNewQueue(workers, jobCount int, command string) (*service, commandTimes, error) {
 	s, err := b.startService()
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *bench) drainNewQueue(workers, jobCount int, command string) (*service, 
 	return s, e, nil
 }
 
-// fillAndDrain fills the queue with n jobs and measures how long the workers take to run them.
+// fillAndDrain fills the queue with jobs and measures how long the workers take to run them.
 func (s *service) fillAndDrain(workers, jobCount int, command string) (drainTimes commandTimes, err error) {
 	if err := s.fillQueue(jobCount, command); err != nil {
 		return drainTimes, err

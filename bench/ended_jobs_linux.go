@@ -33,9 +33,9 @@ var insertEndedJobsSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// measureEndedJobs measures a queue with a million ended jobs: the time of the commands that read it, of an
-// enqueue and of a claim. It also measures how long the enqueues of another client take while the service
-// removes most of these jobs.
+// measureEndedJobs measures a queue with a million ended jobs: how long the commands that read the queue, an enqueue
+// and a claim take. It also measures how long the enqueues of another client take while the service removes most of the
+// ended jobs.
 func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
 	n := b.itemCount(1_000_000, 100_000)
 	full, err := b.serveEndedJobs(n)
@@ -53,7 +53,7 @@ func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
 	return b.measureRetention(full, n)
 }
 
-// serveEndedJobs starts a service on a queue that contains n ended jobs.
+// serveEndedJobs starts a service on a queue that contains the given number of ended jobs.
 func (b *bench) serveEndedJobs(endedJobCount int) (*service, error) {
 	s, err := b.startService()
 	if err != nil {
@@ -116,8 +116,8 @@ func (b *bench) measureReadCommands(s *service, endedJobCount int) error {
 	return nil
 }
 
-// measureRetention lets the service remove most of the ended jobs while another client enqueues. It measures
-// how long the removal takes, and how long each enqueue takes during that time.
+// measureRetention lets the service remove most of the ended jobs while another client enqueues. It measures how long
+// the removal takes, and how long each enqueue takes during the removal.
 func (b *bench) measureRetention(s *service, endedJobCount int) error {
 	keep := endedJobCount / retentionDivisor
 	var elapsed time.Duration

@@ -68,8 +68,8 @@ func (b *bench) measureEnqueue(s *service) error {
 	return nil
 }
 
-// throughput is the result of clients that enqueue jobs. rates contains the jobs per second of each run, and
-// latencies the duration of each request in seconds.
+// throughput is the result of clients that enqueue jobs: the jobs per second of each run, and the duration of each
+// request in seconds.
 type throughput struct {
 	ratesPerSecond, latencySeconds []float64
 }
@@ -82,8 +82,8 @@ func (t *throughput) String() string {
 		formatMillis(quantile(t.latencySeconds, 0.99)))
 }
 
-// enqueueConcurrently lets a number of clients enqueue for the given time. Each client has its own connection
-// and waits for the reply before it sends the next request. The result covers all clients together.
+// enqueueConcurrently lets several clients enqueue for the given time. Each client has its own connection and waits for
+// the reply before it sends the next request. The result covers all clients together.
 func (s *service) enqueueConcurrently(clientCount int, duration time.Duration) (throughput, error) {
 	lines := make([]*encodedRequestConn, clientCount)
 	for i := range lines {
@@ -152,9 +152,9 @@ func (b *bench) repeatWriteAndFsync(duration time.Duration) (throughput, error) 
 		errors.Join(err, done())
 }
 
-// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs
-// the file; after the last page, it starts over with the first. So the file stops growing and needs no new disk
-// blocks, like a WAL that SQLite reuses. closeFile closes the file.
+// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs the
+// file; after the last page, it starts over with the first. So the file soon stops growing and needs no new disk
+// blocks, like the write-ahead log of SQLite, which SQLite overwrites in the same way. closeFile closes the file.
 func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -31,8 +31,8 @@ func (b *bench) checkFsyncBeforeReply() error {
 	return nil
 }
 
-// traceEnqueues lets clients enqueue for half a second while strace traces a service. It returns the number of
-// replies and of fsyncs in the trace.
+// traceEnqueues lets clients enqueue for half a second while strace traces a service. It returns how many replies and
+// how many fsyncs the trace contains.
 func (b *bench) traceEnqueues(clientCount int) (replyCount, fsyncCount int, err error) {
 	s, err := b.startService()
 	if err != nil {
@@ -83,7 +83,7 @@ var (
 type traceState struct {
 	unfinishedCalls  map[string]call // system calls that have not returned, by thread
 	lastRequestLines map[string]int  // position at which the service had read the latest request, by connection
-	lastWALWriteLine int             // position of the last write to the WAL
+	lastWALWriteLine int             // position of the last write to the WAL, SQLite's write-ahead log
 	walSyncs         []walSync       // fsyncs of the WAL that have returned 0
 	replyCount       int
 	problems         []error
@@ -96,8 +96,8 @@ type call struct {
 	lastWALWriteLine     int // position of the last write to the WAL when the call began
 }
 
-// walSync is a successful fsync of the WAL. It covers all writes up to lastWALWriteLine, the position of the last
-// write before the fsync began.
+// walSync is a successful fsync of the WAL. It makes all writes up to position lastWALWriteLine durable. Later writes
+// may have begun after the fsync began.
 type walSync struct{ lastWALWriteLine int }
 
 // readStrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
@@ -128,9 +128,9 @@ func readStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
 // replyStart is the beginning of a reply, as strace prints it after the descriptor of a write.
 const replyStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// beginCall handles the start of a call. If the call writes a reply, beginCall checks that the WAL was synced
-// since the request was read. The client may get the reply before the call returns, so the check cannot wait
-// for the return.
+// beginCall handles the start of a system call. If the call writes a reply, beginCall checks that the service has
+// synced the WAL after it read the request. beginCall does not wait for the return of the call, because the client may
+// get the reply before the call returns.
 func (t *traceState) beginCall(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
@@ -148,7 +148,7 @@ func (t *traceState) beginCall(c call) {
 	}
 }
 
-// endCall handles the return of a call.
+// endCall handles the return of a system call.
 func (t *traceState) endCall(c call, resultText string, returnLine int) {
 	switch c.name {
 	case "fsync", "fdatasync":

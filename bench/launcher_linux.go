@@ -12,7 +12,7 @@ import (
 // launcher is the process that runs as root and starts the runners of a service.
 type launcher struct {
 	cmd   *exec.Cmd
-	stdin io.Closer // standard input of the launcher; the launcher exits when this is closed
+	stdin io.Closer // standard input of the launcher; closing it makes the launcher exit
 }
 
 // startLauncher starts a launcher whose directory is next to the service's directory. It returns the

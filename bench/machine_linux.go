@@ -58,7 +58,7 @@ func processCPU(pid int) (time.Duration, error) {
 }
 
 // endedChildrenCPUTime returns the CPU time of the children of a process. It counts only children that have ended and
-// been waited for.
+// whose exit status the process has read with wait(2).
 func endedChildrenCPUTime(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -85,7 +85,8 @@ func (m processMemoryMB) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rssMB, m.pssMB, m.privateMB)
 }
 
-// readProcessMemory reads the memory use of a process from /proc. rss is the sum of RssAnon and RssFile.
+// readProcessMemory reads the memory use of a process from /proc. It computes the resident memory as the sum of RssAnon
+// and RssFile.
 func readProcessMemory(pid int) (m processMemoryMB, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rssMB, "RssFile:": &m.rssMB,
@@ -113,7 +114,7 @@ func readProcessMemory(pid int) (m processMemoryMB, err error) {
 }
 
 // voluntaryContextSwitches returns how many times the threads of a process have gone to sleep to wait for something.
-// The kernel calls this voluntary context switches.
+// The kernel calls such an event a voluntary context switch.
 func voluntaryContextSwitches(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

@@ -29,7 +29,7 @@ type bench struct {
 	rounds           int // number of runs of each measurement
 	drainJobs        int // number of jobs in a drain
 	results          resultTable
-	servicesStarted  int // number of services already started; part of the name of the next service's directory
+	servicesStarted  int // number of services already started; used to name the directory of the next service
 	// jobUser is the account that the jobs run as. If it is set, a launcher starts the runners as root. If it
 	// is "", the service starts its own runner.
 	jobUser string
@@ -95,7 +95,7 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// quickToSmokeRatio is the number of items measured with -quick, divided by the number measured with -smoke.
+// quickToSmokeRatio is the number of items measured with -quick, divided by the number of items measured with -smoke.
 const quickToSmokeRatio = 20
 
 // itemCount returns how many items to measure: fullCount by default, quickCount with -quick, and a fraction of
@@ -110,8 +110,8 @@ func (b *bench) itemCount(fullCount, quickCount int) int {
 	return fullCount
 }
 
-// runMeasurements measures the selected subjects and prints the table. If a subject fails, run still prints the table,
-// because the results of the other subjects are valid.
+// runMeasurements measures the selected subjects and prints the table. If a subject fails, runMeasurements still prints
+// the table, because the results of the other subjects are valid.
 func (b *bench) runMeasurements(dir, measurementNames string) (err error) {
 	if err := b.buildPrograms(dir); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (b *bench) runMeasurements(dir, measurementNames string) (err error) {
 	return errors.Join(failures...)
 }
 
-// buildPrograms creates the temporary directory and builds the programs in it.
+// buildPrograms creates a temporary directory below dir and builds the programs in it.
 func (b *bench) buildPrograms(dir string) (err error) {
 	if b.benchProgramPath, err = os.Executable(); err != nil {
 		return err

@@ -14,7 +14,7 @@ const (
 	maxRunnerMB            = 15.0
 	maxIdleCPU             = 10 * time.Millisecond // CPU time that an idle process may use in idleMeasurementTime
 	idleMeasurementTime    = 5 * time.Second
-	pauseBeforeMeasurement = time.Second // pause before a measurement, in which the processes finish earlier work
+	pauseBeforeMeasurement = time.Second // pause before each measurement, so that the processes can finish earlier work
 )
 
 // measureMemory measures the memory of the service and its runner: idle, after 1,000 jobs, and while 100 jobs

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxOutputToCatTimeRatio is the target for a client that prints a job's output on a terminal: the maximum ratio of its
-// time to that of cat.
+// maxOutputToCatTimeRatio is the target for a client that prints a job's output on a terminal: the maximum ratio of the
+// client's time to the time of cat for the same output.
 const maxOutputToCatTimeRatio = 2
 
 // measureOutput measures how fast `queuectl run` and `queuectl attach` print output with carriage returns on a
@@ -71,8 +71,8 @@ func (b *bench) measureOutput(s *service) (err error) {
 	return nil
 }
 
-// timeOnTerminal starts a command on a terminal and then calls onStarted. It returns the time from that call to
-// the end of the command, in seconds.
+// timeOnTerminal starts a command on a terminal and then calls onStarted. It returns the time from the call of
+// onStarted to the end of the command, in seconds.
 func timeOnTerminal(commandLine string, env []string, onStarted func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", commandLine, os.DevNull)
 	cmd.Env = env

@@ -17,7 +17,7 @@ import (
 const (
 	maxPageTime          = 20 * time.Millisecond // maximum time to get the overview of a full queue
 	maxPageBytes         = 100_000
-	maxWatchedDrainRatio = 1.05 // maximum ratio of the time of a drain watched by browsers to the time of an unwatched one
+	maxWatchedDrainRatio = 1.05 // maximum ratio of the time of a watched drain to that of an unwatched drain
 	maxBrowserStreamsMB  = 64.0 // maximum memory that the service uses for the browsers
 	watchingBrowsers     = 500
 	nonReadingBrowsers   = 50 // number of additional browsers, which connect and read nothing
@@ -25,7 +25,7 @@ const (
 
 // browser is a client that is signed in to the dashboard of a service.
 type browser struct {
-	baseURL, listenAddress string // URL without a path, and the address on which the page listens
+	baseURL, listenAddress string // URL of the dashboard without a path, and the address on which it listens
 	sessionCookie          *http.Cookie
 	client                 http.Client
 }
@@ -111,8 +111,8 @@ func (b *bench) measurePage() (err error) {
 	return b.measureWatchedDrains()
 }
 
-// measureWatchedDrains measures how long the service takes to empty a queue, in turns with and without browsers
-// that watch the dashboard.
+// measureWatchedDrains measures how long the service takes to empty a queue. It alternates between drains that browsers
+// watch on the dashboard and drains that none watches.
 func (b *bench) measureWatchedDrains() error {
 	var withoutBrowsers, withBrowsers, extraMemory []float64
 	jobs := max(b.drainJobs, b.itemCount(watchedDrainJobs, 0))
@@ -172,7 +172,7 @@ func (b *bench) drainWatched(jobCount int, withBrowsers bool) (seconds, serviceM
 }
 
 // watchOverview connects browsers that watch the overview. The browsers stay connected until the caller calls
-// disconnect. Of all browsers, nonReadingBrowsers read nothing.
+// disconnect. nonReadingBrowsers of the browsers read nothing.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
 	for i := range watchingBrowsers + nonReadingBrowsers {

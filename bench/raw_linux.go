@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// sqliteOnlyQueue is a database with the schema of the shipped program, for a measurement of SQLite alone. It writes
-// the rows that an enqueue writes, without a service, a socket or validation.
+// sqliteOnlyQueue is a database with the same schema as the shipped program. It serves to measure SQLite alone:
+// sqliteOnlyQueue writes the rows that an enqueue writes, without a service, a socket or validation.
 type sqliteOnlyQueue struct {
 	db           *sql.DB
 	enqueueStmts []*sql.Stmt // prepared statements of enqueueStatementsSQL, in the same order

@@ -14,12 +14,12 @@ type resultTable struct {
 	missedTargetCount int
 }
 
-// row is a row of the table: a result of queuectl and, for comparison, a limit of the machine or a result of
-// another program.
+// row is a row of the table. It contains a result of queuectl and, for comparison, a baseline: a limit of the machine
+// or a result of another program.
 type row struct {
 	measurement     string
 	queuectlResult  string
-	baselineResult  string // name and value of the result with which queuectl is compared
+	baselineResult  string // name and value of the baseline
 	ratioToBaseline string
 	target          string
 	verdict         string
@@ -54,7 +54,7 @@ func (r *resultTable) print(w io.Writer) {
 // median returns the median of v.
 func median(v []float64) float64 { return quantile(v, 0.5) }
 
-// quantile returns the q-quantile of v.
+// quantile returns the quantile of v for the given fraction; 0.5 is the median.
 func quantile(v []float64, fraction float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -66,7 +66,7 @@ func quantile(v []float64, fraction float64) float64 {
 	return s[min(len(s)-1, int(fraction*float64(len(s))))]
 }
 
-// pairwiseRatios divides each result in a by the result in b with the same index. The two were measured one directly
+// pairwiseRatios divides each numerator by the denominator with the same index. Each pair was measured one directly
 // after the other, so other load on the machine affects both equally.
 func pairwiseRatios(numerators, denominators []float64) []float64 {
 	out := make([]float64, min(len(numerators), len(denominators)))

@@ -28,7 +28,7 @@ type service struct {
 	*control.Client
 	dir           string
 	rootRunnerDir string // directory of the runners that run as root; "" if the service starts its own runner
-	jobUser       string // account that the jobs run as; "" if the service chooses it
+	jobUser       string // account that the jobs run as; "" if the service chooses the account
 	launcher      *launcher
 	cmd           *exec.Cmd
 	processExit   chan error // receives the result of the process once it has ended
@@ -104,7 +104,7 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment in which all measured programs run. home is the value of HOME.
+// plainEnv returns the environment in which all measured programs run. homeDir is the value of HOME.
 func plainEnv(homeDir string) []string {
 	return []string{"HOME=" + homeDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -152,7 +152,7 @@ func (s *service) runnerPIDs() (pids []int) {
 	return pids
 }
 
-// fillQueue enqueues n jobs with the same command. It sends as few requests as possible.
+// fillQueue enqueues n jobs with the same command. It puts as many jobs as possible into each request.
 func (s *service) fillQueue(n int, command string) error {
 	for n > 0 {
 		size := min(n, queue.MaxJobsPerRequest)
@@ -171,8 +171,9 @@ func (s *service) fillQueue(n int, command string) error {
 	return nil
 }
 
-// waitForState polls the status of the service until at least n jobs are in a state. Each poll costs CPU time
-// of the service and distorts the measurement, so waitForState polls rarely until few jobs are left.
+// waitForState polls the status of the service until at least jobCount jobs are in the given state. Each poll costs CPU
+// time of the service and distorts the measurement. So waitForState estimates when the jobs will be ready, and polls
+// rarely before that time.
 func (s *service) waitForState(state queue.State, jobCount int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -200,7 +201,7 @@ func (s *service) waitForState(state queue.State, jobCount int) error {
 	}
 }
 
-// serviceCPUTimes contains CPU times: of the service process, of its runners, and of those children of the runners
+// serviceCPUTimes contains CPU times: of the service process, of its runners, and of the child processes of the runners
 // that have ended.
 type serviceCPUTimes struct{ service, runner, endedRunnerChildren time.Duration }
 
@@ -240,10 +241,11 @@ func (s *service) dial() (*encodedRequestConn, error) {
 	return &encodedRequestConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-// resultMember is a part of each successful reply.
+// resultMember is part of every reply to a successful request.
 var resultMember = []byte(`"result":`)
 
-// sendRequest sends a request and waits for the reply. If the reply reports an error, request returns that error.
+// sendRequest sends a request and waits for the reply. If the reply reports an error, sendRequest returns an error that
+// contains the reply.
 func (l *encodedRequestConn) sendRequest(payload []byte) error {
 	if _, err := l.Write(payload); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // These constants are the targets and settings for an idle system.
 const (
-	maxStartOverhead   = 1500 * time.Microsecond // target for the median of the time that queuectl adds to a bare spawn
+	maxStartOverhead   = 1500 * time.Microsecond // target for the median time that queuectl adds to a fork and exec
 	maxCLIRatio        = 2.2                     // maximum ratio of the times of `queuectl enqueue` and an empty program
 	maxPueueRatio      = 1.0                     // maximum ratio of the times of `queuectl enqueue` and of `pueue add`
 	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
@@ -106,8 +106,8 @@ func measureStart(fifoDescriptor int, startProcess func() error) (float64, error
 
 // measureEnqueueCommand measures the run time of `queuectl enqueue`. The baseline is a Go program that only prints a
 // line. If pueue 4 is installed, measureEnqueueCommand also compares with `pueue add`, which does not wait for the
-// disk. In the same rounds it measures two parts of the time that no client can avoid: one request on a new connection,
-// and one fsync.
+// disk. measureEnqueueCommand also measures two costs that no client can avoid: one request on a new connection, and
+// one fsync.
 func (b *bench) measureEnqueueCommand(s *service) error {
 	enqueue := []string{b.queuectlPath, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.helloProgramPath}

@@ -21,7 +21,7 @@ import (
 // a process that takes jobs from the queue.
 type program struct {
 	queueName   string
-	nodeCommand []string // nil means this test program, with roleVariable set to name
+	nodeCommand []string // nil means this test program, with the environment variable roleVariable set to queueName
 	fillCommand []string
 }
 
@@ -36,8 +36,8 @@ var programs = []program{
 	{queueName: "pg-boss", nodeCommand: []string{"node", "boss.mjs"}, fillCommand: []string{"node", "boss.mjs", "fill"}},
 }
 
-// buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue. The
-// last parameter is the name of the node or the number of jobs to enqueue.
+// buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue.
+// nodeNameOrJobCount is the name of the node or, if fillsQueue is true, the number of jobs to enqueue.
 func (p program) buildCommand(fillsQueue bool, url, nodeNameOrJobCount string) *exec.Cmd {
 	argv, role := p.nodeCommand, p.queueName
 	if fillsQueue {
@@ -77,7 +77,8 @@ func (p program) startNode(t *testing.T, url, nodeName string) (
 	return cmd, stdin, outputLines
 }
 
-// runAllJobs lets a number of nodes run all jobs of a queue and returns how long that took.
+// runAllJobs lets the given number of nodes run all jobs of a queue, and returns how long that took. The queue contains
+// jobCount jobs.
 func (p program) runAllJobs(t *testing.T, url string, nodeCount, jobCount int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
@@ -182,7 +183,7 @@ func nodeCounts() (counts []int) {
 }
 
 // TestDrainSpeedWithManyWaitingJobs measures how fast a node claims and ends 20,000 jobs while 1,000, 100,000 and
-// 1,000,000 jobs wait. It does so in steps of 1,000 jobs and refills the queue after each step. The first step is not
+// 1,000,000 jobs wait. It runs the jobs in steps of 1,000 and refills the queue after each step. The first step is not
 // measured.
 func TestDrainSpeedWithManyWaitingJobs(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
@@ -212,8 +213,8 @@ func TestDrainSpeedWithManyWaitingJobs(t *testing.T) {
 	}
 }
 
-// startNodeForRepeatedRuns starts a node. The returned function makes the node end a number of jobs and returns how
-// long that took. The number 0 stops the node.
+// startNodeForRepeatedRuns starts a node. The returned function makes the node claim and end the given number of jobs,
+// and returns how long that took. If the number is 0, the function stops the node.
 func startNodeForRepeatedRuns(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{queueName: "queuectl-again"}.startNode(t, url, "")

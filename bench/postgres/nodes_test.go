@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store/postgres"
 )
 
-// If roleVariable is set, this test program fills a queue or runs as a node, that is, a process that takes jobs
-// from a queue. The other environment variables configure it.
+// If the environment variable roleVariable is set, this test program does not run tests. Instead it fills a queue or
+// runs as a node, that is, a process that takes jobs from a queue. The other variables configure it.
 const (
 	roleVariable = "QUEUECTL_BENCH_ROLE"
 	urlVariable  = "QUEUECTL_BENCH_URL"
@@ -43,8 +43,8 @@ func TestMain(m *testing.M) {
 }
 
 // processRoles maps each value of roleVariable to the function that a process with this value runs. A node prints
-// "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs it has completed, as
-// stored in the database.
+// "ready" and begins when it reads a line. Every few milliseconds, a node prints how many jobs it has recorded as
+// completed in the database.
 var processRoles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
 	"river": riverNode, "river-fill": fillRiver,
@@ -67,8 +67,8 @@ func printEndedJobCount(endedJobs *atomic.Int64) {
 	}
 }
 
-// jobCountFromEnv returns the number of jobs to enqueue. For a process that fills the queue, nameVariable
-// contains this number instead of a name.
+// jobCountFromEnv returns the number of jobs to enqueue. It is for a process that fills the queue: there, the variable
+// nameVariable contains this number instead of the name of a node.
 func jobCountFromEnv() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
@@ -78,7 +78,7 @@ func jobCountFromEnv() int {
 // request. A node of River claims twice as many.
 var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
 
-// openStore opens the queue as a node with the given name.
+// openStore connects to the queue as a node with the given name.
 func openStore(ctx context.Context, url, nodeName string) (*postgres.Store, error) {
 	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: nodeName, StateDirID: nodeName,
@@ -117,8 +117,8 @@ func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	return err
 }
 
-// queuectlNode claims jobs and ends them until it is killed, like a service whose jobs take no time. For each
-// job, it stores an attempt and an event, as the service does.
+// queuectlNode claims jobs and immediately records their end, like a service whose jobs take no time, until the process
+// is killed. For each job, it stores an attempt and an event, as the service does.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := openStore(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
@@ -152,7 +152,8 @@ func queuectlRepeatNode(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// claimAndEndJobs claims jobs and ends them. It counts them in endedJobs and returns when endedJobs is targetCount.
+// claimAndEndJobs claims jobs and records their end. It counts the jobs in endedJobs and returns when it has ended
+// targetCount jobs.
 func claimAndEndJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
 	report, left := store.LeaseReport{}, targetCount
 	for {
