@@ -1,6 +1,6 @@
-// Command queuectl is the client of a durable queue of shell commands. The service also starts it as the
-// runner, the process that runs the jobs. queuectl is small, so that it starts fast: the commands that need
-// large libraries are in queuectld, and queuectl executes queuectld for them.
+// Command queuectl is the client of a durable queue of shell commands. The service also starts it as the runner, the
+// process that runs the jobs. queuectl is small, so that it starts fast. Commands that need large libraries are in the
+// program queuectld; for such a command, queuectl executes queuectld.
 package main
 
 import (

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenLogOnSIGHUP redirects log and standard error to the file at path each time the process receives SIGHUP. The
-// service sends SIGHUP after log rotation has moved the old file and a new file exists. If path is "",
+// reopenLogOnSIGHUP opens the file at path and redirects log and standard error to it each time the process receives
+// SIGHUP. The service sends SIGHUP after log rotation has moved the old file and a new file exists. If path is "",
 // reopenLogOnSIGHUP changes nothing.
 func reopenLogOnSIGHUP(log *os.File, path string) {
 	hangups := make(chan os.Signal, 1)

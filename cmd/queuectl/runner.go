@@ -86,8 +86,8 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 	own := launcher.RunnerSettings{RunnersDir: a.Dir, JobTmpdir: r.tmpdir, ForIsolatedJob: r.isIsolated,
 		ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
-	// refuse reports a failed start to the service that requested this runner. It does nothing if the service
-	// started the runner itself, without a request to the launcher or to systemd.
+	// refuse reports to the service that this runner could not start. If the service started the runner itself, instead of
+	// requesting it from the launcher or systemd, refuse does nothing.
 	refuse := func(error) {}
 	if r.readRequestFromStdin {
 		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")
@@ -123,7 +123,7 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 	return err
 }
 
-// warnNoCgroups logs the reason why control groups cannot be used. It does nothing if cause is nil.
+// warnNoCgroups logs why control groups cannot be used. It does nothing if cause is nil.
 func warnNoCgroups(log *slog.Logger, cause error) {
 	if cause != nil {
 		log.Warn("control groups are not fully available; jobs run, but some of their limits (memory, cpus, tasks) "+
@@ -131,15 +131,16 @@ func warnNoCgroups(log *slog.Logger, cause error) {
 	}
 }
 
-// stopQueryTimeout bounds how long stopRootRunners waits for systemd to say whether the service's unit is being
-// stopped.
+// stopQueryTimeout bounds how long stopRootRunners waits for the answer of systemd to the question whether the service
+// is being stopped.
 const stopQueryTimeout = 10 * time.Second
 
 // runnersStopTimeout bounds how long stopRootRunners waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
 
-// stopRootRunners stops the runners that run as root, unless systemd is going to restart the service. systemd calls
-// `queuectl runner --stop` each time the service has ended, even after a crash.
+// stopRootRunners stops the runners that run as root. systemd calls `queuectl runner --stop` each time the service has
+// ended, even after a crash. If systemd is going to restart the service, stopRootRunners lets the runners and their
+// jobs continue.
 func stopRootRunners(serviceUnit string) error {
 	if serviceUnit == "" {
 		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -163,7 +164,7 @@ func runLauncher(ctx context.Context, runnerDir, serviceAccount, policyFile stri
 	if err != nil {
 		return err
 	}
-	// Ignore signals, because the launcher exits after its service has ended.
+	// Ignore signals. The launcher exits by itself when its service has ended.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 	return launcher.RunLauncher(ctx, []string{self, "runner"}, runnerDir, policyFile, u, g, log)
 }

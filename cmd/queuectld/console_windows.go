@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// detachConsole closes the console if no other process uses it. Windows opens one for the service when it
-// starts the service at logon.
+// detachConsole closes the console of this process if no other process uses the console. Windows opens a console for
+// the service when it starts the service at logon.
 func detachConsole() {
 	var processIDs [2]uint32
 	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&processIDs[0])), uintptr(len(processIDs))); n == 1 {

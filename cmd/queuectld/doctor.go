@@ -99,8 +99,8 @@ func (a *app) requestDiagnosis(ctx context.Context, verifyDatabase bool) (contro
 	return a.addClientFindings(ctx, c, found)
 }
 
-// addClientFindings adds what only the client can check: whether its version differs from that of the service,
-// and whether a user's own service ends at logout.
+// addClientFindings adds the results of the checks that only the client can make: whether the client has another
+// version than the service, and whether a user's own service ends at logout.
 func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosis control.Diagnosis) (control.Diagnosis,
 	error) {
 	st, err := c.Status(ctx, control.NoParams{})

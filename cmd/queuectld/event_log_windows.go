@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
-// At most maxEventsPerWindow events are written to the event log in each eventWindow, and each event has at
-// most maxEventBytes bytes. All programs share the event log, so a flood of warnings must not fill it.
+// At most maxEventsPerWindow events are written to the event log in each eventWindow, and each event has at most
+// maxEventBytes bytes. Without these limits, a flood of warnings could fill the event log, which all programs share.
 const (
 	maxEventsPerWindow = 100
 	eventWindow        = time.Minute
@@ -30,7 +30,7 @@ const (
 // eventHandler is a slog.Handler for the event log of Windows. It writes the start and the end of the service,
 // and its warnings and errors. Its methods may be called concurrently.
 type eventHandler struct {
-	formatter slog.Handler // formats a record and writes it to log.line
+	formatter slog.Handler // formats a record and writes it to log.lineBuffer
 	log       *eventLog
 }
 
@@ -39,7 +39,7 @@ type eventLog struct {
 	mu              sync.Mutex
 	writeEvent      func(eventType uint16, text string) error // writes an event; called while mu is held
 	lineBuffer      bytes.Buffer                              // scratch space for an event; guarded by mu
-	eventsInWindow  int                                       // events reported in the current window; guarded by mu
+	eventsInWindow  int                                       // events written in the current window; guarded by mu
 	omittedInWindow int                                       // events omitted in the current window; guarded by mu
 	windowEnd       time.Time                                 // end of the current window; guarded by mu
 }
@@ -100,12 +100,12 @@ func (e *eventHandler) WithGroup(name string) slog.Handler {
 	return &eventHandler{e.formatter.WithGroup(name), e.log}
 }
 
-// reportStart writes an event: the service has started.
+// reportStart writes an event that says that the service has started.
 func (e *eventHandler) reportStart() {
 	e.reportWithoutLimit(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// reportEnd writes an event: the service has ended. The event contains err if err is not nil.
+// reportEnd writes an event that says that the service has ended. The event contains err if err is not nil.
 func (e *eventHandler) reportEnd(err error) {
 	if err != nil {
 		e.reportWithoutLimit(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
@@ -119,8 +119,7 @@ func (e *eventHandler) reportEnd(err error) {
 func (e *eventHandler) reportWithoutLimit(eventType uint16, eventText string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Write the number of omitted events now, because the process may end before the timer of reportWithinLimit
-	// does it.
+	// Write the number of omitted events now, because the process may end before the timer that reportWithinLimit starts.
 	e.log.reportOmittedCount()
 	e.log.writeEvent(eventType, truncateEventText(eventText))
 }

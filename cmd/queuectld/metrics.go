@@ -49,8 +49,8 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeMetricsFile replaces a file with the current metrics. If the service does not answer, the new file reports
-// the service as unhealthy, because the old file could report a stopped service as healthy.
+// writeMetricsFile replaces the file at path with the current metrics. If the service does not answer, the new file
+// reports the service as unhealthy: the old file would continue to report a stopped service as healthy.
 func writeMetricsFile(ctx context.Context, a *app, path string) error {
 	text, err := gatherMetrics(ctx, a)
 	if err != nil {
@@ -71,8 +71,8 @@ func gatherMetrics(ctx context.Context, a *app) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// replaceFileAtomically replaces a file in one step, so that a reader sees either the old or the new text. All users
-// may read the file.
+// replaceFileAtomically replaces a file in one step, so that a reader sees either the old or the new text. The new file
+// is readable for all users.
 func replaceFileAtomically(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target // replace the target of a symbolic link, and keep the link itself

@@ -11,20 +11,20 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// servePrivateRun runs the service for one `queuectl run --private`, in the same process. It calls onReady when the
-// service accepts requests.
+// servePrivateRun runs the service for one `queuectl run --private`, in the process of that command. It calls onReady
+// when the service accepts requests.
 func servePrivateRun(ctx context.Context, c *cli.App, onReady func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
 	}
-	// Never remove old ended jobs, because the next `queuectl run` of the same job list would run their
-	// commands again.
+	// Never remove ended jobs. The next `queuectl run` of the same list of jobs runs only those that are not yet in the
+	// queue, so it would run a removed job again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.FlagSettings[key] = "never"
 	}
 	o.FlagSettings["retention_max_jobs"] = "0"
-	// Use SQLite even if the machine's settings name another store.
+	// Use SQLite even if the settings of the machine name another store.
 	o.FlagSettings["store"], o.FlagSettings["store_file"] = config.StoreSQLite, "none"
 	log, err := logs.OpenServiceLog(filepath.Join(o.Paths.StateDir, config.LogFileName))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// delayBeforeSingleProc is how long requests must not overlap before GOMAXPROCS returns to 1.
+// delayBeforeSingleProc is the time without overlapping requests after which GOMAXPROCS returns to 1.
 const delayBeforeSingleProc = time.Second
 
 // gomaxprocsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
-// With more than one processor, each goroutine that is woken also wakes a thread that searches for more work.
-// That costs 5 % of the processor time while the service runs many short jobs. With only one processor, no
-// goroutine can prepare the next commit while a thread waits for the disk. So gomaxprocsTuner uses more than one
+// With more than one processor, each goroutine that is woken also wakes a thread that searches for more work. That
+// costs 5 % of the processor time while the service runs many short jobs. With only one processor, on the other hand,
+// no goroutine can prepare the next commit while a thread waits for the disk. So gomaxprocsTuner uses more than one
 // processor only while requests overlap.
 type gomaxprocsTuner struct {
 	setProcs           func(n int) // sets GOMAXPROCS
@@ -49,8 +49,8 @@ func (p *gomaxprocsTuner) raiseProcs() {
 	}
 }
 
-// lowerProcsIfIdle sets GOMAXPROCS to 1. If requests have overlapped since the last run of lowerProcsIfIdle, it
-// instead runs again after delayBeforeSingleProc.
+// lowerProcsIfIdle sets GOMAXPROCS to 1. But if requests have overlapped since its last run, it leaves GOMAXPROCS
+// unchanged, and runs again after delayBeforeSingleProc.
 func (p *gomaxprocsTuner) lowerProcsIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,18 +62,17 @@ func (p *gomaxprocsTuner) lowerProcsIfIdle() {
 	p.setProcs(1)
 }
 
-// The memory limit of the garbage collector is the live memory plus gcHeadroomBytes, but at least
-// minGCMemoryLimitBytes. Both constants are in bytes.
+// tuneGC and adjustGCMemoryLimit set the memory limit of the garbage collector to the size of the live memory plus
+// gcHeadroomBytes, but at least to minGCMemoryLimitBytes. Both constants are in bytes.
 const (
 	minGCMemoryLimitBytes = 64 << 20
 	gcHeadroomBytes       = minGCMemoryLimitBytes / 2
 )
 
-// tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with Go's default
-// setting, short jobs would cause a collection each second. A memory limit keeps the heap small when requests
-// are large or many browsers are connected. adjustGCMemoryLimit keeps the limit above the size of the live heap,
-// because the collector would run continuously at a limit that is too low.
-// See docs/decisions/0073.
+// tuneGC makes the garbage collector run rarely. The heap of a service has only a few MB, so with Go's default setting,
+// short jobs would cause a collection each second. When requests are large or many browsers are connected, a memory
+// limit keeps the heap small nevertheless. If the limit were lower than the live heap, the collector would run
+// continuously, so adjustGCMemoryLimit keeps the limit higher. See docs/decisions/0073.
 func tuneGC() {
 	debug.SetGCPercent(400)
 	adjustGCMemoryLimit(new(gcSentinel))
@@ -83,8 +82,8 @@ func tuneGC() {
 // never run the finalizer of a smaller object.
 type gcSentinel [16]byte
 
-// adjustGCMemoryLimit sets the memory limit for the current size of the live heap. As the finalizer of c, it runs
-// again after the next garbage collection.
+// adjustGCMemoryLimit sets the memory limit for the current size of the live heap. It makes itself the finalizer of c,
+// so that it runs again after the next garbage collection.
 func adjustGCMemoryLimit(c *gcSentinel) {
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

@@ -73,7 +73,7 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
-// serviceRestart restarts a service. The service may be registered with the service manager or not.
+// serviceRestart restarts a service. The service need not be registered with the service manager.
 func (a *app) serviceRestart(ctx context.Context, useUserService bool) error {
 	return a.startOrRestart(ctx, useUserService, "restarted", a.restartWithoutServiceManager,
 		func(r *install.Service) error {
@@ -107,8 +107,8 @@ func (a *app) restartWithoutServiceManager(ctx context.Context, t connect.Target
 	return a.startWithoutServiceManager(ctx, t)
 }
 
-// ownOrSystemService returns the user's own service if ownService is true, else the system's service. The
-// service need not be registered with a service manager.
+// ownOrSystemService returns the user's own service if useUserService is true, else the system's service. The service
+// need not be registered with a service manager.
 func (a *app) ownOrSystemService(useUserService bool) (*install.Service, error) {
 	o := install.Options{IsUserService: useUserService, ServicePaths: config.SystemPaths()}
 	var err error
@@ -130,8 +130,8 @@ func (a *app) ownOrSystemService(useUserService bool) (*install.Service, error) 
 	return install.New(o)
 }
 
-// controlWithoutServiceManager returns functions that start, stop and query the service with these paths through its
-// socket and its process, without a service manager.
+// controlWithoutServiceManager returns functions that start, stop and query the service that uses the given paths. The
+// functions use the socket and the process of the service, not a service manager.
 func (a *app) controlWithoutServiceManager(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
@@ -230,8 +230,8 @@ func (a *app) serviceUninstall(useUserService bool) error {
 }
 
 // checkServiceCanRestart returns an error if a running service could not start again with its settings file and the
-// given environment. It also makes the service reload and validate the file. If the caller may not read the file or may
-// not reload the service, checkServiceCanRestart skips that part of the check.
+// given environment. It also makes the running service reload and thereby validate the file. If the caller may not read
+// the file or may not reload the service, checkServiceCanRestart skips that part of the check.
 func checkServiceCanRestart(ctx context.Context, c *control.Client, settingsPath string, environment []string) error {
 	file, err := tomlfile.Read(settingsPath, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -253,8 +253,8 @@ func checkServiceCanRestart(ctx context.Context, c *control.Client, settingsPath
 		"fix them, and check the file with: queuectl config validate %s", err, settingsPath)
 }
 
-// restartArgs returns the arguments that start a running service again with the same settings file and the same
-// number of workers.
+// restartArgs returns the command-line arguments with which a running service starts again with the same settings file
+// and, if its number of workers was set with a flag, the same number of workers.
 func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
@@ -347,7 +347,7 @@ func (a *app) serviceStop(ctx context.Context, useUserService, keepJobsRunning b
 	return a.PrintResult(map[string]any{"stopped": running}, "service stopped")
 }
 
-// stopLeftoverRunners stops the runners that a service has left behind.
+// stopLeftoverRunners stops the runners that continue to run although their service has ended.
 func (a *app) stopLeftoverRunners(runnerDir string) error {
 	places, err := a.ServicePaths()
 	if err != nil {
@@ -365,8 +365,8 @@ func (a *app) stopLeftoverRunners(runnerDir string) error {
 	return a.PrintResult(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
-// serviceStatus prints whether the service runs. If the service is registered, serviceStatus asks the
-// service manager first, because a connection to the socket would start a stopped service.
+// serviceStatus prints whether the service runs. For a registered service, serviceStatus first asks the service
+// manager, because the service manager may start a stopped service when a client connects to its socket.
 func (a *app) serviceStatus(ctx context.Context, useUserService bool) error {
 	r, err := a.registeredService(useUserService)
 	var c *control.Client
@@ -425,9 +425,10 @@ func (a *app) stopThroughSocket(ctx context.Context, keepJobsRunning bool) error
 // slowStopAfter is the time after which warnIfSlow prints a message during a stop.
 const slowStopAfter = time.Second
 
-// warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
-// only on a terminal. It queries the service before the stop, because a later connection could start the
-// service again through its socket unit. The caller calls the returned function when the service has stopped.
+// warnIfSlow prints a message if a stop of the service takes longer than slowStopAfter. If standard error is a
+// terminal, the message says how many jobs the service waits for. warnIfSlow queries this number before the stop,
+// because a later connection could start the service again through its socket unit. The caller calls stopWarning when
+// the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (stopWarning func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobsRunning {
@@ -443,9 +444,9 @@ func (a *app) warnIfSlow(ctx context.Context, socketPath string, keepJobsRunning
 	return time.AfterFunc(slowStopAfter, func() { a.PrintInfo("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until it has released the lock of its state directory, so that another
-// service can start. Unless keepJobs is true, it also waits for the service's runners. It returns an error if
-// they do not end.
+// stopAndWait stops a service and waits until it has released the lock of its state directory, so that another service
+// can start. Unless keepJobsRunning is true, stopAndWait also waits for the service's runners. It returns an error if
+// the runners do not end.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobsRunning bool) (control.ServiceStopResult,
 	error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
@@ -474,8 +475,8 @@ func sleepBetweenPolls(ctx context.Context) error {
 	}
 }
 
-// runnersEndTimeout is how long awaitRunnersEnd waits. After a normal stop of the service, its runners end
-// within milliseconds.
+// runnersEndTimeout is how long awaitRunnersEnd waits. This is plenty: after a normal stop of the service, its runners
+// end within milliseconds.
 const runnersEndTimeout = 5 * time.Second
 
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are

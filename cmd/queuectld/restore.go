@@ -27,7 +27,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			file.Close() // the file was opened only to check that it can be read
+			file.Close() // the file was opened only to check that this process can read it
 			began := time.Now()
 			done, err := service.RestoreBackup(places, args[0], func(done, total int64) {
 				a.DrawProgressBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying",

@@ -85,7 +85,7 @@ func serveVerb(a *app) *cobra.Command {
 	f.Var(input.NonEmptyValue(&externalRunners.PolicyFile), "runner-policy",
 		"`FILE` that lists whose jobs the runners that run as root may start (default: "+config.RootRunnerPolicyFile+")")
 	for _, name := range []string{"runner-dir", "runner-policy"} {
-		f.Lookup(name).DefValue = "" // the usage already contains the default
+		f.Lookup(name).DefValue = "" // do not print the default in the help, because the usage text already contains it
 	}
 	f.BoolVar(&inBackground, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
@@ -93,8 +93,8 @@ func serveVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveOptions returns the options of the service. The paths are those in the directory --dir or, without
-// --dir, the user's default paths.
+// serveOptions returns the options of the service. Its paths are in the directory of the flag --dir or, without --dir,
+// the user's default paths.
 func (a *app) serveOptions(workerCountText, settingsFile string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, FlagSettings: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
@@ -134,14 +134,15 @@ func (a *app) serveOptions(workerCountText, settingsFile string) (service.Option
 	return o, err
 }
 
-// serviceManager connects serve to the service manager that has started this process. To stop the service, the service
-// manager cancels the context of serve.
+// serviceManager contains the connection of serve to the service manager that has started this process. To stop the
+// service, the service manager cancels the context of serve.
 type serviceManager struct {
 	service.ServiceManager
 	reloadSignals <-chan os.Signal
 }
 
-// memoryTrimDelay is the time between the start of the service and its first attempt to release unused memory.
+// memoryTrimDelay is the time from the start of the service until its first attempt to return unused memory to the
+// operating system.
 const memoryTrimDelay = time.Second
 
 // serve runs the service until the service manager m stops it. If m is nil, signals stop it.

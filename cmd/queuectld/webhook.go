@@ -30,8 +30,8 @@ const (
 	maxSecretFileBytes      = 4 << 10 // bytes
 )
 
-// postWebhook reads a payload from in and posts it once to the URL in the environment. It prints the response
-// to out and errors to errOut. The returned exit code is 0 if the receiver accepted the webhook.
+// postWebhook reads a payload from payloadReader and posts it once to the URL in the environment. It prints the
+// response to out and errors to errOut. The returned exit code is 0 if the receiver accepted the webhook.
 func postWebhook(ctx context.Context, payloadReader io.Reader, out, errOut io.Writer, getenv func(string) string) int {
 	status, err := postPayload(ctx, payloadReader, out, getenv)
 	if err != nil {
@@ -53,7 +53,7 @@ func postWebhook(ctx context.Context, payloadReader io.Reader, out, errOut io.Wr
 }
 
 // postPayload posts the payload once, in the format of Standard Webhooks, version 1
-// (https://github.com/standard-webhooks/standard-webhooks). It returns the status of the response.
+// (https://github.com/standard-webhooks/standard-webhooks). It returns the HTTP status code of the response.
 func postPayload(ctx context.Context, payloadReader io.Reader, out io.Writer,
 	getenv func(string) string) (httpStatus int, err error) {
 	payload, err := io.ReadAll(io.LimitReader(payloadReader, queue.MaxStdinBytes))
