@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// These are the values of run_as, the setting that says which account runs the jobs. fixedUserPrefix is
-// followed by a user name.
+// These are the values of run_as, the setting that says which account runs the jobs. After fixedUserPrefix, the value
+// contains the name of a user.
 const (
 	RunAsService    = "service"
 	RunAsSubmitter  = "submitter"
@@ -54,9 +54,10 @@ func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
 	return fs.FileMode(mustParse(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
-// AccountsWithRight returns the users and groups that have a right according to the table "access". A group is
-// written as @NAME. The value "auto" means an empty list if run_as is "service". Otherwise it means the members
-// of queuectl-admin for the right "admin", and the members of queuectl for the right "submit".
+// AccountsWithRight returns the users and groups that have a right according to the table "access". A group is written
+// as @NAME. If the setting is "auto" and run_as is "service", the list is empty. If the setting is "auto" and run_as
+// has another value, the members of the group queuectl-admin have the right "admin", and the members of queuectl the
+// right "submit".
 func (s *Settings) AccountsWithRight(rightName string) []string {
 	text := map[string]string{"read": s.AccountsWithRead, "submit": s.AccountsWithSubmit, "operate": s.AccountsWithOperate,
 		"admin": s.AccountsWithAdmin}[rightName]
@@ -94,7 +95,8 @@ func checkSocketMode(mode string) (string, error) {
 	return mode, nil
 }
 
-// parseAccountName returns the name unchanged. It returns an error if no account can have this name or number.
+// parseAccountName returns the given user name, group name or number unchanged. It returns an error if no account can
+// have it.
 func parseAccountName(name string) (string, error) { return name, checkAccountName(name) }
 
 // accountListSetting returns a setting that is a list of users and groups. The value "auto" is valid only for a

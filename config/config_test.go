@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newLayer returns a layer of settings. namesAndValues contains names and values in turn.
+// newLayer returns a layer of settings. namesAndValues contains a name, its value, the next name, its value, and so on.
 func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
 	l := config.Layer{Origin: origin, Values: map[string]string{}}
 	for i := 0; i < len(namesAndValues); i += 2 {
@@ -20,7 +20,7 @@ func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
 	return l
 }
 
-// Every default is a valid value, and ValueText returns it as a text that means the same value.
+// Every default is a valid value. ValueText returns each default as a text that means the same value.
 func TestDefaultsAreValid(t *testing.T) {
 	c, err := config.Merge()
 	if err != nil {
@@ -134,7 +134,7 @@ func TestMergeCopiesItsLayers(t *testing.T) {
 	}
 }
 
-// KeepUntilRestart keeps the old values of the settings that take effect only at a restart, and of no others.
+// KeepUntilRestart keeps the old values of the settings that take effect only at a restart, and of no other settings.
 func TestKeepUntilRestartRestoresOldValues(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(newLayer(config.FromQueueStore, "run_as", "submitter", "socket_mode", "0666",

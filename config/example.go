@@ -55,8 +55,7 @@ func Example() string {
 		case isListSetting(k.Name) && value == noneWord:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0':
-			// TOML does not allow numbers with a leading zero. Such a number is octal here, so write it as
-			// text.
+			// A number with a leading zero is octal here, but TOML does not allow a leading zero. So write the number as text.
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", name, value)

@@ -113,8 +113,9 @@ var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Setting) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
-// KeepUntilRestart restores the old values of the settings that take effect only at a restart. SettingsPendingRestart
-// then returns the new values, which take effect later. Origin returns the origin of the restored value.
+// KeepUntilRestart restores the values from old for the settings that take effect only at a restart. Afterwards,
+// SettingsPendingRestart returns the new values of these settings, and Origin returns the origins of the restored
+// values.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := settingsBoundTo(&old.Settings)
@@ -132,8 +133,8 @@ func (c *Config) KeepUntilRestart(old *Config) {
 	}
 }
 
-// perNodeSettings lists settings that differ between the nodes that share a queue, or that say where the queue
-// is. Therefore they cannot be stored in the queue.
+// perNodeSettings lists settings that cannot be stored in the queue: those that differ between the nodes that share the
+// queue, and those that say where the queue is.
 var perNodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
 // IsPerNode reports whether the setting is one of perNodeSettings, which cannot be stored in the queue.

@@ -1,7 +1,7 @@
 // Package config merges settings from several origins, such as the TOML file and the environment. It checks the
 // values and records the origin of each one.
 //
-// Start with Keys, the table of all settings, and with Merge.
+// Start with AllSettings, the table of all settings, and with Merge.
 package config
 
 import (
@@ -42,7 +42,7 @@ type Settings struct {
 	Shell                  string
 	OnLost                 string // retry, dead or hold
 	SchedulingOrder        string // aging, priority or fifo
-	AgingBasis             string // time or enqueue: when a waiting job gains a point of priority
+	AgingBasis             string // what raises the priority of a waiting job: time, or enqueue (later jobs)
 	AgingInterval          time.Duration
 	HeartbeatInterval      time.Duration
 	WorkerTimeout          time.Duration
@@ -53,7 +53,7 @@ type Settings struct {
 	MaxConnections         int
 	MaxConnectionsPerUser  int
 	StopTimeout            time.Duration
-	RetentionCompleted     time.Duration // 0 means forever, also for the next two fields and RetentionEvents
+	RetentionCompleted     time.Duration // 0 means forever, also for RetentionCancelled, RetentionDead and RetentionEvents
 	RetentionCancelled     time.Duration
 	RetentionDead          time.Duration
 	RetentionMaxJobs       int64
@@ -65,7 +65,7 @@ type Settings struct {
 	RunAs                  string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode             string // mode of the socket file, as an octal number
 	SocketGroup            string // group of the socket file; "" means the group of the service
-	AccountsWithRead       string // names, "none" or "auto", as in the next three fields; see AccountsWithRight
+	AccountsWithRead       string // users and groups, "none" or "auto", as in the next three fields; see AccountsWithRight
 	AccountsWithSubmit     string
 	AccountsWithOperate    string
 	AccountsWithAdmin      string
@@ -74,7 +74,7 @@ type Settings struct {
 	HooksUser              string // account that runs hooks; "" means the account of the service
 	Webhooks               string // "none" or JSON; see WebhooksByName
 	TracesEndpoint         string // URL of the collector of traces; "" means none
-	WebListen              string // address of the web page; "" means no page
+	WebListen              string // address on which the web page listens; "" means no page
 	AnonymousWebRight      string // right of visitors without a session: none or read
 	AnonymousWebMetrics    string // "true" if programs may read metrics without a session, else "false"
 	WebHosts               string // host names, separated by spaces; see WebHostNames
@@ -82,7 +82,7 @@ type Settings struct {
 	WebTLSKey              string
 	WebTLSMode             string // "none" or "proxy"; "proxy" means that a proxy handles TLS
 	Store                  string // sqlite or a URL; see StoreURL
-	StoreFile              string // file that contains the URL; "" means none
+	StoreFile              string // file that contains the URL of the store; "" means none
 	StoreRoleUsers         string // user of each database role; "" means none; see UsersByStoreRole
 	NodeName               string // name of this node; "" means the name of the host
 	NodeLabels             string // labels of this node; "" means none; see NodeLabelsByName
@@ -90,7 +90,7 @@ type Settings struct {
 	OnPartition            string // stop or continue: what a node does when it cannot reach the store
 }
 
-// WorkerCount returns the number of workers that the setting requests.
+// WorkerCount returns the number of workers that the setting "workers" requests.
 func (s *Settings) WorkerCount() int {
 	if s.Workers < 0 {
 		return runtime.NumCPU()
@@ -105,7 +105,7 @@ func (s *Settings) RetryPolicy() queue.RetryPolicy {
 		Jitter:   s.BackoffJitter, FixedDelay: s.JobRetryDelay}
 }
 
-// JobDefaults returns the default values for job fields.
+// JobDefaults returns the default values of the job fields that the settings determine.
 func (s *Settings) JobDefaults() queue.Defaults {
 	return queue.Defaults{Priority: s.DefaultPriority, MaxRetries: s.MaxRetries, Timeout: s.JobTimeout,
 		KillAfter: s.KillAfter,
@@ -125,13 +125,13 @@ type Setting struct {
 	AdminOnly   bool                    // only admins see the value
 	ValidValues []string                // list of all valid values; nil if other values are valid too
 	setFromText func(text string) error // checks a value and stores it in the Settings that settingsBoundTo received
-	getAsText   func() string           // returns the value in these Settings as text
+	getAsText   func() string           // returns the value in the Settings that settingsBoundTo received, as text
 }
 
 // AllSettings returns the table of settings, in the order of the documentation.
 func AllSettings() []Setting { return settingsBoundTo(&Settings{}) }
 
-// bindTo returns the row of the setting k in a table of settings that reads and writes s.
+// bindTo returns the row for the same setting as k, from a new table of settings that reads and writes s.
 func (k *Setting) bindTo(s *Settings) *Setting {
 	rows := settingsBoundTo(s)
 	return &rows[slices.IndexFunc(rows, func(row Setting) bool { return row.Name == k.Name })]
@@ -197,8 +197,8 @@ var settingAliases = []settingAlias{
 	}},
 }
 
-// ValueForNameOrAlias converts the value of a setting to the form that belongs to name. name is the name of the
-// setting or an alias, which may have another unit.
+// ValueForNameOrAlias converts the value of a setting to the form that belongs to nameOrAlias. nameOrAlias is the name
+// of the setting or an alias. The form of an alias may have another unit.
 func ValueForNameOrAlias(nameOrAlias, settingValue string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(nameOrAlias, "-", "_"))
 	for _, s := range settingAliases {
@@ -219,7 +219,7 @@ func (k *Setting) Aliases() (names []string) {
 	return names
 }
 
-// FindSetting returns the setting with the given name or alias, and its value. If name is an alias, FindSetting
+// FindSetting returns the setting with the given name or alias, and its value. If nameOrAlias is an alias, FindSetting
 // converts valueText from the form of the alias, for example from milliseconds. It does not check the value.
 func FindSetting(nameOrAlias, valueText string) (*Setting, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(nameOrAlias, "-", "_"))
@@ -250,7 +250,8 @@ func FindSetting(nameOrAlias, valueText string) (*Setting, string, error) {
 			"; list all settings with: queuectl config list")}
 }
 
-// envStyleName returns the name of a setting with underscores, as in the names of environment variables.
+// envStyleName returns the name of a setting with underscores instead of dots, as in the names of environment
+// variables.
 func envStyleName(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
 // SettingNames returns the names of all settings.
@@ -261,7 +262,7 @@ func SettingNames() (names []string) {
 	return names
 }
 
-// CheckValue returns an error if the text is not a valid value of the setting k.
+// CheckValue returns an error if valueText is not a valid value of the setting k.
 func (k *Setting) CheckValue(valueText string) error {
 	if err := k.bindTo(&Settings{}).setFromText(valueText); err != nil {
 		return queue.InvalidField(k.Name, "%s", err)

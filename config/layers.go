@@ -40,14 +40,14 @@ type Config struct {
 // PendingSetting is a setting whose new value takes effect when the service restarts.
 type PendingSetting struct {
 	Name, NewValue string
-	CurrentOrigin  Origin // origin of the value that is in effect until the restart
+	CurrentOrigin  Origin // origin of the old value, which is in effect until the restart
 }
 
 // SettingsPendingRestart returns the settings that get a new value when the service restarts.
 func (c *Config) SettingsPendingRestart() []PendingSetting { return c.pendingSettings }
 
-// Merge applies layers to the defaults, in the given order, and checks the values. A later layer overrides an
-// earlier one. Merge copies the layers, so the caller may change them later.
+// Merge applies layers to the defaults, in the given order, and checks the values. If several layers set the same
+// setting, the last of them counts. Merge copies the layers, so the caller may change them later.
 func Merge(layers ...Layer) (Config, error) {
 	c := Config{layers: slices.Clone(layers)}
 	for i := range c.layers {
@@ -76,8 +76,8 @@ func (c *Config) Origin(settingName string) Origin {
 	return c.StrongestOrigin(settingName)
 }
 
-// StrongestOrigin returns the strongest origin that sets a setting. The value from this origin may take effect
-// only at the next restart of the service.
+// StrongestOrigin returns the strongest origin that sets a setting. Unlike Origin, it ignores whether the value from
+// this origin takes effect only at the next restart of the service.
 func (c *Config) StrongestOrigin(settingName string) Origin {
 	_, origin := c.strongestValue(settingName, "")
 	return origin
@@ -95,8 +95,8 @@ func (c *Config) strongestValue(settingName, defaultText string) (text string, o
 	return text, origin
 }
 
-// OverriddenSettings returns the names of the settings that the given origin sets without effect, because a
-// stronger origin sets them too.
+// OverriddenSettings returns the names of the settings that the given origin sets without effect, because a stronger
+// origin also sets them.
 func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != origin {
@@ -186,7 +186,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			err = k.CheckValue(text)
 		}
 		if fault, wrong := errors.AsType[*queue.Error](err); wrong {
-			// Use only the message of the error, because the new text already names the variable.
+			// Use only the message of the error, without the name of the setting, because the text already names the variable.
 			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
 		l.Values[k.Name] = text

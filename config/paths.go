@@ -11,8 +11,8 @@ type Paths struct {
 const (
 	SettingsFileName = "queuectl.toml"
 	LogFileName      = "queuectl.log"
-	// BothServicesMarkerName is the name of an empty file. queuectl creates the file after it has informed the
-	// user that the machine has a system service in addition to the user's own service.
+	// BothServicesMarkerName is the name of an empty file that records that queuectl has shown a message to the user: the
+	// machine has a system service in addition to the user's own service.
 	BothServicesMarkerName = "both-services"
 
 	// WindowsServiceLogName is the file name of the log of the system service on Windows. On Linux, the log is in the
@@ -27,7 +27,7 @@ const (
 	RootRunnerPolicyFile = "/etc/queuectl/runner.conf"
 )
 
-// ServiceKind says which users a service is for and where its files are.
+// ServiceKind says for which users a service is and where its files are.
 type ServiceKind string
 
 // These are the kinds of services.

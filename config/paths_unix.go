@@ -17,8 +17,8 @@ const maxAccountID = 1<<32 - 2
 // socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// xdgDirName is the name of a user's directories below the XDG base directories: one for the queue, and one for
-// the settings.
+// xdgDirName is the name of the user's directories for queuectl below the XDG base directories: one directory for the
+// queue, and one for the settings.
 const xdgDirName = "queuectl"
 
 // PathsInDir returns the paths of a service whose files are all in one directory.
@@ -63,9 +63,9 @@ func UserPaths() (Paths, error) {
 		SettingsFile: filepath.Join(config, xdgDirName, SettingsFileName)}, nil
 }
 
-// CheckHomeOwner returns an error if root would create the state directory in the home directory of another
-// account, as happens with `sudo -E`. That account could not use the files. CheckHomeOwner does not check other
-// callers: without write permission, they fail later, when the directory is created.
+// CheckHomeOwner returns an error if root would create the state directory in the home directory of another account, as
+// happens with `sudo -E`. That account could not use the files. CheckHomeOwner accepts every caller that is not root: a
+// caller without write permission fails later, when it creates the directory.
 func (p Paths) CheckHomeOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -76,7 +76,7 @@ func (p Paths) CheckHomeOwner() error {
 			continue
 		}
 		if err != nil {
-			return nil // the caller reports this error when it creates the state directory
+			return nil // ignore the error; the caller reports it when it creates the state directory
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
 			return queue.Errorf(queue.CodeDenied, "%s belongs to uid %d, but queuectl runs as root; use sudo -H or --dir DIR",

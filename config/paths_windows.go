@@ -17,9 +17,9 @@ const maxAccountID = 1<<53 - 1
 // pipeNamePrefix is the prefix for the pipe names of services.
 const pipeNamePrefix = `\\.\pipe\queuectl`
 
-// PathsInDir returns the paths of a service whose files are all in one directory. The name of its pipe is global,
-// so it contains a hash of the directory's path: the first 16 hexadecimal digits of the SHA-256. The hashed
-// path is absolute and lower-case, with long names, so every spelling of the path results in the same pipe.
+// PathsInDir returns the paths of a service whose files are all in one directory. The name of its pipe is global, so it
+// contains a hash of the directory's path: the first 16 hexadecimal digits of the SHA-256. The hashed path is absolute
+// and lower-case, with long names, so every spelling of the path leads to the same pipe.
 func PathsInDir(dir string) Paths {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
@@ -31,8 +31,8 @@ func PathsInDir(dir string) Paths {
 			SettingsFileName)}
 }
 
-// expandShortNames replaces short names like PROGRA~1 by the long names, in the part of a path that exists. The
-// name of the pipe must not depend on how the path is spelled.
+// expandShortNames replaces short names like PROGRA~1 by the long names, in the part of a path that exists. Otherwise
+// the name of the pipe would depend on how the path is spelled.
 func expandShortNames(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -127,7 +127,8 @@ func parseResources(text string) (map[string]Resource, error) {
 	return resources, nil
 }
 
-// parseUnitIDs returns the ids of a resource's units. The text is a count of units or a list of ids.
+// parseUnitIDs returns the ids of a resource's units. The text is the number of units, which then have the ids 0, 1, …,
+// or a list of ids.
 func parseUnitIDs(text string) (ids []string, err error) {
 	list, listed := strings.CutPrefix(text, "[")
 	if listed && strings.HasSuffix(list, "]") {
@@ -157,8 +158,8 @@ func parseUnitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// isVariableName reports whether a resource may use this name for its environment variable. It rejects PATH and
-// HOME, which every job needs.
+// isVariableName reports whether the environment variable of a resource may have this name. It rejects PATH and HOME,
+// which every job needs.
 func isVariableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {

@@ -50,9 +50,8 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkNameValuePairs returns an error unless the text consists of words of the form NAME=VALUE, 1 to maxPairs of them,
-// with different names. The function check returns an error for an invalid word. pairNoun is the word for a
-// pair in errors.
+// checkNameValuePairs returns an error unless the text consists of 1 to maxPairs words of the form NAME=VALUE with
+// different names. checkPair returns an error for an invalid word. pairNoun is the word for a pair in error messages.
 func checkNameValuePairs(pairNoun string, maxPairs int, text string,
 	checkPair func(word, name, value string) error) error {
 	words := strings.Fields(text)
@@ -135,8 +134,8 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreURLFile("store_file", path)
 }
 
-// ReadStoreURLFile reads the URL of a database from a file. settingOrFlagName is the setting or flag that contains the
-// path; it is part of errors.
+// ReadStoreURLFile reads the URL of a database from the file at path. settingOrFlagName is the setting or flag that
+// contains the path; errors contain this name.
 func ReadStoreURLFile(settingOrFlagName, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

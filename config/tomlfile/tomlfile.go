@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Read reads a settings file. If the file does not exist, Read returns no settings, or an error if required is
-// true. Errors about the content contain the line number.
+// Read reads a settings file. If the file does not exist, Read returns no settings, or an error if mustExist is true.
+// Errors about the content contain the line number.
 func Read(path string, mustExist bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil && (mustExist || !errors.Is(err, os.ErrNotExist)) {
@@ -40,15 +40,15 @@ func ParseTables(path string, tomlText []byte) (tables map[string]any, err error
 	return tables, nil
 }
 
-// tableSetters contains the tables whose inner tables have names that the user chooses, such as
-// [webhooks.NAME]. The value is the function that stores such a table as the text of a setting.
+// tableSetters maps the name of a table to the function that stores the table as the text of a setting. It contains the
+// tables whose inner tables have names that the user chooses, such as [webhooks.NAME].
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid, so that the error can
-// name the line of this key. It looks only at the first invalid inner table, in the order of the names. There,
-// the invalid key is the one whose name is in the error and without which the error changes. If no key meets
-// both conditions, invalidKeyPath returns the path of the inner table.
+// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid, so that the error can name the
+// line of this key. It looks only at the first invalid inner table, in the order of the names. In this inner table, the
+// invalid key is the one that meets two conditions: the error contains its name, and without the key, the error
+// changes. If no key meets both conditions, invalidKeyPath returns the path of the inner table.
 func invalidKeyPath(tableName string, table map[string]any,
 	setTable func(*config.Layer, map[string]any) error) []string {
 	wrong := func(innerName string, v any) string {
@@ -119,8 +119,8 @@ func Parse(path string, tomlText []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// valueRejecter rejects every TOML value. Decoding a value into it returns an error that contains the line of
-// the value's key.
+// valueRejecter is a type into which no TOML value can be decoded. The error of such an attempt contains the line of
+// the value's key, which lineOfKey needs.
 type valueRejecter struct{}
 
 func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
@@ -130,7 +130,7 @@ func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
 func lineOfKey(tomlText []byte, keyPath ...string) int {
 	line := 1
 	var table map[string]toml.Primitive
-	meta, _ := toml.Decode(string(tomlText), &table) // ignore the error, since raw is valid
+	meta, _ := toml.Decode(string(tomlText), &table) // ignore the error, because the caller has already parsed the text
 	for _, name := range keyPath {
 		value := table[name]
 		line, table = max(line, firstLineOfValue(&meta, value)), nil

@@ -82,8 +82,8 @@ func TestExampleSettingsFileEqualsDefaults(t *testing.T) {
 	}
 }
 
-// In a settings file, the values in the table "access" may be lists of names. In other origins they are text.
-// The default groups have rights only if run_as is not "service".
+// In a settings file, the values in the table "access" may be lists of names. In the environment and in flags, such a
+// list is text. The default groups have rights only if run_as is not "service".
 func TestAccessTableAcceptsNameLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = "+
 		"\"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
