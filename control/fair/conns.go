@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ConnLimiter bounds what each user has in progress over all connections: requests, streams and bytes. What a bound
-// still allows is called room. Its methods are safe for concurrent use.
+// ConnLimiter bounds what each user has in progress over all connections: requests, streams and bytes. The part of a
+// bound that is not in use is called room. Its methods are safe for concurrent use.
 type ConnLimiter struct {
 	bounds       ConnBounds
 	onBytesFreed func()
@@ -18,14 +18,14 @@ type ConnLimiter struct {
 	// connRequestLimiter limits the requests in progress on each connection. Request.UserID is Conn.uniqueNumber here.
 	connRequestLimiter    *Limiter
 	byteLimiter           *Limiter // counts the bytes of request lines and answers in progress
-	incompleteLineLimiter *Limiter // counts incomplete request lines that may exceed FreeBytesPerConn
+	incompleteLineLimiter *Limiter // counts incomplete request lines that may exceed FreeBytesPerConn, one per user
 
 	unlimitedBytes atomic.Bool
 	lastConnNumber atomic.Int64 // number of the newest connection
 	hangUps        hangUpWatch
 }
 
-// ConnBounds holds the bounds of Conns. Each bound is per user, unless its comment says otherwise.
+// ConnBounds holds the bounds of a ConnLimiter. Each bound is per user, unless its comment says otherwise.
 type ConnBounds struct {
 	MaxUserRequests     int64         // maximum number of requests in progress
 	MaxConnRequests     int64         // maximum number of requests in progress on one connection
@@ -36,8 +36,8 @@ type ConnBounds struct {
 	MaxRequestWait      time.Duration // how long a request waits for room within the bounds
 }
 
-// NewConnLimiter returns a ConnLimiter without connections. ConnLimiter calls onBytesFreed each time the bytes
-// of a user in progress have decreased.
+// NewConnLimiter returns a ConnLimiter without connections. The ConnLimiter calls onBytesFreed each time a user's
+// number of bytes in progress has decreased.
 func NewConnLimiter(bounds ConnBounds, onBytesFreed func()) *ConnLimiter {
 	perUser := func(n int64) *Limiter { return NewLimiter(Bound{MaxAmount: n}) }
 	return &ConnLimiter{bounds: bounds, onBytesFreed: onBytesFreed, requestLimiter: perUser(bounds.MaxUserRequests),
@@ -53,13 +53,13 @@ func (s *ConnLimiter) SetUnlimitedBytes(unlimited bool) { s.unlimitedBytes.Store
 // UnlimitedBytes reports whether the bound on bytes is off.
 func (s *ConnLimiter) UnlimitedBytes() bool { return s.unlimitedBytes.Load() }
 
-// Usage returns the number of a user's requests, including those that wait for room, and the bytes of the
-// user's request lines and answers.
+// Usage returns the number of a user's requests, including requests that wait for room, and the number of bytes of the
+// user's request lines and answers in progress.
 func (s *ConnLimiter) Usage(uid int) (requestCount, byteCount int64) {
 	return s.requestLimiter.InUse(uid, 0) + int64(s.requestLimiter.WaitingCount(uid)), s.byteLimiter.InUse(uid, 0)
 }
 
-// Conn is one connection. It counts what the connection uses of the bounds of its user.
+// Conn is one connection. It counts how much of the bounds of its user the connection uses.
 type Conn struct {
 	connLimiter  *ConnLimiter
 	uid          int
@@ -69,8 +69,8 @@ type Conn struct {
 	cancelIfHungUp func() bool
 
 	inUseBytes atomic.Int64 // size of the connection's request lines and answers in progress
-	// holdsIncompleteLineSlot means that the line that is being read may exceed FreeBytesPerConn although its end has not
-	// arrived. Only the goroutine that reads the line uses the field.
+	// holdsIncompleteLineSlot means that the line that is being read is incomplete but may exceed FreeBytesPerConn. Only
+	// the goroutine that reads the line uses the field.
 	holdsIncompleteLineSlot bool
 }
 
@@ -79,14 +79,15 @@ func (s *ConnLimiter) NewConn(uid int, cancelIfHungUp func() bool) *Conn {
 	return &Conn{connLimiter: s, uid: uid, uniqueNumber: int(s.lastConnNumber.Add(1)), cancelIfHungUp: cancelIfHungUp}
 }
 
-// Close frees the bytes of the connection. The caller must have ended all its requests before.
+// Close frees the bytes of the connection. Before, the caller must end all requests of the connection.
 func (c *Conn) Close() {
 	c.ForceAddBytes(-int(c.inUseBytes.Load()))
 	c.EndRequestLine()
 }
 
-// acquireUnlessHungUp waits until the Limiter has room for the request r. It returns false if it gets no room. While it
-// waits, the server does not read from the connection, so hangUps checks whether the client has hung up.
+// acquireUnlessHungUp waits until the Limiter has room for the request r. It returns false if r gets no room. While
+// acquireUnlessHungUp waits, the server does not read from the connection and cannot notice that the client hangs up,
+// so hangUps checks this.
 func (c *Conn) acquireUnlessHungUp(ctx context.Context, l *Limiter, r Request) bool {
 	if l.TryAcquire(r) {
 		return true
@@ -96,9 +97,9 @@ func (c *Conn) acquireUnlessHungUp(ctx context.Context, l *Limiter, r Request) b
 	return l.Acquire(ctx, r) == nil
 }
 
-// addBytesReturningDelta adds n to the bytes of the connection. The first FreeBytesPerConn of each connection do not
-// count for the user, so addBytesReturningDelta returns how much the user's number of bytes changes. The caller must
-// add this result to Conns.byteLimiter.
+// addBytesReturningDelta adds n to the bytes of the connection. The first FreeBytesPerConn bytes of each connection do
+// not count towards MaxUserBytes. So addBytesReturningDelta returns how much the number of bytes that count has
+// changed. The caller must add this result to ConnLimiter.byteLimiter.
 func (c *Conn) addBytesReturningDelta(n int64) int64 {
 	bytes := c.inUseBytes.Add(n)
 	free := c.connLimiter.bounds.FreeBytesPerConn
@@ -115,9 +116,9 @@ func (c *Conn) ForceAddBytes(n int) {
 	}
 }
 
-// AcquireLineBytes waits for room for n more bytes of a request line. lineIsComplete says whether the end of the
-// line has arrived. Only one incomplete line of a user at a time may exceed the FreeBytesPerConn of its connection: if
-// there were two, each could take half of the room and wait forever for the other half.
+// AcquireLineBytes waits for room for byteCount more bytes of a request line. lineIsComplete says whether the end of
+// the line has arrived. Only one incomplete line of a user at a time may exceed the FreeBytesPerConn of its connection.
+// If two lines could, each might take half of the room and wait forever for the other half.
 func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComplete bool) error {
 	more := c.addBytesReturningDelta(byteCount)
 	if more == 0 {
@@ -147,8 +148,8 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 		c.connLimiter.bounds.MaxUserBytes)
 }
 
-// EndRequestLine is called at the end of each line. If the line was the user's one incomplete line that could exceed
-// FreeBytesPerConn, another incomplete line of the user may now do so.
+// EndRequestLine ends the line that the connection is reading. If this line was the one incomplete line of the user
+// that may exceed FreeBytesPerConn, another incomplete line of the user now may.
 func (c *Conn) EndRequestLine() {
 	if c.holdsIncompleteLineSlot {
 		c.holdsIncompleteLineSlot = false
@@ -170,7 +171,8 @@ func (c *Conn) BeginRequest(ctx context.Context) error {
 		c.connLimiter.bounds.MaxUserRequests)
 }
 
-// EndRequest frees the bytes of a request and, if requestBegun is true, the room that BeginRequest has taken.
+// EndRequest frees the bytes of a request. If requestBegun is true, EndRequest also frees the room that BeginRequest
+// has taken.
 func (c *Conn) EndRequest(requestBegun bool, requestBytes int) {
 	if requestBegun {
 		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.uniqueNumber})

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are the bounds of the Conns in these tests.
+// These are the bounds of the ConnLimiter in these tests.
 const (
 	maxUserRequests     = 256
 	maxConnRequests     = 64
@@ -99,8 +99,8 @@ func TestRequestsPerUserAndConnAreLimited(t *testing.T) {
 	})
 }
 
-// A user may have 64 streams; one more is refused immediately. A user may have 4 requests that list or change
-// many jobs; one more waits.
+// A user may have 64 streams; the server refuses one more stream immediately. A user may have 4 requests that list or
+// change many jobs; one more of these requests waits.
 func TestStreamsAndListRequestsPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()
@@ -143,9 +143,9 @@ func TestStreamsAndListRequestsPerUserAreLimited(t *testing.T) {
 	})
 }
 
-// The bytes of all connections of a user together are limited, except the first freeBytesPerConn of each
-// connection. A line of the maximum length fits if the user has nothing else in progress. Only one incomplete
-// line at a time may take more than its free bytes.
+// The bytes of all connections of a user together are limited, except the first freeBytesPerConn of each connection. A
+// line of the maximum length fits if the user has nothing else in progress. Only one incomplete line of a user at a
+// time may exceed the free bytes of its connection.
 func TestRequestBytesPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()
@@ -175,7 +175,7 @@ func TestRequestBytesPerUserAreLimited(t *testing.T) {
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
 		first.ForceAddBytes(-maxUserBytes)
 		wantImmediateSuccess(t, "a second line after the first request was answered", room(second, maxUserBytes))
-		second.ForceAddBytes(maxUserBytes) // answers count even if there is no room
+		second.ForceAddBytes(maxUserBytes) // the bytes of an answer count even if there is no room for them
 		second.EndRequestLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediateSuccess(t, "a line within the free bytes of another connection", func() error {
@@ -203,5 +203,5 @@ func TestRequestBytesPerUserAreLimited(t *testing.T) {
 	})
 }
 
-// notHungUp is the cancelIfHungUp of a client that has not hung up.
+// notHungUp is a function for Conn.cancelIfHungUp, for a client that has not hung up.
 func notHungUp() bool { return false }

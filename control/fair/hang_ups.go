@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// hangUpCheckInterval is the time between two checks whether clients whose connections wait for room have hung
-// up.
+// hangUpCheckInterval is the time between two checks for clients that have hung up while their connections wait for
+// room.
 const hangUpCheckInterval = 500 * time.Millisecond
 
-// hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
-// from a waiting connection, so it does not see the end of the connection.
+// hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read from a
+// waiting connection, so without hangUpWatch it would not notice that the client has closed the connection.
 type hangUpWatch struct {
 	mu             sync.Mutex
 	waitingConns   map[*Conn]bool // guarded by mu
@@ -46,8 +46,9 @@ func (w *hangUpWatch) scheduleCheckLocked() {
 	}
 }
 
-// checkHangUps checks all watched connections. A user may close hundreds of connections together. Ending all
-// their requests in a row would delay other users, so checkHangUps lets other goroutines run after each.
+// checkHangUps checks all watched connections. A user may close hundreds of connections together. Cancelling the
+// requests of all these connections in a row would delay other users, so checkHangUps lets other goroutines run after
+// each closed connection.
 func (w *hangUpWatch) checkHangUps() {
 	w.mu.Lock()
 	waiting := slices.Collect(maps.Keys(w.waitingConns))

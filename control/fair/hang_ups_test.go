@@ -24,7 +24,7 @@ func beginMaxUserRequests(t *testing.T, s *ConnLimiter, uid int) (conns []*Conn)
 	return conns
 }
 
-// endRequestsAndClose ends the requests of connections and closes them.
+// endRequestsAndClose ends all requests of the given connections and closes the connections.
 func endRequestsAndClose(conns ...*Conn) {
 	for _, c := range conns {
 		for range c.connLimiter.connRequestLimiter.InUse(c.uniqueNumber, 0) {
@@ -34,7 +34,7 @@ func endRequestsAndClose(conns ...*Conn) {
 	}
 }
 
-// When a request ends, exactly one waiting request gets its room: the one that has waited longest.
+// When a request ends, exactly one waiting request gets the freed room: the request that has waited longest.
 func TestFreedRequestSlotGoesToLongestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()
@@ -73,8 +73,8 @@ func TestFreedRequestSlotGoesToLongestWaiting(t *testing.T) {
 	})
 }
 
-// If a client hangs up while its connection waits for room, its request ends within two times
-// hangUpCheckInterval, even if the connection began to wait while others were being checked.
+// If a client hangs up while its connection waits for room, its request ends within two times hangUpCheckInterval, even
+// if the connection began to wait during a check of other connections.
 func TestRequestsOfHungUpClientsStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()

@@ -35,20 +35,21 @@ type Limiter struct {
 // Bound is a limit on an amount in use.
 type Bound struct {
 	MaxAmount        int64
-	SharedByAllUsers bool // Max is for all users together; otherwise it is for each user
+	SharedByAllUsers bool // MaxAmount is for all users together; otherwise MaxAmount is for each user
 }
 
-// Request asks for an amount of room. The zero Request asks for an amount of 1 within all bounds, for user 0.
+// Request asks for an amount of room. The zero Request asks for an amount of 1 within all bounds, for the user with the
+// id 0.
 type Request struct {
-	UserID       int   // uid, or the number of another object that takes the place of a user
+	UserID       int   // uid, or the number of another object for which amounts are counted, such as a connection
 	BoundIndexes []int // indexes of the bounds that the amount counts towards; nil means all bounds
-	// Kind is a number below maxRequestKinds. Each user has a queue for each kind. A waiting request delays only later
-	// requests in the same queue.
+	// Kind is a number below maxRequestKinds. Each user has one queue of waiting requests for each kind. A waiting request
+	// delays only later requests in the same queue.
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
 	// GrantCondition must also be true before the request gets room; nil means no condition. The caller must call
-	// Dispatch when the result of GrantCondition may have changed. GrantCondition must not use the Limiter.
+	// DispatchWaiting when the result of GrantCondition may have changed. GrantCondition must not use the Limiter.
 	GrantCondition func() bool
 }
 
@@ -112,10 +113,10 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	if l.stopWaiting(w) {
 		return err
 	}
-	return nil // the request got its room just before it stopped waiting
+	return nil // the request got its room just before its deadline or the end of ctx
 }
 
-// TryAcquire takes the room for a request if it can do so without waiting, and reports whether it did.
+// TryAcquire takes the room for a request if it is available without waiting, and reports whether it was.
 func (l *Limiter) TryAcquire(r Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +163,7 @@ func (l *Limiter) ForceAcquire(r Request) {
 	l.forgetIdleUserLocked(u)
 }
 
-// InUse returns how much of the bound with the given index a user has in use.
+// InUse returns the amount that a user has in use of the bound with the given index.
 func (l *Limiter) InUse(userID, boundIndex int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +183,7 @@ func (l *Limiter) WaitingCount(userID int) int {
 	return 0
 }
 
-// DispatchWaiting gives room to waiting requests whose Condition is now true.
+// DispatchWaiting gives room to waiting requests whose GrantCondition is now true.
 func (l *Limiter) DispatchWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,8 +214,8 @@ func (l *Limiter) dispatchWaitingLocked() {
 	}
 }
 
-// grantOldestLocked gives room to the oldest waiting request of the user that fits. It returns false if none
-// fits.
+// grantOldestLocked gives room to one waiting request of the user: the oldest of those that fit within their bounds. It
+// returns false if none fits.
 func (l *Limiter) grantOldestLocked(u *userState) bool {
 	var oldestWaiter *waiter
 	for _, q := range u.waitersByKind {
@@ -300,8 +301,8 @@ func (l *Limiter) removeLocked(u *userState, w *waiter) bool {
 	return true
 }
 
-// grantAllFittingLocked gives room to every waiting request of the user that fits. It removes the user from
-// waitingUsers if no request remains.
+// grantAllFittingLocked gives room to the user's waiting requests, oldest first, until none fits any more. It removes
+// the user from waitingUsers if no request waits any more.
 func (l *Limiter) grantAllFittingLocked(u *userState) {
 	for l.grantOldestLocked(u) {
 	}
@@ -310,7 +311,7 @@ func (l *Limiter) grantAllFittingLocked(u *userState) {
 	}
 }
 
-// stopWaiting removes a request from its queue. It returns false if the request already has its room.
+// stopWaiting removes a request from its queue. It returns false if the request has already got its room.
 func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,7 +319,7 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	l.grantAllFittingLocked(u) // the request may have delayed later requests in its queue
+	l.grantAllFittingLocked(u) // requests that waited in the queue behind the removed request may fit now
 	l.forgetIdleUserLocked(u)
 	return true
 }

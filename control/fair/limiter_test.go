@@ -40,8 +40,8 @@ func (g *grantRecorder) String() string {
 	return strings.Join(g.requestNames, " ")
 }
 
-// startRequestsInOrder starts the named requests one after another. The digit in a name is the user. Each request frees
-// its room a second after it got it.
+// startRequestsInOrder starts the named requests, one after another. The digit in a name is the number of the user.
+// Each request frees its room a second after it got the room.
 func startRequestsInOrder(t *testing.T, l *Limiter, granted *grantRecorder, wg *sync.WaitGroup,
 	requestByName map[string]Request,
 	requestNames ...string) {
@@ -60,7 +60,7 @@ func startRequestsInOrder(t *testing.T, l *Limiter, granted *grantRecorder, wg *
 	}
 }
 
-// requestsByName returns a request for each of the given names. The digit in a name is the user.
+// requestsByName returns a request for each of the given names. The digit in a name is the number of the user.
 func requestsByName(requestNames ...string) map[string]Request {
 	requests := map[string]Request{}
 	for _, name := range requestNames {
@@ -172,7 +172,7 @@ func TestRequestStopsWaitingAtDeadlineOrCancel(t *testing.T) {
 	})
 }
 
-// A request may stop waiting at the moment at which it gets room. Then the room is freed again.
+// A request may stop waiting at the moment at which it gets room. In this case the room is freed again.
 func TestCancelledRequestReleasesGrantedAmount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 2})
@@ -191,8 +191,8 @@ func TestCancelledRequestReleasesGrantedAmount(t *testing.T) {
 	})
 }
 
-// A request whose Condition is false waits until DispatchWaiting is called. It delays no request of another kind or
-// user.
+// A request whose GrantCondition is false waits until DispatchWaiting is called. The waiting request delays no request
+// of another kind or user.
 func TestFalseConditionDelaysOnlySameKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 1, SharedByAllUsers: true})
@@ -213,8 +213,8 @@ func TestFalseConditionDelaysOnlySameKind(t *testing.T) {
 	})
 }
 
-// A request waits behind earlier requests of its user and kind, even if it needs less room than they do. If the
-// earlier request stops waiting, the later one gets its room.
+// A request waits behind earlier requests of its user and kind, even if it needs less room than the earlier requests.
+// If the earlier request stops waiting, the later one gets its room.
 func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 10})
@@ -255,7 +255,7 @@ func TestRequestKindsAreServedByArrivalOrder(t *testing.T) {
 	})
 }
 
-// ForceAcquire may exceed a bound. Then requests wait until they fit again.
+// ForceAcquire may exceed a bound. While the bound is exceeded, requests wait.
 func TestForceAcquireExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 10})
@@ -277,8 +277,8 @@ func TestForceAcquireExceedsBounds(t *testing.T) {
 	})
 }
 
-// AcquireAsync calls its function when there is room. It needs no goroutine to wait. If the context ends
-// before, the function is not called.
+// AcquireAsync calls its function when there is room. It needs no goroutine that waits. If the context ends before
+// there is room, the function is not called.
 func TestAcquireAsyncNeedsNoWaitingGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 1})

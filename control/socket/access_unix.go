@@ -21,7 +21,8 @@ const ServiceLogHint = "journalctl -u queuectl"
 // AccessDeniedError returns the error for a user without permission to connect to a socket. It explains which
 // permission is missing and how to get access.
 func AccessDeniedError(path string) error {
-	// closed is the path that the user may not use. need is the permission that the group of this path lacks.
+	// closed is the path that the user may not use: the socket or a directory above it. need is the permission that the
+	// user's group would need for this path.
 	closed, need := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
 	// If a directory on the path is closed to the user, find the outermost one.

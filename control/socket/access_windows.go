@@ -12,7 +12,8 @@ import (
 const ServiceLogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
 // AccessDeniedError returns the error for a user without permission to connect to a pipe. It explains how to get
-// access. It cannot list the users who have access, because this user may not read the permissions of the pipe.
+// access. It cannot list the users who have access, because a user without access may not read the permissions of the
+// pipe.
 func AccessDeniedError(path string) error {
 	var accountNames accounts.Resolver
 	you := accountNames.UserName(accounts.CurrentUserID())
@@ -20,8 +21,8 @@ func AccessDeniedError(path string) error {
 	return queue.Errorf(queue.CodeDenied, "%s", accessDeniedText(path, you, group))
 }
 
-// accessDeniedText returns the text of AccessDeniedError. groupExists says whether the group exists whose members may
-// use the pipe of the system service.
+// accessDeniedText returns the text of AccessDeniedError. groupExists says whether the machine has the group whose
+// members may use the pipe of the system service.
 func accessDeniedText(path, userName string, groupExists bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", userName, path)
 	name, _ := cutPipePrefix(path)

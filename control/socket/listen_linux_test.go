@@ -74,7 +74,7 @@ func TestListenReplacesOnlySocketsWithoutServer(t *testing.T) {
 	}
 }
 
-// From the moment at which a socket can be reached, its mode is 0600, whatever the umask is. So other users can
+// A new socket has the mode 0600, whatever the umask is, from the moment at which it can be reached. So other users can
 // never connect.
 func TestNewSocketNeverAdmitsOtherUsers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))

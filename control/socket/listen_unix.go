@@ -57,14 +57,15 @@ func BindUnixListener(path string, perms Perms) (*net.UnixListener, error) {
 
 // WrapInheritedListener returns a Listener for a control socket that another process, such as systemd, has created.
 // Only that process can create the socket again. WrapInheritedListener does not call listen(2) to set the backlog,
-// because clients see the identity of the last process that called listen(2).
+// because for clients, the process that last called listen(2) is the owner of the socket.
 func WrapInheritedListener(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
 
-// maxBacklog is how many connections may wait to be accepted; further clients wait in connect(2). Waiting
-// connections are accepted in the order of their arrival, so one user's connections can delay those of others.
-// Package net would use the system's maximum, often 4096, which allows longer delays.
+// maxBacklog is the backlog of the socket: how many connections may wait to be accepted. Further clients wait in
+// connect(2). Waiting connections are accepted in the order of their arrival, so one user's connections can delay those
+// of other users. A longer backlog allows longer delays: the backlog that package net would set is the system's
+// maximum, often 4096.
 const maxBacklog = 1024
 
 func setBacklog(l *net.UnixListener) error {
@@ -87,11 +88,11 @@ type Listener struct {
 
 	mu             sync.Mutex
 	listener       *net.UnixListener // guarded by mu
-	socketFileInfo os.FileInfo       // identity of listener's file; nil if the socket is inherited; guarded by mu
+	socketFileInfo os.FileInfo       // identity of the file; nil if another process created the socket; guarded by mu
 	closed         bool              // guarded by mu
 
-	// oldListener is the previous listener while connections may still wait on it, otherwise nil; guarded by
-	// mu.
+	// oldListener is the previous listener, from the creation of a new socket until no connection can wait on the old one.
+	// At other times it is nil. It is guarded by mu.
 	oldListener *net.UnixListener
 	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
@@ -143,7 +144,7 @@ func bindWithFileInfo(path string, perms Perms) (*net.UnixListener, os.FileInfo,
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if op := new(net.OpError); errors.As(err, &op) {
-		err = op.Err // err then does not contain the temporary path
+		err = op.Err // do not show the temporary path to the user
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s; check that its file system supports Unix sockets: %w", path, err)
@@ -167,9 +168,8 @@ func bindWithFileInfo(path string, perms Perms) (*net.UnixListener, os.FileInfo,
 	return l, fileInfo, nil
 }
 
-// A new socket is created in a temporary directory next to its final path. The name of the directory is
-// tempDirPrefix followed by digits. If the directory is older than staleTempDirAge, the process that created it
-// was killed.
+// A new socket is created in a temporary directory next to its final path. The name of the directory is tempDirPrefix
+// followed by digits. A directory that is older than staleTempDirAge is left over from a process that was killed.
 const (
 	tempDirPrefix   = ".s"
 	staleTempDirAge = time.Minute
@@ -196,7 +196,8 @@ func removeStaleTempDirs(dir string) {
 	}
 }
 
-// apply sets the group and the mode of a socket's file. No client can reach the socket yet.
+// apply sets the group and the mode of a socket's file. The file still has its temporary name, so no client can connect
+// yet.
 func (e Perms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
@@ -227,9 +228,9 @@ func (s *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// The old listener is closed when no connection has arrived for oldListenerIdleTimeout, and after maxOldListenerAge
-// at the latest. The second limit is for a socket whose file was moved: clients may continue to connect at the
-// new path.
+// After RecreateWhenRemoved has created a new socket, the old listener is closed when no connection has arrived for
+// oldListenerIdleTimeout, and after maxOldListenerAge at the latest. The second limit is for a socket whose file was
+// moved: clients may continue to connect at the path to which the file was moved.
 const (
 	oldListenerIdleTimeout = 50 * time.Millisecond
 	maxOldListenerAge      = time.Second
@@ -269,7 +270,7 @@ func (s *Listener) Close() error {
 	return s.listener.Close()
 }
 
-// Remove closes the socket and removes its file, unless the file was replaced by another one.
+// Remove closes the socket and removes its file, unless the file at the path is no longer the file of this socket.
 func (s *Listener) Remove() error {
 	own := s.ownsSocketFile()
 	err := s.Close()
@@ -286,7 +287,7 @@ func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
 // minRecreateDelay is the time between two attempts of RecreateWhenRemoved to create the socket. After each failure to
-// create the socket or to watch its directory, the time doubles, up to maxRecreateDelay.
+// create the socket or to watch its directory, the time until the next attempt doubles, up to maxRecreateDelay.
 const (
 	minRecreateDelay = time.Second
 	maxRecreateDelay = 30 * time.Second
@@ -297,7 +298,7 @@ const (
 // another service answers.
 func (s *Listener) RecreateWhenRemoved(ctx context.Context, log *slog.Logger) {
 	if s.socketFileInfo == nil {
-		return // another process has created the socket and must watch it
+		return // another process has created the socket, so only that process can create it again
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := minRecreateDelay; ; {
@@ -333,7 +334,8 @@ func (s *Listener) ownsSocketFile() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// recreateIfRemoved creates the socket again if its file is gone. It returns false if the file still exists.
+// recreateIfRemoved creates the socket again if its file was removed or replaced. It returns false if the file still
+// exists or the Listener was closed.
 func (s *Listener) recreateIfRemoved() (recreated bool, err error) {
 	if s.ownsSocketFile() {
 		return false, nil

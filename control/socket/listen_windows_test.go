@@ -29,9 +29,9 @@ func TestInvalidPipeNamesAreRejected(t *testing.T) {
 	}
 }
 
-// The client trusts a pipe only if its owner is the client's user, the system, the group of administrators or
-// the service queuectl. An administrator who creates a pipe without elevation is its owner personally, not as
-// part of the group.
+// The client trusts a pipe only if its owner is the client's user, the system, the group of administrators or the
+// service queuectl. If an administrator creates a pipe without elevation, the owner of the pipe is the administrator's
+// own account, not the group.
 func TestOnlyTrustedPipeOwnersAreAccepted(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{

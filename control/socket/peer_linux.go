@@ -47,15 +47,15 @@ func PeerOf(c net.Conn) (Peer, error) {
 // noGroupID is the gid for a group that this user namespace does not map. No group has this number.
 const noGroupID = -1
 
-// peerGroups begins with a buffer for initialGroupCapacity group ids. maxGroups is the maximum number of groups of a
+// peerGroups first tries a buffer for initialGroupCapacity group ids. maxGroups is the maximum number of groups of a
 // process.
 const (
 	initialGroupCapacity = 32
 	maxGroups            = 1 << 16
 )
 
-// peerGroups returns the supplementary groups that the peer had when the connection was made. Kernels before
-// 4.13 do not record them; on these, it returns none.
+// peerGroups returns the supplementary groups that the peer had when the connection was made. Kernels before 4.13 do
+// not record the groups, so there peerGroups returns none.
 func peerGroups(fd int) ([]int, error) {
 	list := make([]uint32, initialGroupCapacity)
 	for {
@@ -101,8 +101,9 @@ func isIDMapped(idMapFile string, id int64) bool {
 	return false
 }
 
-// WaiterMayReadConn says whether the goroutine that waits for an answer may read from the connection itself. If it
-// may, no goroutine reads between requests, and IsClosedByPeer must detect the end of the connection.
+// WaiterMayReadConn says whether the goroutine that waits for an answer may read from the connection itself. If it may,
+// the client needs no other goroutine that reads. Then no goroutine reads between requests, so the client calls
+// IsClosedByPeer to find out whether the service has closed the connection.
 const WaiterMayReadConn = true
 
 // IsClosedByPeer reports whether the other end has closed the connection in both directions.

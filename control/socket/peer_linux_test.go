@@ -39,8 +39,8 @@ func setThreadCredentials(uid, gid int, groups []uint32) error {
 	return nil
 }
 
-// PeerOf returns the user, the group and all supplementary groups that the client had when it connected, even
-// if they have changed since then. If the test does not run as root, it can only test its own user.
+// PeerOf returns the user, the group and all supplementary groups that the client had when it connected, even if the
+// client has changed them since then. If the test does not run as root, it can only test its own user.
 func TestPeerOfReportsConnectingProcess(t *testing.T) {
 	dir, err := os.MkdirTemp("", "open") // other users must be able to enter this directory; see Chmod below
 	if err != nil {
@@ -99,7 +99,7 @@ func TestPeerOfReportsConnectingProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = dialed.Write([]byte("x")) // this process has another identity than the client had
+		_, err = dialed.Write([]byte("x")) // this process has another identity than the client had when it connected
 		got, failed := PeerOf(c)
 		slices.Sort(got.Groups)
 		slices.Sort(want.Groups)
@@ -113,8 +113,8 @@ func TestPeerOfReportsConnectingProcess(t *testing.T) {
 	l.SetDeadline(time.Time{})
 }
 
-// IsClosedByPeer does not report a connected client as gone when this process receives signals. The Go runtime
-// sends many signals to its own process.
+// IsClosedByPeer does not report a connection as closed when this process receives signals. The Go runtime sends many
+// signals to its own process.
 func TestIsClosedByPeerIgnoresSignals(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocketPath(t), Net: "unix"})
 	if err != nil {

@@ -29,8 +29,8 @@ func CheckServerTrusted(nc net.Conn, path string) error {
 		"account are trusted, so nothing was sent; check --socket", path, peer.UID)
 }
 
-// isServiceAccount reports whether a uid is that of ServiceAccountName. It looks only in the local account files,
-// where the installation package has created the account.
+// isServiceAccount reports whether a uid is that of ServiceAccountName. The installation package creates this account
+// in the local account files, so other sources, such as LDAP, are not searched.
 func isServiceAccount(uid int) bool {
 	u, err := user.Lookup(ServiceAccountName)
 	return err == nil && u.Uid == strconv.Itoa(uid)

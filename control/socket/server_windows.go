@@ -17,8 +17,8 @@ import (
 // administrator is in this group only if it runs elevated.
 const administratorsRID = 544
 
-// IsRoot reports whether a user with these groups is the system or an elevated administrator. Both may do
-// everything on this machine.
+// IsRoot reports whether a user with these groups is the system or an elevated administrator. The system and elevated
+// administrators may do everything on this machine.
 func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
@@ -42,9 +42,9 @@ func CheckServerTrusted(nc net.Conn, path string) error {
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedServerOwner reports whether the client may send requests to a pipe with this owner. clientSID is the user
-// of the client. ownerOfNewObjects is the owner of objects that the client creates: the group of administrators
-// if the client is elevated, otherwise the user.
+// isTrustedServerOwner reports whether the client may send requests to a pipe that belongs to pipeOwner. clientSID is
+// the user of the client. ownerOfNewObjects is the owner of objects that the client creates: the group of
+// administrators if the client is elevated, otherwise the client's user.
 func isTrustedServerOwner(pipeOwner, clientSID, ownerOfNewObjects *windows.SID) bool {
 	return pipeOwner.Equals(clientSID) || pipeOwner.Equals(ownerOfNewObjects) ||
 		pipeOwner.IsWellKnown(windows.WinLocalSystemSid) ||
