@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the connections that are accepted but not served: those that wait to be served, are
-// being refused or are being closed. Such connections do not count towards the setting max_connections, and use
-// some of the 64 file descriptors that the service keeps for itself.
+// These constants limit the connections that are accepted but not served: connections that wait to be served, are being
+// refused or are being closed. Such connections do not count towards the setting max_connections, and use some of the
+// 64 file descriptors that the service keeps for itself.
 const (
-	maxStartingGoroutinesPerUser = 4  // goroutines of one user that were started but have not begun to run
+	maxStartingGoroutinesPerUser = 4  // goroutines that were started for one user but have not begun to run
 	maxConnsAcceptedInARow       = 16 // connections accepted in a row, in about 1 ms, before other goroutines may run
-	// maxConcurrentRefusals is the maximum number of concurrent refusals whose errors contain user names. If the account
-	// database is slow, the lookup of a name takes seconds. While maxConcurrentRefusals lookups are running, further
-	// users without access get an error without names.
+	// maxConcurrentRefusals is the maximum number of concurrent refusals whose errors contain user names. The lookup of a
+	// name may take seconds, if the account database is slow. While maxConcurrentRefusals lookups are running, other users
+	// without access get an error without names.
 	maxConcurrentRefusals = 16
 	// maxConcurrentEvictionCloses is the maximum number of evicted connections that are being closed in the background. An
 	// evicted connection is one that is closed to make room for a new one. At this limit, a new connection
@@ -50,8 +50,8 @@ func newUnservedConns() *unservedConns {
 
 // startServeGoroutine starts a goroutine that serves a user's connection, and returns immediately. If the user already
 // has maxStartingGoroutinesPerUser goroutines that have not begun to run, the connection waits without a goroutine.
-// Otherwise a user who connects very often could have hundreds of goroutines that run before any request of
-// another user. If the waiting connection is evicted, which ends ctx, serve is never called.
+// Otherwise a user who connects very often could cause hundreds of goroutines, and requests of other users would wait
+// until all of these goroutines have run. If the waiting connection is evicted, which ends ctx, serve is never called.
 func (a *unservedConns) startServeGoroutine(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{UserID: uid}
 	a.startLimiter.AcquireAsync(ctx, r, func() {
@@ -64,11 +64,11 @@ func (a *unservedConns) startServeGoroutine(ctx context.Context, uid int, serve 
 
 // closeEvictedConns closes evicted connections in the background, because Close may have to wait for the goroutine that
 // reads from the connection. If maxConcurrentEvictionCloses connections are already being closed, closeEvictedConns
-// closes the connection itself and waits. Otherwise connections that are being closed could use up the file
-// descriptors.
+// closes the connection in the caller's goroutine, which waits. Otherwise a user could use up the file descriptors with
+// connections that are being closed.
 func (a *unservedConns) closeEvictedConns(evictedConns []*serverConn) {
 	for _, c := range evictedConns {
-		c.cancelRequests() // the goroutine that serves this connection may be waiting for its user's other requests
+		c.cancelRequests() // end its requests: the goroutine that serves the connection may wait for one
 		select {
 		case a.closingSemaphore <- struct{}{}:
 			a.connGoroutines.Go(func() {
@@ -81,9 +81,9 @@ func (a *unservedConns) closeEvictedConns(evictedConns []*serverConn) {
 	}
 }
 
-// admitAndStartServing admits a connection and starts a goroutine that serves it. It admits the connection before the
-// server accepts the next one, so a connection that is not admitted needs no goroutine. If identifying the peer
-// can block, the new goroutine also admits the connection.
+// admitAndStartServing admits a connection and starts a goroutine that serves the connection. It usually admits the
+// connection in the goroutine of the caller, so a connection that is not admitted needs no goroutine. But if
+// identifying the peer can block, the new goroutine admits the connection.
 func (s *Server) admitAndStartServing(ctx context.Context, nc net.Conn, unserved *unservedConns) {
 	if socket.PeerLookupMayBlock { // a client that sends nothing may block this step; it must not delay other clients
 		unserved.connGoroutines.Go(func() { s.admitAndServe(ctx, nc) })
@@ -115,7 +115,7 @@ func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admitConn(ctx, c)
 	for _, o := range evicted {
-		o.cancelRequests() // the goroutine that serves this connection may be waiting for its user's other requests
+		o.cancelRequests() // end its requests: the goroutine that serves the connection may wait for one
 		o.netConn.Close()
 	}
 	s.serveOrRefuse(ctx, c, err)
@@ -128,9 +128,9 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 }
 
 // admitConn identifies the peer and adds the connection to the table of served connections. If the limit for all
-// connections is reached, it evicts the connection that has been idle longest. If the limit per user is
-// reached, it evicts that user's connection that has been idle longest. For a peer without access it evicts
-// none. The caller closes the evicted connections.
+// connections is reached, it evicts the connection that has been idle longest. If the limit per user is reached, it
+// evicts that user's connection that has been idle longest. For a peer without access, it never evicts a connection of
+// another user. The caller closes the evicted connections.
 func (s *Server) admitConn(ctx context.Context, c *serverConn) (evictedConns []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)
@@ -146,8 +146,8 @@ func (s *Server) admitConn(ctx context.Context, c *serverConn) (evictedConns []*
 	return s.conns.add(c, s.connLimits)
 }
 
-// serveOrRefuse serves an admitted connection. If err is not nil, the connection was refused, and serveOrRefuse
-// only sends err to the client.
+// serveOrRefuse serves an admitted connection. If refusal is not nil, the connection was not admitted, and
+// serveOrRefuse only sends refusal to the client.
 func (s *Server) serveOrRefuse(ctx context.Context, c *serverConn, refusal error) {
 	defer c.netConn.Close()
 	defer c.cancelRequests()

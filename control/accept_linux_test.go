@@ -28,8 +28,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// A user who connects faster than the service can serve never has more open connections than the limit per
-// user, plus those that are being closed.
+// A user may connect faster than the server can serve the connections. Even then, the user never has more open
+// connections than the limit per user, plus the connections that are being closed.
 func TestFastConnectingUserStaysWithinConnectionLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8

@@ -7,15 +7,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ActionAPI changes selected jobs. Each method except Clear accepts only jobs in certain states. If the caller
-// names a job in another state, the method leaves the job unchanged and returns the reason.
+// ActionAPI changes selected jobs. Each method except RemoveNonRunningJobs accepts only jobs in certain states. If the
+// caller names a job in another state, the method leaves the job unchanged and returns the reason.
 type ActionAPI interface {
-	// CancelJobs ends jobs for good. It ends the running attempts first, and returns when they have
-	// ended.
+	// CancelJobs ends jobs for good. If a job is running, CancelJobs first ends the running attempt. It returns when all
+	// attempts of the jobs have ended.
 	CancelJobs(ctx context.Context, p Selection) (BulkResult, error)
 	// RetryJobs runs ended jobs again, and failed jobs without waiting for their retry time.
 	RetryJobs(ctx context.Context, p RetryParams) (BulkResult, error)
-	// HoldJobs prevents waiting jobs from starting. Release lets them start again.
+	// HoldJobs prevents waiting jobs from starting. ReleaseJobs lets them start again.
 	HoldJobs(ctx context.Context, p Selection) (BulkResult, error)
 	ReleaseJobs(ctx context.Context, p Selection) (BulkResult, error)
 	// PauseJobs freezes running jobs together with their timeouts, and ResumeJobs continues them. PauseJobs with
@@ -37,16 +37,16 @@ type ActionAPI interface {
 	RemoveNonRunningJobs(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
-// Selection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields
-// that are set. Without ids, one request processes at most MaxJobsPerSelection jobs, the newest ones. If more
-// jobs match, BulkResult.Next is the Cursor of the next request.
+// Selection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields that are
+// set. Without ids, one request processes at most MaxJobsPerSelection jobs, the newest ones. If more jobs match,
+// BulkResult.NextCursor is the Cursor for the next request.
 type Selection struct {
 	ID      JobID  `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs `json:"ids,omitempty" rule:"selectedIDs"`
 	AllJobs bool   `json:"all,omitempty"` // every job whose state the method accepts
 	// States selects jobs in any of these states. Empty means the states that the method accepts.
 	States       TextList `json:"state,omitempty" rule:"selectedStates"`
-	FailedOrDead bool     `json:"failed,omitempty"`                      // the same as the states dead and failed
+	FailedOrDead bool     `json:"failed,omitempty"`                      // the same as States with dead and failed
 	WithLabels   Labels   `json:"label,omitempty" rule:"selectedLabels"` // only jobs that have all of these labels
 	Queue        string   `json:"queue,omitempty" rule:"queue"`
 	Batch        string   `json:"batch,omitempty" rule:"label"` // value of the label batch; selects only the caller's jobs
@@ -59,8 +59,8 @@ type Selection struct {
 	Cursor    string   `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
-// PauseSelection selects jobs for the methods pause and resume. For these methods, All means everything (see
-// ActionAPI.PauseJobs), so it cannot be combined with other fields.
+// PauseSelection selects jobs for the methods pause and resume. For these methods, AllJobs means all jobs in every
+// state (see ActionAPI.PauseJobs), so AllJobs cannot be combined with other fields.
 type PauseSelection struct{ Selection }
 
 // MaxJobsPerSelection is the maximum number of jobs that one request without ids processes.
@@ -81,23 +81,23 @@ type KillParams struct {
 	Signal string `json:"signal,omitempty" rule:"signal"`
 }
 
-// EditParams holds the parameters of the method edit, which changes waiting jobs. Set is an object of job fields; the
-// value null restores the default of a field.
+// EditParams holds the parameters of the method edit, which changes waiting jobs. FieldsToSet is an object of job
+// fields; the value null restores the default of a field.
 type EditParams struct {
 	Selection
 	FieldsToSet json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
 // RetryParams holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting
-// for their retry time. The failure of a job cancels the jobs that depend on it. Unless WithoutDependants is
-// true, retry runs these dependants again too.
+// for their retry time. The failure of a job cancels the jobs that depend on it. Unless WithoutDependants is true, the
+// method also runs these cancelled dependants again.
 type RetryParams struct {
 	Selection
 	WithoutDependants bool `json:"only,omitempty"`
 }
 
-// RemoveParams holds the parameters of the method rm, which removes jobs and their history. With Force, the method
-// first ends the jobs that are running.
+// RemoveParams holds the parameters of the method rm, which removes jobs and their history. With EndRunningJobs, the
+// method first ends those of the jobs that are running. Without it, the method refuses to remove a running job.
 type RemoveParams struct {
 	Selection
 	EndRunningJobs bool `json:"force,omitempty"`
@@ -125,7 +125,7 @@ type BulkResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler. After a dry run it writes only SelectedCount and Next.
+// MarshalJSON implements json.Marshaler. After a dry run it writes only SelectedCount and NextCursor.
 func (r BulkResult) MarshalJSON() ([]byte, error) {
 	if r.SelectedCount != nil {
 		return json.Marshal(struct {

@@ -15,17 +15,17 @@ type AdminAPI interface {
 	// hook is a command and a webhook an HTTP request, executed after an event of a job. For the test, the
 	// event is invented.
 	EnqueueHookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
-	// SetDrain turns a drain on or off. During a drain no jobs start, even after a restart. SetDrain returns once no
-	// job can start any more. After a time limit it returns an error that names the job or the node that
-	// prevents this; the drain then stays on.
+	// SetDrain turns a drain on or off. During a drain no jobs start, even after a restart. SetDrain returns once no job
+	// can start any more. If a job can still start after a time limit, SetDrain returns an error that names this job or
+	// its node; the drain then stays on.
 	SetDrain(ctx context.Context, p DrainParams) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
 	ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error)
 }
 
 // CleanupParams holds the parameters of the method cleanup. The method removes jobs in the given states (default:
-// completed and cancelled) that ended at least Days days ago (nil means 7). It keeps at least the newest Keep
-// jobs in these states.
+// completed and cancelled) that ended at least MinAgeDays days ago (nil means 7). It always keeps the newest
+// KeepNewestJobs jobs in these states.
 type CleanupParams struct {
 	MinAgeDays     *float64 `json:"days,omitempty" rule:"days"`
 	States         TextList `json:"state,omitempty" rule:"endedStates"`
@@ -33,22 +33,23 @@ type CleanupParams struct {
 	DryRun         bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup. Before the first piece, while the service copies the database, it sends
-// values without Base64 that only report its progress.
+// BackupPiece is a piece of a backup. While the service copies the database, before the first piece with Content, it
+// sends values without Content, which only report the progress of the copy.
 type BackupPiece struct {
 	Content     []byte `json:"base64,omitempty"`
 	CopiedBytes int64  `json:"done"` // number of bytes copied until now
 	TotalBytes  int64  `json:"of"`   // estimated total number of bytes
 }
 
-// BackupSummary is the response to Backup: size and hash of the whole backup.
+// BackupSummary is the response to StreamBackup: the size and the hash of the whole backup.
 type BackupSummary struct {
 	TotalBytes int64  `json:"bytes"`
 	SHA256     string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
 }
 
-// DoctorParams holds the parameters of the method doctor, which checks the queue and its environment. With Verify,
-// the method also reads the whole database, to check it for damage and against the output files.
+// DoctorParams holds the parameters of the method doctor, which checks the queue and its environment. With
+// VerifyDatabase, the method also reads the whole database. It then checks whether the database is damaged and whether
+// it agrees with the output files.
 type DoctorParams struct {
 	VerifyDatabase bool `json:"verify,omitempty"`
 }
@@ -59,7 +60,7 @@ type DoctorProgress struct {
 	TotalBytes   int64 `json:"of"`   // estimated total number of bytes
 }
 
-// Diagnosis lists the results of all checks. Level is the worst level among them.
+// Diagnosis lists the results of all checks. WorstLevel is the worst level among the results.
 type Diagnosis struct {
 	WorstLevel string    `json:"level"` // ok, warning or failure
 	Findings   []Finding `json:"findings"`
@@ -79,14 +80,14 @@ type HookTestParams struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
-// DrainParams holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait,
-// the method returns only when no job is running.
+// DrainParams holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With
+// WaitUntilIdle, the method returns only when no job is running.
 type DrainParams struct {
 	EndDrain      bool `json:"off,omitempty"`
 	WaitUntilIdle bool `json:"wait,omitempty"`
 }
 
-// DrainResult is the response to Drain.
+// DrainResult is the response to SetDrain.
 type DrainResult struct {
 	Draining    bool `json:"draining"`
 	RunningJobs int  `json:"running"` // number of jobs that are still running

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// testServer is a server for which each test chooses the uid of every client. Each read holds a slot (see
-// HeavyWorkClass) until it ends. A read ends immediately if the uid is divisible by three. Other reads last until the
-// test ends them.
+// testServer is a server for which each test chooses the uid of every client. A test method that reads holds a slot
+// (see HeavyWorkClass) until the read ends. If the uid is divisible by three, the read ends immediately. Other reads
+// last until the test ends them.
 type testServer struct {
 	API               // panics for methods that are not defined below
 	t                 *testing.T
@@ -31,12 +31,12 @@ type testServer struct {
 	socket            string
 	uidsOfNextClients chan int // uids of the next clients that connect, in this order
 
-	maxUserConns int // maximum number of connections of one user; constant once there are connections
+	maxUserConns int // maximum number of connections of one user; must not change while there are connections
 	// readPermits receives one value for each read that may end. A test closes it to end all reads.
 	readPermits chan struct{}
 
 	mu          sync.Mutex
-	activeReads map[string]int // reads that hold a slot, as a number by user and class; guarded by mu
+	activeReads map[string]int // number of reads that hold a slot, by user and class; guarded by mu
 	peakReads   map[string]int // highest value of each entry in activeReads; guarded by mu
 }
 
@@ -108,7 +108,7 @@ func (v *testServer) simulateRead(ctx context.Context, class HeavyWorkClass) err
 			v.activeReads[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
-			return nil // this user is not an attacker, so the read ends immediately
+			return nil // the uid is divisible by three, so the read ends immediately
 		}
 		select {
 		case <-v.readPermits:
@@ -338,8 +338,8 @@ func TestServerBuffersOneIncompleteLinePerUser(t *testing.T) {
 	talking.Wait()
 }
 
-// At most two large requests are processed at the same time, and at most one of each user. If a request takes
-// longer than a second, the next one begins.
+// At most two large requests are processed at the same time, and at most one of each user. If a request takes longer
+// than a second, the next one begins before the first has ended.
 func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	v := newTestServer(t)
 	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequestBytes) + `"}` + "\n"
@@ -392,7 +392,7 @@ func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 	}
 }
 
-// endlessEvents is an API whose method Events sends events with the value eventText until sending fails.
+// endlessEvents is an API whose method StreamEvents sends events with the value eventText until sending fails.
 type endlessEvents struct {
 	API
 	server    *testServer
@@ -409,7 +409,7 @@ func (b *endlessEvents) StreamEvents(ctx context.Context, _ EventsParams,
 	}
 }
 
-// StreamEvents calls Events of the API that the test has set.
+// StreamEvents calls StreamEvents of the API that the test has set.
 func (v *testServer) StreamEvents(ctx context.Context, p EventsParams, handleEvent func(Event) error) (EventStreamEnd,
 	error) {
 	return v.API.StreamEvents(ctx, p, handleEvent)

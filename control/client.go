@@ -21,21 +21,21 @@ import (
 // reconnectTimeout is how long a client tries to reconnect after it has lost its connection.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing
-// arrives within probeTimeout after that call, the client closes the connection. Without this check, the client
-// could wait forever: systemd accepts connections even for a service that cannot start.
+// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing arrives
+// within probeTimeout after that call, the client closes the connection. Without this check, the client could wait
+// forever: systemd listens on the socket of a service and accepts connections even if the service cannot start.
 const (
 	probeDelay   = 20 * time.Second
 	probeTimeout = 10 * time.Second
 )
 
-// readAfterWriteErrorTime is how long a client continues to read after it could not write. The service may have
-// rejected the connection, and then sends the reason before it closes the connection.
+// readAfterWriteErrorTime is how long a client continues to read after a write has failed. The reason for the failure
+// may be that the service has rejected the connection: the service then sends an error before it closes the connection.
 const readAfterWriteErrorTime = time.Second
 
-// Client calls the API of a running service over its socket. It connects at the first call and reconnects after
-// it has lost the connection. It repeats an interrupted call once, but only if a second execution does no harm.
-// Examples are a call that changes nothing, and an enqueue with an idempotency key.
+// Client calls the API of a running service over its socket. It connects at the first call and reconnects after it has
+// lost the connection. If the connection is lost during a call, Client repeats the call once, but only if a second
+// execution does no harm. For example, a call that changes nothing or an enqueue with an idempotency key does no harm.
 type Client struct {
 	socketPath string
 	// dialInProcess returns a connection to a server in this process. nil means that the client connects to
@@ -61,7 +61,7 @@ type clientConn struct {
 
 	mu           sync.Mutex
 	pendingCalls map[int64]*call // guarded by mu
-	endCause     error           // why the connection has ended; nil until then; guarded by mu
+	endCause     error           // reason why the connection has ended; nil until then; guarded by mu
 }
 
 // call is a request that was sent, and its result when it has ended.
@@ -93,8 +93,9 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrUnreachable means that no service listens on the socket. It is not a *queue.Error, because errors.Is
-// compares such errors only by their codes: ErrUnreachable would match every error with the code unavailable.
+// ErrUnreachable means that no service listens on the socket. It is not a *queue.Error, because errors.Is compares
+// *queue.Errors only by their codes. As a *queue.Error, ErrUnreachable would match every error with the code
+// unavailable.
 var ErrUnreachable = errors.New("the service is not running")
 
 // unreachableError matches ErrUnreachable and also contains the cause.
@@ -213,9 +214,9 @@ func (c *clientConn) startReading() {
 	})
 }
 
-// readUntilAnswered reads in the caller's goroutine until the call o has ended. This saves a second goroutine
-// and therefore a thread. If another goroutine is already reading, readUntilAnswered returns false immediately.
-// See docs/decisions/0096.
+// readUntilAnswered reads in the caller's goroutine until the call o has ended. This saves a second goroutine and the
+// thread that the goroutine would need. If another goroutine is already reading, readUntilAnswered returns false
+// immediately. See docs/decisions/0096.
 func (c *clientConn) readUntilAnswered(o *call) bool {
 	if !socket.WaiterMayReadConn || !c.readMu.TryLock() {
 		return false
@@ -258,7 +259,7 @@ func (c *clientConn) closeWithError(cause error) {
 	}
 }
 
-// deliver passes a line to the call that it belongs to.
+// deliver passes the line of an answer or of a stream piece to the call that the line belongs to.
 func (c *clientConn) deliver(answerLine []byte) error {
 	m, err := parseReply(answerLine)
 	if err != nil {
@@ -287,7 +288,7 @@ func (c *clientConn) deliver(answerLine []byte) error {
 	return nil
 }
 
-// finish ends a call with its result or error. It closes the channel pieces. Therefore only the goroutine that
+// finish ends a call with its result or error. It closes the channel streamPieces. Therefore only the goroutine that
 // sends to this channel may call finish.
 func (c *call) finish(result json.RawMessage, err error) {
 	c.endOnce.Do(func() {
@@ -299,10 +300,11 @@ func (c *call) finish(result json.RawMessage, err error) {
 	})
 }
 
-// abandon ends a call for which no caller waits any more. Pieces of a stream may still arrive for it.
+// abandon ends a call whose caller no longer waits for the result. Pieces of a stream may still arrive for the call, so
+// abandon does not close the channel streamPieces.
 func (c *call) abandon() { c.endOnce.Do(func() { close(c.done) }) }
 
-// send sends a request. It returns its call and its id without waiting for the answer.
+// send sends a request. Without waiting for the answer, it returns the call and the id of the request.
 func (c *clientConn) send(method string, params any, isStream bool) (*call, int64, error) {
 	id := c.lastRequestID.Add(1)
 	line, err := encodeRequestLine(id, method, params)
@@ -335,9 +337,9 @@ func (c *clientConn) send(method string, params any, isStream bool) (*call, int6
 	return o, id, nil
 }
 
-// call sends a request, waits for the answer and stores it in *result. For a stream, it passes each piece to
-// handlePiece; for other methods, handlePiece is nil. If repeatable is true and the connection is lost, call
-// sends the request once more.
+// call sends a request, waits for the answer and stores the result in *result. For a stream, it passes each piece to
+// handleStreamPiece; for other methods, handleStreamPiece is nil. If repeatIfConnLost is true and the connection is
+// lost, call sends the request once more.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatIfConnLost bool,
 	handleStreamPiece func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
@@ -376,8 +378,8 @@ const serviceEndedHint = "to find out why it ended, see its log (for the system 
 // unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// connErrorWithCode gives an error of the connection an error code. timesSent is how many times the request may
-// have been sent. If it is not 0, the message says that the request may have been carried out.
+// connErrorWithCode converts an error of the connection to an error with an error code. timesSent is how many times the
+// request may have been sent. If timesSent is not 0, the message says that the request may have been carried out.
 func connErrorWithCode(err error, timesSent int) error {
 	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && timesSent > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
@@ -402,7 +404,7 @@ func connErrorWithCode(err error, timesSent int) error {
 
 // closeIfUnresponsive closes the connection if the service does not answer any more. lineCountBefore is the number of
 // lines that had been received when the request was sent. If no line has arrived since then, closeIfUnresponsive calls
-// the method hello and waits for probeTimeout.
+// the method hello. If the service still sends no line for probeTimeout, closeIfUnresponsive closes the connection.
 func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
 	if c.receivedLines.Load() != lineCountBefore {
 		return
@@ -421,8 +423,8 @@ func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
 	}
 }
 
-// roundTrip sends one request, waits for the answer and stores it in *result. For a stream, it passes each
-// piece to handlePiece. maybeReceived says whether the service may have received the request.
+// roundTrip sends one request, waits for the answer and stores it in *result. For a stream, it passes each piece to
+// handleStreamPiece. maybeReceived says whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	handleStreamPiece func(json.RawMessage) error) (maybeReceived bool, err error) {
 	linesReceived := c.receivedLines.Load()

@@ -8,7 +8,7 @@ import (
 // Client implements API. Each of its methods calls the API method of the same name.
 var _ API = (*Client)(nil)
 
-// callMethod calls a method that sends a single answer, and returns the answer. If repeatable is true and the
+// callMethod calls a method that sends a single answer, and returns the answer. If repeatIfConnLost is true and the
 // connection is lost, it sends the request once more.
 func callMethod[R any](ctx context.Context, c *Client, method string, params any, repeatIfConnLost bool) (r R,
 	err error) {
@@ -16,8 +16,8 @@ func callMethod[R any](ctx context.Context, c *Client, method string, params any
 	return r, err
 }
 
-// callStream calls a method that sends a stream. It calls handlePiece for every piece of the stream, and
-// returns the answer that follows the last piece.
+// callStream calls a method that sends a stream. It calls handleStreamPiece for every piece of the stream, and returns
+// the answer that follows the last piece.
 func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
 	handleStreamPiece func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
@@ -47,8 +47,7 @@ func (c *Client) Enqueue(ctx context.Context, p EnqueueParams) (EnqueueResult, e
 	return callMethod[EnqueueResult](ctx, c, "enqueue", p, true)
 }
 
-// EnqueueBatch implements API. If the request that commits the batch has no idempotency key, EnqueueBatch
-// generates one.
+// EnqueueBatch implements API. If p commits the batch and has no idempotency key, EnqueueBatch generates one.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (EnqueueBatchResult, error) {
 	if p.IdempotencyKey == "" && p.Commit {
 		p.IdempotencyKey = NewIdempotencyKey()
@@ -84,7 +83,8 @@ func (c *Client) StreamOutput(ctx context.Context, p LogsParams, handlePiece fun
 	return callStream[OutputPiece, OutputStreamEnd](ctx, c, "logs", p, handlePiece)
 }
 
-// AttachTerminal implements API. The request is not repeated, because its text would be typed twice.
+// AttachTerminal implements API. The request is not repeated after a lost connection, because its text would be typed
+// twice.
 func (c *Client) AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error) {
 	return callMethod[AttachResult](ctx, c, "attach", p, false)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If the server refuses a connection with an error and closes it, the client returns that error. The client may
-// be about to write its request, writing it, or waiting for the answer.
+// If the server refuses a connection with an error and closes it, the client returns that error. This happens whether
+// the client has not yet written its request, is writing the request, or is waiting for the answer.
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -33,7 +33,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 		c := NewClient(path)
 		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
 		if i%2 == 0 {
-			// Kill is a method that the client does not repeat.
+			// the client does not repeat the method kill
 			ask = func() error { _, err := c.KillJobs(t.Context(), KillParams{}); return err }
 		}
 		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
@@ -59,7 +59,7 @@ func TestStreamHandlerErrorEndsOnlyItsCall(t *testing.T) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		in := bufio.NewReader(c)
 		_, err = in.ReadString('\n')
-		for n := range 200 { // more pieces than the channel of a call can hold
+		for n := range 200 { // send more pieces than the channel of a call can hold
 			_, failed := fmt.Fprintf(c, `{"jsonrpc":"2.0","method":"events","params":{"id":1,"value":{"seq":%d}}}`+"\n", n)
 			err = errors.Join(err, failed)
 		}

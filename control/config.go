@@ -42,8 +42,9 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// ReloadResult is the response to Reload. Hidden lists the keys in the settings file that have no effect,
-// because another origin overrides them. Note is a text for the user about changes that take effect later.
+// ReloadResult is the response to ReloadSettingsFile. OverriddenSettings lists the keys in the settings file that have
+// no effect, because another origin overrides them. PendingChangesNote is a text for the user about changes that take
+// effect later.
 type ReloadResult struct {
 	OverriddenSettings []string `json:"hidden"`
 	PendingChangesNote string   `json:"note,omitempty"`

@@ -19,13 +19,13 @@ import (
 type serverConn struct {
 	netConn  net.Conn
 	peer     Peer       // peer.Right is the right that the user had when the connection was made
-	fairConn *fair.Conn // counts what the connection uses of its user's limits
+	fairConn *fair.Conn // counts how much of its user's limits the connection uses
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
 	writeMu sync.Mutex // held while a line is written
 
-	unansweredRequests atomic.Int64 // number of requests whose answer is not ready
+	unansweredRequests atomic.Int64 // number of requests whose answer is not ready yet
 
 	mu                      sync.Mutex
 	activeRequests          int       // number of requests that have not ended; guarded by mu
@@ -81,7 +81,7 @@ func (s *Server) readLine(
 }
 
 // maxLineBytesFor returns the maximum length of the line that is being received. The limit is lower for users without
-// access. maxLineBytesFor looks up the user's right only if receivedBytes exceeds the lower limit.
+// access. maxLineBytesFor looks up the user's right only if receivedBytes exceeds this lower limit.
 func (s *Server) maxLineBytesFor(c *serverConn, receivedBytes int) int {
 	if receivedBytes <= maxLineBytesWithoutAccess {
 		return MaxLineBytes
@@ -93,8 +93,8 @@ func (s *Server) maxLineBytesFor(c *serverConn, receivedBytes int) int {
 	return MaxLineBytes
 }
 
-// isReadTimeoutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. Such a
-// connection is not idle, so the caller keeps it open.
+// isReadTimeoutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. The
+// connection is then not idle, so the caller keeps it open.
 func (c *serverConn) isReadTimeoutWhileBusy(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
@@ -108,8 +108,8 @@ func (c *serverConn) isReadTimeoutWhileBusy(err error) bool {
 // errClientNotReading means that the client does not read what the server sends to it.
 var errClientNotReading = errors.New("the client does not read the answer")
 
-// sendLine writes a line. If the client does not read it within the timeout, send closes the connection and returns
-// errClientNotReading. A timeout of 0 means no limit.
+// sendLine writes a line. If the client does not read the line within the timeout, sendLine closes the connection and
+// returns errClientNotReading. A timeout of 0 means no limit.
 func (c *serverConn) sendLine(line []byte, timeout time.Duration) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
@@ -135,8 +135,8 @@ func (c *serverConn) addActiveRequests(delta int) {
 	c.activeRequestsChangedAt = time.Now()
 }
 
-// idleSince returns since when the connection has had no request in progress. It returns false if a request is
-// in progress or the connection was evicted.
+// idleSince returns the time since which the connection has had no request in progress. It returns false if a request
+// is in progress or the connection was evicted.
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,8 +153,8 @@ func (c *serverConn) cancelRequestsIfClosed() bool {
 	return hungUpNow
 }
 
-// lacksAccess reports whether the peer had no right when it connected. The server answers one request of such a
-// peer and then closes the connection.
+// lacksAccess reports whether the peer had no right when it connected. The server answers one request of a peer without
+// access and then closes the connection.
 func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead) }
 
 // activeRequest is a request in progress. Only one goroutine at a time uses the value.
@@ -170,10 +170,10 @@ type activeRequest struct {
 	inStreamStep       bool          // RunStreamStep holds a slot; sendStreamPiece then stores pieces and sends none
 
 	// The next fields are resources that releaseResources releases.
-	countsTowardsLimits bool           // the request counts towards the limits on the user's requests
+	countsTowardsLimits bool           // the request counts towards the limits on the numbers of requests in progress
 	releaseAtEnd        []func()       // functions that release resources at the end of the request
 	decodingSlotClass   HeavyWorkClass // class of the slot for decoding the request
-	releaseDecodingSlot func()         // releases that slot; nil if the request has none
+	releaseDecodingSlot func()         // releases the slot for decoding; nil if the request has none
 }
 
 type activeRequestKey struct{}
@@ -192,8 +192,8 @@ func (t *activeRequest) releaseResources() {
 	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.unsentStreamPieces))
 }
 
-// acquireDecodingSlot waits for a slot, the permission to decode a request of the given size. A request of at most
-// uncountedBytesPerConn bytes needs none.
+// acquireDecodingSlot waits for a slot, the permission to decode a long request. A request of at most
+// uncountedBytesPerConn bytes needs no slot.
 func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
 	if requestBytes <= uncountedBytesPerConn {
 		return nil
@@ -215,7 +215,8 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 	return nil
 }
 
-// finishDecoding forgets the request line. It releases the slot if the slot was only for decoding.
+// finishDecoding forgets the parameters, which are part of the request line, so that their memory can be freed. It
+// keeps the slot only if the slot is also for processing the request.
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {
@@ -234,8 +235,8 @@ func (t *activeRequest) storeAnswer(line []byte) {
 	t.answerLine = line
 }
 
-// sendStreamPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores
-// the piece. After the step, flush sends the stored pieces.
+// sendStreamPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores the
+// piece. After the step, flushStreamPieces sends the stored pieces.
 func (t *activeRequest) sendStreamPiece(v any) error {
 	if t.unsentStreamPieces == nil {
 		t.unsentStreamPieces = *streamBufferPool.Get().(*[]byte)

@@ -11,25 +11,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. A user who connects very often does not delay other
-// users: no code blocks while it holds mu, and add scans only the connections of the connecting user, unless the
-// limit for all connections is reached. The zero connTable is empty.
+// connTable lists the connections that a server serves. A user who connects very often does not delay other users, for
+// two reasons. No code blocks while it holds mu. Unless the limit for all connections is reached, add scans only the
+// connections of the user who connects. The zero connTable is empty.
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu         sync.Mutex
-	connsByUID map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
+	connsByUID map[int]map[*serverConn]bool // connections by uid; contains only users with connections; guarded by mu
 	// connsWithoutAccess is the number of connections whose users had no access when they connected; guarded by
 	// mu.
 	connsWithoutAccess int
 }
 
-// errTooManyConnsWithoutAccess rejects a connection of a user without access. The limit for such connections or the
-// limit for all connections is reached.
+// errTooManyConnsWithoutAccess rejects a connection of a user without access, because the limit for such connections or
+// the limit for all connections is reached.
 var errTooManyConnsWithoutAccess = errors.New("too many connections from users without access")
 
-// add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or
-// returns an error if none is idle. The caller closes the removed connections, which add returns.
+// add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or returns an
+// error if no connection is idle. The caller must close the removed connections, which add returns.
 func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
@@ -71,7 +71,7 @@ func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []
 }
 
 // evictIdlestLocked removes the candidate that has been idle longest from the table and returns it. It returns nil if
-// no candidate is idle. The candidates are all connections in the table, or those of one user.
+// no candidate is idle. candidates contains all connections in the table, or the connections of one user.
 func (t *connTable) evictIdlestLocked(candidates iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var longestIdleSince time.Time

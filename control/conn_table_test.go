@@ -29,7 +29,7 @@ func (c slowClosingConn) Close() error {
 	return c.Conn.Close()
 }
 
-// connListener is a listener whose Accept returns the connections that are sent to conns.
+// connListener is a listener whose Accept returns the connections that are sent to acceptQueue.
 type connListener struct {
 	acceptQueue chan net.Conn
 	closed      chan struct{}
@@ -88,7 +88,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 		server.conns.forEach(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
-	for !idle() { // the request counts as ended only after its answer was sent
+	for !idle() { // wait until the connection is idle: a request counts until its answer was sent
 		time.Sleep(time.Millisecond)
 	}
 	connect(1) // the new connection evicts the first one

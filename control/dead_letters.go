@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DeadLetterAPI handles dead jobs: those that have failed for good.
+// DeadLetterAPI handles dead jobs: jobs that have failed for good.
 type DeadLetterAPI interface {
 	// ListDeadJobs returns a page of dead jobs, newest first.
 	ListDeadJobs(ctx context.Context, p DeadJobListParams) (JobPage, error)
@@ -39,8 +39,8 @@ func (p DeadJobListParams) AsListParams() ListParams {
 		Cursor: p.Cursor}
 }
 
-// DeadJobRetryParams holds the parameters of the method dlq.retry, which puts dead jobs back in the queue: those with
-// the given ids, those in a batch of the caller, or all of them. Without ids, one request processes at most
+// DeadJobRetryParams holds the parameters of the method dlq.retry, which puts dead jobs back in the queue: the jobs
+// with the given ids, the jobs in a batch of the caller, or all of them. Without ids, one request processes at most
 // MaxJobsPerSelection jobs.
 type DeadJobRetryParams struct {
 	ID          JobID     `json:"id,omitempty" rule:"nonEmpty"`

@@ -13,9 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// decodeParams decodes a JSON object into a struct and checks it with the ruleset of the struct's type. The
-// error for an unknown name suggests a similar known name. A field of type json.RawMessage shares its bytes
-// with raw.
+// decodeParams decodes a JSON object into a struct and checks it with the ruleset of the struct's type. The error for
+// an unknown name suggests a similar known name. A field of type json.RawMessage shares its bytes with paramsJSON.
 func decodeParams(paramsJSON json.RawMessage, paramsStruct any) error {
 	if paramsJSON == nil || string(paramsJSON) == "null" {
 		paramsJSON = json.RawMessage("{}")
@@ -40,20 +39,20 @@ func decodeParams(paramsJSON json.RawMessage, paramsStruct any) error {
 // struct's type.
 type paramDecoder struct {
 	ruleset           *ruleset
-	fieldsByParamName map[string]reflect.Value // destinations by parameter name
-	// givenNames contains the names of the parameters in the request and of their value classes (see valueClass).
-	// A parameter maps to false if its value is false or an empty list, else to true. A value class maps to true
-	// if it contains the value of its parameter.
+	fieldsByParamName map[string]reflect.Value // fields of the struct by the names of their parameters
+	// givenNames contains the names of the parameters in the request. A parameter maps to false if its value is false or
+	// an empty list, else to true. For each of these parameters, givenNames also contains the names of its value classes
+	// (see valueClass). A value class maps to true if the value of the parameter is in the class.
 	givenNames map[string]bool
 }
 
-// newParamDecoder returns a decoder that stores parameters in *target, which is a struct.
+// newParamDecoder returns a decoder that stores parameters in *paramsStruct.
 func newParamDecoder(paramsStruct any) *paramDecoder {
 	v := reflect.ValueOf(paramsStruct).Elem()
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
-// decode decodes one parameter into the field of the same name and checks it.
+// decode decodes the parameter paramName into the field of the same name and checks the value.
 func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
 	field, ok := d.fieldsByParamName[paramName]
 	if !ok {
@@ -77,7 +76,7 @@ func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// recordValueClasses records in givenNames which value classes of the parameter contain the value.
+// recordValueClasses records in givenNames, for each value class of the parameter, whether the value is in the class.
 func (d *paramDecoder) recordValueClasses(p *param, field reflect.Value) {
 	for _, m := range p.valueClasses {
 		d.givenNames[m.className] = m.matches(field)
@@ -88,7 +87,8 @@ func isEmptyList(value json.RawMessage) bool {
 	return value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
-// checkJobFields returns an error if the JSON object has a member that is not a job field.
+// checkJobFields returns an error if the value is not a JSON object, or if the object has a member that is not a job
+// field.
 func checkJobFields(paramName string, value json.RawMessage) error {
 	if value[0] != '{' {
 		return queue.InvalidField(paramName, "must be an object with job fields, like {\"priority\": 5}")
@@ -99,7 +99,7 @@ func checkJobFields(paramName string, value json.RawMessage) error {
 // checkGivenParams returns an error if a required parameter is missing or if two given parameters exclude each other.
 func (d *paramDecoder) checkGivenParams() error { return d.ruleset.checkGivenParams(d.givenNames) }
 
-// decodeParam decodes one parameter into *target. Its errors name the parameter.
+// decodeParam decodes the value of a parameter into *target. Its errors contain paramName.
 func decodeParam(paramName string, value json.RawMessage, target any) error {
 	if raw, ok := target.(*json.RawMessage); ok {
 		*raw = value
@@ -168,7 +168,7 @@ func jsonTypeName(t reflect.Type) string {
 	return "text"
 }
 
-// fieldsByName returns the fields of a struct by their JSON names.
+// fieldsByName returns the fields of a struct, by the names that they have in JSON.
 func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
 	for f, value := range v.Fields() {

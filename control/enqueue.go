@@ -11,15 +11,15 @@ import (
 
 // EnqueueAPI adds jobs to the queue.
 type EnqueueAPI interface {
-	// Enqueue adds one job. It returns when the job is durable. If an earlier request had the same Key, Enqueue
+	// Enqueue adds one job. It returns when the job is durable. If an earlier request had the same IdempotencyKey, Enqueue
 	// adds no job and returns the job of the earlier request.
 	Enqueue(ctx context.Context, p EnqueueParams) (EnqueueResult, error)
-	// EnqueueBatch adds many jobs together, with one or several requests. All jobs are durable when the request
-	// with Commit has returned. A request with Abort discards them instead.
+	// EnqueueBatch adds many jobs together, with one or several requests. All jobs are durable when the request with
+	// Commit has returned. A request with Abort discards the jobs of earlier requests instead.
 	EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (EnqueueBatchResult, error)
 }
 
-// EnqueueParams holds the parameters of the method enqueue, which adds one job. In JSON, the fields of Spec are
+// EnqueueParams holds the parameters of the method enqueue, which adds one job. In JSON, the fields of JobSpec are
 // members of the same object as key, next and require_limits.
 type EnqueueParams struct {
 	JobSpec        queue.Spec `json:"-"`
@@ -31,8 +31,8 @@ type EnqueueParams struct {
 	RunBeforeOwnJobs bool `json:"next"`
 }
 
-// EnqueueResult is the response to Enqueue. Duplicate means that no job was added, because an earlier request
-// had the same key or another job has the same unique key. ID is then the id of the job that already exists.
+// EnqueueResult is the response to Enqueue. AlreadyExisted means that no job was added, because an earlier request had
+// the same idempotency key or another job has the same unique key. JobID is then the id of the job that already exists.
 type EnqueueResult struct {
 	JobID          string `json:"id"`
 	JobSeq         int64  `json:"seq"`
@@ -43,7 +43,7 @@ type EnqueueResult struct {
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
 	// State is cancelled or held if a dependency of the job had already failed, and "" otherwise.
 	State string `json:"state,omitempty"`
-	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 if Duplicate is true.
+	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 if AlreadyExisted is true.
 	MaxAttempts int `json:"max_attempts,omitempty"`
 	// Notes are sentences for the user, for example a warning that the service does not start at boot, although
 	// the job is due later.
@@ -53,8 +53,8 @@ type EnqueueResult struct {
 // EnqueueBatchParams holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of
 // them.
 //
-// A small batch is one request with Commit and 1 to queue.MaxJobsPerRequest jobs. A larger batch consists of
-// several requests with the same Batch. Only the last of them has Commit, and each of the others has at most
+// A small batch is one request with Commit and 1 to queue.MaxJobsPerRequest jobs. A larger batch consists of several
+// requests with the same BatchName. Only the last of them has Commit, and each of the others has at most
 // MaxJobsPerPartialBatch jobs. The ids of the jobs are reserved immediately, but the jobs are invisible until the
 // commit. If a request is rejected, none of its jobs is added. A request with Abort discards the batch.
 type EnqueueBatchParams struct {
@@ -88,13 +88,13 @@ func (p *EnqueueBatchParams) MarshalJSON() ([]byte, error) {
 // MaxJobsPerPartialBatch is the maximum number of jobs in a request of a batch that does not commit the batch.
 const MaxJobsPerPartialBatch = 1000
 
-// EnqueueBatchResult is the response to one request of a batch. IDs are the ids of the request's jobs, in the
-// same order. The jobs exist after the batch is committed.
+// EnqueueBatchResult is the response to one request of a batch. JobIDs are the ids of the request's jobs, in the order
+// of the request. The jobs exist only after the batch is committed.
 type EnqueueBatchResult struct {
 	JobIDs         []string `json:"ids"`
 	AlreadyExisted bool     `json:"duplicate"`
-	// ExistingJobIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has
-	// the same unique key. At these indexes, IDs contains the id of that other job.
+	// ExistingJobIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has the
+	// same unique key. At these indexes, JobIDs contains the id of that other job.
 	ExistingJobIndexes []int `json:"found,omitempty"`
 	// UnenforcedLimits and NewQueues have the same meaning as in EnqueueResult, for all jobs of the
 	// request together.
@@ -106,8 +106,8 @@ type EnqueueBatchResult struct {
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// NewQueue is a queue that had no settings and no unfinished jobs before this request. Its name may be a typing
-// error, so SimilarQueue names the existing queue with the most similar name, or is "".
+// NewQueue is a queue that had no settings and no unfinished jobs before this request. The name may be a typing error.
+// So SimilarQueue is the existing queue with the most similar name, or "" if no name is similar.
 type NewQueue struct {
 	Queue        string `json:"queue"`
 	SimilarQueue string `json:"near,omitempty"`

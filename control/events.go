@@ -4,14 +4,13 @@ import "context"
 
 // EventAPI reports what happened in the queue.
 type EventAPI interface {
-	// StreamEvents sends the stored events whose numbers are higher than p.Since. With Follow, it then waits and
-	// sends later events when they happen. It calls handleEvent for every event, and ends if handleEvent
-	// returns an error.
+	// StreamEvents sends the stored events whose numbers are higher than p.AfterSeq. With Follow, it then waits and sends
+	// later events when they happen. It calls handleEvent for every event, and ends if handleEvent returns an error.
 	StreamEvents(ctx context.Context, p EventsParams, handleEvent func(Event) error) (EventStreamEnd, error)
 }
 
-// EventsParams holds the parameters of the method events, which sends the events with a number higher than Since. If
-// Since is nil, the service sends all stored events or, with Follow, only events that happen later.
+// EventsParams holds the parameters of the method events, which sends the events with a number higher than AfterSeq. If
+// AfterSeq is nil, the service sends all stored events or, with Follow, only events that happen later.
 type EventsParams struct {
 	AfterSeq  *int64   `json:"since,omitempty" rule:"eventSeq"`
 	Follow    bool     `json:"follow,omitempty"`
@@ -19,15 +18,16 @@ type EventsParams struct {
 	UntilTime Time     `json:"until,omitzero"`                    // only events that happened before this time
 	JobIDs    JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
 	Kinds     TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
-	// WithAuditFields requests the events that users have caused, including kinds of events that are sent only with
-	// Audit. Each event then contains the user, the command and its target. Only admins may set Audit.
+	// WithAuditFields requests the events that users have caused, including kinds of events that the service sends only
+	// with WithAuditFields. Each event then contains the user, the command and its target. Only admins may set
+	// WithAuditFields.
 	WithAuditFields bool `json:"audit,omitempty"`
 }
 
 // Event is one event in the queue. Fields that do not apply to its kind are left out.
 type Event struct {
-	// Seq is the number of the event. The service numbers events without gaps, so a gap means that it has left
-	// events out.
+	// Seq is the number of the event. The events are numbered without gaps. If a number is missing, the service has not
+	// sent that event, for example because it does not match the request.
 	Seq             int64  `json:"seq"`
 	OccurredAt      Time   `json:"at"`
 	Kind            string `json:"event"`
@@ -47,7 +47,7 @@ type Event struct {
 	Schedule        string `json:"schedule,omitempty"`
 	OccurrenceAt    Time   `json:"instant,omitzero"` // planned start of a schedule's job
 	MissedStarts    int    `json:"count,omitempty"`  // number of planned starts that were missed, up to OccurrenceAt
-	// The next fields are set only if the request had Audit: the user, the client process, the command and its
+	// The next fields are set only if the request had WithAuditFields: the user, the client process, the command and its
 	// target.
 	UID           *int   `json:"uid,omitempty"`
 	PeerPID       int    `json:"peer_pid,omitempty"`
@@ -55,8 +55,8 @@ type Event struct {
 	CommandTarget string `json:"target,omitempty"`
 }
 
-// EventStreamEnd is the response to Events. LastEventSeq is the number of the last event that was sent. If no event was
-// sent, it is the Since of the request.
+// EventStreamEnd is the response to StreamEvents. LastEventSeq is the number of the last event that was sent. If no
+// event was sent, it is the AfterSeq of the request.
 type EventStreamEnd struct {
 	LastEventSeq int64 `json:"last"`
 }

@@ -2,7 +2,7 @@ package control
 
 import "context"
 
-// ExplainAPI explains why jobs are not running and when they will. The methods change nothing.
+// ExplainAPI explains why jobs are not running and when they will start. The methods change nothing.
 type ExplainAPI interface {
 	// ExplainWaiting returns the reasons why a job is not running.
 	ExplainWaiting(ctx context.Context, p ExplainWaitingParams) (WaitingExplanation, error)
@@ -29,7 +29,7 @@ type WaitingExplanation struct {
 	// MinJobsAhead is set instead of JobsAhead if the jobs ahead are too many to count. At least this many jobs
 	// will start before this one.
 	MinJobsAhead int `json:"ahead_at_least,omitempty"`
-	// JobsAheadByUser lists those users who have the most jobs ahead of this one.
+	// JobsAheadByUser lists the users with the most jobs ahead of this one.
 	JobsAheadByUser []UserJobsAhead `json:"ahead_by_user,omitempty"`
 	// Earliest is the earliest possible start time. It is null if the start depends on other jobs.
 	Earliest Time `json:"earliest"`
@@ -55,7 +55,7 @@ type UserJobsAhead struct {
 	User            string `json:"user"`
 	Jobs            int    `json:"jobs"`
 	HighestPriority int64  `json:"priority"` // the highest priority of these jobs
-	// Text explains to the user how many jobs these are, and why they start before the job in question.
+	// Text explains to the user the number of these jobs, and why they start before the job in question.
 	Text string `json:"text"`
 }
 
@@ -65,8 +65,8 @@ type SimulateParams struct {
 	MaxJobs int `json:"next,omitempty" rule:"simulatedJobs"`
 }
 
-// SimulateResult lists jobs in the order in which they would start. Incomplete means that the search reached
-// its limit before it found MaxJobs jobs, so more jobs may follow.
+// SimulateResult lists jobs in the order in which they would start. MayBeIncomplete means that the search reached its
+// limit before it found MaxJobs jobs, so more jobs may follow.
 type SimulateResult struct {
 	Jobs            []Job `json:"jobs"`
 	MayBeIncomplete bool  `json:"incomplete"`
@@ -97,15 +97,15 @@ type TreeNode struct {
 	State string `json:"state"`
 }
 
-// TreeEdge is a dependency between two jobs: the child waits until the parent has ended in the way Condition
-// says.
+// TreeEdge is a dependency between two jobs: the child waits until the parent has ended. Condition says how the parent
+// must end.
 type TreeEdge struct {
 	ParentSeq int64 `json:"parent"` // number of the parent job
 	// ChildSeq is the number of the child job.
 	ChildSeq int64 `json:"child"`
 	// Condition is "completed", "dead" or "ended".
 	Condition string `json:"how"`
-	// Status is "open" until the parent has ended. Then it is "met" if the parent has ended in the way
-	// Condition says, and "failed" if not.
+	// Status is "open" until the parent has ended. Then it is "met" if the parent has ended as Condition requires, and
+	// "failed" if not.
 	Status string `json:"met"`
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// otherUserUID is the uid of the other user, with a server in these tests. No other process of the tests has it.
+// otherUserUID is the uid under which these tests run another user's server. No other process of the tests has this
+// uid.
 const otherUserUID = 61234
 
 // listenAs creates a socket as the user with this uid. Clients see the user who called listen(2) as the user who
@@ -32,7 +33,7 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 		if uid != os.Geteuid() {
 			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 			id := uintptr(uid)
-			// Use the raw system call, which affects only this thread.
+			// use the raw system call, which affects only this thread: Go's own function changes the uid of all threads
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
 				err = errno
 				return
@@ -62,8 +63,8 @@ func acceptLine(l net.Listener, beforeClose func() error) (line string, err erro
 	return line, beforeClose()
 }
 
-// When a client reconnects, it checks again which user runs the server. If another user runs the new server, the
-// client sends nothing and returns an error with the uid of that user. If the client's own user runs it, the
+// When a client reconnects, it checks again which user runs the server. If another user runs the new server, the client
+// sends nothing and returns an error with the uid of that user. If the client's own user runs the new server, the
 // client repeats its request.
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}

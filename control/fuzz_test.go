@@ -175,9 +175,9 @@ func (noopAPI) RunDoctor(context.Context, DoctorParams, func(DoctorProgress) err
 	return d, nil
 }
 
-// Whatever lines a user sends, and whatever right the user has, each answer is one line of valid JSON without
-// an internal error. Each line has at most one answer. In the end, nothing counts towards the user's limits any
-// more.
+// Whatever lines a user sends, and whatever right the user has, each answer is one line of valid JSON without an
+// internal error. Each line has at most one answer. When all requests have ended, nothing counts towards the user's
+// limits any more.
 func FuzzLines(f *testing.F) {
 	for _, m := range Methods() {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))

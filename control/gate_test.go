@@ -25,7 +25,7 @@ type fakeAuthorizer struct {
 
 	mu                  sync.Mutex
 	right               Right  // guarded by mu
-	peersThatCalledShow []Peer // peers that called Show; guarded by mu
+	peersThatCalledShow []Peer // peers that called ShowJob; guarded by mu
 }
 
 func (d *fakeAuthorizer) setRightOfAllUsers(r Right) {
@@ -86,7 +86,7 @@ func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 	}
 }
 
-// If Admit rejects a user, the user gets the reason, and no request of the user reaches the service.
+// If AdmitConnection rejects a user, the user gets the reason, and no request of the user reaches the service.
 func TestRejectedClientGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := newTestClient(t, serveUntilTestEnds(t, d))
@@ -135,9 +135,9 @@ func sendTwice(t *testing.T, socket, line string) string {
 	return string(raw)
 }
 
-// A user without access may make one request per connection: whoami succeeds, and any other method fails with
-// the reason. At most maxConnsWithoutAccess such connections are open at a time. A connection without access
-// evicts no other connection.
+// A user without access may make one request per connection: whoami succeeds, and any other method fails with the
+// reason. At most maxConnsWithoutAccess connections of users without access are open at a time. A connection without
+// access evicts no other connection.
 func TestUsersWithoutAccessMayCallOnlyWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := runServer(t, d)

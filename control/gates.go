@@ -12,7 +12,7 @@ import (
 // GateAPI lists gates and changes the rules of shared ones. A gate limits which jobs may run at the same time:
 // it is a lock, a rate or a resource. A shared gate applies to the jobs of all users.
 type GateAPI interface {
-	// GateList lists the shared gates and those of the caller.
+	// GateList lists the shared gates and the gates of the caller.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)
 	// SetGateRule sets or removes the rule of a shared lock or rate. It returns the gate after the change.
 	SetGateRule(ctx context.Context, p GateSetParams) (GateView, error)
@@ -31,8 +31,8 @@ type GateView struct {
 	KeyOwner       string `json:"user,omitempty"` // user whose jobs share the key; "" for a key that all users share
 	// Node is the node that has the resource. It is "" if only one node uses the queue.
 	Node string `json:"node,omitempty"`
-	// RuleIsExplicit means that the method gate.set has set the rule. Otherwise the jobs set it: for a shared key
-	// the first job that named the key, and for a user's own key the newest job that named it.
+	// RuleIsExplicit means that the method gate.set has set the rule. Otherwise a job has set the rule. For a shared key,
+	// it is the first job that named the key. For a user's own key, it is the newest job that named the key.
 	RuleIsExplicit bool `json:"set"`
 }
 
@@ -51,13 +51,13 @@ type GateListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"gateCursor"`
 }
 
-// GateList is a page of gates, shared gates first. Next is the cursor of the next page, or "" on the last page.
+// GateList is a page of gates, shared gates first. NextCursor is the cursor of the next page, or "" on the last page.
 type GateList struct {
 	Gates      []GateView `json:"gates"`
 	NextCursor string     `json:"next,omitempty"`
 }
 
-// NewRule returns the new rule of the key. Amount 0 means that the rule is removed.
+// NewRule returns the rule that the request sets for the key. Amount 0 means that the rule is removed.
 func (p *GateSetParams) NewRule() (queue.Demand, error) {
 	switch {
 	case p.LockLimit != nil:

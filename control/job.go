@@ -19,8 +19,8 @@ type Job struct {
 	State   string   `json:"state"`
 	Reason  *string  `json:"reason"`
 	Queue   string   `json:"queue"`
-	// MainWaitReason is the main reason why the job is not running, which is also the first reason in the answer of
-	// the method why. It is null if the job is running, may start now, or has ended.
+	// MainWaitReason is the main reason why the job is not running: the first reason in the answer of the method why. It
+	// is null if the job is running, may start now, or has ended.
 	MainWaitReason *WaitReason `json:"waits_for"`
 	// DependsOn lists jobs that this job waits for, but only the first few.
 	DependsOn []string `json:"depends_on,omitempty"`
@@ -96,8 +96,8 @@ type JobDetail struct {
 	StdoutBytes int64 `json:"stdout_bytes"`
 	// Result is the result that the last attempt has reported, as JSON; null if the attempt has reported none.
 	Result json.RawMessage `json:"result"`
-	// Spec contains all fields of the job, in the form of parameters of the method enqueue. It includes fields
-	// that this client does not know.
+	// Spec contains all fields of the job, in the form of parameters of the method enqueue. A newer service may send
+	// fields that this client does not know; Spec contains them too.
 	Spec map[string]any `json:"spec"`
 	// History holds the newest attempts: at most 100 attempts and 256 KiB. If the request has history_before,
 	// it holds only attempts with a lower number. TotalAttempts is the number of all attempts of the job.
@@ -121,8 +121,8 @@ type Attempt struct {
 	CountsTowardsMaxAttempts bool    `json:"counted"`
 	CPUTimeMS                int64   `json:"cpu_ms"`
 	PeakRSSBytes             int64   `json:"peak_rss"`
-	// PeakTasks is the highest number of processes and threads that the attempt had at one time. It is 0 if the
-	// kernel does not report the number, or if the job does not limit it.
+	// PeakTasks is the highest number of processes and threads that the attempt had at one time. It is 0 if the kernel
+	// does not report the number, or if the job has no limit on it.
 	PeakTasks          int64 `json:"peak_tasks,omitempty"`
 	LeftoverProcesses  int   `json:"leftovers"`
 	DroppedOutputBytes int64 `json:"output_dropped"`
@@ -150,7 +150,7 @@ type JobViewContext struct {
 	TypicalRuntime   time.Duration // usual run time of jobs with the same command; 0 if unknown
 }
 
-// NewJobView converts a job to the form in which answers contain it.
+// NewJobView converts a job to the form in which answers show jobs.
 func NewJobView(j *queue.Job, v JobViewContext) Job {
 	out := Job{
 		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(),
@@ -213,7 +213,7 @@ func formatDependencies(dependencies []queue.Dependency) (texts []string) {
 	return texts
 }
 
-// NewAttemptView converts an attempt to the form in which answers contain it.
+// NewAttemptView converts an attempt to the form in which answers show attempts.
 func NewAttemptView(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.Number, Worker: a.Worker, Node: a.Node, PID: a.PID,
@@ -227,7 +227,7 @@ func NewAttemptView(a *queue.Attempt) Attempt {
 	}
 }
 
-// NewEventView converts an event to the form in which answers contain it. It does not set User; the caller looks up
+// NewEventView converts an event to the form in which answers show events. It does not set User; the caller looks up
 // the name of the user.
 func NewEventView(e *queue.Event) Event {
 	return Event{
@@ -241,7 +241,8 @@ func NewEventView(e *queue.Event) Event {
 	}
 }
 
-// commandsByEventKind maps a kind of event to the command that causes it, for events that do not contain their command.
+// commandsByEventKind maps a kind of event to the command that causes events of this kind. It is used for events that
+// do not contain their command.
 var commandsByEventKind = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause",

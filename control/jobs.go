@@ -9,8 +9,8 @@ type JobAPI interface {
 	ShowJob(ctx context.Context, p ShowParams) (JobDetail, error)
 	// ListJobs returns a page of jobs, newest first.
 	ListJobs(ctx context.Context, p ListParams) (JobPage, error)
-	// WaitForJobs waits until jobs have ended. It calls handleNotice once for each job that has ended. If handleNotice
-	// returns an error, Wait ends.
+	// WaitForJobs waits until jobs have ended. It calls handleJobEnd once for each job that has ended. If handleJobEnd
+	// returns an error, WaitForJobs ends.
 	WaitForJobs(ctx context.Context, p WaitParams, handleJobEnd func(JobEndNotice) error) (WaitResult, error)
 }
 
@@ -19,8 +19,8 @@ type JobAPI interface {
 type ShowParams struct {
 	ID                  JobID `json:"id" rule:"nonEmpty,required"`
 	AttemptsBelowNumber int   `json:"history_before,omitempty" rule:"attempt"`
-	// HideEnv hides the values of environment variables. A request that shows these values of another user's
-	// job is recorded in the audit log.
+	// HideEnv hides the values of environment variables. Without HideEnv, a request for another user's job is recorded in
+	// the audit log, because the answer contains these values.
 	HideEnv bool `json:"without_env,omitempty"`
 }
 
@@ -36,22 +36,22 @@ type ListParams struct {
 	Submitter    string   `json:"user,omitempty" rule:"name"`
 	// pattern for the id; wildcards: *, ? and sets such as [a-z]
 	IDGlob string `json:"id_glob,omitempty" rule:"glob"`
-	// EndedOrEnqueuedSince and Until select the jobs that ended at the time Since or later, and before the time
-	// Until. For an unfinished job, the time at which it was enqueued counts instead.
+	// EndedOrEnqueuedSince and EndedOrEnqueuedBefore select jobs by the time at which they ended: at or after the first
+	// time, and before the second. For an unfinished job, the time at which it was enqueued counts instead.
 	EndedOrEnqueuedSince  Time   `json:"since,omitzero"`
 	EndedOrEnqueuedBefore Time   `json:"until,omitzero"`
 	PageSize              int    `json:"limit,omitempty" rule:"pageRows"` // 1 to 1000; 0 means 1000
 	Cursor                string `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
-// JobPage is one page of a list. Next is the cursor of the next page, nil on the last page.
+// JobPage is one page of a list. NextCursor is the cursor of the next page, nil on the last page.
 type JobPage struct {
 	Jobs       []Job   `json:"jobs"`
 	NextCursor *string `json:"next"`
 }
 
-// WaitParams holds the parameters of the method wait, which waits until all given jobs have ended. With Any, it waits
-// only until the first of them has ended.
+// WaitParams holds the parameters of the method wait, which waits until all given jobs have ended. With
+// ReturnAfterFirst, it waits only until the first of the jobs has ended.
 type WaitParams struct {
 	ID               JobID    `json:"id,omitempty" rule:"nonEmpty"`
 	IDs              JobIDs   `json:"ids,omitempty" rule:"waitIDs"`
@@ -64,8 +64,8 @@ type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// WaitResult is the response to Wait. UnfinishedJobIDs lists the jobs that have not ended; there are such jobs
-// only after a timeout or with Any.
+// WaitResult is the response to WaitForJobs. UnfinishedJobIDs lists the given jobs that have not ended. It is empty
+// unless MaxWait has passed or the request had ReturnAfterFirst.
 type WaitResult struct {
 	UnfinishedJobIDs []string `json:"open"`
 	TimedOut         bool     `json:"timed_out"`

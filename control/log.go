@@ -40,7 +40,7 @@ const (
 	requestLogWindow   = time.Minute
 )
 
-// logLimiter limits the log lines that each user causes. The zero logLimiter is ready to use.
+// logLimiter limits how many log lines each user causes. The zero logLimiter is ready to use.
 type logLimiter struct {
 	mu         sync.Mutex
 	linesByUID map[int]*loggedLines // by uid; guarded by mu
@@ -53,8 +53,8 @@ type loggedLines struct {
 	omittedLines int       // lines left out since the last line that was written
 }
 
-// allow reports whether a line about the user may be written now. If it may, omittedLines is the number of
-// lines that were left out since the last one.
+// allow reports whether a line about the user may be written now. If it may, omittedLines is the number of lines about
+// the user that were left out since the last one was written.
 func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,8 +140,8 @@ func (s *Server) logRejectedConn(p Peer, err error) {
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
 }
 
-// loggableID returns an id in a form that is safe for the log. The id in a rejected request may have any length
-// and contain any characters.
+// loggableID returns a job id in a form that is safe for the log. The id in a rejected request may have any length and
+// contain any characters.
 func loggableID(jobID string) string {
 	if queue.ValidID(jobID) {
 		return jobID

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestLogger returns a function that logs n equal requests and returns the log lines at the level info or
-// above.
+// requestLogger returns a function that logs the same request n times, and returns the resulting log lines of level
+// info or above.
 func requestLogger() func(method string, right Right, result any, err error, n int) string {
 	var out bytes.Buffer
 	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}

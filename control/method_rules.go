@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are limits for parameter values. More of them are in params.go and in package queue.
+// These are limits for parameter values. Other limits are in params.go and in package queue.
 const (
 	MaxJobsPerPage          = 1000           // maximum number of jobs in a page of a list
 	MaxJobsPerScreenSection = 100            // maximum number of jobs in each section of a screen
@@ -34,7 +34,7 @@ func numberRangeConstraint(low, high float64) queue.Constraint {
 }
 
 // constraintsByRule returns the constraints that a parameter's tag "rule" can name. It is a function and not a
-// variable, because the initializer of a variable would link the glob parser into the client.
+// variable, because the initializer of a variable would make the linker include the glob parser in the client.
 func constraintsByRule() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.HasEnded() })
@@ -147,7 +147,7 @@ var fieldsWithoutQueueDefault = []string{
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
 }
 
-// CheckFieldAllowsQueueDefault returns an error if a queue cannot have a default for this job field.
+// CheckFieldAllowsQueueDefault returns an error if a queue cannot have a default for the job field jobField.
 func CheckFieldAllowsQueueDefault(jobField string) error {
 	if slices.Contains(fieldsWithoutQueueDefault, jobField) {
 		return queue.InvalidField("default", `field %q cannot be a queue default; set it on each job`, jobField)
@@ -155,7 +155,8 @@ func CheckFieldAllowsQueueDefault(jobField string) error {
 	return nil
 }
 
-// fieldSetsByRule returns the sets of job fields that parameters accept, by the name of the set in the tag "rule".
+// fieldSetsByRule returns the sets of job fields that parameters accept, by the name that the tag "rule" of a parameter
+// contains.
 func fieldSetsByRule() map[string]*fieldSet {
 	return map[string]*fieldSet{
 		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
@@ -165,19 +166,19 @@ func fieldSetsByRule() map[string]*fieldSet {
 
 // These are names of value classes; see valueClass.
 const (
-	// classManyJobs is the class of job lists with more than MaxJobsPerPartialBatch jobs, which only the last
-	// request of a batch may contain.
+	// classManyJobs contains the lists with more than MaxJobsPerPartialBatch jobs, which only the last request of a batch
+	// may contain.
 	classManyJobs = "jobs:many"
-	// classWithPriority is the class of job lists with a job that sets a priority. Such a list cannot be
-	// combined with the parameter "next".
+	// classWithPriority contains the lists with at least one job that sets a priority. Such a list cannot be combined with
+	// the parameter "next".
 	classWithPriority = "jobs:priority"
-	// classAudit is the class of values of the parameter "event" that include the kind "audit".
+	// classAudit contains the values of the parameter "event" that include the kind "audit".
 	classAudit = "event:audit"
 )
 
 func specHasPriority(s queue.Spec) bool { return s.Priority != nil }
 
-// valueClassesByRule returns the value classes of parameters, by the name in the parameter's tag "rule".
+// valueClassesByRule returns the value classes of parameters, by the name that the tag "rule" of a parameter contains.
 func valueClassesByRule() map[string][]valueClass {
 	many := func(v reflect.Value) bool { return v.Len() > MaxJobsPerPartialBatch }
 	withPriority := func(v reflect.Value) bool {
@@ -196,12 +197,12 @@ func valueClassesByRule() map[string][]valueClass {
 	}
 }
 
-// conditionRow is a condition on the parameters of some types. types, setA and setB are lists of names,
+// conditionRow is a row of the table of conditions; see paramCondition. types, setA and setB are lists of names,
 // separated by spaces.
 type conditionRow struct {
 	types      string // names of the Go types to whose fields the condition applies
 	kind       *conditionKind
-	setA, setB string // names in set A and in set B of the paramCondition
+	setA, setB string // names in the sets A and B of the paramCondition
 	message    string
 }
 

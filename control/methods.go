@@ -22,7 +22,7 @@ type endpoint struct {
 	// call calls the method of api. The method calls notify to send a notification.
 	call                         func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	paramsType                   reflect.Type
-	notificationType, resultType reflect.Type // notification is nil if the method sends none
+	notificationType, resultType reflect.Type // notificationType is nil if the method sends none
 	readOnly                     bool         // the method changes nothing
 }
 
@@ -135,14 +135,15 @@ func MethodNames() []string {
 // selectionMethod is the type of a method that acts on selected jobs and has parameters of type P.
 type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
-// withPauseSelection converts a method that takes a Selection to one that takes a PauseSelection.
+// withPauseSelection converts a method with a parameter of type Selection to a method with a parameter of type
+// PauseSelection.
 func withPauseSelection(method selectionMethod[Selection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
 		return method(api, ctx, p.Selection)
 	}
 }
 
-// answerEndpoint returns the endpoint of a method f that sends a single answer.
+// answerEndpoint returns the endpoint of a method that sends a single answer.
 func answerEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return method(api, ctx, *params.(*P))
@@ -150,14 +151,14 @@ func answerEndpoint[P, R any](method func(API, context.Context, P) (R, error)) e
 	return endpoint{decodeParamsOf[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
-// readOnlyEndpoint returns the endpoint of a method f that sends a single answer and changes nothing.
+// readOnlyEndpoint returns the endpoint of a method that sends a single answer and changes nothing.
 func readOnlyEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
 	e := answerEndpoint(method)
 	e.readOnly = true
 	return e
 }
 
-// streamEndpoint returns the endpoint of a method f that sends notifications before its answer.
+// streamEndpoint returns the endpoint of a method that sends notifications before its answer.
 func streamEndpoint[P, N, R any](method func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
 		return method(api, ctx, *params.(*P), func(n N) error { return notify(n) })
@@ -181,8 +182,8 @@ func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	return p, err
 }
 
-// isLongPoll reports whether a request may wait for a long time before its only answer. Such a request counts
-// towards the limit for streams.
+// isLongPoll reports whether a request may wait for a long time before its only answer. A long poll counts towards the
+// limit for streams.
 func isLongPoll(params any) bool {
 	attach, ok := params.(*AttachParams)
 	return ok && attach.WaitForStart

@@ -6,8 +6,8 @@ import "context"
 type NodeAPI interface {
 	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
-	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. Like AdminAPI.SetDrain, it returns
-	// an error if a job can still start on the node after a time limit.
+	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. It returns once no job can start on the node
+	// any more or, like AdminAPI.SetDrain, returns an error after a time limit.
 	NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
 	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)
@@ -19,7 +19,7 @@ type NodeView struct {
 	// State is alive, draining, drained, stopped or away. "away" means that the service of the node has not
 	// been stopped, but sends no heartbeats.
 	State          string            `json:"state"`
-	SentThisAnswer bool              `json:"this"` // this node has sent the answer
+	SentThisAnswer bool              `json:"this"` // the node has sent this answer
 	WorkerCount    int               `json:"workers"`
 	RunningJobs    int               `json:"running"` // number of running jobs
 	Labels         map[string]string `json:"labels"`
@@ -34,7 +34,7 @@ type NodeListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"name"`
 }
 
-// NodeList is a page of nodes, sorted by name. Next is the cursor of the next page; "" on the last page.
+// NodeList is a page of nodes, sorted by name. NextCursor is the cursor of the next page; "" on the last page.
 type NodeList struct {
 	Nodes      []NodeView `json:"nodes"`
 	NextCursor string     `json:"next,omitempty"`

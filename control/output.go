@@ -8,8 +8,8 @@ import (
 
 // OutputAPI reads the output of jobs and types into their terminals.
 type OutputAPI interface {
-	// StreamOutput sends the output of a job. It calls handlePiece for every piece of output. If handlePiece returns an
-	// error, Logs ends.
+	// StreamOutput sends the output of a job. It calls handleOutput for every piece of output. If handleOutput returns an
+	// error, StreamOutput ends.
 	StreamOutput(ctx context.Context, p LogsParams, handleOutput func(OutputPiece) error) (OutputStreamEnd, error)
 	// AttachTerminal types text into the terminal of a job, and can change the size of the terminal.
 	AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error)
@@ -31,19 +31,19 @@ type LogsParams struct {
 	ReportAttemptEnds bool `json:"ends,omitempty"`
 }
 
-// OutputStreamEnd is the response to Logs. State is the state of the job after the last piece.
+// OutputStreamEnd is the response to StreamOutput. FinalJobState is the state of the job after the last piece.
 type OutputStreamEnd struct {
 	FinalJobState string `json:"state"`
 }
 
-// OutputPiece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
-// otherwise in Base64. DroppedBytes is the number of bytes of the stream that the service did not store. Damage
-// describes stored bytes that cannot be read. Ended is a report without output: the attempt has ended, and
-// another one follows. TTY means that the job has a terminal, so its output may contain control sequences.
+// OutputPiece is a piece of a job's output, or a report about the output. Output that is valid UTF-8 is in Text, other
+// output in NonUTF8Bytes. DroppedBytes is the number of bytes of the stream that the service did not store. Damage
+// describes stored bytes that cannot be read. AttemptEnded is a report without output: the attempt has ended, and
+// another attempt follows. FromTerminal means that the job has a terminal, so its output may contain control sequences.
 type OutputPiece struct {
 	JobID        string        `json:"id"` // id of the job
 	Attempt      int           `json:"attempt"`
-	Stream       string        `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
+	Stream       string        `json:"stream"` // stdout or stderr; "" with AttemptEnded and for an unknown damaged stream
 	PrintedAt    Time          `json:"at"`
 	Text         string        `json:"text,omitempty"`
 	NonUTF8Bytes []byte        `json:"base64,omitempty"`
@@ -53,8 +53,8 @@ type OutputPiece struct {
 	AttemptEnded bool          `json:"ended,omitempty"`
 }
 
-// DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged or
-// truncated. Offset is the number of bytes of the stream before them; it is 0 if the stream is unknown.
+// DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged or truncated.
+// StreamOffset is the number of bytes of the stream before the damaged range; it is 0 if the stream is unknown.
 type DamagedRange struct {
 	StreamOffset int64 `json:"offset"`
 	ByteCount    int64 `json:"bytes"`
@@ -89,8 +89,8 @@ func (p *OutputPiece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
-// AppendTo appends the output of the piece to text. If output is missing, it instead appends a line with
-// MissingOutputText.
+// AppendTo appends the output of the piece to text. If output is missing, it instead appends MissingOutputText as a
+// separate line.
 func (p *OutputPiece) AppendTo(text []byte) []byte {
 	gap := p.MissingOutputText()
 	if gap == "" {
@@ -120,9 +120,9 @@ type AttachParams struct {
 	WantControlSequences bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to AttachParams. AcceptedBytes is the number of typed bytes that the terminal accepted.
-// The client can type the rest after the job has read some of them. ControlSequences is set if WantControlSequences
-// was set.
+// AttachResult is the response to AttachTerminal. AcceptedBytes is the number of typed bytes that the terminal
+// accepted. If it is less than the request contained, the client can type the rest after the job has read from the
+// terminal. ControlSequences is set if WantControlSequences was set.
 type AttachResult struct {
 	Attempt          int    `json:"attempt"`
 	AcceptedBytes    int    `json:"taken"`

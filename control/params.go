@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are limits for parameter values. The decoders check them while they parse a value, and name the
-// parameter in the error.
+// These are limits for parameter values. A type checks its limits while it parses a value, and its errors name the
+// parameter.
 const (
 	MaxJobIDs             = 10_000 // maximum number of job ids in a list
 	MaxWaitOrFollowJobIDs = 1000   // maximum number of ids in a request that waits for jobs or follows their events
@@ -23,12 +23,12 @@ const (
 	maxGateCursorBytes      = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyJobIDsThreshold is the number of ids at which a request counts as a request about many jobs. A user may
-// have only a few of these in progress.
+// manyJobIDsThreshold is the number of ids at which a request counts as a request about many jobs. A user may have only
+// a few requests about many jobs in progress.
 const manyJobIDsThreshold = 100
 
-// JobID is the id of a job. In JSON it is text, or an integer that is written in decimal. An invalid id is
-// shortened and remains invalid, so it matches no job.
+// JobID is the id of a job. In JSON it is text, or an integer that is written in decimal. An invalid id is not an
+// error: it is shortened and remains invalid, so it matches no job.
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -52,7 +52,7 @@ func readJobID(raw []byte) (string, error) {
 	return "", fmt.Errorf("must be a job id: text or an integer")
 }
 
-// shortenInvalidID returns a valid id unchanged, and shortens any other text.
+// shortenInvalidID shortens s if it is not a valid id. It returns a valid id unchanged.
 func shortenInvalidID(s string) string {
 	if queue.ValidID(s) {
 		return s

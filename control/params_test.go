@@ -14,7 +14,8 @@ func jsonArray(elementCount int, element string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", elementCount), ",") + "]"
 }
 
-// labelsJSON returns a JSON object with n labels. Name and value of each label have size bytes together.
+// labelsJSON returns a JSON object with the given number of labels. The name and the value of each label have
+// bytesPerLabel bytes together.
 func labelsJSON(labelCount, bytesPerLabel int) string {
 	var members []string
 	for i := range labelCount {
@@ -24,7 +25,7 @@ func labelsJSON(labelCount, bytesPerLabel int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// A parameter may be as large as its limit. The error for a larger one names the parameter.
+// A parameter may be as large as its limit. If the parameter is larger, the error names it.
 func TestParameterSizesAreBounded(t *testing.T) {
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 	for _, c := range []struct {

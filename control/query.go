@@ -19,9 +19,9 @@ func ReadOnlyMethod(name string) *Method {
 	return nil
 }
 
-// ParamsFromQuery converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE.
-// A list is written as one NAME=VALUE for each entry, and a map as one NAME=KEY=VALUE for each entry.
-// ParamsFromQuery does not validate the values; the method does. Errors are *queue.Error with CodeInvalid.
+// ParamsFromQuery converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE. A
+// list is written as one NAME=VALUE for each entry, and a map as one NAME=KEY=VALUE for each entry. ParamsFromQuery
+// does not check whether the method accepts the values. Errors are *queue.Error with CodeInvalid.
 func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
 	properties, _ := paramsSchema(m.endpoint.paramsType)["properties"].(schema)
 	params := map[string]any{}

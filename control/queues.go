@@ -30,8 +30,9 @@ type QueueView struct {
 	// OldestReadySince says since when the longest-waiting runnable job could have started. It is null if no
 	// job is runnable.
 	OldestReadySince Time `json:"oldest_waiting"`
-	// ThroughputPerMinute is the number of attempts of the queue's jobs that ended in the last minute. Attempts
-	// on a node other than the one that answers count only if the queue is among that node's 32 busiest.
+	// ThroughputPerMinute is the number of attempts of the queue's jobs that ended in the last minute. An attempt that
+	// ended on another node than the one that answers counts only if the queue is one of the 32 busiest queues of that
+	// other node.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
 	// Concurrency is the maximum number of running jobs. 0 means unlimited.
 	Concurrency int `json:"concurrency"`
@@ -41,9 +42,9 @@ type QueueView struct {
 	MaxWaitingJobs int64 `json:"max_pending"`
 	// JobDefaults holds values for job fields. They apply to jobs of the queue that do not set these fields.
 	JobDefaults json.RawMessage `json:"defaults"`
-	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
-	// and RetentionOutputBytes the maximum bytes of their outputs. null or 0 means that the service's setting
-	// applies.
+	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them, and
+	// RetentionOutputBytes the maximum bytes of their outputs. If one of them is null or 0, the setting of the service
+	// applies instead.
 	Retention            *RetentionAge `json:"retention"`
 	RetentionMaxJobs     int64         `json:"retention_max_jobs"`
 	RetentionOutputBytes int64         `json:"retention_output"`
@@ -75,16 +76,16 @@ const (
 )
 
 // QueueSetParams holds the parameters of the method queue.set, which changes the settings of a queue. Fields that are
-// nil stay unchanged. Default is an object of job fields; the value null removes the default of a field.
+// nil stay unchanged. JobDefaults is an object of job fields; the value null removes the default of a field.
 type QueueSetParams struct {
 	Name           string          `json:"name" rule:"queue,required"`
 	Concurrency    *int            `json:"concurrency,omitempty" rule:"concurrency"`
 	Weight         *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
 	MaxWaitingJobs *int64          `json:"max_pending,omitempty" rule:"jobCount"`
 	JobDefaults    json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
-	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them,
-	// and RetentionOutputBytes the maximum bytes of their outputs. "default" or 0 means that the service's
-	// setting applies.
+	// Retention is how long completed and cancelled jobs are kept, RetentionMaxJobs the maximum number of them, and
+	// RetentionOutputBytes the maximum bytes of their outputs. If one of them is "default" or 0, the setting of the
+	// service applies instead.
 	Retention            *RetentionAge `json:"retention,omitempty"`
 	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty" rule:"jobCount"`
 	RetentionOutputBytes *int64        `json:"retention_output,omitempty" rule:"bytes"`
@@ -123,17 +124,17 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 }
 
 // QueuePauseParams holds the parameters of the method queue.pause, which pauses one queue or all queues. No job of a
-// paused queue starts before the queue is resumed. Until and Duration end the pause automatically.
+// paused queue starts before the queue is resumed. PauseUntil and PauseDuration end the pause automatically.
 type QueuePauseParams struct {
 	Name              string   `json:"name,omitempty" rule:"queue"`
 	AllQueues         bool     `json:"all,omitempty"`
 	Reason            string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
 	PauseUntil        Time     `json:"until,omitzero"`
 	PauseDuration     Duration `json:"for,omitempty" rule:"positiveDuration"`
-	FreezeRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or Duration
+	FreezeRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with PauseUntil or PauseDuration
 }
 
-// QueueResumeParams holds the parameters of the method queue.resume: the name of one queue, or All for all queues.
+// QueueResumeParams holds the parameters of the method queue.resume: the name of one queue, or AllQueues.
 type QueueResumeParams struct {
 	Name      string `json:"name,omitempty" rule:"queue"`
 	AllQueues bool   `json:"all,omitempty"`

@@ -41,10 +41,10 @@ func (c *closedPeer) Close() error {
 	return nil
 }
 
-// If the server has refused the connection, the client cannot write its request. It still returns the reason
-// that the server has sent.
+// If the server has refused the connection, the client cannot write its request. The client still returns the reason
+// that the server has sent before.
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
-	ours, theirs := net.Pipe() // ours is used only for deadlines
+	ours, theirs := net.Pipe() // ours is used only because it supports deadlines
 	defer theirs.Close()
 	fake := &closedPeer{Conn: ours, firstWriteDone: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()

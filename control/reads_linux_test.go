@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer starts a server that answers each request with the same result. It calls onRequest with the
-// number of the connection, from 1. If onRequest returns false, it closes the connection after the answer. The
-// channel closed is closed when the first connection is closed.
+// answeringServer starts a server that answers each request with resultJSON. It calls onRequest with the number of the
+// connection, from 1. If onRequest returns false, the server closes the connection after the answer. When the first
+// connection is closed, the server closes the channel closed.
 func answeringServer(
 	t *testing.T, resultJSON string, onRequest func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
@@ -56,8 +56,8 @@ func answeringServer(
 	return path, closed
 }
 
-// A caller that waits for a single answer reads from the connection itself. In a program that has just started,
-// a separate goroutine would need another thread.
+// A caller that waits for a single answer reads from the connection itself. A separate goroutine would need another
+// thread, which makes a program that has just started slower.
 func TestCallForOneAnswerStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
@@ -77,8 +77,8 @@ func TestCallForOneAnswerStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// If the service has closed the connection since the last request, the client reconnects before it sends the
-// next one. Therefore even a request that must not be repeated succeeds.
+// If the service has closed the connection since the last request, the client reconnects before it sends the next
+// request. Therefore even a request that must not be repeated succeeds.
 func TestClientReplacesClosedConnection(t *testing.T) {
 	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)

@@ -11,8 +11,8 @@ import (
 // ErrNoMethod means that Dispatch cannot call a method: it does not exist, or it sends a stream.
 var ErrNoMethod = errors.New("no such method")
 
-// Dispatch calls a method of api for the peer of ctx, as the server does for a request on a connection. The
-// caller must have determined the peer's right.
+// Dispatch calls a method of api for the peer of ctx, as the server does for a request on a connection. The caller must
+// have set the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
@@ -34,7 +34,7 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	return m.endpoint.call(ctx, api, params, nil)
 }
 
-// EncodeAnswer encodes a result or an error as the line of an answer. In this line, the id of the request is null.
+// EncodeAnswer encodes a result or an error as the line of an answer that contains null as the id of the request.
 func EncodeAnswer(result any, err error) []byte { return encodeAnswerLine(nil, result, err) }
 
 // DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it

@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ruleset describes the parameters of a method: their meaning, the values that they accept, and which of them
-// may be combined. The server checks requests with it, and Schemas generates the published schemas from it, so
-// the two always agree.
+// ruleset describes the parameters of a method: their meaning, the values that they accept, and which of them may be
+// combined. The server checks requests with the rulesets, and Schemas generates the published schemas from the same
+// rulesets. So the server and the schemas always agree.
 //
 // For example, a field Name with the tag `rule:"queue,required"` rejects the parameters {} with "name:
 // required; give the name of the queue", and adds {"required": ["name"]} to the schema. The first word of the
@@ -34,15 +34,15 @@ type param struct {
 	valueClasses []valueClass
 }
 
-// fieldSet says which job fields an object may contain. The value null means the default of a field.
+// fieldSet says which job fields an object may contain. In the object, the value null means the default of a field.
 type fieldSet struct {
 	excludedFields []string // fields that the object must not contain
 	isNewJob       bool     // the object describes a new job, not a change of a job
 	isEdit         bool     // the object changes existing jobs; it must not be empty
 }
 
-// valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may name a class
-// instead of a parameter. The class counts as given if the parameter has one of these values.
+// valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may name a class instead
+// of a parameter. The class counts as given if the value of the parameter is in the class.
 type valueClass struct {
 	className string // name of the parameter, a colon and a word
 	matches   func(v reflect.Value) bool
@@ -59,19 +59,20 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// paramCondition is a condition on two sets of parameters, A and B. It says whether a request may contain
-// parameters of one set, of both or of neither. A parameter that is false or an empty list counts as not given.
-// The error is about the first given parameter of set A or, if none is given, about the first parameter of set
-// A.
+// paramCondition is a condition on two sets of parameters, A and B. kind says whether a request may contain parameters
+// of one set, of both or of neither. A parameter that is false or an empty list counts as not given. If a request
+// violates the condition, the error names a parameter of set A: the first one that is given or, if none is given, the
+// first one of the set.
 type paramCondition struct {
 	kind       *conditionKind
 	setA, setB []string
 	message    string // error message, without the parameter's name
 }
 
-// conditionKind is a kind of condition. The arguments of accepts say whether the request contains a parameter
-// of set A and whether it contains one of set B. toSchema returns the schema of the accepted requests; its
-// arguments are the schemas of requests with a parameter of set A, and with one of set B.
+// conditionKind is a kind of condition. accepts reports whether a request meets the condition. Its arguments say
+// whether the request contains a parameter of set A and whether it contains one of set B. toSchema returns the schema
+// of the requests that meet the condition. Its arguments are the schemas of requests with a parameter of set A, and
+// with one of set B.
 type conditionKind struct {
 	accepts  func(a, b bool) bool
 	toSchema func(a, b schema) schema
@@ -80,8 +81,8 @@ type conditionKind struct {
 var (
 	// anyOf requires at least one parameter of set A.
 	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
-	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both
-	// sets, the error names one of each, instead of the condition's message.
+	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both sets, the
+	// error names one parameter of each set and does not contain the condition's message.
 	exactlyOneSet = &conditionKind{func(a, b bool) bool { return a != b },
 		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
 	// notTogether rejects a request with parameters of both sets.
@@ -160,8 +161,9 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the rulesets by the type of the parameters. rulesOf builds them at its first call. A variable
-// with an initializer would link all rulesets into the client, although only the service needs them.
+// rulesets holds the rulesets by the type of the parameters. rulesOf builds them at its first call. If they were built
+// by the initializer of a variable, the linker would include all rulesets in the client, although only the service
+// needs them.
 var rulesets struct {
 	once   sync.Once
 	byType map[reflect.Type]*ruleset
@@ -206,8 +208,8 @@ func buildRulesets() map[reflect.Type]*ruleset {
 	return all
 }
 
-// parameterText contains the descriptions of parameters. Each section begins with the names of types, followed
-// by lines of the form NAME: DESCRIPTION.
+// parameterText contains the descriptions of parameters. Each section begins with a line of type names, followed by
+// lines of the form NAME: DESCRIPTION.
 //
 //go:embed parameters.txt
 var parameterText string

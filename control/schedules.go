@@ -11,7 +11,7 @@ import (
 // ScheduleAPI manages schedules, which enqueue jobs at planned times. The caller's right determines which parts
 // of other users' schedules the caller gets.
 type ScheduleAPI interface {
-	// ScheduleAdd stores a schedule. If an identical schedule exists, it changes nothing and returns no error.
+	// ScheduleAdd stores a schedule. If an identical schedule exists, ScheduleAdd changes nothing and returns no error.
 	ScheduleAdd(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error)
 	// ScheduleList returns a page of schedules, sorted by name.
 	ScheduleList(ctx context.Context, p ScheduleListParams) (SchedulePage, error)
@@ -28,13 +28,13 @@ type ScheduleAPI interface {
 	ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
 
-// ScheduleAddParams holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of
-// the schedule and those of its jobs are members of one object. There, the job field jitter is called
-// backoff_jitter, because the schedule has its own jitter.
+// ScheduleAddParams holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of the
+// schedule and the fields of its jobs are members of one object. Both have a field jitter, so the job field is called
+// backoff_jitter in this object.
 type ScheduleAddParams struct {
 	Name     string `json:"name" rule:"scheduleName,required"`
 	Cron     string `json:"cron" rule:"nonEmpty,required"`
-	TimeZone string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
+	TimeZone string `json:"tz" rule:"nonEmpty"` // time zone; "" means the time zone of the service's machine
 	// Jitter is the maximum delay of a job after its planned time. The delay is computed from the schedule's
 	// name and the planned time, so it does not change when it is computed again.
 	Jitter                   Duration   `json:"jitter" rule:"jitter"`
@@ -45,12 +45,12 @@ type ScheduleAddParams struct {
 	JobSpec                  queue.Spec `json:"-"`
 }
 
-// backoffJitter is the name of the job field jitter in the parameters of schedule.add. There, the name jitter
-// means the schedule's own jitter.
+// backoffJitter is the name that the job field jitter has in the parameters of schedule.add. In these parameters, the
+// name jitter means the schedule's own jitter.
 const backoffJitter = "backoff_jitter"
 
-// RenameJitterInError replaces the name jitter in an error about a job field by backoff_jitter, the name of
-// this field in the parameters of schedule.add.
+// RenameJitterInError renames the field of an error about the job field jitter to backoff_jitter, the name of this
+// field in the parameters of schedule.add.
 func RenameJitterInError(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
@@ -108,7 +108,7 @@ func scheduleSchema() schema {
 	return s
 }
 
-// excludedScheduleFields lists the job fields that a schedule's jobs cannot have. The schedule sets them
+// excludedScheduleFields lists the job fields that a schedule's jobs cannot have. The schedule sets these fields
 // itself, or they make sense only for a single job.
 var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
@@ -144,7 +144,7 @@ type Schedule struct {
 	PauseReason string `json:"note,omitempty"`
 	NextAt      Time   `json:"next_at"` // next planned start
 	User        string `json:"user"`
-	// Command is the command line of the jobs. If the jobs have Argv, it is Argv quoted for a shell.
+	// Command is the command line of the jobs. If the jobs have Argv, Command is Argv quoted for a shell.
 	Command   string   `json:"command,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
 	CreatedAt Time     `json:"created_at"`

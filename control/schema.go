@@ -25,10 +25,10 @@ type MethodSchema struct {
 	Result             map[string]any `json:"result"`
 }
 
-// Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go types of
-// parameters and results, and from the rulesets with which the server checks requests. The server rejects
-// parameters that are not in the schema, while later versions may add members to results. maxLength counts
-// characters, but the server counts bytes of UTF-8, so it may reject a non-ASCII text that the schema accepts.
+// Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go types of parameters and
+// results, and from the rulesets with which the server checks requests. The server rejects parameters that are not in
+// the schema, while later versions may add members to results. maxLength in a schema counts characters, but the server
+// counts bytes of UTF-8. So the server may reject a non-ASCII text that the schema accepts.
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
@@ -125,7 +125,7 @@ func durationSchema(minSeconds float64) schema {
 	return schema{"type": []string{"number", "string"}, "minimum": minSeconds, "maximum": most, "pattern": durationPattern}
 }
 
-// fieldKindSchema returns the part of a job field's schema that follows from the field's kind.
+// fieldKindSchema returns the part of a job field's schema that depends only on the kind of the field.
 func fieldKindSchema(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
@@ -178,7 +178,7 @@ func fieldSchema(f *queue.Field, allowNullEntries bool) schema {
 // fields require or exclude each other.
 func jobSchema(allowedFields *fieldSet) schema {
 	properties := schema{}
-	names := map[string][]string{} // JSON names of each field
+	names := map[string][]string{} // JSON names (the name and the alias) of each field, by its name
 	var rules []schema
 	for _, f := range queue.SpecFields() {
 		for _, name := range []string{f.Name, f.Alias} {
@@ -201,7 +201,7 @@ func jobSchema(allowedFields *fieldSet) schema {
 		}
 		own := names[r.Field]
 		if !allowedFields.isNewJob && r.RequiresOther || len(own) == 0 || len(otherNames) == 0 && !r.RequiresOther {
-			continue // an existing job may already have the field that this one requires
+			continue // do not require the other field, because the existing job may already have it
 		}
 		kind := notTogether
 		if r.RequiresOther {
@@ -222,7 +222,7 @@ func jobSchema(allowedFields *fieldSet) schema {
 	return s
 }
 
-// copyNonZeroMembers copies to s the members whose values are not zero.
+// copyNonZeroMembers copies to s those of the given members whose values are not zero.
 func copyNonZeroMembers(s, members schema) {
 	for name, value := range members {
 		if !reflect.ValueOf(value).IsZero() {
@@ -297,7 +297,7 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
-	case c.Enum != nil: // one text is also allowed instead of the list
+	case c.Enum != nil: // besides a list, a single text is also allowed
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
 	case c.TextFormat != nil:
 		s["pattern"] = c.TextFormat.Pattern
@@ -381,7 +381,7 @@ func (p *param) schema(t reflect.Type) schema {
 		s = jobSchema(p.fields)
 	}
 	if t == reflect.TypeFor[Time]() {
-		s["type"] = "string" // without null
+		s["type"] = "string" // the same type, but without null
 	}
 	addConstraint(s, &p.Constraint)
 	s["description"] = p.doc
@@ -393,9 +393,8 @@ func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfJSONTypes("integer")}}
 }
 
-// anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is
-// that of a parameter, of a value class, or of a numeric job field. params contains the parameters of the
-// method by name.
+// anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is the name
+// of a parameter, of a value class, or of a numeric job field. params contains the parameters of the method by name.
 func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)

@@ -39,7 +39,7 @@ func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Sche
 	return compiled
 }
 
-// schemaAccepts reports whether a schema accepts a JSON value.
+// schemaAccepts reports whether a schema accepts a value that is encoded as JSON.
 func schemaAccepts(t *testing.T, s *jsonschema.Schema, valueJSON string) bool {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(valueJSON))
@@ -168,8 +168,8 @@ func jobFields() []string {
 	return names
 }
 
-// examples contains sets of required parameters. For each parameter of a method, there is a set with which the
-// method accepts some value of that parameter.
+// examples contains sets of parameters that some methods require. For each parameter of each method, examples contains
+// a set to which the parameter can be added: the method then accepts the parameter with some value.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
@@ -223,7 +223,7 @@ func probeValues(property schema) []string {
 	return list
 }
 
-// jsonObject returns a JSON object with n members whose values are texts.
+// jsonObject returns a JSON object with the given number of members whose values are texts.
 func jsonObject(memberCount int) string {
 	var members []string
 	for i := range memberCount {
@@ -232,8 +232,8 @@ func jsonObject(memberCount int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// looseSchemas lists the parameters for which a schema accepts more than the method. The texts say what the
-// schema accepts in addition.
+// looseSchemas lists the parameters for which a schema accepts values that the method rejects. The texts describe these
+// values.
 var looseSchemas = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
@@ -259,8 +259,8 @@ func TestSchemasAcceptSameParametersAsMethods(t *testing.T) {
 	}
 }
 
-// baseParamsFor returns the parameters to combine with the named one: the first set of examples with which the
-// method accepts some value of the named parameter.
+// baseParamsFor returns the parameters to combine with the parameter paramName: the first set of examples with which
+// the method accepts some value of the named parameter.
 func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, paramName string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
@@ -287,8 +287,8 @@ func encodeParams(params map[string]string) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// The schemas and the server reject a request with the parameter "next" if one of its jobs sets a priority that
-// is a number. They accept all other combinations of the two.
+// The schemas and the server reject a request with the parameter "next" if one of its jobs sets a priority that is a
+// number. They accept all other combinations of "next" and priorities.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

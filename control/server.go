@@ -19,8 +19,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are limits of a connection.
-// See docs/decisions/0072.
+// These are limits of a connection, and of how many connections some users may have. See docs/decisions/0072.
 const (
 	firstLineTimeout          = 10 * time.Second // time until the first line must have arrived completely
 	idleTimeout               = 5 * time.Minute  // time after which an idle connection without a stream is closed
@@ -34,16 +33,16 @@ const (
 	requestsStopTimeout       = time.Second      // time that requests in progress get when the service stops
 )
 
-// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. A
-// request that takes longer than maxLargeRequestSlotTime no longer counts, because it probably waits for something
-// other than the processor.
+// At most largeRequestSlots requests longer than largeRequestBytes bytes are processed at the same time. After
+// maxLargeRequestSlotTime, a request does not count any more, because it probably waits for something other than the
+// processor.
 const (
 	largeRequestBytes       = 256 << 10
 	maxLargeRequestSlotTime = time.Second
 )
 
-// ConnectionLimits holds the limits of a server that may change while the server runs. The server reads them for each
-// connection.
+// ConnectionLimits holds the limits of a server that may change while the server runs. The server reads the limits
+// again for each new connection.
 type ConnectionLimits struct {
 	// MaxConnections returns how many connections may be open in total, and how many for one user.
 	MaxConnections func() (total, perUser int)
@@ -83,7 +82,7 @@ type Server struct {
 
 	conns connTable // connections that are served
 
-	denialLoggedAtNanos atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
+	denialLoggedAtNanos atomic.Int64 // when a rejected connection was last logged, in nanoseconds since 1970
 	logLimiter          logLimiter   // limits how many log lines each user causes
 }
 
@@ -98,8 +97,8 @@ func NewServer(api API, limits ConnectionLimits, authorizer Authorizer, userLimi
 }
 
 // InProcessClientAs returns a client in this process that acts as the peer p. The caller must have verified the
-// identity of the peer. The server determines the peer's right at each request, and applies the same limits as to other
-// clients. The client works even if Run is not called.
+// identity of the peer. The server determines the peer's right at each request, and applies the same limits to this
+// client as to other clients. The client works even if Run is not called.
 func (s *Server) InProcessClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
@@ -124,8 +123,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		s.stop()
 		l.Close()
-		// The deadline stops only the reading of further requests. Requests in progress still get their
-		// answers.
+		// The deadline makes only the reading of further requests fail. Requests in progress still get their answers.
 		s.conns.forEach(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(requestsStopTimeout, hangUp)
 	})
@@ -150,7 +148,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			hangUp()
 			return fmt.Errorf("accept: %w", err)
-		default: // probably no file descriptor is free; wait
+		default: // probably no file descriptor is free; reject one connection with the spare one, and wait
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			acceptAndRejectConn(l)
@@ -164,8 +162,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpareFile opens a file that Run can close to get a file descriptor when no other is free. It returns nil
-// on failure.
+// openSpareFile opens a file that Run can close to get a free file descriptor when no other is free. It returns nil on
+// failure.
 func openSpareFile() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f
@@ -188,8 +186,8 @@ func acceptAndRejectConn(l net.Listener) {
 	}
 }
 
-// readRequests reads request lines and starts to answer them, until the client sends no more. If it returns an
-// error, the caller sends the error to the client and closes the connection.
+// readRequests reads request lines and starts to answer them, until the client closes the connection or stays idle for
+// too long. If it returns an error, the caller sends the error to the client and closes the connection.
 func (s *Server) readRequests(ctx context.Context, c *serverConn, requests *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.netConn, 8<<10)
 	s.setReadTimeout(c, firstLineTimeout)
@@ -231,7 +229,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerReadTimeout}
-	c.beginRequest() // from here on, the connection does not count as idle, even if its request waits
+	c.beginRequest() // from here on, the connection does not count as idle, even while the request waits for room
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.countsTowardsLimits = noRoom == nil
 	err := t.acquireDecodingSlot(ctx, s.userLimits, len(line))
@@ -242,8 +240,8 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 	case ctx.Err() != nil:
 		t.releaseResources()
 		return nil
-	// If a line cannot be parsed, close the connection: the line may be the first part of a request, and the
-	// next line would be its rest.
+	// If a line cannot be parsed, close the connection. The line may be the first part of a request that contains a
+	// newline, and then the next line is the rest of this request.
 	case err != nil && t.id == nil && !errors.Is(err, queue.ErrInvalidRequest):
 		t.releaseResources()
 		return err
@@ -274,8 +272,8 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 }
 
 // growStack grows the stack of a new goroutine to 32 KiB in one step, because a database call needs this much.
-// Otherwise the stack would grow in several steps and be copied at each. The copies would take 16 µs of the
-// 320 µs of an enqueue.
+// Otherwise the stack would grow in several steps, and Go would copy it at each step. The copies would take 16 µs of
+// the 320 µs of an enqueue.
 //
 //go:noinline
 func growStack() {
@@ -285,8 +283,8 @@ func growStack() {
 
 func (s *Server) isStopping() bool { return s.stopCtx.Err() != nil }
 
-// awaitRequests waits for the requests in progress after the client has sent its last request. If the client
-// hangs up, it cancels these requests.
+// awaitRequests is called after the client has sent its last request. It waits for the requests in progress. If the
+// client hangs up, it cancels these requests.
 func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
 		requests.Wait() // returns soon, since no request is in progress
@@ -369,8 +367,10 @@ func (s *Server) callMethod(ctx context.Context, t *activeRequest) (result any, 
 			return nil, err
 		}
 		defer end()
-		t.clientReadTimeout = s.StreamReadTimeout // the client may still have to read earlier pieces
-		// End the stream when the service stops, because the client would wait for more pieces in vain.
+		// Use the timeout for stream pieces for the answer too: before the client can read the answer, it may have to read
+		// earlier pieces.
+		t.clientReadTimeout = s.StreamReadTimeout
+		// End the stream when the service stops. Otherwise the client would wait for more pieces in vain.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()

@@ -12,7 +12,7 @@ import (
 // MaxStreamsPerUser is the maximum number of concurrent streams of one user.
 const MaxStreamsPerUser = 64
 
-// These constants limit what one user may have in progress, on all connections together unless stated
+// These constants limit what one user may have in progress, on all of the user's connections together unless stated
 // otherwise.
 const (
 	maxRequestsPerUser         = 256 // maximum number of requests in progress
@@ -20,19 +20,19 @@ const (
 	maxManyJobsRequestsPerUser = 4   // maximum number of requests in progress that list or change many jobs
 	maxHelperGoroutinesPerUser = 128 // maximum number of additional goroutines; see ReserveHelperGoroutine
 	// maxBytesInProgressPerUser is the maximum size in bytes of the request lines and answers that are in progress. The
-	// first uncountedBytesPerConn of each connection do not count.
+	// first uncountedBytesPerConn bytes of each connection do not count.
 	maxBytesInProgressPerUser = MaxLineBytes
 	// uncountedBytesPerConn is how many bytes of each connection do not count towards maxBytesInProgressPerUser.
 	uncountedBytesPerConn = 16 << 10
 )
 
-// maxUserLimitWait is how long a request waits until the user's other requests leave room for it within these
-// limits.
+// maxUserLimitWait is how long a request waits for room within these limits, that is, until enough other requests of
+// the same user have ended.
 const maxUserLimitWait = 5 * time.Second
 
-// UserLimits shares the service fairly among its users. It limits what each user may have in progress. It also
-// grants slots, the permissions for heavy work, to the users round robin. Its methods are safe for concurrent
-// use. See docs/decisions/0071.
+// UserLimits shares the service fairly among its users. It limits what each user may have in progress. It also grants
+// slots, the permissions for heavy work such as a database query, to the users round robin. Its methods are safe for
+// concurrent use. See docs/decisions/0071.
 type UserLimits struct {
 	conns            *fair.ConnLimiter
 	helperGoroutines *fair.Limiter // additional goroutines of users; see ReserveHelperGoroutine
@@ -48,21 +48,22 @@ func NewUserLimits() *UserLimits {
 		FreeBytesPerConn: uncountedBytesPerConn,
 		MaxRequestWait:   maxUserLimitWait}
 	return &UserLimits{
-		conns:            fair.NewConnLimiter(bounds, slots.DispatchWaiting), // freed bytes may make room for an answer
+		// When bytes of a user are freed, a request of this user may be able to build its answer; see RunStreamStep.
+		conns:            fair.NewConnLimiter(bounds, slots.DispatchWaiting),
 		helperGoroutines: fair.NewLimiter(fair.Bound{MaxAmount: maxHelperGoroutinesPerUser}),
 		heavyWorkSlots:   slots,
 	}
 }
 
-// HeavyWorkClass is a kind of heavy work. The number of slots for a class is the number of operations of this class
-// that may run at the same time. See docs/decisions/0071.
+// HeavyWorkClass is a kind of heavy work, such as a read about one job. Each operation of a class holds a slot of this
+// class while it runs, so the number of slots limits how many operations run at the same time. See docs/decisions/0071.
 type HeavyWorkClass int
 
 // These are the classes of heavy work. classLongRequestDecoding and classLargeRequest are used only by the server in
 // this package.
 const (
 	ClassOneJobRead HeavyWorkClass = iota // a read about one job
-	// a read about many jobs (lists, selections, events, counts), or of output
+	// a read about many jobs (lists, selections, events, counts), or a read of output
 	ClassManyJobsRead
 	classLongRequestDecoding // decoding a request of more than uncountedBytesPerConn bytes
 	classLargeRequest        // processing a request of more than largeRequestBytes bytes
@@ -74,14 +75,14 @@ const (
 	// readSlots is the number of slots for ClassOneJobRead and ClassManyJobsRead together. It equals the number of
 	// database connections for reading. One slot is reserved for ClassOneJobRead, and one for admins.
 	readSlots = 4
-	// manyJobsReadSlots is how many of the readSlots the ordinary users together may use for ClassManyJobsRead. Each of
-	// them may use one.
+	// manyJobsReadSlots is how many of the readSlots the ordinary users together may use for ClassManyJobsRead. Each
+	// ordinary user may use one.
 	manyJobsReadSlots = 2
 	decodingSlots     = 2 // number of slots for classLongRequestDecoding; each user may hold at most one
 	largeRequestSlots = 2 // number of slots for classLargeRequest; each user may hold at most one
 )
 
-// These are indexes of the bounds in slotBounds.
+// These are the indexes of the bounds that slotBounds returns.
 const (
 	boundReads            = iota // reads of ClassOneJobRead and ClassManyJobsRead
 	boundOrdinaryReads           // reads of ordinary users
@@ -95,8 +96,8 @@ const (
 	boundAnswersPerUser // answers and stream steps (see RunStreamStep) of one user
 )
 
-// slotBounds returns the bounds on slots, by the constants above. With boundAnswersPerUser, a user can exceed
-// maxBytesInProgressPerUser by only one answer.
+// slotBounds returns the bounds on slots, in the order of the indexes above. boundAnswersPerUser lets each user build
+// only one answer at a time. So a user exceeds maxBytesInProgressPerUser by at most this one answer.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
 		boundReads:               {MaxAmount: readSlots, SharedByAllUsers: true},
@@ -112,7 +113,7 @@ func slotBounds() []fair.Bound {
 	}
 }
 
-// slotBoundIndexes returns the bounds that apply to a slot of class c, as indexes of slotBounds.
+// slotBoundIndexes returns the bounds that apply to a slot of class c, as indexes into the result of slotBounds.
 func slotBoundIndexes(c HeavyWorkClass, isAdmin bool) []int {
 	switch {
 	case c == ClassOneJobRead && isAdmin:
@@ -132,14 +133,14 @@ func slotBoundIndexes(c HeavyWorkClass, isAdmin bool) []int {
 // maxSlotWait is how long a request waits for a slot before it fails.
 const maxSlotWait = 10 * time.Second
 
-// slotRequest returns a request for a slot of class c, on behalf of the user of ctx.
+// slotRequest returns a fair.Request for a slot of class c, on behalf of the user of ctx.
 func slotRequest(ctx context.Context, c HeavyWorkClass) fair.Request {
 	peer := PeerFrom(ctx)
 	return fair.Request{UserID: peer.UID, BoundIndexes: slotBoundIndexes(c, peer.Right.Covers(RightAdmin)), Kind: int(c)}
 }
 
 // acquireSlot waits for the slot that r requests. If it returns nil, the caller must release the slot in
-// s.slots.
+// s.heavyWorkSlots.
 func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 	r.Deadline = time.Now().Add(maxSlotWait)
 	switch err := s.heavyWorkSlots.Acquire(ctx, r); {
@@ -153,9 +154,9 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 		maxSlotWait)
 }
 
-// RunInSlot waits for a slot of class c for the user of ctx, and calls f while it holds the slot. f must be
-// short, for example one database query or one read of at most 256 KiB of output. f may wait only for the disk,
-// and must not call RunInSlot.
+// RunInSlot waits for a slot of class c for the user of ctx, and calls work while it holds the slot. work must be
+// short, for example one database query or one read of at most 256 KiB of output. work may wait only for the disk, and
+// must not call RunInSlot.
 func (s *UserLimits) RunInSlot(ctx context.Context, c HeavyWorkClass, work func() error) error {
 	r := slotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
@@ -165,9 +166,10 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c HeavyWorkClass, work func(
 	return work()
 }
 
-// RunStreamStep calls f while it holds a slot, like RunInSlot. In f, a stream produces its next pieces. They are
-// written to the client after the slot is released, so a slow client does not occupy a slot. RunStreamStep waits
-// until the user has fewer than maxBytesInProgressPerUser in progress and no other step runs for this user.
+// RunStreamStep calls produce while it holds a slot, like RunInSlot. produce builds the next pieces of a stream. They
+// are written to the client after the slot is released, so a slow client does not occupy a slot. RunStreamStep first
+// waits until the user has fewer than maxBytesInProgressPerUser bytes in progress, and no other step runs for this
+// user.
 func (s *UserLimits) RunStreamStep(ctx context.Context, c HeavyWorkClass, produce func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {
@@ -200,8 +202,8 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c HeavyWorkClass, produc
 	return err
 }
 
-// AnswerInSlot calls f like RunStreamStep, to get the result of a request. It also encodes the result as JSON
-// while it holds the slot.
+// AnswerInSlot calls produceResult like RunStreamStep, to get the result of a request. It also encodes the result as
+// JSON while it holds the slot.
 func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c HeavyWorkClass, produceResult func() (R, error)) (r R,
 	err error) {
 	err = s.RunStreamStep(ctx, c, func() error {
@@ -218,8 +220,8 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c HeavyWorkClass, p
 }
 
 // ReserveHelperGoroutine reserves an additional goroutine for the user of ctx, for work on the user's request. It does
-// not wait: it returns false if the user already has maxHelperGoroutinesPerUser. The caller calls release after the
-// goroutine has ended.
+// not wait: it returns false if the user already has maxHelperGoroutinesPerUser additional goroutines. The caller calls
+// release after the goroutine has ended.
 func (s *UserLimits) ReserveHelperGoroutine(ctx context.Context) (release func(), ok bool) {
 	r := fair.Request{UserID: PeerFrom(ctx).UID}
 	if !s.helperGoroutines.TryAcquire(r) {
@@ -228,7 +230,7 @@ func (s *UserLimits) ReserveHelperGoroutine(ctx context.Context) (release func()
 	return func() { s.helperGoroutines.Release(r) }, true
 }
 
-// ChargeBytesToUser adds n to the bytes that the user of ctx has in progress, until the request of ctx ends.
+// ChargeBytesToUser counts byteCount more bytes as in progress for the user of ctx, until the request of ctx ends.
 func ChargeBytesToUser(ctx context.Context, byteCount int) {
 	if t := activeRequestOf(ctx); t != nil {
 		t.chargedBytes += int64(byteCount)

@@ -39,7 +39,8 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	}
 }
 
-// Even if a user has very many reads waiting, a read of another user waits only until one of them has ended.
+// Even if a user has very many reads waiting, a read of another user waits only until one of the running reads has
+// ended.
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
@@ -127,8 +128,8 @@ func TestUsersGetEqualSlotShares(t *testing.T) {
 	})
 }
 
-// One slot is reserved for reads of one job, and one for admins. Of the other slots, ordinary users together
-// may use two for ClassManyJobsRead, and each of them one.
+// One slot is reserved for reads of one job, and one for admins. Of the other slots, ordinary users together may use
+// two for ClassManyJobsRead, and each ordinary user may use one.
 func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 	type asks struct {
 		uid   int
@@ -247,8 +248,8 @@ func TestSlotsAreReleasedAfterErrorsAndPanics(t *testing.T) {
 	wantNoUsage(t, s)
 }
 
-// A stream step waits until the user has fewer than maxBytesInProgressPerUser in progress. While it waits, it delays
-// neither other users nor other reads of the same user.
+// A stream step waits until the user has fewer than maxBytesInProgressPerUser bytes in progress. While the step waits,
+// it delays neither other users nor other reads of the same user.
 func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -299,7 +300,7 @@ func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 	})
 }
 
-// At most one answer of each user is being built at a time, so a user exceeds maxBytesInProgressPerUser by at most one
+// At most one answer of each user is being built at a time. So a user exceeds maxBytesInProgressPerUser by at most one
 // answer.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,7 +29,7 @@ type fakeAPI struct {
 	streamReadTimeout  *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
 	API
 	showError  error        // error that ShowJob returns
-	sentEvents atomic.Int64 // number of events that the method Events has sent
+	sentEvents atomic.Int64 // number of events that the method StreamEvents has sent
 }
 
 func (f *fakeAPI) ShowJob(context.Context, ShowParams) (JobDetail, error) {

@@ -39,7 +39,7 @@ func TestIsRootAcceptsSystemAndElevatedAdmins(t *testing.T) {
 	}
 }
 
-// PeerOf returns all groups of the client that matter for access.
+// PeerOf returns all groups of the client to which a right can be granted.
 func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	if _, err := newTestClient(t, serveUntilTestEnds(t, d)).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
@@ -58,7 +58,7 @@ func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
 	}
 }
 
-// The service stops without delay, even if a program has opened the pipe like a file and sends nothing.
+// The service stops without delay, even if a program has opened the pipe like an ordinary file and sends nothing.
 func TestSilentClientDoesNotDelayStop(t *testing.T) {
 	path := tempSocket(t)
 	began := time.Now()

@@ -15,32 +15,31 @@ type StatsAPI interface {
 // StatsParams requests statistics about attempts in a time range, for one queue or for all queues.
 type StatsParams struct {
 	Queue string `json:"queue,omitempty" rule:"queue"`
-	// Since and Until define the time range, which is rounded to whole periods. By default it is the last 24
-	// hours.
+	// Since and Until define the time range, which is rounded to whole periods. The default is the last 24 hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// PeriodLength requests separate statistics for each minute, hour or day in the range, in addition to the totals.
-	// The service keeps minutes for 2 days, hours for 60 days and days for 3 years. Without Grain, the totals
-	// are computed from the shortest periods that the service has kept for the whole range.
+	// PeriodLength requests separate statistics for each minute, hour or day in the range, in addition to the totals. The
+	// service keeps minutes for 2 days, hours for 60 days and days for 3 years. Without PeriodLength, the totals are
+	// computed from the shortest periods that the service has kept for the whole range.
 	PeriodLength string `json:"by,omitempty" rule:"grain"`
 	// WithHistograms also requests histograms, for at most MaxHistogramPeriods periods.
 	WithHistograms bool `json:"buckets,omitempty"`
-	// AllTime requests all statistics ever recorded, instead of those of a time range. If an answer has an
-	// entry for a queue, all later answers have it too, so the counts of an entry never decrease.
+	// AllTime requests all statistics ever recorded, instead of the statistics of a time range. If an answer has an entry
+	// for a queue, all later answers have it too, so the counts of an entry never decrease.
 	AllTime bool `json:"ever,omitempty"`
 }
 
 // MaxHistogramPeriods is the maximum number of periods with histograms that one answer contains.
 const MaxHistogramPeriods = 1000
 
-// Stats holds statistics of a time range. Periods is empty if StatsParams.Grain was "".
+// Stats holds statistics of a time range. Periods is empty if StatsParams.PeriodLength was "".
 type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// Queues holds the statistics of each queue with recorded attempts, sorted by name. It has at most 1,000
-	// entries, and the entry (others) combines the remaining queues. In each period, attempts are recorded
-	// separately for at most 64 queues without settings; those of further such queues count as (others).
+	// Queues holds the statistics of each queue with recorded attempts, sorted by name. It has at most 1,000 entries, and
+	// the entry (others) combines the remaining queues. In each period, attempts are recorded separately for at most 64
+	// queues without settings; the attempts of further queues without settings are recorded as (others).
 	Queues []QueueStats `json:"queues"`
 	// Periods holds the statistics of all queues together, for each period with recorded attempts, the oldest
 	// first.

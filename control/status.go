@@ -19,7 +19,7 @@ type Status struct {
 	// job is runnable.
 	OldestReadySince Time  `json:"oldest_waiting"`
 	JobsEverEnqueued int64 `json:"enqueued"` // number of jobs ever enqueued
-	// LastEventSeq is the number of the newest event that the other fields take into account.
+	// LastEventSeq is the number of the newest event that was stored when the service read the other fields.
 	LastEventSeq int64 `json:"last_event"`
 	// ThroughputPerMinute is the number of attempts that ended in the last minute, on all nodes together.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
@@ -42,8 +42,8 @@ type Status struct {
 	// RerankingInProgress is true while the service recomputes the order of the waiting jobs, after a change of a setting
 	// that affects the order.
 	RerankingInProgress bool `json:"reranking"`
-	// StoreError says why the service cannot read the store; "" if it can. With a StoreError, the other fields
-	// contain the last known values.
+	// StoreError says why the service cannot read the store; "" if it can. If StoreError is set, the other fields contain
+	// the last known values.
 	StoreError string `json:"away,omitempty"`
 	Health     string `json:"health"` // ok; or degraded or failing, followed by the reason
 }
@@ -81,7 +81,8 @@ type WorkerSummary struct {
 	Idle  int `json:"idle"`
 }
 
-// ScreenParams requests a Screen. Rows is the maximum number of jobs in each section, 1 to 100; 0 means 10.
+// ScreenParams requests an OverviewScreen. JobsPerSection is the maximum number of jobs in each section, 1 to 100; 0
+// means 10.
 type ScreenParams struct {
 	JobsPerSection int `json:"rows,omitempty" rule:"screenRows"`
 }
@@ -101,9 +102,8 @@ type OverviewScreen struct {
 	Done          []Job         `json:"done"`   // completed and cancelled jobs, the latest first
 }
 
-// OverviewJob is a job with the last line of its output. For a dead job, LastLine is set only if the command
-// ended with an exit code. It is then the last line of standard error or, if standard error is empty, of
-// standard output.
+// OverviewJob is a job with the last line of its output. For a dead job, LastLine is set only if the command ended with
+// an exit code. In that case it is the last line of standard error or, if standard error is empty, of standard output.
 type OverviewJob struct {
 	Job
 	LastLine string `json:"last_line"`

@@ -16,13 +16,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API whose method Show closes the channel showStarted, and then waits until the channel release
-// is closed or the context of the call ends.
+// slowAPI is an API whose method ShowJob closes the channel showStarted, and then waits until the channel release is
+// closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
 	showStarted   chan struct{}
 	release       chan struct{}
-	showCancelled chan struct{} // Show closes this channel when its context has ended
+	showCancelled chan struct{} // ShowJob closes this channel when its context has ended
 }
 
 func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
@@ -36,8 +36,8 @@ func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) 
 	}
 }
 
-// stopDuringShow stops a server during a call of Show. callResult receives the error of that call, and
-// serverEnded is closed when Server.Run has returned.
+// stopDuringShow stops a server during a call of ShowJob. callResult receives the error of that call. serverEnded is
+// closed when Server.Run has returned.
 func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
 	api = &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
 	path := tempSocket(t)

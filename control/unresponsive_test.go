@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If a service accepts a connection but sends nothing, the call fails after half a minute, with a hint. If the
-// service still answers hello, other requests may take any time.
+// If a service accepts a connection but sends nothing, the call fails after half a minute, with a hint. But if the
+// service answers the method hello, other requests may take any time.
 func TestCallFailsIfServiceNeverAnswers(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -77,8 +77,8 @@ func TestCallFailsIfServiceStopsAnswering(t *testing.T) {
 	})
 }
 
-// If an answer is cut off, or does not come from a queuectl service, the error has the code unavailable. The
-// request itself was not wrong.
+// If an answer is cut off, or does not come from a queuectl service, the error has the code unavailable. The code is
+// not invalid, because the request itself was valid.
 func TestTruncatedAnswerIsUnavailableError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
 		"\x00\xff\n"} {
@@ -109,8 +109,8 @@ func readLineFromConn(c net.Conn) (string, error) {
 	}
 }
 
-// If the connection is lost before the request was sent, the error has the code unavailable. The request itself
-// was not wrong.
+// If the connection is lost before the request was sent, the error has the code unavailable. The code is not invalid,
+// because the request itself was valid.
 func TestConnectionLostBeforeSendIsUnavailableError(t *testing.T) {
 	dead := &clientConn{endCause: errConnectionLost, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
@@ -119,8 +119,8 @@ func TestConnectionLostBeforeSendIsUnavailableError(t *testing.T) {
 	}
 }
 
-// If the service ends during a request and does not come back, the error says how to start it and where to find
-// the reason. If no service was running before the request, the error is not changed.
+// If the service ends during a request and does not come back, the error says how to start the service and where to
+// find the reason why it ended. If no service was running before the request, the error is not changed.
 func TestErrorExplainsServiceThatDoesNotReturn(t *testing.T) {
 	away := &unreachableError{"s", errors.New("refused")}
 	if err := connErrorWithCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||

@@ -12,8 +12,8 @@ type WebAPI interface {
 	CreateWebLink(ctx context.Context, p NoParams) (WebLink, error)
 }
 
-// WebStartParams holds the parameters of the method web.start. Listen is ADDRESS:PORT or unix:/PATH. If it is "", the
-// address in the settings applies or, if the settings have none, DefaultWebAddress.
+// WebStartParams holds the parameters of the method web.start. ListenAddress is ADDRESS:PORT or unix:/PATH. If it is
+// "", the address in the settings applies or, if the settings have none, DefaultWebAddress.
 type WebStartParams struct {
 	ListenAddress string `json:"listen,omitempty"`
 }
@@ -21,7 +21,7 @@ type WebStartParams struct {
 // DefaultWebAddress is the default address of the web page.
 const DefaultWebAddress = "127.0.0.1:7070"
 
-// WebState says on which address the web page is served. Listen is "" while the page is off.
+// WebState says on which address the web page is served. ListenAddress is "" while the page is off.
 type WebState struct {
 	ListenAddress string `json:"listen"`
 }

@@ -98,9 +98,9 @@ type request struct {
 	params json.RawMessage // part of the line; nil if the request has none
 }
 
-// parseRequest parses a line from a client. It ignores unknown members of the envelope. If the line is JSON but
-// not a valid request object, the error has the code queue.CodeInvalidRequest, and r contains the id if the
-// line has a valid one.
+// parseRequest parses a line from a client. It ignores unknown members of the envelope. If the line is JSON but not a
+// valid request object, the error has the code queue.CodeInvalidRequest, and r contains the id if the line contains a
+// valid id.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
@@ -114,7 +114,7 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, queue.Errorf(queue.CodeInvalidRequest,
 			"the line is not a request; send an object with id, method and params")
 	}
-	var memberErr error // first invalid member; returned after the id is known
+	var memberErr error // first error about a member; returned only after the id is known
 	members := 0
 	err = queue.EachMember(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxRequestMembers {
@@ -149,7 +149,7 @@ func (r *request) readEnvelopeMember(memberName string, value json.RawMessage) e
 			return invalidRequestError("id", "must be a number or text; without an id, the request is a "+
 				"notification and gets no answer")
 		}
-		r.id = bytes.Clone(value) // copy the id, because it is needed longer than the line
+		r.id = bytes.Clone(value) // copy the id, because it is still needed after the line is gone
 	case "method":
 		if first != '"' || json.Unmarshal(value, &r.method) != nil {
 			return invalidRequestError("method", "must be text")
@@ -196,8 +196,8 @@ type reply struct {
 	streamPiece json.RawMessage // piece of a stream; nil for an answer
 }
 
-// parseReply parses a line from the service. It does only what is necessary, because a client that makes a
-// single call spends much of its time here.
+// parseReply parses a line from the service. It is written to be fast, because a client that makes a single call spends
+// much of its time in this function.
 func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
@@ -262,8 +262,9 @@ type answerObject struct {
 var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 	"the response is longer than %d bytes; request fewer items or lines", MaxLineBytes)
 
-// appendNotification appends the line of a notification to buf. id is the id of the request that opened the
-// stream. Most notifications are pieces of output, which have a faster encoding here.
+// appendNotification appends the line of a notification to buf. requestID is the id of the request that opened the
+// stream. Most notifications are pieces of output, so appendNotification encodes the text of such a piece itself, which
+// is faster than encoding/json.
 func appendNotification(buf []byte, method string, requestID json.RawMessage, streamPiece any) ([]byte, error) {
 	const closingBraces = "}}}" // end of the piece, of the parameters and of the notification
 	p, _ := streamPiece.(OutputPiece)
@@ -325,8 +326,7 @@ func (p *EnqueueParams) decode(raw json.RawMessage) error {
 	return d.checkGivenParams()
 }
 
-// decodeNonJobParam parses a parameter that is not a job field. It returns false if name is not such a
-// parameter.
+// decodeNonJobParam parses a parameter that is not a job field. It returns false if the method has no such parameter.
 func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bool, error) {
 	if _, own := d.fieldsByParamName[name]; !own {
 		return false, nil
@@ -334,8 +334,8 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON implements json.Marshaler. It writes the job fields that Spec sets, and those other parameters
-// that are not zero.
+// MarshalJSON implements json.Marshaler. It writes the job fields that JobSpec sets, and the other parameters that are
+// not zero.
 func (p EnqueueParams) MarshalJSON() ([]byte, error) {
 	return encodeJobParams(p.JobSpec.GivenFields(), p)
 }
@@ -407,7 +407,7 @@ func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// decode parses the parameters of a batch. An error about a job says which job of the batch it is.
+// decode parses the parameters of a batch. An error about a job contains the index of the job.
 func (p *EnqueueBatchParams) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
@@ -452,7 +452,7 @@ func (p *EnqueueBatchParams) decodeBatchJobs(raw json.RawMessage) error {
 			return queue.InvalidField("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
 				"together; send fewer jobs per request", MaxArgsAndEnvPerRequest)
 		}
-		if p.Jobs == nil { // allocate the list only once: specs are large, and often have similar lengths
+		if p.Jobs == nil { // allocate the list once, for specs of the same length as the first: specs are large
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
 		}
 		p.Jobs = append(p.Jobs, s)

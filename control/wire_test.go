@@ -42,8 +42,8 @@ internal -32603 1 no
 	}
 }
 
-// The members of a request may be in any order, and unknown members are ignored. A line is rejected if it is
-// not an object, if its id or method is invalid, or if it names another protocol.
+// The members of a request may be in any order, and unknown members are ignored. A line is rejected if it is not an
+// object, if its id or method is invalid, or if it names another protocol than JSON-RPC 2.0.
 func TestParseRequestAcceptsAnyMemberOrder(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
@@ -184,7 +184,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// A notification that appendNotification has encoded is decoded to the value that encoding/json would produce.
+// A notification that appendNotification has encoded decodes to the same value as one that encoding/json has encoded.
 func TestEncodedNotificationsDecodeUnchanged(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{

@@ -23,18 +23,18 @@ type WorkerStartParams struct {
 	WorkersToAdd *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
-// WorkerStopParams holds the parameters of the method worker.stop, which removes Count workers, or all of them. Their
-// running jobs get Timeout to finish (nil means DefaultJobFinishTimeout). After that, the jobs are stopped and put
-// back in the queue.
+// WorkerStopParams holds the parameters of the method worker.stop, which removes WorkersToRemove workers, or all
+// workers. The running jobs of these workers get JobFinishTimeout to finish (nil means DefaultJobFinishTimeout). After
+// that, the jobs are stopped and put back in the queue.
 type WorkerStopParams struct {
 	WorkersToRemove     *int      `json:"count,omitempty" rule:"someWorkers"`
 	AllWorkers          bool      `json:"all,omitempty"`
 	JobFinishTimeout    *Duration `json:"timeout,omitempty" rule:"duration"`
-	StopJobsImmediately bool      `json:"force,omitempty"` // has the same effect as a Timeout of 0
+	StopJobsImmediately bool      `json:"force,omitempty"` // has the same effect as a JobFinishTimeout of 0
 }
 
-// DefaultJobFinishTimeout is how long the method worker.stop waits for running jobs to finish, unless the request
-// has a Timeout.
+// DefaultJobFinishTimeout is how long the method worker.stop waits for running jobs to finish, unless the request has a
+// JobFinishTimeout.
 const DefaultJobFinishTimeout = 30 * time.Second
 
 // WorkerScaleParams holds the parameters of the method worker.scale, which sets the number of workers.
@@ -56,8 +56,7 @@ type WorkerList struct {
 type Worker struct {
 	ID   string `json:"id"`
 	Node string `json:"node"`
-	// PID is the pid of the worker's job. If State is stuck, it is the pid of a process that has survived
-	// SIGKILL.
+	// PID is the pid of the worker's job. If State is stuck, PID is the pid of a process that has survived SIGKILL.
 	PID           *int `json:"pid"`
 	StartedAt     Time `json:"started_at"`
 	LastHeartbeat Time `json:"last_heartbeat"`
