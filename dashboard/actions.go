@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// formHandler returns a handler for the forms (POST requests) on the server's own pages. The handler calls
-// handleForm and redirects the browser to the path that handleForm returns. If allowedFields are given, the
-// handler rejects forms with other fields.
+// formHandler returns a handler for the forms (POST requests) on the server's own pages. The handler calls handleForm
+// and redirects the browser to the path that handleForm returns. If the caller passes allowedFields, the handler
+// rejects forms with other fields.
 func (s *Server) formHandler(
 	handleForm func(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error),
 	allowedFields ...string,
@@ -46,9 +46,9 @@ func checkParamNames(query url.Values, allowedNames ...string) error {
 	return checkQueryParams(query, allowedNames, "leave it out", "use only: ")
 }
 
-// checkQueryParams returns an error if the query contains a parameter that is not in allowedNames, because the
-// page would silently ignore it. The error ends with allowedNamesPrefix and the allowed names. If allowedNames is
-// empty, it ends with advice.
+// checkQueryParams returns an error if the query contains a parameter that is not in allowedNames. Without the error,
+// the page would silently ignore the parameter. The error ends with allowedNamesPrefix and the allowed names or, if
+// allowedNames is empty, with noParamsAdvice.
 func checkQueryParams(query url.Values, allowedNames []string, noParamsAdvice, allowedNamesPrefix string) error {
 	for name := range query {
 		if slices.Contains(allowedNames, name) {
@@ -66,7 +66,7 @@ func checkQueryParams(query url.Values, allowedNames []string, noParamsAdvice, a
 type jobAction struct {
 	Name              string
 	Label             string
-	NeedsConfirmation bool          // the page shows the affected jobs first
+	NeedsConfirmation bool          // the page first shows which jobs the action would change
 	acceptedStates    []queue.State // states of jobs that the action accepts
 	apply             func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
@@ -110,7 +110,7 @@ func actionsForJob(j control.Job) (actions []jobAction) {
 	return actions
 }
 
-// findJobAction returns the action with this name. The name comes from a form or a URL and may be invalid.
+// findJobAction returns the action with the given name. The name comes from a form or a URL and may be invalid.
 func findJobAction(actionName string) (*jobAction, error) {
 	if i := slices.IndexFunc(jobActions, func(vb jobAction) bool { return vb.Name == actionName }); i >= 0 {
 		return &jobActions[i], nil
@@ -137,7 +137,7 @@ func handleJobAction(ctx context.Context, v *visitor, r *http.Request) (string, 
 	return jobPath(string(id)), err
 }
 
-// refusalText returns the reason why the service refused to change a job. The text contains the id of the job.
+// refusalText returns the reason why the service refused to change a job. The text always contains the id of the job.
 func refusalText(r *control.Refusal) string {
 	text := r.AsError().Error()
 	if strings.Contains(text, "job "+r.JobID) || strings.Contains(text, strconv.Quote(r.JobID)) {
@@ -172,8 +172,8 @@ func (o *bulkOutcome) refusalError(actionName string) error {
 		present.JobCountText(o.changedCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
-// jobPath returns the path of a job's page. Usually the path contains the id. If browsers would change such a
-// path, for example because the id contains "..", the id is a query parameter.
+// jobPath returns the path of a job's page. Usually the path contains the id. If the id would make browsers change the
+// path, for example because it contains "..", the id is a query parameter instead.
 func jobPath(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
@@ -181,7 +181,7 @@ func jobPath(id string) string {
 	return "/job?id=" + url.QueryEscape(id)
 }
 
-// attemptPath returns the path of the job's page that shows the output of one attempt.
+// attemptPath returns the path of the job's page with the output of one attempt.
 func attemptPath(id string, attemptNumber int) string {
 	urlPath := jobPath(id)
 	if strings.Contains(urlPath, "?") {
@@ -215,7 +215,8 @@ func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, sele
 	return all.selectedCount, err
 }
 
-// bulkPreviewView is the page that shows which jobs an action on several jobs would change. It changes nothing.
+// bulkPreviewView is the page that shows which jobs an action on several jobs would change. The page itself changes
+// nothing.
 var bulkPreviewView = &view{templateName: "bulk", navEntry: "jobs", fillPage: fillBulkPreviewPage}
 
 // fillBulkPreviewPage fills the page bulkPreviewView.
@@ -263,8 +264,8 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 type actionPreview struct {
 	Label           string // name of the action
 	AffectedCount   int64  // number of jobs that the action would change
-	UnaffectedCount int64  // number of selected jobs that it would not change
-	JobsChanged     bool   // the jobs have changed since the last preview
+	UnaffectedCount int64  // number of selected jobs that the action would not change
+	JobsChanged     bool   // the jobs have changed since the user last saw the preview
 	Jobs            []control.Job
 }
 
@@ -276,8 +277,8 @@ type bulkPreviewData struct {
 	BackPath       string     // path of the list of jobs, to which the page links
 }
 
-// handleBulkAction applies an action to the jobs that a preview has shown. If more jobs match the filter now, it
-// changes nothing and sends the browser to a new preview.
+// handleBulkAction applies an action to the jobs that a preview has shown. If more jobs match the filter now than the
+// preview showed, it changes nothing and sends the browser to a new preview.
 func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findJobAction(r.PostFormValue("verb"))
 	if err != nil {
@@ -317,12 +318,12 @@ func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string,
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errUnknownDeathCause is the error for a cause of death with which no job has died.
+// errUnknownDeathCause is the error for a cause of death (see deathCause) that none of the newest dead jobs has.
 var errUnknownDeathCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns the jobs with the cause of death c that the visitor may change, and the number of
-// jobs with this cause that the visitor may not change.
+// changeableDeadJobs returns the dead jobs with the given cause that the visitor may change. It also returns the number
+// of dead jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(
 	ctx context.Context, p *page, cause deathCause,
 ) (changeable []control.Job, unchangeableCount int, err error) {
@@ -342,7 +343,8 @@ func (v *visitor) changeableDeadJobs(
 	return changeable, unchangeableCount, err
 }
 
-// deadPreviewView is the page that shows which dead jobs the action retry or rm would change. It changes nothing.
+// deadPreviewView is the page that shows which dead jobs the action retry or rm would change. The page itself changes
+// nothing.
 var deadPreviewView = &view{templateName: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
 	fillPage: fillDeadPreviewPage}
 
@@ -371,7 +373,7 @@ type deadPreviewData struct {
 	actionPreview
 	Verb       string // name of the action in requests
 	Cause      deathCause
-	JobsDigest string // digest of the jobs; see jobListDigest
+	JobsDigest string // digest of the previewed jobs; see jobListDigest
 }
 
 // jobListDigest returns a hash that identifies a list of jobs. handleDeadJobsAction uses it to notice that the list has
@@ -393,8 +395,9 @@ func findDeadJobsAction(u *url.URL) (*jobAction, error) {
 	return findJobAction(name)
 }
 
-// handleDeadJobsAction applies an action to the dead jobs with one cause, or to one of them. Before it removes jobs, it
-// checks that they are those in the preview; otherwise it sends the browser to a new preview.
+// handleDeadJobsAction applies an action to the dead jobs with one cause, or to one of these jobs. Before it removes
+// jobs, it checks that they are the jobs that the preview has shown. If they are not, it sends the browser to a new
+// preview.
 func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findDeadJobsAction(r.URL)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// httpStatuses maps error codes to HTTP statuses. All other codes have the status 500.
+// httpStatuses maps error codes to HTTP statuses. An error code that is not in the map has the status 500.
 var httpStatuses = map[queue.ErrorCode]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
@@ -30,7 +30,7 @@ var httpStatuses = map[queue.ErrorCode]int{
 // errNoSession is the error for a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
-// replyError replies with an error. Paths below /api get JSON, and other paths get a page.
+// replyError replies with an error. If the requested path is below /api, the reply is JSON, otherwise a page.
 func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	if !known {
@@ -110,15 +110,15 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 }
 
 // If an event stream has no events, it sends a comment every heartbeatInterval. The first comment comes after
-// firstHeartbeatDelay, so that the browser soon knows that the connection works.
+// firstHeartbeatDelay, so that the browser does not wait long until it knows that the connection works.
 const (
 	heartbeatInterval   = 15 * time.Second
 	firstHeartbeatDelay = 100 * time.Millisecond
 )
 
-// serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the
-// event with the number in the parameter "since" or, if a browser reconnects, after the last event that the
-// browser has received. If the client accepts no data for sendTimeout, the stream ends.
+// serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the event
+// with the number in the parameter "since" or, if a browser reconnects, after the last event that the browser has
+// received. The stream ends if the client accepts no data for sendTimeout.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnServerClose(r)
 	defer end()
@@ -160,7 +160,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	client := s.newVisitorClient(v) // v.client is busy with the events
+	client := s.newVisitorClient(v) // use another client, because v.client is busy receiving the events
 	defer client.Close()
 	poll := time.NewTicker(tickEventInterval)
 	defer poll.Stop()

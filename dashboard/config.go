@@ -62,7 +62,7 @@ func (c *Config) Check() error {
 }
 
 // acceptsHost reports whether browsers may open the page under a host name. All names below localhost are accepted,
-// because they always belong to this machine (RFC 6761, section 6.3).
+// because they always mean this machine (RFC 6761, section 6.3).
 func (c *Config) acceptsHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.ExtraHosts, host):

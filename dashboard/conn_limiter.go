@@ -15,11 +15,12 @@ import (
 
 // These constants limit the connections of the web page. See docs/decisions/0084.
 const (
-	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedConnGrace is the minimum time before a new connection may be closed to make room for others. In
-	// this time, the server can read the first request. During a flood, further connections wait in the kernel.
+	maxUnidentifiedConns = 256 // maximum number of connections on which no request has shown the user yet
+	// unidentifiedConnGrace is how long a new connection stays open at least, before it may be closed to make room for
+	// others. In this time, the server can read the first request. During a flood of connections, further connections
+	// therefore wait in the kernel.
 	unidentifiedConnGrace = 100 * time.Millisecond
-	maxIdentifiedConns    = 1024                    // maximum number of connections with a known visitor
+	maxIdentifiedConns    = 1024                    // maximum number of connections on which a request has shown the user
 	maxUserConns          = maxUserPageReaders + 40 // maximum number of identified connections of one user
 )
 
@@ -44,7 +45,7 @@ func newConnLimiter() *connLimiter {
 type pageConn struct {
 	net.Conn
 	limiter *connLimiter
-	// containingList is the list that contains the connection; nil after the connection was closed.
+	// containingList is the list of connLimiter that contains the connection. It is nil after the connection was closed.
 	// containingList, listElement, acceptedAt and uid are guarded by limiter.mu.
 	containingList *list.List
 	listElement    *list.Element
@@ -52,7 +53,7 @@ type pageConn struct {
 	uid            int // user of the connection, if it is identified
 
 	writeMu     sync.Mutex
-	batchBuffer *bytes.Buffer // collects the written bytes during batchWrites, else nil; guarded by writeMu
+	batchBuffer *bytes.Buffer // during batchWrites, collects the bytes to write; otherwise nil; guarded by writeMu
 }
 
 // Write implements net.Conn.
@@ -65,8 +66,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls write, and sends everything that it writes to c in one system call. Several system calls
-// would wake the client several times.
+// batchWrites calls write, and sends everything that write writes to c with one system call. Several system calls would
+// wake the client several times.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := new(bytes.Buffer)
 	c.writeMu.Lock()
@@ -100,8 +101,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits
-// until the oldest of them has had unidentifiedConnGrace, and closes it.
+// admit adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits until
+// the oldest of them is older than unidentifiedConnGrace, and closes that one.
 func (l *connLimiter) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
@@ -128,7 +129,7 @@ func (l *connLimiter) admit(c *pageConn) {
 	}
 }
 
-// removeLocked removes a connection from its list, if it is in one. The caller holds mu.
+// removeLocked removes a connection from the list that contains it, if there is such a list. The caller holds mu.
 func (l *connLimiter) removeLocked(c *pageConn) {
 	if c.containingList == nil {
 		return
@@ -162,8 +163,8 @@ func (l *connLimiter) setConnUser(c *pageConn, uid int) error {
 		}
 	}()
 	if c.containingList == nil || c.containingList != &l.unidentifiedConns {
-		// The connection was closed, or an earlier request has identified it. Behind a proxy, that may have
-		// been a request of another user.
+		// Behind a proxy, that earlier request may have been a request of another user. The connection then still counts for
+		// the first user.
 		return nil
 	}
 	if !l.userConnLimiter.TryAcquire(fair.Request{UserID: uid}) {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A new connection is admitted even if the limit is reached. If too many connections are unidentified, that is,
-// if no request has shown their user, the oldest of them is closed. If too many are identified, the oldest
+// A new connection is admitted even if a limit is reached. If too many connections are unidentified, that is, no
+// request has shown their user, the oldest of them is closed. If too many connections are identified, the oldest
 // connection of the user with the most connections is closed.
 func TestFullConnLimiterAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimiterAdmitsNewConnections)
@@ -76,8 +76,8 @@ func testFullConnLimiterAdmitsNewConnections(t *testing.T) {
 	}
 }
 
-// During a flood of connections, each connection stays open long enough for the server to read a first request.
-// Further connections wait.
+// During a flood of connections, each connection stays open long enough for the server to read a first request. Further
+// connections wait to be accepted.
 func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newConnLimiter()
@@ -115,7 +115,7 @@ func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 	})
 }
 
-// countingConn is a connection that counts the writes.
+// countingConn is a connection that counts the calls of Write.
 type countingConn struct {
 	net.Conn
 	writeCount int

@@ -14,11 +14,12 @@ import (
 
 // This file groups dead jobs by the cause of death.
 //
-// Jobs with the same command and the same error form a group. If there are more such groups than the page shows,
-// jobs with the same program and the same error form a group instead. For example, a batch that runs ffmpeg on
-// 400 files may fail 400 times with exit code 1. That is one problem, and the page shows it as one group.
+// Jobs with the same command and the same error form a group. If this results in more groups than the page shows, jobs
+// with the same program and the same error form a group instead. For example, a batch that runs ffmpeg on 400 files may
+// fail 400 times with exit code 1. That is one problem, and the page shows it as one group.
 
-// These constants limit the grouping, because users can choose commands and errors of any length.
+// These constants limit the work and the memory that the grouping takes, because users can choose commands and errors
+// of any length.
 const (
 	maxDeadJobs          = 5000 // maximum number of dead jobs that are read, newest first
 	maxShownDeathGroups  = 50   // maximum number of groups that are shown
@@ -31,11 +32,11 @@ const (
 // deathCauseParams contains the names of the parameters, in URLs and forms, that describe a cause of death.
 var deathCauseParams = []string{"error", "command", "program"}
 
-// deathCause is a cause of death: the error, and the command or the program, of dead jobs. A field that is ""
-// matches every job.
+// deathCause is a cause of death of jobs: their error, and their command or their program. An empty field matches every
+// job.
 type deathCause struct{ Error, Command, Program string }
 
-// deathCauseOf returns the cause of a job's death, with all fields set.
+// deathCauseOf returns the cause of a job's death, with all three fields set.
 func deathCauseOf(j *control.Job) deathCause {
 	c := deathCause{Error: queue.ClipJSON(present.JobErrorText(j), maxDeathErrorBytes),
 		Command: queue.ClipJSON(present.CommandOrHidden(j.Command), maxCauseCommandBytes)}
@@ -58,7 +59,7 @@ func parseDeathCause(paramValue func(string) string) deathCause {
 	return deathCause{paramValue("error"), paramValue("command"), paramValue("program")}
 }
 
-// MatchesAll reports whether every dead job has the cause c.
+// MatchesAll reports whether the cause c matches every dead job.
 func (c deathCause) MatchesAll() bool { return c == deathCause{} }
 
 // CommandOrProgram returns the command of the cause. For jobs with different commands of the same program, it
@@ -70,7 +71,7 @@ func (c deathCause) CommandOrProgram() string {
 	return c.Command
 }
 
-// Path returns the path of a page, with the cause c as query parameters.
+// Path returns the path of the given page, with the cause c as query parameters.
 func (c deathCause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
@@ -81,7 +82,7 @@ func (c deathCause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// matches reports whether a job has the cause c. jobCause is the cause of the job's death, with all fields set.
+// matches reports whether c matches a job. jobCause is the cause of the job's death, with all fields set.
 func (c deathCause) matches(jobCause deathCause) bool {
 	return (c.Error == "" || c.Error == jobCause.Error) && (c.Command == "" || c.Command == jobCause.Command) &&
 		(c.Program == "" || c.Program == jobCause.Program)
@@ -98,11 +99,11 @@ type deadGroup struct {
 	deathCause
 	Jobs            []deadJob    // newest first
 	Queues          string       // names of the queues, separated by spaces
-	FirstAt, LastAt control.Time // when the first and the last of these jobs died
+	FirstAt, LastAt control.Time // when the first and the last job of the group died
 }
 
-// listDeadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
-// Commands may be large, so only the first maxListRows jobs with the cause detailedCause keep theirs.
+// listDeadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more. Only
+// the first maxListRows jobs that detailedCause matches contain their commands, because commands may be large.
 func (v *visitor) listDeadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool,
 	err error) {
 	withCommand := 0
@@ -139,7 +140,7 @@ func groupDeadJobs(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
-// groupDeadByKey groups the dead jobs for whose causes the function groupKey returns the same value.
+// groupDeadByKey groups dead jobs: jobs form a group if groupKey returns the same value for their causes.
 func groupDeadByKey(jobs []deadJob, groupKey func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {

@@ -13,8 +13,8 @@ import (
 // pageSocketMode is the mode of the page's socket. Members of the socket's group, such as a proxy, may connect.
 const pageSocketMode = 0o660
 
-// listenUnix listens on a Unix socket. If the socket's file is removed, listenUnix creates it again, until ctx
-// ends.
+// listenUnix listens on a Unix socket. Until ctx ends, the listener creates the socket again if the socket's file is
+// removed.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
 	l, err := socket.Listen(path, socket.Perms{Mode: pageSocketMode, GID: -1})
 	if err != nil {

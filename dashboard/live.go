@@ -22,10 +22,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the timing and the limits of live pages, that is, pages that are updated in the browser. The
-// server checks every eventRenderInterval whether events have occurred, and then renders the page again. Without
-// events, it does so every idleRenderInterval. Each reader gets an event named tick every tickEventInterval. New output
-// of a job is sent every outputBatchInterval, in batches of about maxOutputBatchBytes bytes. See docs/decisions/0084.
+// These constants are the timing and the limits of live pages, that is, pages that are updated in the browser. Every
+// eventRenderInterval, the server checks whether events have occurred and, if so, renders the page again. Without
+// events, it renders the page every idleRenderInterval. Every tickEventInterval, it sends each browser an event named
+// tick. New output of a job is sent every outputBatchInterval, in batches of about maxOutputBatchBytes bytes. See
+// docs/decisions/0084.
 const (
 	eventRenderInterval = time.Second
 	idleRenderInterval  = 5 * time.Second
@@ -36,9 +37,8 @@ const (
 	maxUserLivePages    = 64  // maximum number of different pages that are kept up to date for one user
 )
 
-// livePages keeps pages in browsers up to date. A reader is a browser that shows a page. If a user has the same
-// page open several times, the server renders it only once for all of them. The methods are safe for concurrent
-// use.
+// livePages keeps pages in browsers up to date. A reader is a browser that shows a page. If a user has the same page
+// open several times, the server renders it only once for all these readers. The methods are safe for concurrent use.
 type livePages struct {
 	readerLimiter, pageLimiter *fair.Limiter // limit the readers and the pages of each user
 
@@ -54,23 +54,25 @@ func newLivePages() *livePages {
 // livePage is one page as one user sees it, and its readers.
 type livePage struct {
 	uid               int
-	lastRenderedParts *encodedParts // all parts of the page, as rendered last; guarded by livePages.mu
-	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages, to find the parts
-	// that have changed. lastPartsWithoutAges and the fields below are guarded by livePages.mu.
+	lastRenderedParts *encodedParts // all parts of the page as they were rendered last; guarded by livePages.mu
+	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages (see
+	// ageElementPattern). It is compared with newly rendered parts, to find those that have changed. lastPartsWithoutAges
+	// and the fields below are guarded by livePages.mu.
 	lastPartsWithoutAges map[string]string
 	readers              map[*pageReader]bool
 	isClosed             bool // all readers must disconnect
 	stopRendering        context.CancelFunc
 }
 
-// pageReader is the event stream of one browser. If a part is rendered again before the browser has received
-// it, the browser gets only the newer one.
+// pageReader is the event stream of one browser. If a part of the page is rendered again before the browser has
+// received the part, the browser gets only the newer version.
 type pageReader struct {
 	unsentParts *encodedParts // parts to send; guarded by livePages.mu
 	wake        chan struct{} // receives a value when unsentParts is set or the page is closed
 }
 
-// encodedParts contains rendered parts of a page. Readers that get the same parts share the encoded bytes.
+// encodedParts contains rendered parts of a page, and their encoding as an event. Readers that get the same parts share
+// the encoded bytes.
 type encodedParts struct {
 	htmlByPartName map[string]string // HTML by name of the part
 	eventBytes     func() []byte     // returns the parts as a server-sent event; encodes them only once
@@ -80,7 +82,8 @@ func newEncodedParts(parts map[string]string) *encodedParts {
 	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
-// merge returns a copy of p in which the parts in newer replace those of the same name.
+// merge returns a copy of p with the parts of newer. If p and newer contain a part of the same name, the copy contains
+// the part of newer.
 func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	if p == nil {
 		return newer
@@ -142,11 +145,11 @@ func (p *livePages) removePageLocked(pageKey string, page *livePage) {
 	}
 }
 
-// ageElementPattern matches the HTML elements that show ages, which change with the time. The browser updates them
-// itself.
+// ageElementPattern matches the HTML elements that show ages, such as "5 min ago". Ages change all the time, so the
+// browser updates these elements itself.
 var ageElementPattern = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
-// publishChangedParts sends those parts of a page that have changed to its readers.
+// publishChangedParts sends to the readers of a page those parts of the page that have changed.
 func (p *livePages) publishChangedParts(page *livePage, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
@@ -170,7 +173,7 @@ func (p *livePages) publishChangedParts(page *livePage, parts map[string]string)
 	}
 }
 
-// disconnectReaders disconnects all readers of a page. The next reader starts a new render loop.
+// disconnectReaders disconnects all readers of a page. The next reader that connects starts a new render loop.
 func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,11 +203,11 @@ func viewForPath(path string) *view {
 	return viewsByPath[path]
 }
 
-// actionResultParams lists the query parameters that only describe the result of the visitor's last action.
+// actionResultParams lists the query parameters that only describe the result of the visitor's last action on jobs.
 var actionResultParams = []string{"did", "n"}
 
-// serveLivePage keeps a page in a browser up to date with server-sent events: the parts of the page that change,
-// the new output of its job, and a tick every tickEventInterval.
+// serveLivePage keeps a page in a browser up to date with server-sent events. It sends the parts of the page that have
+// changed, the new output of the job that the page shows, and a tick every tickEventInterval.
 func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnServerClose(r)
 	defer end()
@@ -222,14 +225,15 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	q := url.Values{}
 	for _, name := range view.acceptedQueryParams {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
-			// These parameters do not change the page, so readers with different values share one livePage.
+			// Leave out actionResultParams: they do not change the updated parts, so readers with different results share one
+			// livePage.
 			q.Set(name, value)
 		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	current, err := view.buildPage(r.Context(), v, u)
 	if err != nil {
-		return err // a request for the page itself returns the same error
+		return err // return this error instead of an empty stream; a request for the page itself fails with the same error
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.formToken, u.RequestURI())
 	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
@@ -241,8 +245,8 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 		return err
 	}
 	defer s.livePages.removeReader(v.peer.UID, key, page, reader)
-	// Close the client's connection. The client connects again when it needs to. Until then, an open connection
-	// would use memory and make the service raise GOMAXPROCS.
+	// Close the client's connection to the service. The client connects again when it needs to. An open connection would
+	// use memory, and make the service use more processors (see Server.OnConcurrencyLimit in package control).
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
 	lines := make(chan []line)
@@ -276,8 +280,9 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	return nil // the reader has disconnected
 }
 
-// mayStreamContinue reports whether the session of a stream is still valid and the user's right is unchanged.
-// If not, the stream ends, the browser reconnects, and the server checks the right again.
+// mayStreamContinue reports whether the session of a stream is still valid and whether the user still has initialRight.
+// If mayStreamContinue returns false, the caller ends the stream. Then the browser reconnects, and the server checks
+// the right again.
 func (s *Server) mayStreamContinue(r *http.Request, v *visitor, initialRight control.Right) bool {
 	if !s.isSessionValid(r, v) {
 		return false
@@ -286,7 +291,7 @@ func (s *Server) mayStreamContinue(r *http.Request, v *visitor, initialRight con
 	return err == nil && who.Right == initialRight
 }
 
-// isSessionValid reports whether the session with which the stream was opened is still valid.
+// isSessionValid reports whether the session with which the visitor opened the stream is still valid.
 func (s *Server) isSessionValid(r *http.Request, v *visitor) bool {
 	now, found := s.findVisitor(r)
 	return found && now.formToken == v.formToken
@@ -330,8 +335,8 @@ func (e *eventStream) write(encodedEvents []byte) error {
 	})
 }
 
-// renderLoop renders and publishes a page repeatedly, until ctx ends because the last reader has left. If the
-// queue cannot be read, it skips the update. It returns false if the user's right has changed.
+// renderLoop renders and publishes a page repeatedly, until ctx ends because the last reader has left. If the queue
+// cannot be read, renderLoop skips the update. It returns false if the user no longer has initialRight.
 func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control.Right, vw *view, u *url.URL,
 	page *livePage) bool {
 	v.client = s.newVisitorClient(&v)
@@ -356,7 +361,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control
 				s.livePages.publishChangedParts(page, parts)
 			}
 		}
-		v.client.Close() // the client connects again for the next update
+		v.client.Close() // free the connection until the next update, for which the client connects again
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -365,7 +370,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control
 	}
 }
 
-// renderParts renders the parts of a page that are kept up to date. It returns nil if that fails.
+// renderParts renders the parts of a page that are kept up to date. It returns nil if the page cannot be built.
 func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -387,7 +392,7 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 }
 
 // streamJobOutput sends the output lines of a job to the channel lines, in batches. The first batch contains the last
-// lines that the job has already printed; it replaces the lines that the browser shows. The browser appends the
+// lines that the job has already printed; the browser replaces all shown lines by this batch. The browser appends the
 // later batches.
 func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
 	v.client = s.newVisitorClient(&v)

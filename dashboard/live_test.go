@@ -58,8 +58,8 @@ func TestPageReadersReceiveNewestParts(t *testing.T) {
 	}
 }
 
-// After disconnectReaders, the readers of the page must disconnect, even if they have unread parts. A later
-// reader gets a new livePage.
+// After disconnectReaders, the readers of the page must disconnect, even if they have unsent parts. A reader that
+// connects later gets a new livePage.
 func TestPageReadersDisconnectFromClosedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}

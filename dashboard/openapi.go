@@ -23,7 +23,7 @@ var openAPIFuncs = template.FuncMap{
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	},
-	"contains": func(names any, name string) bool { // names is nil if the schema has no required parameter
+	"contains": func(names any, name string) bool { // names is nil if the schema requires no parameters
 		list, _ := names.([]string)
 		return slices.Contains(list, name)
 	},

@@ -78,8 +78,8 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	}
 }
 
-// If a path exists only for another HTTP method, the reply is 405 and names that method (RFC 9110, section
-// 15.5.6). If the path does not exist, the reply is 404.
+// If a path accepts only another HTTP method, the reply is 405 and names that method (RFC 9110, section 15.5.6). If the
+// path does not exist, the reply is 404.
 func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	mux := http.NewServeMux()
 	newTestServer().registerRoutes(mux)

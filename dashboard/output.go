@@ -10,16 +10,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLineConverter converts the pieces of a job's output to lines for a page. It renders terminal output as text:
-// each line as it looks when the cursor leaves it. A line that the job has not finished is returned each time it
-// changes. The zero outputLineConverter is ready for use.
+// outputLineConverter converts the pieces of a job's output to lines for a page. It renders the output of a terminal as
+// text: each line as it looks when the cursor leaves the line. While the job has not finished a line,
+// outputLineConverter returns the line again each time the line changes. The zero outputLineConverter is ready for use.
 type outputLineConverter struct {
 	renderer           termtext.Renderer
 	lastAttempt        int  // attempt of the last piece
 	lastLineUnfinished bool // the last returned line was unfinished
 }
 
-// convertPiece returns the lines that a piece of output adds, or replaces if the last line was unfinished.
+// convertPiece returns the lines that a piece of output adds. If the last returned line was unfinished, the first of
+// the new lines replaces it.
 func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []line) {
 	at := queue.UnixMillis(p.PrintedAt).Time().Local().Format("15:04:05.000")
 	gap := p.MissingOutputText()
@@ -55,7 +56,7 @@ func appendOrReplaceLine(lines []line, newLine line) []line {
 	return append(lines, newLine)
 }
 
-// splitTextLines splits a text into lines, which are copies of prototype with their own text.
+// splitTextLines splits a text into lines. Each result is a copy of lineTemplate that contains the text of one line.
 func splitTextLines(text string, lineTemplate line) (lines []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
@@ -73,5 +74,5 @@ func splitTextLines(text string, lineTemplate line) (lines []line) {
 	return lines
 }
 
-// maxShownLineBytes is how many bytes of one output line a page shows.
+// maxShownLineBytes is the maximum number of bytes of one output line that a page shows.
 const maxShownLineBytes = 4 << 10

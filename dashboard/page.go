@@ -24,7 +24,7 @@ var templateFiles embed.FS
 var assetFiles embed.FS
 
 // pageTemplates returns the templates of each page, by the page's name. The templates of a page are the layout, the
-// main part of the page, and the parts of the main part. The first call parses the files.
+// main part of the page, and the parts of the main part. The template files are parsed at the first call.
 var pageTemplates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
@@ -46,11 +46,11 @@ type page struct {
 	Now        time.Time
 	User       string // name of the visitor; "" without a session
 	Right      control.Right
-	Token      string // secret that the forms on the page must contain; "" without a session
+	Token      string // secret that proves that a form comes from this session; "" without a session
 	StreamPath string // path of the event stream that updates the page; "" if the page is not updated
 	CLICommand string // queuectl command line that shows the same as the page
 	Status     *control.Status
-	Content    any // data of the main part, such as a jobData
+	Content    any // data of the page's main part, such as a jobData
 }
 
 // jobStillExists reports whether the job that the page shows still exists. It returns true if the page shows no
@@ -67,7 +67,7 @@ func (p page) jobStillExists(ctx context.Context, v *visitor) bool {
 // MayOperate reports whether the visitor may change the jobs of other users.
 func (p page) MayOperate() bool { return p.Token != "" && p.Right.Covers(control.RightOperate) }
 
-// Owns reports whether the visitor may act on a job as its owner may.
+// Owns reports whether the visitor may change a job: as the user who enqueued it, or with the right "operate".
 func (p page) Owns(j control.Job) bool {
 	return p.MayOperate() || p.Token != "" && p.Right.Covers(control.RightSubmit) && j.EnqueuedBy(p.User)
 }
@@ -76,12 +76,12 @@ func (p page) Owns(j control.Job) bool {
 type view struct {
 	templateName string // name of the page's template
 	navEntry     string // entry of the navigation that is highlighted
-	title        string // title of the page; fill may replace it
-	cliCommand   string // queuectl command line that shows the same; fill may replace it
-	// fill sets the content of the page.
+	title        string // title of the page; fillPage may replace it
+	cliCommand   string // queuectl command line that shows the same; fillPage may replace it
+	// fillPage sets the content of the page.
 	fillPage func(ctx context.Context, v *visitor, u *url.URL, p *page) error
-	// parts lists the parts of the template that are updated in the browser. If parts is empty, the page is not
-	// updated, and fill itself checks the query parameters.
+	// updatedPartNames lists the parts of the template that are updated in the browser. If updatedPartNames is nil, the
+	// page is not updated, and fillPage itself checks the query parameters.
 	updatedPartNames    []string
 	acceptedQueryParams []string      // names of the accepted query parameters
 	minUpdateInterval   time.Duration // minimum interval between updates; 0 means eventRenderInterval

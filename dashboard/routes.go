@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// registerRoutes registers the handlers of all paths. Each path that changes something accepts only POST
-// requests with the form token of the session.
+// registerRoutes registers the handlers of all paths. A handler that changes something accepts only POST requests that
+// contain the form token of the session.
 func (s *Server) registerRoutes(mux *http.ServeMux) {
 	for path, vw := range viewsByPath {
 		mux.HandleFunc("GET "+path, s.visitorHandler(s.pageHandler(vw)))
@@ -77,7 +77,8 @@ func acceptedHTTPMethods(mux *http.ServeMux, r *http.Request) (methods []string)
 	return methods
 }
 
-// visitorHandler returns a handler that calls handle if the visitor has access. It rejects all other requests.
+// visitorHandler returns a handler that calls handle if the sender of the request has access (see findVisitor). It
+// rejects all other requests.
 func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
@@ -98,9 +99,9 @@ func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// serveSignInPage shows the page to which a sign-in link leads. The link works only once, so it is used when the
-// visitor clicks a button on this page. Otherwise programs that open links, such as link previews, would use it
-// up.
+// serveSignInPage shows the page to which a sign-in link leads. A link works only once, so opening the page does not
+// use up the link: the visitor must click a button on the page. Otherwise programs that open links, for example to show
+// a preview, would use the link up.
 func (s *Server) serveSignInPage(w http.ResponseWriter, r *http.Request) {
 	s.replyPage(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jobFilter selects the jobs that a list shows or a form acts on. The query of the URL contains the filter.
+// jobFilter selects the jobs that a list shows or that a form acts on. In a URL, the filter is part of the query.
 type jobFilter struct {
 	// Q is a pattern for job ids, and Label has the form NAME=VALUE. An empty field matches all jobs.
 	State, Queue, User, Q, Label string
@@ -72,14 +72,14 @@ func (f jobFilter) cliCommand() string {
 	return cli
 }
 
-// tab is a tab above a list of jobs. It links to the list of the jobs in one state.
+// tab is a tab above a list of jobs. It links to the list of the jobs in one state, or of all jobs if State is "".
 type tab struct {
 	State, Path string
 	Count       int64 // number of jobs; -1 if unknown
 }
 
-// tabs returns one tab for each state, with the filter f and that state. If the list is filtered, the tabs show
-// no counts, because only the counts of the whole queue are known.
+// tabs returns one tab for all states and one for each state. Each tab applies the other fields of the filter f. If the
+// list is filtered, the tabs show no counts, because only the counts of the whole queue are known.
 func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
@@ -93,11 +93,12 @@ func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	return stateTabs
 }
 
-// selectionParams contains the parameters that a form for several jobs may have, in addition to filterParams.
+// selectionParams contains the names of the parameters that a form for several jobs may have, in addition to
+// filterParams.
 var selectionParams = []string{"id", "verb", "token", "n"}
 
-// parseSelection returns the jobs that a form selects: the marked jobs or, if none is marked, all jobs that
-// match the filter and are in a state that the action accepts.
+// parseSelection returns the jobs that a form selects: the jobs that the visitor has marked or, if none is marked, all
+// jobs that match the filter and are in a state that the action accepts.
 func parseSelection(q url.Values, action *jobAction) (selection control.Selection, filter jobFilter, err error) {
 	for name := range q {
 		if !slices.Contains(filterParams, name) && !slices.Contains(selectionParams, name) {

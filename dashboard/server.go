@@ -44,11 +44,12 @@ const (
 // Options contains the parts of the service that a Server needs.
 type Options struct {
 	NewClientFor func(control.Peer) *control.Client // returns a client that acts as a peer
-	// AnonymousPeer is the peer for requests without a session, if the configuration allows such requests.
+	// AnonymousPeer is the peer as which requests without a session call the API, if the configuration allows such
+	// requests.
 	AnonymousPeer      control.Peer
-	MetricsScraperPeer control.Peer // peer for requests without a session that read the metrics
+	MetricsScraperPeer control.Peer // peer as which requests without a session read the metrics
 	// Listeners contains the listeners that systemd has passed to the service. If there are any, they replace
-	// Config.Listen.
+	// Config.ListenAddress.
 	Listeners []net.Listener
 	Log       *slog.Logger
 }
@@ -59,7 +60,7 @@ type Server struct {
 	opt           Options
 	config        atomic.Pointer[Config]
 	cert          atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	isLoadingCert atomic.Bool                     // another goroutine reads a certificate now
+	isLoadingCert atomic.Bool                     // a goroutine is reading a certificate
 	sessions      sessionStore
 	livePages     *livePages
 	connLimiter   *connLimiter
@@ -67,7 +68,7 @@ type Server struct {
 
 	mu         sync.Mutex
 	httpServer *http.Server // nil while the page is off; guarded by mu, like the fields below
-	address    string       // current address, in the format of Config.Listen
+	address    string       // current address, in the format of Config.ListenAddress
 	tcpPort    int          // TCP port; 0 for a Unix socket
 
 	endStreams     context.CancelFunc // ends all streams, and stops watching the socket's file
@@ -79,7 +80,7 @@ type Server struct {
 type streamsContextKey struct{}
 
 // cancelOnServerClose returns r with a context that also ends when the page is closed. Handlers of streams use this
-// context, because a stream would otherwise delay the closing.
+// context. Otherwise the closing would wait for the streams, which may last for hours.
 func cancelOnServerClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsContextKey{}).(context.Context), cancel)
@@ -97,15 +98,15 @@ func New(o Options) *Server {
 	return s
 }
 
-// randomLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all
-// ports of the host, and other users' programs may listen on these ports. They cannot lead the browser to the
-// random name, because they do not know it. See docs/decisions/0083.
+// randomLocalHostName returns a random host name below localhost. A browser sends the cookies of a host to all ports of
+// the host, and programs of other users may listen on some of these ports. These programs do not know the random name,
+// so they cannot lead the browser to a URL with this name. See docs/decisions/0083.
 func randomLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
 // ApplyConfig applies a configuration: it listens on the configured address and reads the certificate again. If
-// it cannot listen on this address, it returns an error and keeps the previous configuration.
+// ApplyConfig cannot listen on this address, it returns an error and keeps the previous configuration.
 func (s *Server) ApplyConfig(c Config) error {
 	if path, unix := strings.CutPrefix(c.ListenAddress, "unix:"); unix {
 		c.ListenAddress = "unix:" + filepath.Clean(path)
@@ -121,7 +122,7 @@ func (s *Server) ApplyConfig(c Config) error {
 		addresses = []string{c.ListenAddress}
 	}
 	for _, c.ListenAddress = range slices.Backward(addresses) {
-		// The loop goes backward, so that c.Listen is the first address in the end.
+		// The loop goes backward, so that c.ListenAddress is the first of the addresses after the loop.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -163,8 +164,7 @@ func (s *Server) ApplyConfig(c Config) error {
 	return err
 }
 
-// startListeningLocked listens on the configured address, and then closes the previous server. The caller holds
-// mu.
+// startListeningLocked listens on the configured address, and then stops the previous server. The caller holds mu.
 func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
@@ -205,7 +205,7 @@ func (s *Server) startListeningLocked(c Config, certPair *tls.Certificate) (err 
 	return nil
 }
 
-// listenerAddress returns the address of a listener in the format of Config.Listen.
+// listenerAddress returns the address of a listener in the format of Config.ListenAddress.
 func listenerAddress(l net.Listener) string {
 	if a := l.Addr(); a.Network() == "unix" {
 		return "unix:" + a.String()
@@ -213,10 +213,10 @@ func listenerAddress(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// openListeners opens the sockets of the page, at least one. If the file of a Unix socket is removed, listen creates
-// it again, until ctx ends.
+// openListeners opens the sockets of the page, at least one. If openListeners itself creates a Unix socket, the socket
+// is created again whenever its file is removed, until ctx ends.
 func (s *Server) openListeners(ctx context.Context, address string) (listeners []net.Listener, err error) {
-	for _, handed := range s.opt.Listeners { // duplicate the socket, so that the original stays open for the next call
+	for _, handed := range s.opt.Listeners { // duplicate the listener, so that the original stays open for the next call
 		l, err := duplicateListener(handed)
 		if err != nil {
 			for _, l := range listeners {
@@ -301,21 +301,21 @@ func (s *Server) startServingLocked(ctx context.Context, listeners []net.Listene
 	}
 }
 
-// Address returns the address of the page in the format of Config.Listen, or "" while the page is off.
+// Address returns the address of the page in the format of Config.ListenAddress, or "" while the page is off.
 func (s *Server) Address() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.address
 }
 
-// NewSignInLink returns a URL that signs a browser in as the peer, once. The URL expires after a minute, at the
+// NewSignInLink returns a URL with which a browser can sign in once as the peer. The URL expires after a minute, at the
 // returned time. The error is a *queue.Error.
 func (s *Server) NewSignInLink(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
 	address, port := s.address, s.tcpPort
 	s.mu.Unlock()
 	c := s.config.Load()
-	// Each link has its own host name, so the browser has no cookies of other sessions for it.
+	// Each link has its own host name, so the browser does not mix up the cookies of different sessions.
 	scheme, host := "http", randomLocalHostName()
 	if c.TLSCertPath != "" || c.BehindTLSProxy {
 		scheme = "https"
@@ -356,7 +356,7 @@ func (s *Server) sessionCookieName(r *http.Request) string {
 	return "queuectl"
 }
 
-// setSessionCookie stores the secret of a session in a cookie of the browser. If secret is "", setSessionCookie deletes
+// setSessionCookie stores sessionSecret in a cookie of the browser. If sessionSecret is "", setSessionCookie deletes
 // the cookie.
 func (s *Server) setSessionCookie(w http.ResponseWriter, r *http.Request, sessionSecret string) {
 	age := int(sessionLifetime / time.Second)
@@ -368,14 +368,15 @@ func (s *Server) setSessionCookie(w http.ResponseWriter, r *http.Request, sessio
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// visitor is the user, or the anonymous client, that sends a request.
+// visitor is the user, or the client without a session, that sends a request.
 type visitor struct {
 	session
-	isAnonymous bool // has no session; the configuration allows anonymous access
+	isAnonymous bool // the request has no session, but the configuration allows anonymous access
 	client      *control.Client
 }
 
-// findVisitor returns the visitor who sends a request. It returns false if the request must be rejected.
+// findVisitor returns the visitor who sends a request. It returns false if the request has neither a valid session nor
+// anonymous access.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.findSession(r, s.sessionCookieName(r)); open {
 		return visitor{session: sess}, true
@@ -396,8 +397,8 @@ func (s *Server) isLocalRequest(r *http.Request) bool {
 	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
 
-// responseHeaders contains the headers of every response. They forbid that the page loads resources from other
-// sites, that another page embeds it, and that it is cached.
+// responseHeaders contains the headers of every response. The headers forbid three things: that the page loads
+// resources from other sites, that another page embeds the page, and that the page is cached.
 var responseHeaders = map[string]string{
 	"Cache-Control": "no-store",
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
@@ -409,10 +410,10 @@ var responseHeaders = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compressResponses compresses responses of more than a kilobyte for browsers that accept it. Compression is
-// unsafe if another site can make the browser send requests and observe the size of responses that contain a
-// secret (the attack BREACH). Here, the responses to such requests contain no secret: the browser sends them
-// without the session cookie, which is SameSite=Strict.
+// compressResponses compresses responses of more than a kilobyte for browsers that accept it. Compression is unsafe if
+// another site can make the browser send requests and observe the size of responses that contain a secret (the attack
+// BREACH). Here, another site can cause only requests without the session cookie, because the cookie is
+// SameSite=Strict. The responses to such requests contain no secret.
 func compressResponses(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
@@ -454,7 +455,7 @@ func (s *Server) handler() http.Handler {
 		}
 		v, known := s.findVisitor(r)
 		if v.formToken == "" {
-			w.Header().Set("Connection", "close") // without a session, a connection serves a single request
+			w.Header().Set("Connection", "close") // without a session, a connection serves only one request
 		}
 		if err := s.crossOrigin.Check(r); err != nil {
 			s.replyError(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
@@ -471,7 +472,7 @@ func (s *Server) handler() http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
-			mux.ServeHTTP(w, r) // do not compress, so that events reach the browser immediately
+			mux.ServeHTTP(w, r) // do not compress: compression would delay the events until a buffer is full
 			return
 		}
 		compressed.ServeHTTP(w, r)

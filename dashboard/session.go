@@ -19,7 +19,7 @@ const (
 	sessionLifetime    = 12 * time.Hour
 	maxUnusedUserLinks = 16 // maximum number of unused links of one user; one more replaces the oldest
 	maxUserSessions    = 32 // maximum number of sessions of one user; one more replaces the oldest
-	// after maxSignInFailures invalid links in this time, the error asks the user to wait
+	// After maxSignInFailures invalid links within signInFailureWindow, the error asks the user to wait.
 	signInFailureWindow = time.Second
 	maxSignInFailures   = 5
 )
@@ -29,11 +29,11 @@ type session struct {
 	peer      control.Peer
 	host      string // host name, without the port, under which the session is valid
 	expiresAt time.Time
-	formToken string // secret that the forms of the session must contain
+	formToken string // secret that the forms of the session must contain, so that other sites cannot send them
 }
 
-// sessionStore contains all sign-in links and all sessions, in memory only. Of their secrets, it contains only
-// hashes. The methods are safe for concurrent use.
+// sessionStore contains all sign-in links and all sessions, in memory only. It does not contain the secrets of the
+// links and sessions, but only hashes of the secrets. The methods are safe for concurrent use.
 type sessionStore struct {
 	mu                   sync.Mutex
 	linksBySecretHash    map[[sha256.Size]byte]session // unused links, by the hash of the secret
@@ -42,7 +42,7 @@ type sessionStore struct {
 	failureWindowStart   time.Time
 }
 
-// addSignInLink adds a sign-in link and returns its secret. With the secret, a browser can sign in as the peer, once,
+// addSignInLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
 // under the given host name.
 func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string) {
 	p.PID, p.Right = 0, control.RightNone // the right is determined again at each request
@@ -55,8 +55,8 @@ func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string
 	return secret
 }
 
-// signIn exchanges the secret of a link for a session under the same host name. It returns the secret of the
-// session. The error is a *queue.Error.
+// signIn exchanges the secret of a link for a session under the same host name. The link must have been created for
+// this host name. signIn returns the secret of the session. The error is a *queue.Error.
 func (s *sessionStore) signIn(linkSecret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +88,8 @@ func (s *sessionStore) countLinkFailureLocked() error {
 	return errInvalidLink
 }
 
-// findSession returns the session whose secret is in a cookie of the request. It returns false if there is no
-// such session.
+// findSession returns the session whose secret is in a cookie named cookieName. It returns false if the request
+// contains no such cookie, or if its session is not valid.
 func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
@@ -102,7 +102,7 @@ func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess ses
 	return session{}, false
 }
 
-// signOut ends the session whose secret is in a cookie of the request.
+// signOut ends each session whose secret is in a cookie of the request named cookieName.
 func (s *sessionStore) signOut(r *http.Request, cookieName string) {
 	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
@@ -116,8 +116,8 @@ func (s *session) hasFormToken(token string) bool {
 	return s.formToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.formToken)) == 1
 }
 
-// addBoundedSession adds a link or a session to a map, and removes those that have expired. If the user already has
-// maxPerUser of them, it removes the oldest one of the user.
+// addBoundedSession adds a link or a session to a map, and removes all expired entries. If the user already has
+// maxPerUser entries, it also removes the oldest entry of the user.
 func addBoundedSession(sessionsByHash map[[sha256.Size]byte]session, secret string, newSession session,
 	maxPerUser int) map[[sha256.Size]byte]session {
 	if sessionsByHash == nil {

@@ -54,7 +54,7 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 	})
 }
 
-// After five invalid secrets in a second, the error for a further one says to try again later. A valid secret is
+// After five invalid links in a second, the error for a further invalid link says to try again later. A valid link is
 // always accepted.
 func TestTooManyInvalidLinksAskToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestTooManyInvalidLinksAskToWait(t *testing.T) {
 	})
 }
 
-// The number of links and of sessions is limited for each user. One more link or session replaces the oldest
-// one of this user.
+// The number of unused links and the number of sessions are limited for each user. One more link or session replaces
+// the oldest link or session of this user.
 func TestLinksAndSessionsPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessionStore
@@ -139,8 +139,8 @@ func TestOutputLineKeepsOnlyColours(t *testing.T) {
 	}
 }
 
-// A page shows the output of a terminal as text: each line as it finally looks, with colours. The result does
-// not depend on how the output is divided into pieces.
+// A page shows the output of a terminal as text: each line as it looks in the end, with colours. The result does not
+// depend on how the output is divided into pieces.
 func TestTerminalOutputIsRenderedAsText(t *testing.T) {
 	var o outputLineConverter
 	var list []line

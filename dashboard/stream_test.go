@@ -8,8 +8,8 @@ import (
 	"weak"
 )
 
-// trackedContextKey is the key of a value in the context of a request. The test observes when this value is
-// garbage-collected.
+// trackedContextKey is the key of a value in the context of a request. The test watches when this value is
+// garbage-collected, because the request is then garbage-collected too.
 type trackedContextKey struct{}
 
 // After a stream has ended, its request is garbage-collected, even if the page continues to run. When the page

@@ -21,14 +21,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeQueue is a queue for tests of the pages. If filled is true, its replies have a value in every field,
-// otherwise in none. It also determines the right of each visitor.
+// fakeQueue is a queue for tests of the pages. If fillsEveryField is true, its replies have a value in every field,
+// otherwise in no field. It also determines the right of each visitor.
 type fakeQueue struct {
 	control.API
 	control.Authorizer
 	fillsEveryField bool
-	hasManyDeadJobs bool   // there are more dead jobs than a page groups, each with another program
-	state           string // state of every job; "" only if filled is false
+	hasManyDeadJobs bool   // more dead jobs exist than a page groups, each with another program
+	state           string // state of every job; "" only if fillsEveryField is false
 	hiddenJobPart   string // name of the part that is hidden from the visitor in each job
 	visitorRight    control.Right
 	user            string // name of the visitor
@@ -55,7 +55,7 @@ func newFakeReply[T any](f *fakeQueue) (v T, err error) {
 	return v, nil
 }
 
-// fillValue sets the value v and all values inside it. name is the name of the field that contains v.
+// fillValue sets the value v and all values inside v. fieldName is the name of the field that contains v.
 func (f *fakeQueue) fillValue(v reflect.Value, fieldName string) {
 	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenJobPart, "User": "ann",
 		"Health": "degraded: no worker",
@@ -122,7 +122,7 @@ func (f *fakeQueue) ListJobs(context.Context, control.ListParams) (control.JobPa
 
 func (f *fakeQueue) ShowJob(context.Context, control.ShowParams) (control.JobDetail, error) {
 	d, err := newFakeReply[control.JobDetail](f)
-	if f.fillsEveryField { // add a successful attempt to the failed one and the running one
+	if f.fillsEveryField { // if fields have values, add a successful attempt to the failed one and the running one
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
 	return d, err
@@ -207,8 +207,9 @@ func (f *fakeQueue) CancelJobs(context.Context, control.Selection) (control.Bulk
 // templateBranchMark matches the marks that markedTemplates adds to the templates.
 var templateBranchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
-// markedTemplates returns the templates of the pages with a mark at the beginning of each list of nodes, such
-// as a branch of an if, and all these marks. The marks in a rendered page show which branches were executed.
+// markedTemplates returns the templates of the pages with marks, and a list of all marks. A mark is a text at the
+// beginning of each list of template nodes, such as a branch of an if. The marks in a rendered page show which branches
+// were executed.
 func markedTemplates(t *testing.T) (byName map[string]*template.Template, marks []string) {
 	byName = map[string]*template.Template{}
 	seen := map[*parse.ListNode]bool{}
@@ -259,9 +260,9 @@ func walkNodeLists(l *parse.ListNode, visit func(*parse.ListNode)) {
 	visit(l)
 }
 
-// Every field and function that a template uses exists. To execute every branch of every template, the test
-// renders all pages and their updated parts: with and without values in the replies, for every state of a job,
-// and for visitors with different rights.
+// Every field and function that a template uses exists. The test executes every branch of every template. To do so, it
+// renders all pages and their updated parts: with and without values in the replies, for every state of a job, and for
+// visitors with different rights.
 func TestTemplatesUseExistingFields(t *testing.T) {
 	marked, unused := markedTemplates(t)
 	render := func(name, path string, parts []string, p page) {

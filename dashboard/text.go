@@ -60,7 +60,7 @@ var templateFuncs = template.FuncMap{
 	"visible":     escapeInvisible,
 }
 
-// jobTemplateFunc converts a function that describes a job to one that templates can call.
+// jobTemplateFunc converts a function that describes a job to a function that templates can call.
 func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
 	return func(j control.Job) string { return escapeInvisible(describe(&j)) }
 }
@@ -127,8 +127,8 @@ func jobDetailText(j control.Job, now time.Time) string {
 	return escapeInvisible(why + text)
 }
 
-// relevantTimeText returns the one time that a narrow list shows for a job: when the job ended, else when it is
-// due in the future, else when it started, else when it was created.
+// relevantTimeText returns the one time that a narrow list shows for a job: when the job ended; else when the job is
+// due, if that is in the future; else when the job started; else when the job was created.
 func relevantTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
 	if !queue.UnixMillis(due).Time().After(now) {
@@ -137,8 +137,8 @@ func relevantTimeText(j control.Job, now time.Time) string {
 	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// jobProperties returns those properties of a job that have a value. It leaves out the queue and the run time
-// of a running job, which the page shows elsewhere, and a waiting time that still grows.
+// jobProperties returns those properties of a job that have a value. It leaves out the queue and the run time of a
+// running job, because the page shows them elsewhere. It also leaves out a waiting time that still grows.
 func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
@@ -163,7 +163,7 @@ func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 	return escapeInvisible(text)
 }
 
-// stateCount returns the number of jobs in a state. See waitingCount for the number of waiting jobs.
+// stateCount returns the number of jobs in a state. For the states of waiting jobs together, use waitingCount.
 func stateCount(countByState map[string]int64, state any) int64 {
 	return countByState[fmt.Sprint(state)]
 }
@@ -187,7 +187,7 @@ type line struct {
 	// First means that this line begins a batch that replaces all lines shown before.
 	First      bool   `json:"first,omitempty"`
 	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
-	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept
+	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not stored
 }
 
 // memoryBytes returns the approximate memory use of a line in bytes.
@@ -199,14 +199,14 @@ func (l *line) memoryBytes() int {
 	return n
 }
 
-// These constants are the estimated memory use, in bytes, of a line and of a run without their texts.
+// These constants are estimates of the memory that a line and a run use without their texts, in bytes.
 const (
 	lineOverheadBytes      = 72
 	colourRunOverheadBytes = 32
 )
 
-// maxColourRuns is the maximum number of runs of a line. One more run contains the rest of the line, without
-// its colours.
+// maxColourRuns is the maximum number of runs of a line that have colours. If a line has more runs, one additional run
+// contains the rest of the line, without its colours.
 const maxColourRuns = 200
 
 // These expressions match control sequences (ECMA-48), and control characters except tabs.

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// For a waiting job, a list shows when the job is due, or why it waits. A list shows no due time that has
-// passed.
+// For a waiting job, a list shows when the job is due, or why the job waits. If the due time has passed, the list does
+// not show it.
 func TestJobDetailTextSaysWhenJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }

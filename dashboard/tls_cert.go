@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the reading of certificate files, because a change of settings waits for it. Without
-// a time limit, a file system that does not respond would block that change.
+// These constants limit the reading of certificate files, because a change of settings waits until the files are read.
+// Without a time limit, a file system that does not respond would block the change.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
 )
 
-// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, loadCert
-// returns an error, and the read continues in the background. Until that read ends, further calls fail.
+// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, loadCert returns an
+// error, and the files are still being read in the background. Until the file system responds, further calls fail.
 //
 // Each error is a *queue.Error of CodeInvalid that names the setting.
 func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Reading a FIFO as a certificate file fails immediately instead of blocking. While an earlier read hangs,
-// another read fails immediately too.
+// Reading a FIFO as a certificate file fails immediately instead of blocking. While an earlier read of the certificate
+// hangs, another read fails immediately too.
 func TestUnresponsiveCertificateFileTimesOut(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "crt")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

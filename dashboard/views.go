@@ -62,12 +62,12 @@ func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) erro
 	return err
 }
 
-// overviewData is the data of the page that fillOverviewPage fills.
+// overviewData is the data of the overview page.
 type overviewData struct {
 	Screen                control.OverviewScreen
 	Queues                []control.QueueView
 	LastHour              plot
-	VerdictKind, Headline string // the results of healthHeadline
+	VerdictKind, Headline string // see healthHeadline
 }
 
 // healthHeadline returns the headline of the overview, and its kind: "ok", "attention", "degraded" or "failing".
@@ -118,7 +118,7 @@ type jobsData struct {
 	Filter          jobFilter
 	Tabs            []tab
 	LastAction      string // name of the action that was applied last; "" if none
-	LastActionCount int64  // number of jobs to which that action was applied
+	LastActionCount int64  // number of jobs to which the last action was applied
 	Next            string // path of the next page; "" on the last page
 }
 
@@ -178,7 +178,7 @@ type jobData struct {
 	Attempt        int                         // number of the attempt; 0 means the last one
 }
 
-// treeBranch is a job in a dependency tree together with the jobs that are displayed below it.
+// treeBranch is a job in a dependency tree, with the jobs that the page shows indented below it.
 type treeBranch struct {
 	control.TreeNode
 	Condition string
@@ -188,11 +188,11 @@ type treeBranch struct {
 // dependencyTree contains the dependencies and the dependants of a job.
 type dependencyTree struct {
 	Dependencies, Dependants []treeBranch
-	More                     bool // further branches were left out
+	More                     bool // some branches were left out, because there are more than maxBranches
 }
 
-// buildDependencyTree converts a graph of jobs to nested lists. The lists contain at most maxBranches branches in all.
-// If a job occurs several times, only its first occurrence has branches below it.
+// buildDependencyTree converts a graph of jobs to nested lists of branches. All lists together contain at most
+// maxBranches branches. If a job occurs several times, only its first occurrence has branches below it.
 func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 	result, remaining := &dependencyTree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -236,8 +236,8 @@ const (
 	maxBranches  = 200
 )
 
-// readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it returns those of
-// the last attempt.
+// readLastLines returns the last lines of the output of a job's attempt. attempt is the number of the attempt; 0 means
+// the last one.
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []line, err error) {
 	var o outputLineConverter
 	n, bytes, dropped := maxInitialOutputLines, 0, false
@@ -299,11 +299,11 @@ type schedulesData struct {
 	Next      string // cursor of the next page; "" on the last page
 }
 
-// statsRange is a time range of the statistics page, and the length of the steps of its graphs.
+// statsRange is a time range of the statistics page. The graphs of the page divide the range into steps.
 type statsRange struct {
 	Name       string
 	length     time.Duration
-	stepUnit   string // length of a step in the API: minute, hour or day
+	stepUnit   string // name of the step length in the API: minute, hour or day
 	stepLength time.Duration
 }
 
@@ -311,7 +311,7 @@ type statsRange struct {
 var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// timeRangeStart returns the start of a time range of length d that ends now.
+// timeRangeStart returns the start of a time range of the given duration that ends now.
 func timeRangeStart(duration time.Duration) control.Time {
 	return control.Time(time.Now().Add(-duration).UnixMilli())
 }
@@ -342,15 +342,15 @@ func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) er
 type statisticsData struct {
 	Range  string // name of the chosen time range
 	Ranges []statsRange
-	Grain  string // length of the steps: minute, hour or day
+	Grain  string // length of the graphs' steps: minute, hour or day
 	Queues []control.QueueStats
 	Plot   plot
 }
 
-// plot is a graph of how many attempts ended in each step of a time range.
+// plot is a graph that shows how many attempts ended in each step of a time range.
 type plot struct {
 	EndedPath, FailedPath string // SVG paths in a box of plotWidth by plotHeight
-	MaxPerStep, Total     int64  // highest number in one step, and total number
+	MaxPerStep, Total     int64  // highest number of ended attempts in one step, and in all steps together
 	Failed                int64  // number of failed attempts, part of Total
 	StartTime             control.Time
 }
@@ -358,7 +358,7 @@ type plot struct {
 // These constants are the size of a graph in units of its SVG box.
 const plotWidth, plotHeight = 480.0, 44.0
 
-// drawPlot draws statistics as a graph with one bar per step.
+// drawPlot draws statistics as a graph with one bar for each step of the given length.
 func drawPlot(s *control.Stats, stepLength time.Duration) (g plot) {
 	g.StartTime = s.Since
 	n := int64(1)
