@@ -39,8 +39,8 @@ func ServiceSID(name string) string {
 const WriteAccessRights = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ |
 	windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// ReplaceAccessRights are the access rights on a directory that let an account move away and replace the
-// directory or its content. They do not include the right to create files in the directory.
+// ReplaceAccessRights are the access rights on a directory that let an account move away or replace the directory or
+// its content. They do not include the right to create files in the directory.
 const ReplaceAccessRights = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER |
 	windows.GENERIC_ALL
 
@@ -54,7 +54,8 @@ func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// DescriptorOwner returns the owner of an object. trusted reports whether isTrustedAccount accepts the owner.
+// DescriptorOwner returns the owner of an object. trusted reports whether the owner is a trusted account (see
+// isTrustedAccount).
 func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
@@ -70,8 +71,8 @@ func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trust
 // be trusted, because an owner can change the access list. isTrustedAccount defines which accounts are
 // trusted.
 //
-// sd is the security descriptor of the directory. displayName names the directory in the error. advice says
-// what the user can do instead of changing the directory.
+// sd is the security descriptor of the directory. displayName names the directory in the error. alternativeAdvice says
+// what the user can do instead of changing the access to the directory.
 func CheckDirAccess(path, displayName, alternativeAdvice string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := DescriptorOwner(sd)
 	if err != nil {
@@ -101,8 +102,8 @@ func isTrustedAccount(sid, ownSID *windows.SID) bool {
 // UntrustedAccountsWithRights returns the accounts that have at least one of the rights on an object, or on
 // objects that are created in it. It omits the owner and the accounts that isTrustedAccount accepts.
 //
-// It ignores entries of the access list that have one of ignoredACEFlags. For example, with INHERIT_ONLY_ACE it
-// ignores the entries that apply only to objects that are created in this object.
+// It ignores entries of the access list that have one of ignoredACEFlags. For example, ignoredACEFlags can be
+// INHERIT_ONLY_ACE: the flag of entries that apply only to objects that are created in this object.
 func UntrustedAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	ignoredACEFlags uint8) (accountNames []string, err error) {
 	owner, _, ownerErr := sd.Owner()

@@ -1,6 +1,6 @@
 // Package accounts looks up the system's users and groups, by name and by number.
 //
-// Start with Directory, which differs by operating system.
+// Start with Resolver, which differs by operating system.
 package accounts
 
 // NoAccountError reports that an account does not exist. Any other error of a lookup means that the

@@ -15,18 +15,17 @@ import (
 	"syscall"
 )
 
-// Resolver looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them
-// again when they change. For accounts that are not in these files, it runs the program getent(1), because
-// queuectl does not link libc. It caches each result of getent for a minute, also the result that an account
-// does not exist.
+// Resolver looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them again when
+// they change. For accounts that are not in these files, it runs the program getent(1), because queuectl does not link
+// libc. It caches each result of getent for a minute, even if the result is that an account does not exist.
 //
 // The zero value is ready for use. The methods may be called concurrently. See docs/decisions/0077.
 type Resolver struct {
-	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. By default,
-	// lookups in these sources fail immediately for a minute after one has timed out, so that a caller that
-	// only displays names is delayed only once.
+	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. By default, a lookup that
+	// times out makes all further lookups in these sources fail immediately for a minute. So a caller that only displays
+	// names waits for a slow source only once a minute.
 	AlwaysQueryRemote bool
-	// GetentFunc replaces getent if it is not nil.
+	// GetentFunc is called instead of the program getent if it is not nil.
 	GetentFunc func(database, key string) (line string, err error)
 
 	remoteLookupCache lookupCache[string] // output lines of getent; "" for an account that does not exist
@@ -36,7 +35,7 @@ type Resolver struct {
 	readMu sync.Mutex // held while a goroutine reads the files
 }
 
-// accountFiles is the parsed content of passwdFile and groupFile. It is immutable.
+// accountFiles is the parsed content of /etc/passwd and /etc/group. It is immutable.
 type accountFiles struct {
 	fileStamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
 	users      []Account
@@ -136,8 +135,9 @@ func (d *Resolver) groupNameByGID(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// lookupRemoteByName queries the sources outside the files for a name. getent looks up a number instead of a name
-// if the name consists only of digits, signs and spaces. For such a name, lookupRemoteByName returns "".
+// lookupRemoteByName queries the sources outside the files for the account or group with a name. If a name consists
+// only of digits, signs and spaces, getent would take it for a number, so lookupRemoteByName returns "" for such a
+// name.
 func (d *Resolver) lookupRemoteByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -145,8 +145,8 @@ func (d *Resolver) lookupRemoteByName(database, name string) (string, error) {
 	return d.queryRemoteSources(database, name)
 }
 
-// queryRemoteSources queries the sources outside the files for one entry. It returns the output line of getent,
-// or "" if the entry does not exist.
+// queryRemoteSources queries the sources outside the files, such as LDAP, for one entry. It returns the output line of
+// getent, or "" if the entry does not exist.
 func (d *Resolver) queryRemoteSources(database, key string) (string, error) {
 	return d.remoteLookupCache.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
 		if d.GetentFunc != nil {
@@ -173,8 +173,8 @@ func FileStampOf(path string) (FileStamp, error) {
 	return FileStamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, nil
 }
 
-// loadAccountFiles returns the content of the files, and reads them again if they have changed. While the files are
-// unchanged, it takes no lock, because every request on the socket looks up accounts.
+// loadAccountFiles returns the content of /etc/passwd and /etc/group, and reads the files again if they have changed.
+// Every request on the socket looks up accounts, so while the files are unchanged, loadAccountFiles takes no lock.
 func (d *Resolver) loadAccountFiles() (*accountFiles, error) {
 	stamps, err := readFileStamps()
 	if err != nil {
@@ -183,7 +183,7 @@ func (d *Resolver) loadAccountFiles() (*accountFiles, error) {
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}
-	d.readMu.Lock() // if several callers wait here, the first one reads the files for all of them
+	d.readMu.Lock() // if several callers wait for the lock, the first one reads the files for all of them
 	defer d.readMu.Unlock()
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
@@ -209,8 +209,8 @@ func readFileStamps() ([2]FileStamp, error) {
 	return [2]FileStamp{passwd, group}, errors.Join(err1, err2)
 }
 
-// parseAccountFiles parses the content of passwd(5) and group(5). If several lines have the same number or name, it
-// uses the first one, like getpwuid(3).
+// parseAccountFiles parses the contents of passwd(5) and group(5). If several lines have the same number or name, it
+// uses the first line, like getpwuid(3).
 func parseAccountFiles(passwdText, groupText string) *accountFiles {
 	l := &accountFiles{gidsByName: map[string]uint32{}, groupNames: map[uint32]string{}}
 	members := map[string][]uint32{}
@@ -270,8 +270,8 @@ func parseGroupLine(line string) (name string, gid uint32, ok bool) {
 	return f[0], uint32(n), err == nil
 }
 
-// getent looks up one entry in the system's name service, which may query a directory server on the
-// network.
+// getent looks up one entry with the program getent(1), which asks the system's name service. The name service may
+// query a directory server on the network.
 func getent(database, key string) (string, error) {
 	if strings.Contains(key, "\x00") {
 		return "", nil // neither an argument nor the name of an account can contain NUL
@@ -279,7 +279,7 @@ func getent(database, key string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
-	// WaitDelay bounds the wait for child processes of getent that keep its output open.
+	// If child processes of getent keep its output open, WaitDelay bounds how long cmd waits for them.
 	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", lookupTimeout/10
 	out, err := cmd.Output()
 	var exitErr *exec.ExitError

@@ -58,7 +58,7 @@ func TestUnchangedAccountFilesAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// fakeRemoteSources replaces the sources outside the files, such as LDAP. It records the lookups.
+// fakeRemoteSources replaces the sources outside the files, such as LDAP. It records the queries.
 type fakeRemoteSources struct {
 	mu              sync.Mutex
 	linesByQuery    map[string]string // lines of getent, by database and key, such as "passwd dora"
@@ -78,7 +78,7 @@ func (e *fakeRemoteSources) lookup(database, key string) (string, error) {
 	return e.linesByQuery[database+" "+key], nil
 }
 
-// newFakeRemoteSources returns sources that know the user dora and the group staff@dir.
+// newFakeRemoteSources returns remote sources that contain the user dora and the group staff@dir.
 func newFakeRemoteSources() *fakeRemoteSources {
 	return &fakeRemoteSources{linesByQuery: map[string]string{
 		"passwd dora":     "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
@@ -89,9 +89,8 @@ func newFakeRemoteSources() *fakeRemoteSources {
 	}}
 }
 
-// Directory finds accounts that are not in the files but in another source, such as LDAP. It finds them by
-// name and by number, with all groups. It does not query the other sources for accounts that are in the
-// files.
+// Resolver finds accounts that are not in the files but in another source, such as LDAP. It finds them by name and by
+// number, with all groups. It does not query the other sources for accounts that are in the files.
 func TestResolverFindsRemoteAccounts(t *testing.T) {
 	e := newFakeRemoteSources()
 	d := &Resolver{GetentFunc: e.lookup}
@@ -169,8 +168,8 @@ func TestRemoteLookupsAreCachedForAMinute(t *testing.T) {
 	})
 }
 
-// After a lookup in the other sources has timed out, further lookups fail immediately for a minute. With
-// AlwaysQueryRemote, each lookup still queries the sources.
+// After a lookup in the sources outside the files has timed out, further lookups in these sources fail immediately for
+// a minute. With AlwaysQueryRemote, each lookup still queries the sources.
 func TestLookupsFailFastAfterTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeRemoteSources()
@@ -197,7 +196,7 @@ func TestLookupsFailFastAfterTimeout(t *testing.T) {
 	})
 }
 
-// The real getent finds accounts that are in the files, and reports that others are missing.
+// The real getent finds accounts that are in the files, and reports that other accounts do not exist.
 func TestGetentFindsAccounts(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
 		skip.MissingRequirement(t, "getent", "needs getent; the other tests of internal/accounts replace it")

@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Resolver looks up the system's users and groups with the system's library. The zero value is
-// ready for use. The methods may be called concurrently.
+// Resolver looks up the system's users and groups with package os/user, which calls the system's library. The zero
+// value is ready for use. The methods may be called concurrently.
 type Resolver struct {
 	AlwaysQueryRemote bool // no effect here, because the library decides which sources it queries
 }
 
-// DropCache has no effect, because this Directory caches nothing.
+// DropCache has no effect, because this Resolver caches nothing.
 func (d *Resolver) DropCache() {}
 
 // UserByUID returns the account with a uid. UserByName returns the account with a name.
@@ -37,7 +37,7 @@ func toAccount(u *user.User, err error) (Account, error) {
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
-// WithGroups returns the account with its groups filled in.
+// WithGroups returns the account a with the field Groups set.
 func (d *Resolver) WithGroups(a Account) (Account, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 // IDOfSID assigns. It caches the results of domain queries for a minute. The zero value is ready for use. The
 // methods may be called concurrently.
 type Resolver struct {
-	// AlwaysQueryRemote makes every lookup query the domain. By default, lookups in the domain fail
-	// immediately for a minute after one has timed out, so that a caller that only displays names is delayed
-	// only once.
+	// AlwaysQueryRemote makes every lookup query the domain. By default, a lookup that times out makes all further lookups
+	// in the domain fail immediately for a minute. So a caller that only displays names waits for a slow domain only once
+	// a minute.
 	AlwaysQueryRemote bool
-	// LookupAccountFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
-	// without a SID if the account does not exist.
+	// LookupAccountFunc replaces the lookup of a name or a SID by Windows if it is not nil. If the account does not exist,
+	// it returns a WindowsAccount without a SID.
 	LookupAccountFunc func(nameOrSID string) (WindowsAccount, error)
 
 	remoteLookupCache lookupCache[WindowsAccount]
@@ -29,7 +29,7 @@ type Resolver struct {
 // WindowsAccount is an account as Windows describes it.
 type WindowsAccount struct {
 	SID           *windows.SID
-	QualifiedName string // includes the domain, unless that is this machine
+	QualifiedName string // name with its domain; without the domain if that is this machine
 	SIDType       uint32 // kind of the account, such as windows.SidTypeUser
 }
 
@@ -45,8 +45,8 @@ func (d *Resolver) GroupID(nameOrID string) (int, bool) {
 	return d.lookupID(nameOrID, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
-// lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one of the
-// given ones.
+// lookupID returns the number of an account. ok is false if the account is unknown or is not of one of the
+// accountKinds.
 func (d *Resolver) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
 	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
 		return int(n), n < maxIDExclusive

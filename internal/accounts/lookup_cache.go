@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// lookupCacheTTL is how long an answer is cached, and how long lookups fail immediately after a
+	// lookupCacheTTL is how long the result of a lookup is cached. It is also how long lookups fail immediately after a
 	// timeout.
 	lookupCacheTTL   = time.Minute
 	lookupTimeout    = 5 * time.Second // how long a lookup waits for an answer
@@ -28,8 +28,8 @@ func (lookupTimeoutError) Error() string {
 	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", lookupTimeout)
 }
 
-// lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
-// ready for use. The methods may be called concurrently.
+// lookupCache caches lookups in sources that may be slow or not respond, such as LDAP. The zero value is ready for use.
+// The methods may be called concurrently.
 type lookupCache[T any] struct {
 	mu            sync.Mutex
 	lookupsByName map[string]*cachedLookup[T] // lookups by name; guarded by mu
@@ -45,10 +45,10 @@ type cachedLookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry, or calls query and returns its result. Concurrent callers for the same name
-// share one call of query.
+// get returns the cached entry for a name. If the cache has none, it calls query and returns the result. Concurrent
+// callers for the same name share one call of query.
 //
-// After query has returned errLookupTimeout, get returns this error for a minute without calling query,
+// After query has returned errLookupTimeout for any name, get returns this error for a minute instead of calling query,
 // unless alwaysQuery is set. get does not cache other errors.
 func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
 	o.mu.Lock()

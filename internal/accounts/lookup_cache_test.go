@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// After a timeout, lookups of other names fail immediately. Any other error has no such effect. Errors are
-// not cached, so the next lookup of the same name queries the source again.
+// After a timeout, lookups of other names fail immediately. Other errors do not affect lookups of other names. Errors
+// are not cached, so the next lookup of the same name queries the source again.
 func TestOnlyTimeoutMakesLookupsFailFast(t *testing.T) {
 	var c lookupCache[string]
 	look := func(name string, failure error) error {

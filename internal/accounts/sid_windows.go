@@ -81,7 +81,7 @@ func isLocalAccount(sid *windows.SID) bool {
 	return found && !strings.Contains(number, "-")
 }
 
-// sidsByDigest maps each digest that IDOfSID has returned back to its SID.
+// sidsByDigest maps each digest that IDOfSID has returned to the SID from which the digest was computed.
 var sidsByDigest sidTable
 
 type sidTable struct {
@@ -133,9 +133,8 @@ const (
 	accountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
-// machineSID returns the SID that the SIDs of this machine's accounts begin with. It returns nil if Windows
-// does not report the SID. In that case IDOfSID identifies this machine's accounts by digests, like other
-// accounts.
+// machineSID returns the SID that the SIDs of this machine's accounts begin with. It returns nil if Windows does not
+// report the SID. In that case IDOfSID returns digests for this machine's accounts, as for all other accounts.
 var machineSID = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr

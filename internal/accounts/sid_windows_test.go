@@ -66,7 +66,7 @@ func TestIDOfSIDIsUniqueAndReversible(t *testing.T) {
 	}
 }
 
-// IDOfSID remembers a bounded number of digests.
+// IDOfSID remembers only a limited number of digests.
 func TestRememberedSIDDigestsAreLimited(t *testing.T) {
 	var s sidTable
 	for i := range maxCachedLookups + 2 {
@@ -77,7 +77,7 @@ func TestRememberedSIDDigestsAreLimited(t *testing.T) {
 	}
 }
 
-// Directory finds the account of this process, and the system's accounts, by number, name and SID.
+// Resolver finds the account of this process, and the system's accounts, by number, name and SID.
 func TestResolverFindsWindowsAccounts(t *testing.T) {
 	var d Resolver
 	self, known := SIDOfID(CurrentUserID())
@@ -109,9 +109,8 @@ func TestResolverFindsWindowsAccounts(t *testing.T) {
 	}
 }
 
-// Directory queries the domain once a minute for each name. After a timeout it does not query the domain for a
-// minute, except with AlwaysQueryRemote. It finds no user with the name of a group, and no group with the name
-// of a user.
+// Resolver queries the domain at most once a minute for each name. After a timeout it does not query the domain for a
+// minute, except with AlwaysQueryRemote. It does not find a group as a user, nor a user as a group.
 func TestDomainLookupsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -162,7 +161,8 @@ func TestDomainLookupsAreCached(t *testing.T) {
 	})
 }
 
-// An error that means "no such account" is a result, not a timeout. So later lookups still query the domain.
+// An error that means "no such account" is a result, not a timeout. So it does not prevent later lookups from querying
+// the domain.
 func TestUnknownAccountIsNoLookupTimeout(t *testing.T) {
 	var d Resolver
 	for _, err := range noAccountErrors {
