@@ -18,7 +18,7 @@ func Write(path string, content []byte, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after the rename there is no such file, and this call fails
+	defer os.Remove(f.Name()) // after a successful rename, this file no longer exists, and the call does nothing
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err

@@ -1,11 +1,11 @@
-// Package cleanstart gives a process that outlives its caller the attributes of a fresh process. Otherwise the
-// resource limits and the environment of one caller would apply to the jobs of all later callers. Start with
-// Environ and Reset.
+// Package cleanstart gives a process that outlives its caller the attributes of a fresh process. Otherwise the resource
+// limits and the environment of one caller would apply to the jobs of all later callers. Start with InheritableEnviron
+// and ResetAttributes.
 //
-// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. Reset sets the
-// attributes that the account may change. DescribeInheritedAttributes reports the others, if the process can detect
-// them. Some cannot be detected: namespaces, the root directory, Landlock rules, security labels and the login
-// uid look the same whether the machine or the caller set them.
+// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. ResetAttributes resets
+// the attributes that the account may change. DescribeInheritedAttributes reports the inherited attributes that were
+// not reset, if the process can detect them. Some cannot be detected: namespaces, the root directory, Landlock rules,
+// security labels and the login uid look the same whether the machine or the caller set them.
 package cleanstart
 
 import (
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// nonInheritableVariables are the environment variables that a process must not inherit.
+// nonInheritableVariables are the environment variables that a process must not inherit if it outlives its caller.
 //
 // systemd sets most of the variables before GOGC for one process or unit. A service that inherited them would
 // act as the unit of its caller, for example in messages to systemd.

@@ -12,7 +12,7 @@ import (
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
 	unlimitedResource      = unix.RLIM_INFINITY
-	resetUtilizationClamp  = ^uint32(0) // passed to sched_setattr(2), it removes a utilization clamp
+	resetUtilizationClamp  = ^uint32(0) // as a value for sched_setattr(2), this removes a utilization clamp
 )
 
 // resourceLimit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
@@ -22,11 +22,11 @@ type resourceLimit struct {
 	// name and unit describe the limit in the texts of DescribeInheritedAttributes. If name is "",
 	// DescribeInheritedAttributes does not report the limit, because no job fails when the limit is lower than usual.
 	name, unit string
-	// hard is 0 if the default differs between systems. If it is not 0, soft is at most hard.
+	// hardLimit is 0 if its default differs between systems. Otherwise softLimit is at most hardLimit.
 	softLimit, hardLimit uint64
 }
 
-// freshProcessLimits lists every resource limit that Reset sets.
+// freshProcessLimits lists every resource limit that ResetAttributes sets.
 var freshProcessLimits = []resourceLimit{
 	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimitedResource, unlimitedResource},
 	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimitedResource, unlimitedResource},
@@ -47,9 +47,9 @@ var freshProcessLimits = []resourceLimit{
 }
 
 // ResetAttributes gives the calling thread the attributes of a fresh process, except those that the account may not
-// set. The caller must first lock its goroutine to the thread, and must execute the new program just
-// afterwards. Reset ignores errors, because the new program calls DescribeInheritedAttributes, which reports the
-// attributes that were not reset.
+// set. The caller must first lock its goroutine to the thread, and must execute the new program just afterwards.
+// ResetAttributes ignores errors, because the new program calls DescribeInheritedAttributes, which reports most of the
+// attributes that could not be reset.
 func ResetAttributes() {
 	SetCloseOnExec()
 	ResetSignals()
@@ -81,9 +81,9 @@ func SetCloseOnExec() error {
 	return nil
 }
 
-// ResetSignals sets every ignored signal to its default action, and unblocks all signals on the
-// calling thread. Programs that the thread starts inherit both. ResetSignals uses system calls,
-// because neither the Go runtime nor libc lets a program change signals 32 and 33.
+// ResetSignals sets every ignored signal to its default action, and unblocks all signals on the calling thread.
+// Programs that the thread starts inherit both. ResetSignals makes the system calls directly, because neither the Go
+// runtime nor libc lets a program change signals 32 and 33.
 func ResetSignals() {
 	const sigIgn = 1 // SIG_IGN
 	var zeros [8]uintptr
@@ -114,7 +114,7 @@ func resetLimits() {
 	}
 }
 
-// defaultSoft returns the soft limit of a fresh process with the given hard limit.
+// defaultSoft returns the soft limit of a fresh process if its hard limit is hardLimit.
 func (l resourceLimit) defaultSoft(hardLimit uint64) uint64 { return min(l.softLimit, hardLimit) }
 
 // resetScheduling resets the scheduling policy, nice value, utilization clamps, CPU affinity and I/O class.
@@ -148,8 +148,8 @@ func Nice() int {
 	return zeroNice - n
 }
 
-// resetMemory resets the memory policy of the thread, and how likely the out-of-memory killer selects the
-// process.
+// resetMemory resets the memory policy of the thread, and the settings of the process for the out-of-memory killer and
+// for core dumps.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // the default, MMF_DUMP_FILTER_DEFAULT
@@ -167,8 +167,8 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials drops what the calling process has, but its account does not have by itself: the session
-// keyring, which ends with the caller's session, and the capabilities that exec would pass on.
+// resetCredentials drops privileges that the process has from its caller and not from its account: the session keyring,
+// which ends with the caller's session, and the capabilities that exec would pass on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Environ drops the variables that systemd sets for one unit (sd_notify(3), sd_listen_fds(3),
+// InheritableEnviron drops the variables that systemd sets for one unit (sd_notify(3), sd_listen_fds(3),
 // systemd.exec(5)) and the variables of the Go runtime. It keeps the settings of the service.
 func TestInheritableEnvironDropsPerProcessVariables(t *testing.T) {
 	dropped := []string{

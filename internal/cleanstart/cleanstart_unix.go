@@ -4,7 +4,7 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// ResetAttributes only calls CloseOnExec. It resets nothing else, because queuectl runs no jobs on this
+// ResetAttributes only calls SetCloseOnExec. It resets nothing else, because queuectl runs no jobs on this operating
 // system.
 func ResetAttributes() {
 	SetCloseOnExec()

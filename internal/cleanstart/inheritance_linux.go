@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandOOMScore is the oom_score_adj of every command of a job. When memory runs out, the kernel first ends
-// the process with the highest score. So the service and the runner must not have a higher score than the
-// commands.
+// commandOOMScore is the oom_score_adj of every command of a job. When memory runs out, the kernel first ends the
+// process with the highest score. The commands should end before the service and the runner, so the service and the
+// runner must not have a higher score.
 const commandOOMScore = 200
 
 // DescribeInheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
 // Each description says what the attribute means for jobs.
 func DescribeInheritedAttributes() []string {
-	// Compare the attributes with those of process 1. It has the usual ones of the machine or container.
+	// Compare the attributes with those of process 1, which has the usual attributes of the machine or container.
 	own, first := readProcStatus("self"), readProcStatus("1")
 	var list attributeDescriptions
 	list.addScheduling(own, first)
@@ -35,15 +35,15 @@ func DescribeInheritedAttributes() []string {
 // attributeDescriptions lists the descriptions that DescribeInheritedAttributes returns.
 type attributeDescriptions []string
 
-// addIfInherited adds the description of an attribute if the attribute was inherited.
+// addIfInherited adds the description of an attribute if isInherited is true.
 func (l *attributeDescriptions) addIfInherited(isInherited bool, format string, args ...any) {
 	if isInherited {
 		*l = append(*l, fmt.Sprintf(format, args...))
 	}
 }
 
-// addScheduling adds the scheduling attributes that differ from the usual ones. ownStatus is /proc/PID/status
-// of this process, and initStatus that of process 1.
+// addScheduling adds descriptions of the scheduling attributes that differ from the usual ones. ownStatus is
+// /proc/PID/status of this process, and initStatus that of process 1.
 func (l *attributeDescriptions) addScheduling(ownStatus, initStatus procStatus) {
 	nice := Nice()
 	l.addIfInherited(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
@@ -89,8 +89,8 @@ func (l resourceLimit) defaultHard() uint64 {
 	return most / 2
 }
 
-// addRestrictions adds the restrictions of this process that process 1 does not have. The restrictions of a container
-// apply to both processes, so addRestrictions does not report them.
+// addRestrictions adds descriptions of the restrictions of this process that process 1 does not have. The restrictions
+// of a container apply to both processes, so addRestrictions does not report them.
 func (l *attributeDescriptions) addRestrictions(ownStatus, initStatus procStatus) {
 	l.addIfInherited(ownStatus["NoNewPrivs"] == "1" && initStatus["NoNewPrivs"] == "0",
 		"sudo and other set-user-id programs do not work in jobs, because no_new_privs is set")
@@ -109,8 +109,8 @@ func (l *attributeDescriptions) addRestrictions(ownStatus, initStatus procStatus
 			"cannot be made executable (PR_SET_MDWE)")
 }
 
-// addGroupDifferences adds the differences between the groups of this process and those that /etc/passwd and /etc/group
-// list for the account. It ignores accounts and groups from other sources.
+// addGroupDifferences adds descriptions of the differences between the groups of this process and the groups that
+// /etc/passwd and /etc/group list for its account. It ignores accounts and groups from other sources.
 func (l *attributeDescriptions) addGroupDifferences() {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
@@ -146,8 +146,8 @@ func groupName(id string) string {
 	return id
 }
 
-// describeInheritedUnit describes the caller's systemd unit and its limits, if this process is in that unit. When the
-// unit ends, systemd also ends this process.
+// describeInheritedUnit describes the systemd unit of the caller and the limits of this unit, if this process is in the
+// unit. When the unit ends, systemd also ends this process.
 func describeInheritedUnit() []string {
 	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
 	return describeSystemdUnit(string(raw), func(file string) string {
@@ -190,7 +190,7 @@ func describeSystemdUnit(procCgroup string, readFile func(file string) string) (
 	return descriptions
 }
 
-// procStatus is the content of /proc/PID/status by field; nil if it cannot be read.
+// procStatus contains the values in /proc/PID/status by the name of the field. It is nil if the file cannot be read.
 type procStatus map[string]string
 
 func readProcStatus(pid string) procStatus {
@@ -206,8 +206,8 @@ func readProcStatus(pid string) procStatus {
 	return s
 }
 
-// countMaskBits counts the members of a set, such as a set of processors. The field contains the set as a
-// hexadecimal mask.
+// countMaskBits counts the members of a set, such as a set of processors. maskField is the name of the field that
+// contains the set as a hexadecimal mask.
 func (s procStatus) countMaskBits(maskField string) (n int) {
 	for _, word := range strings.Split(s[maskField], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)

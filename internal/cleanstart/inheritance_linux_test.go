@@ -36,7 +36,7 @@ func TestInheritedAttributesIncludeCallersUnit(t *testing.T) {
 	}
 }
 
-// The soft limit that Reset sets never exceeds the hard limit.
+// The soft limit that ResetAttributes sets never exceeds the hard limit.
 func TestSoftLimitNeverExceedsHardLimit(t *testing.T) {
 	for _, l := range freshProcessLimits {
 		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimitedResource} {
