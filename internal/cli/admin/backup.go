@@ -40,8 +40,9 @@ func BackupVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// isBackupFile reports whether a file is empty or contains a queue's database, as a backup does. An SQLite file
-// contains the application id at offset 68 (sqlite.org/fileformat.html), and isBackupFile checks that id.
+// isBackupFile reports whether a file is empty or contains a queue's database, as a backup does. At offset 68, an
+// SQLite file contains an application id (sqlite.org/fileformat.html). isBackupFile checks whether this is queuectl's
+// id.
 func isBackupFile(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,7 +96,7 @@ func (a adminCommands) saveBackup(ctx context.Context, path string, overwrite bo
 		if err != nil {
 			return files.UnwritableError("backup", dir, err)
 		}
-		defer os.Remove(tmp.Name()) // after the rename the file has another name, so this call fails, which is harmless
+		defer os.Remove(tmp.Name()) // after the rename, no file has this name, so this call fails, which is harmless
 		end, err := a.receiveBackup(ctx, c, tmp)
 		if err == nil {
 			err = tmp.Sync()
@@ -119,7 +120,8 @@ func (a adminCommands) saveBackup(ctx context.Context, path string, overwrite bo
 	})
 }
 
-// receiveBackup writes a backup to a file and verifies its length and hash.
+// receiveBackup writes a backup to out. It returns an error if the written backup does not have the length and the hash
+// that the service reports.
 func (a adminCommands) receiveBackup(ctx context.Context, c *control.Client, out io.Writer) (control.BackupSummary,
 	error) {
 	defer a.ShowProgress("")

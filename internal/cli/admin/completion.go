@@ -20,8 +20,8 @@ var scriptPrinters = map[string]func(root *cobra.Command, a adminCommands) error
 	"powershell": func(r *cobra.Command, a adminCommands) error { return r.GenPowerShellCompletionWithDesc(a.Stdout) },
 }
 
-// bashCompletionFallback replaces the functions that cobra's script needs from the package bash-completion, for
-// systems without that package.
+// bashCompletionFallback contains functions for systems without the package bash-completion. They replace the functions
+// of that package that cobra's script calls.
 //
 //go:embed completion.bash
 var bashCompletionFallback string

@@ -31,8 +31,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 				control.SettingNameParams{SettingName: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
-					// The user may have named an alias of the setting, and an alias may have another unit.
-					// Text output has the unit of that name. JSON output has the unit of the setting.
+					// The user may have named an alias of the setting, and an alias may have another unit. So print the value in the
+					// unit that belongs to the name. JSON output always has the unit of the setting.
 					return a.Println(config.ValueForNameOrAlias(args[0], v.Value))
 				})
 		},
@@ -72,7 +72,7 @@ func normalizeSettingValue(key, value string) string {
 	if short, ok := when.NormalizeDuration(value); ok && k.CheckValue(short) == nil {
 		return short
 	}
-	return value // the value is invalid, and the service will report the error
+	return value // the value is invalid, so the service will report the error
 }
 
 // printSettingNote prints the note of a setting, if it has one.
@@ -111,8 +111,8 @@ func (a adminCommands) printSettings(cmd *cobra.Command) error {
 	})
 }
 
-// validateSettings checks a settings file without a service. If a service runs, validateSettings also names
-// the settings of the file that have no effect, because stored settings override them.
+// validateSettings checks a settings file without a service. If a service runs, validateSettings also names the
+// settings of the file that have no effect because another origin, such as a stored setting, overrides them.
 func (a adminCommands) validateSettings(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFilePath(args)
 	if err != nil {

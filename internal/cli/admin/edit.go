@@ -38,7 +38,7 @@ import (
 // adminCommands implements the commands of this package.
 type adminCommands struct{ *cli.App }
 
-// checkChanges returns an error if the argument with the changes is not valid JSON or contains no changes.
+// checkChanges returns an error if changes is not valid JSON or contains no changes.
 func checkChanges(changes json.RawMessage) error {
 	if strings.Join(strings.Fields(string(changes)), "") == "{}" {
 		return errors.New("no changes given")
@@ -66,7 +66,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			}
 			given := spec.GivenFields()
 			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
-				if given[name] == "" { // an empty value removes the field
+				if given[name] == "" { // the user gave an empty value, which removes the field
 					given[name] = nil
 				}
 			}
@@ -102,10 +102,12 @@ func EditVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
-	// In this command, --user selects jobs. So no flag can change the user of a job, only JSON can.
+	// In this command, --user selects the jobs of a user. So no flag can change the user of a job; only changes in JSON
+	// can.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		// Remove the default from the description, because "queuectl edit" keeps the fields that no flag sets.
+		// Remove the default from the description. Here it would be wrong, because "queuectl edit" does not change the fields
+		// that no flag sets.
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
@@ -122,8 +124,8 @@ func EditJob(ctx context.Context, app *cli.App, jobID string) error {
 	return adminCommands{app}.editInEditor(ctx, control.Selection{IDs: control.JobIDs{jobID}}, jobID)
 }
 
-// editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
-// edited file, prints the file's name, and offers to open the file again.
+// editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. If the editor fails, or the changes are invalid
+// or rejected, it keeps the edited file. It then prints the file's name and offers to open the file again.
 func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
 		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
@@ -132,7 +134,7 @@ func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id
 		}
 		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID,
 			State: present.ParseStateOrZero(job.State)}); err != nil {
-			return err // report now that the job cannot be changed, before the user edits its fields
+			return err // before the user edits the fields, report that the job cannot be changed
 		}
 		before := job.Spec
 		delete(before, "id")
@@ -189,7 +191,7 @@ type editFile struct {
 	commands       adminCommands
 	path           string
 	originalText   []byte         // content of the file when the editor starts
-	originalFields map[string]any // the job's fields, which originalText represents
+	originalFields map[string]any // the fields of the job that originalText contains
 }
 
 // newEditFile writes a job's fields to a temporary file.
@@ -249,8 +251,8 @@ func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(patch)
 }
 
-// runInForeground runs a program that uses the terminal. While the program runs, Ctrl-C does not end this
-// process. If the program fails, runInForeground restores the terminal.
+// runInForeground runs a program that uses the terminal. While the program runs, Ctrl-C does not end this process. If
+// the program fails, runInForeground restores the state of the terminal.
 func (a adminCommands) runInForeground(cmd *exec.Cmd) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)

@@ -23,8 +23,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// If no queue exists yet, there are no past events and no batches. In this case the command
-			// prints nothing and succeeds, unless it waits for future events of the whole queue.
+			// If no queue exists yet, there are no past events and no batches. In this case the command prints nothing and
+			// succeeds. But if it waits for future events of the whole queue, it fails.
 			p.JobIDs, a.MissingQueueIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.AfterSeq = &seq
@@ -55,8 +55,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// restrictToBatch restricts the events in p to the jobs of the batch that the flags name. found reports
-// whether the batch has jobs.
+// restrictToBatch restricts the events in p to the jobs of the batch that the flags name. found reports whether the
+// batch contains any jobs.
 func (a adminCommands) restrictToBatch(cmd *cobra.Command, s *cli.SelectionFlags, p *control.EventsParams) (found bool,
 	err error) {
 	c, err := a.ReadOrEventClient(cmd.Context(), p.Follow)

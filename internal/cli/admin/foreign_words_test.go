@@ -201,8 +201,8 @@ func TestHintsForTypingErrors(t *testing.T) {
 	}
 }
 
-// No word in the tables of hints is a command of queuectl, and none occurs twice. The hints name only flags
-// and commands that exist.
+// No word in the tables of hints is a command of queuectl, and no word occurs twice. The hints name only flags and
+// commands that exist.
 func TestHintsNameOnlyExistingCommands(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}

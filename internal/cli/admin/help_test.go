@@ -93,8 +93,7 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"),
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOutput(t, words...)
-			// The help of the command lists --help too, but LocalFlags and InheritedFlags do not contain it,
-			// so add 1.
+			// The help of the command lists --help too. LocalFlags and InheritedFlags do not contain --help, so add 1.
 			if got, want := countFlags(text), help.CountVisibleFlags(cmd.LocalFlags())+
 				help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
@@ -150,7 +149,7 @@ func startsWithMetavar(usage string) bool {
 	return first == strings.ToUpper(first)
 }
 
-// The completion of --state offers only the states in which the command can act on a job.
+// The completion of --state offers only the states of jobs on which the command can act.
 func TestStateCompletionOffersOnlyActionableStates(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{

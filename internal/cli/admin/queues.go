@@ -87,8 +87,8 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 				return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.ClipForMessage(text))
 			}
 			if err := spec.SetFieldText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-				// Return the same text, but not as a *queue.Error. For that type, translateFlagError would remove the
-				// name of the field from the message.
+				// Return an error with the same text that is not a *queue.Error: translateFlagError would remove the name of the
+				// field from the message of a *queue.Error.
 				return fmt.Errorf("%v", err)
 			}
 			return nil
@@ -160,8 +160,8 @@ func queueRmVerb(a adminCommands) *cobra.Command {
 	}
 }
 
-// applyToQueues calls method once for each named queue and prints the results. If all is true, it calls
-// method only once, with an empty name, which means all queues.
+// applyToQueues calls method once for each named queue and prints the results. If allQueues is true, it calls method
+// only once, with an empty name, which means all queues.
 func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueues bool,
 	method cli.ClientMethod[string, control.QueueList]) error {
 	switch {
@@ -206,8 +206,8 @@ func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueu
 	})
 }
 
-// noCommandFlagSet reports whether the user set no flag of this command itself. Flags that the command
-// inherits do not count.
+// noCommandFlagSet reports whether the user set none of the command's own flags. Flags that the command inherits from
+// its parent commands do not count.
 func noCommandFlagSet(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })

@@ -83,8 +83,8 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 	return cmd
 }
 
-// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If the user gave a JSON array as
-// the job definition, parseScheduleArgs returns the elements of the array, so that the caller can reject it.
+// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If the user gave a JSON array of jobs
+// instead of one job, parseScheduleArgs returns the elements of the array, so that the caller can reject them.
 func (a adminCommands) parseScheduleArgs(
 	p *control.ScheduleAddParams, args []string, argsBeforeDash int,
 ) ([]json.RawMessage, error) {
@@ -94,11 +94,11 @@ func (a adminCommands) parseScheduleArgs(
 		words = args[:argsBeforeDash]
 	}
 	switch {
-	// The first word is a cron expression. So the user has left out the name.
+	// The first word is a cron expression, so the user has left out the name.
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5):
 		return nil, fault.Usagef("no schedule name given; write it before the cron expression: queuectl "+
 			"schedule add NAME %s …", queue.QuoteShellWord(words[0]))
-	// The second word is a command. So the user has left out the cron expression.
+	// The second word is a command, so the user has left out the cron expression.
 	case len(words) == 2 && argsBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
 		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.ClipForMessage(words[1])))
@@ -200,8 +200,8 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command that calls method for each schedule that the user names. The command then
-// prints, for example, that the schedule "is paused"; outcome is that text.
+// scheduleCommand builds a command that calls method for each schedule that the user names, and then prints what has
+// happened to the schedule. outcomeText is the text for this, for example "is paused".
 func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{

@@ -33,8 +33,8 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// printStats prints statistics as a table: one row for each period if there are any, else one for
-// each queue.
+// printStats prints statistics as a table: one row for each period if the reply contains periods, else one row for each
+// queue.
 func (a adminCommands) printStats(s control.Stats) error {
 	empty := "no attempts since " + present.LocalTimeText(s.Since)
 	if len(s.Periods) == 0 {

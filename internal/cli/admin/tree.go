@@ -75,10 +75,10 @@ func TreeVerb(app *cli.App) *cobra.Command {
 type treeDrawing struct {
 	nodesBySeq      map[int64]*control.TreeNode  // jobs by sequence number
 	childEdgesBySeq map[int64][]control.TreeEdge // edges to the dependants of a job, by its sequence number
-	drawnSeqs       map[int64]bool               // sequence numbers of the printed jobs
+	drawnSeqs       map[int64]bool               // sequence numbers of the jobs already printed with their dependants
 }
 
-// printTree prints each dependant below its parents. It begins with the jobs that have no parent.
+// printTree prints each dependant below each of its parents. It begins with the jobs that have no parent.
 func (a adminCommands) printTree(t *control.DependencyTree) (err error) {
 	d := treeDrawing{nodesBySeq: map[int64]*control.TreeNode{}, childEdgesBySeq: map[int64][]control.TreeEdge{},
 		drawnSeqs: map[int64]bool{}}
@@ -101,10 +101,11 @@ func (a adminCommands) printTree(t *control.DependencyTree) (err error) {
 	return err
 }
 
-// printSubtree prints a job and, below it, its dependants. If the job was printed before, printSubtree prints only
-// the job's line. linePrefix precedes that line, and childPrefix precedes the lines of the dependants.
+// printSubtree prints a job and, below it, its dependants. If the job was already printed elsewhere in the tree,
+// printSubtree prints only the job's line. linePrefix precedes that line, and childPrefix precedes the lines of the
+// dependants.
 //
-// edge is the edge from the parent to the job, or nil for a job without parents.
+// parentEdge is the edge from the parent below which the job is printed, or nil for a job without parents.
 func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, parentEdge *control.TreeEdge,
 	linePrefix, childPrefix string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
