@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file starts the user's own service when a client needs it. If two clients start it at the same time,
-// two processes of the service start. One of them gets the lock of the state directory. The other one exits
-// with the code exitDirInUse, and the client that started it waits for the first one.
+// This file starts the user's own service when a client needs it. If two clients start it at the same time, two
+// processes of the service start. One process gets the lock of the state directory. The other process exits with the
+// code exitDirInUse, and its client waits until the first process accepts connections.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
@@ -39,8 +39,8 @@ func (f *Finder) ClientWithAutostart(ctx context.Context) (*control.Client, erro
 	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
 		return c, t.ExplainConnectError(err)
 	}
-	// The system starts a registered service. If a registered service does not run, the user has stopped it,
-	// so do not start it here.
+	// The operating system starts a registered service. If a registered service does not run, the user has stopped it, so
+	// do not start it here.
 	if _, registered := osservice.FindUserService(); registered {
 		return c, t.ExplainConnectError(err)
 	}
@@ -54,8 +54,8 @@ func (f *Finder) ClientWithAutostart(ctx context.Context) (*control.Client, erro
 	return c, f.StartServiceAndWait(ctx, c, t)
 }
 
-// StartServiceAndWait starts the service t in the background and waits until the client c can connect to it. t must
-// be the user's own service, or a service whose directory is known.
+// StartServiceAndWait starts the service t in the background and waits until the client c can connect to it. t must be
+// a service that CanStart accepts.
 func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
@@ -92,12 +92,11 @@ func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t T
 // exitDirInUse is the exit code of a service whose directory another service already uses.
 var exitDirInUse = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// startError returns the error about a service that did not start. If the service's exit code is above 2,
-// this process exits with the same code. Lower codes say nothing about the cause. For example, 2 can mean a
+// startError returns the error about a service that did not start. exitCode is the exit code of the service. If it is
+// above 2, this process exits with the same code. Codes up to 2 say nothing about the cause; for example, 2 can mean a
 // crash.
 //
-// If FailureExitCode is set, this process exits with FailureExitCode after every failure, whatever the code of the
-// service.
+// If FailureExitCode is set, this process exits with FailureExitCode after every failure, whatever exitCode is.
 func (f *Finder) startError(exitCode int, err error) error {
 	if exitCode > 2 && f.FailureExitCode == 0 {
 		return fault.WithExitCode(err, exitCode)
@@ -108,14 +107,14 @@ func (f *Finder) startError(exitCode int, err error) error {
 // startedService is a service that this process started in the background.
 type startedService struct {
 	logPath         string
-	initialLogBytes int64 // size of the log before the start
+	initialLogBytes int64 // size of the log before the start of the service
 	cmd             *exec.Cmd
 	done            chan struct{} // closed when the service has ended
 	exitCode        int           // valid once done is closed; negative if a signal ended the service
 }
 
-// startService starts a service in the background. It sends the service's standard error to the
-// service's log, because the service may print messages before it opens the log.
+// startService starts a service in the background. It redirects the service's standard error to the service's log,
+// because the service may print messages before it opens the log.
 func startService(t Target) (*startedService, error) {
 	program, err := DaemonPath()
 	if err != nil {
@@ -156,7 +155,7 @@ func startService(t Target) (*startedService, error) {
 // lastLogError returns the last error that the service has added to its log, which says why the service has
 // ended. The service rotates its log, so the text of the log fits in memory.
 func (s *startedService) lastLogError() error {
-	raw, err := os.ReadFile(s.logPath) // without the log, the error contains only the name of the log
+	raw, err := os.ReadFile(s.logPath) // ignore the error: without the log, lastLogError returns only the name of the log
 	// If the log is shorter than at the start, it was rotated, and all of its text is new.
 	if err == nil && int64(len(raw)) >= s.initialLogBytes {
 		raw = raw[s.initialLogBytes:]

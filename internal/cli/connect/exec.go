@@ -23,9 +23,9 @@ const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 // program directly, ClientVersion returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executingClientVersion, f.Version) }
 
-// DaemonPath returns the path of queuectld. It returns an error if queuectl has executed this process as
-// queuectld, because the file queuectld then contains queuectl by mistake. Executing it again would repeat
-// this forever.
+// DaemonPath returns the path of queuectld. It returns an error if this process was itself started as queuectld by
+// queuectl. In that case, the file queuectld contains the program queuectl by mistake, and executing it again would
+// repeat this forever.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executingClientVersion != "" {
@@ -47,9 +47,9 @@ func ClientPath() (string, error) {
 	return findProgram("queuectl", "../../bin")
 }
 
-// findProgram returns the path of queuectl or queuectld. It looks in this program's directory, and then in
-// fallbackDir, a path relative to that directory. The program must belong to root or to the owner of this
-// program.
+// findProgram returns the path of queuectl or queuectld. It looks in this program's directory, and then in fallbackDir,
+// a path relative to that directory. findProgram returns an error if the found program belongs neither to root nor to
+// the owner of this program.
 func findProgram(name, fallbackDir string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

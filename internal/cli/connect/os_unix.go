@@ -14,10 +14,11 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/files"
 )
 
-// startDetached starts a process that outlives this one and its terminal.
+// startDetached starts a process that outlives this process and its terminal.
 func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, args...)
-	// A service with this variable would not restart itself, and so would not call cleanstart.Reset.
+	// Remove this variable. A service that inherits it would not execute itself again, and so would not call
+	// cleanstart.ResetAttributes.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.InheritableEnviron()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -27,14 +28,14 @@ func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, err
 // exeSuffix is the file name extension of programs.
 const exeSuffix = ""
 
-// checkTrustedProgram returns an error if the program at path belongs neither to root nor to the owner of this
-// program.
+// checkTrustedProgram returns an error if the program at programPath belongs neither to root nor to the owner of this
+// program, whose path is ownPath.
 func checkTrustedProgram(ownPath, programPath string) error {
 	own, err := os.Stat(ownPath)
 	if err != nil {
 		return err
 	}
-	// Check the owner of a symbolic link too, because that user could change the target of the link.
+	// Check the owner of a symbolic link too, because the owner of the link can change its target.
 	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := look(programPath)
 		if err != nil {
@@ -76,8 +77,8 @@ func NewSocketPath(errorPrefix, path string) (string, error) {
 	return whole, files.CheckDir(errorPrefix, filepath.Dir(whole))
 }
 
-// socketExists reports whether the socket exists. It returns true if that is unknown, for example without
-// permission.
+// socketExists reports whether the socket exists. If that cannot be determined, for example because permission is
+// missing, it returns true.
 func socketExists(path string) bool { return files.Exists(path) }
 
 // These texts are parts of messages about a service that ends at logout.

@@ -45,8 +45,8 @@ func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// The console sends Ctrl-C to this process and to queuectld. queuectld handles it, so this process must
-	// not end.
+	// The console sends Ctrl-C to this process and to queuectld. queuectld handles Ctrl-C, so ignore it here and wait for
+	// queuectld.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVersionVariable+"="+f.Version)
@@ -58,13 +58,13 @@ func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 		cmd.Process.Kill()
 		return 0, explainExecError(path, err)
 	}
-	cmd.Wait() // an error is ignored, because the exit code below says that the program failed
+	cmd.Wait() // ignore the error, because the exit code below also says whether the program failed
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// endWithThisProcess makes a process end when this process ends. It adds the process to a job object whose
-// only handle this process holds. When the handle is closed, Windows ends the processes in the job
-// object.
+// endWithThisProcess makes a process end when this process ends. It adds the process to a job object, and only this
+// process has a handle of that object. When this process ends, Windows closes the handle and ends the processes in the
+// job object.
 func endWithThisProcess(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -94,8 +94,8 @@ func NewSocketPath(errorPrefix, path string) (string, error) {
 	return path, checkSocketPath(errorPrefix, path)
 }
 
-// socketExists always returns false, because testing whether a pipe exists would connect to it. ChooseTarget
-// finds the service by its directory instead.
+// socketExists always returns false, because testing whether a pipe exists would connect to it. ChooseTarget finds the
+// service by the service's directory instead.
 func socketExists(string) bool { return false }
 
 // These texts are parts of messages about a service that ends at logoff.

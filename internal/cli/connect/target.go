@@ -30,7 +30,7 @@ type Finder struct {
 	// the error.
 	FailureExitCode int
 
-	executingClientVersion string          // version of the queuectl that executed this process; "" if none did
+	executingClientVersion string          // version of the queuectl that has executed this process; "" if the user has
 	lastClient             *control.Client // the client of the most recent request; nil before the first
 }
 
@@ -47,10 +47,10 @@ type Target struct {
 	IsUserService bool   // the service is the user's own, so a command may start it automatically
 	NoQueueExists bool   // neither the user nor the system has a queue yet
 
-	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
+	paths config.Paths // paths of the service's files; the zero value if they are unknown
 
-	// ServeFlags holds the flags with which "queuectl serve" uses this service's directory. nil means that no
-	// flags are needed, because the directory is the user's default one, or that the directory is unknown.
+	// ServeFlags holds the flags with which "queuectl serve" uses the directory of this service. It is nil if no flags are
+	// needed, because the directory is the user's default one. It is also nil if the directory is unknown.
 	ServeFlags []string
 }
 
@@ -85,8 +85,8 @@ func (f *Finder) ChooseTarget() (Target, error) {
 	return own, err
 }
 
-// targetOfSocketFlag returns the service whose socket is --socket. If --dir is also set, its value is the
-// service's directory.
+// targetOfSocketFlag returns the service whose socket is the value of --socket. If --dir is also set, its value is the
+// directory of the service.
 func (f *Finder) targetOfSocketFlag() (Target, error) {
 	t := targetAtSocket(f.Socket)
 	if err := checkSocketPath("--socket", f.Socket); err != nil || f.Dir == "" {
@@ -165,11 +165,11 @@ func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err 
 	return c, t, err
 }
 
-// ambiguousServiceMessage returns a message for a machine on which both the user and the system have a
-// service. The message says that the client uses the user's own one.
+// ambiguousServiceMessage returns a message for a machine on which both the user and the system have a service. The
+// message says that the client uses the user's own service.
 //
-// Each user gets the message once: the first call creates a marker file in the user's state directory, and
-// later calls return "".
+// Each user gets the message only once: the first call creates a marker file in the user's state directory. If this
+// file exists, ambiguousServiceMessage returns "".
 func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
 	if !files.Exists(systemPaths.StateDir) && !socketExists(systemPaths.SocketPath) {
 		return ""
@@ -207,15 +207,16 @@ func (f *Finder) PrivateRunDir() (dir string, isPrivate bool) {
 	return dir, err == nil && files.Exists(filepath.Join(dir, RunManifestName))
 }
 
-// ForgetClient drops the client of the most recent request, because the service does not answer.
+// ForgetClient drops the client of the most recent request, because its service does not answer. VersionSkewHint then
+// does not ask that service for its version.
 func (f *Finder) ForgetClient() { f.lastClient = nil }
 
 // versionTimeout bounds how long VersionSkewHint waits for the service to report its version.
 const versionTimeout = time.Second
 
-// VersionSkewHint returns a hint if err may mean that the service does not know a request, because its
-// version differs from that of this program. It returns "" if the versions are equal, or if the service does
-// not report its version.
+// VersionSkewHint returns a hint if err may mean that the service does not know the request, because the service and
+// this program have different versions. It returns "" if the versions are equal, or if the service does not report its
+// version.
 func (f *Finder) VersionSkewHint(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
@@ -236,7 +237,7 @@ var ErrNoQueue = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: " +
 		"queuectl service start)"}
 
-// ExplainConnectError returns a connection error with advice on what the user can do.
+// ExplainConnectError adds advice on what the user can do to an error of connecting to the service.
 func (t Target) ExplainConnectError(err error) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := osservice.FindUserService(); t.IsUserService && registered {

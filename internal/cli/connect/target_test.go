@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// If both the machine and the user have a service, the client prints once which of the two it uses.
+// If both the machine and the user have a service, the client prints once which of the two services it uses.
 func TestAmbiguousServiceMessageAppearsOnce(t *testing.T) {
 	user, system := config.PathsInDir(t.TempDir()), config.PathsInDir(filepath.Join(t.TempDir(), "system"))
 	if got := ambiguousServiceMessage(user, system); got != "" {
