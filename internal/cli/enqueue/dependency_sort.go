@@ -10,35 +10,36 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file orders the jobs of an upload by their dependencies. A job can depend only on jobs in the same
-// request, in earlier requests and in the queue.
+// This file orders the jobs of an upload by their dependencies. The service accepts a job only if each of its parents
+// is in the same request, in an earlier request or in the queue.
 //
-// For example, line 1 of a file with 100,000 lines depends on line 90,000. When the first request is full,
-// takeReadyJobs does not know the parent of line 1, so it holds line 1 back. After the last line, or when too many
-// jobs are held back, sortRemainingJobs sorts them. Then they are sent.
+// For example, line 1 of a file with 100,000 lines depends on line 90,000. When the first request is full, line 90,000
+// was not read yet. So takeReadyJobs holds the job of line 1 back, that is, does not send it yet. After the last line,
+// or when too many jobs are held back, sortRemainingJobs sorts these jobs so that parents come first. Then they are
+// sent.
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
 	raw         json.RawMessage
 	lineNumber  int
-	fileIndex   int      // index in the file
+	fileIndex   int      // position among the jobs of the file, from 0
 	argEnvCount int      // number of arguments and environment variables
 	ID          string   // "" if the job has none, so that the service assigns a number
 	parentIDs   []string // ids of the jobs that this job depends on
 	expiresAt   *queue.UnixMillis
 }
 
-// dependencySorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
-// parents is unknown.
+// dependencySorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of the
+// job's parents is neither in the current request nor in an earlier one.
 type dependencySorter struct {
 	hashSeed     maphash.Seed    // seed of the hashes in sentIDHashes
-	sentIDHashes map[uint64]bool // hashes of the ids that were sent
+	sentIDHashes map[uint64]bool // hashes of the ids that were sent; ids would need more memory
 	delayedJobs  []pendingJob    // jobs that are held back
-	isReordered  bool            // a job was held back, so the jobs are not sent in the order of the file
+	isReordered  bool            // a job was held back, so the jobs are sent in another order than in the file
 }
 
-// maxDelayedJobs bounds the number of jobs that are held back. At this number, all of them are sent, because
-// their parents are probably in the queue and not in the rest of the file.
+// maxDelayedJobs is the number of held-back jobs at which all of them are sent. Their parents are then probably in the
+// queue, and not in the rest of the file.
 const maxDelayedJobs = queue.MaxDependencies
 
 // dependencyIDs returns the ids of the jobs that a spec depends on.
@@ -50,8 +51,8 @@ func dependencyIDs(s *queue.Spec) []string {
 	return names
 }
 
-// takeReadyJobs returns the jobs of a request that can be sent, because all their parents are in this request or
-// were sent before. It stores the other jobs in delayedJobs.
+// takeReadyJobs returns those jobs of a request that can be sent, because all their parents are in this request or were
+// sent before. It adds the other jobs to delayedJobs.
 func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob {
 	inPart := map[string]bool{}
 	for i := range requestJobs {
@@ -66,7 +67,7 @@ func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob 
 				ready = append(ready, j)
 				continue
 			}
-			// Repeat the loop, because jobs in this request may depend on the job that was held back.
+			// Repeat the outer loop, because other jobs in this request may depend on this job and must now be held back too.
 			s.delayedJobs, s.isReordered, changed = append(s.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
@@ -100,7 +101,7 @@ func (s *dependencySorter) sortRemainingJobs(requestJobs []pendingJob) ([]pendin
 	const visiting, done = 1, 2
 	state := make([]int, len(pending))
 	sorted := make([]pendingJob, 0, len(pending))
-	var ancestorIDs []string // the ids of the jobs whose parents are being visited
+	var ancestorIDs []string // ids of the jobs whose parents are being visited, the current job last
 	var visit func(i int) error
 	visit = func(i int) error {
 		if state[i] == done {

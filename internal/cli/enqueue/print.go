@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnIfExpired warns that a job will not run, if its expiry time has passed. If expiryUnreported is false, another
-// message already says so, and WarnIfExpired prints nothing.
+// WarnIfExpired warns that a job will not run if the job's expiry time has passed. If expiryUnreported is false,
+// another message already reports this, and WarnIfExpired prints nothing.
 func WarnIfExpired(o *term.Output, s *queue.Spec, expiryUnreported bool) {
 	if now := time.Now(); expiryUnreported && present.HasExpired(s.ExpiresAt, now) {
 		o.PrintMessage("warning: the job %s; to run it, set a later --expires-at",
@@ -50,9 +50,9 @@ func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, resu
 // maxListedNotEnqueued is the highest number of jobs that PrintNotEnqueued names.
 const maxListedNotEnqueued = 10
 
-// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
-// contains the line numbers or indexes of these jobs, and inputUnit says which of the two, such as "line".
-// totalJobCount is the number of all jobs.
+// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions contains
+// the positions of these jobs in the input. inputUnit is the unit of the positions, such as "line". totalJobCount is
+// the number of all jobs.
 func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, totalJobCount int) {
 	if len(positions) == 0 {
 		return
@@ -69,7 +69,7 @@ func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, totalJo
 		present.JobCountText(totalJobCount), inputUnit, text[1:])
 }
 
-// PrintNewQueues warns about queues in which only the new jobs wait or run. The user may have mistyped the
+// PrintNewQueues warns about queues that contain no unfinished jobs except the new ones. The user may have mistyped the
 // name of such a queue.
 func PrintNewQueues(o *term.Output, newQueues []control.NewQueue) {
 	for _, q := range newQueues {
@@ -119,16 +119,16 @@ const maxNamedExpired = 10
 
 // ExpiredJobs collects the jobs of a list whose expiry time has passed.
 type ExpiredJobs struct {
-	// sharedExpiry is the expires_at that flags set for all jobs, and that a message has already reported. 0
-	// means that no flag sets it.
+	// sharedExpiry is the expires_at that flags set for all jobs, and that a message has already reported. 0 means that no
+	// flag sets this time.
 	sharedExpiry     queue.UnixMillis
 	messages         []string // messages about expired jobs, at most maxNamedExpired
-	otherExpiryCount int      // number of expired jobs with another expiry time
+	otherExpiryCount int      // number of expired jobs with an expiry time other than sharedExpiry
 	WillNotRunCount  int      // number of jobs that will not run, including those with sharedExpiry
 }
 
-// AddIfExpired records a job if it has expired. position is its line in a list, or its index in a JSON array. inputUnit
-// says which of the two: "line" or "entry".
+// AddIfExpired records a job if its expiry time has passed. inputPosition is the position of the job in the input.
+// inputUnit is the unit of the position, such as "line" or "entry".
 func (e *ExpiredJobs) AddIfExpired(inputUnit string, inputPosition int, expiresAt *queue.UnixMillis) {
 	now := time.Now()
 	if !present.HasExpired(expiresAt, now) {
@@ -144,7 +144,7 @@ func (e *ExpiredJobs) AddIfExpired(inputUnit string, inputPosition int, expiresA
 	}
 }
 
-// PrintExpired prints the jobs that will not run.
+// PrintExpired prints warnings about the expired jobs that e has recorded.
 func PrintExpired(o *term.Output, e *ExpiredJobs) {
 	for _, line := range e.messages {
 		o.PrintMessage("warning: %s", line)
@@ -166,8 +166,8 @@ func PrintEnqueued(ctx context.Context, o *term.Output, c *control.Client, ids [
 	return nil
 }
 
-// enqueuedNotPrintedError says that jobs are enqueued but could not be printed. Its text omits the advice of the
-// cause. That advice might be to repeat the command, which would enqueue the jobs again.
+// enqueuedNotPrintedError says that jobs are enqueued but could not be printed. Its text omits the advice that the
+// cause contains: the advice might be to repeat the command, which would enqueue the jobs again.
 type enqueuedNotPrintedError struct{ cause error }
 
 func (e enqueuedNotPrintedError) Error() string {
@@ -194,15 +194,15 @@ func PrintJobsAsJSON(ctx context.Context, o *term.Output, c *control.Client, ids
 			}
 		}
 	}
-	list.End() // Flush returns the error of this write
+	list.End() // ignore the error, because Flush below returns it
 	return out.Flush()
 }
 
-// fetchJobsByID returns the jobs with these ids, in this order, without those that were removed. The caller may
+// fetchJobsByID returns the jobs with the given ids, in the same order. It omits jobs that were removed. The caller may
 // pass at most control.MaxJobsPerSelection ids.
 //
-// It first reads one page of the list of jobs, because jobs that were enqueued together are usually next to
-// each other in that list. It reads the remaining jobs one by one.
+// It first reads one page of the list of jobs, because jobs that were enqueued together are usually next to each other
+// in the list. It reads the jobs that are not on this page one by one.
 func fetchJobsByID(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(ids[len(ids)-1])})

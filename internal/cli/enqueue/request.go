@@ -24,26 +24,27 @@ func (r *request) add(j pendingJob) {
 	r.jobs, r.jsonBytes, r.argEnvCount = append(r.jobs, j), r.jsonBytes+len(j.raw)+1, r.argEnvCount+j.argEnvCount
 }
 
-// isFull reports whether the request has jobs and one more job would exceed its bounds.
+// isFull reports whether the request already contains jobs and would exceed one of its bounds with one more job.
 func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
 		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.raw) > maxBytes || r.argEnvCount+
 			j.argEnvCount > control.MaxArgsAndEnvPerRequest)
 }
 
-// callerFields holds the caller's working directory, umask and environment. The method addToJob adds them to jobs
-// that do not set these fields. callerFields determines them once for all jobs.
+// callerFields holds the caller's working directory, umask and environment, which addToJob adds to jobs that do not set
+// these fields. callerFields reads them from the process only once.
 type callerFields struct {
-	spec       *queue.Spec // the caller's fields; nil until load is called
-	jsonPrefix []byte      // spec as JSON without the closing brace; the fields of a job follow it
+	spec       *queue.Spec // the caller's fields; nil until loadFromProcess is called
+	jsonPrefix []byte      // spec as JSON, without the closing brace and followed by the fields of a job
 }
 
-// addToJob returns the JSON of a job, completed with the caller's working directory, umask and environment. s is
-// the same job, decoded from raw. addToJob also completes s.
+// addToJob returns the JSON of a job, completed with the caller's working directory, umask and environment. raw is the
+// job in the file, and s is the same job, decoded. addToJob also completes s.
 func (f *callerFields) addToJob(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
-	// A job that may contain one of these fields, even with the value null, takes the slower path. JSON can
-	// write the letters of a field's name as \u escapes, so a job with \u takes that path too.
+	// Most jobs do not set the caller's fields, and addToJob only inserts jsonPrefix into their JSON. A job that may
+	// contain one of these fields, even with the value null, takes the slower path: it is encoded again. JSON can write
+	// the letters of a name as \u escapes, so a job with \u takes that path too.
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
@@ -87,7 +88,7 @@ func (f *callerFields) loadFromProcess(noCwd bool) error {
 		return err
 	}
 	f.jsonPrefix = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // spec is empty
+	if len(head) == 2 { // spec contains no fields
 		f.jsonPrefix = []byte{'{'}
 	}
 	return nil
@@ -105,7 +106,7 @@ func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) 
 	merged.UnenforcedLimits = appendMissing(merged.UnenforcedLimits, result.UnenforcedLimits)
 	merged.NewQueues = appendMissing(merged.NewQueues, result.NewQueues)
 	merged.MaxAttempts = max(merged.MaxAttempts, result.MaxAttempts)
-	if len(merged.Notes) == 0 { // every reply contains the same notes
+	if len(merged.Notes) == 0 { // keep only the first notes, because every reply contains the same ones
 		merged.Notes = result.Notes
 	}
 }
@@ -132,7 +133,7 @@ func errorAtLine(err error, lineNumbers []int) error {
 	return err
 }
 
-// isBatchLost reports whether err means that the service has forgotten the batch, for example because it has
+// isBatchLost reports whether err means that the service no longer knows the batch, for example because the service has
 // restarted.
 func isBatchLost(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)

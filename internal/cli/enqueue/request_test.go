@@ -33,8 +33,8 @@ func TestEnqueueRequestIsFullAtItsLimits(t *testing.T) {
 	}
 }
 
-// mergeResult merges the replies to several requests: all ids in their order, each limit and each new queue
-// once, and the line numbers of jobs that already existed.
+// mergeResult merges the replies to several requests. The result contains all ids in their order, each limit and each
+// new queue once, and the line numbers of the jobs that already existed.
 func TestBatchResultsAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}

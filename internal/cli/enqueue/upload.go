@@ -28,8 +28,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants bound one request. If not all jobs fit into one request, several requests of one batch
-// contain them.
+// These constants bound one request. If not all jobs fit into one request, they are sent as one batch in several
+// requests.
 const (
 	maxRequestJobs  = control.MaxJobsPerPartialBatch
 	maxRequestBytes = control.MaxLineBytes / 2
@@ -41,16 +41,16 @@ type UploadOptions struct {
 	Cmd    *cobra.Command // the command that is running; messages name its flags
 	Finder *connect.Finder
 
-	InputUnit             string // word for the part of the input that is one job: "line", "entry" or "argument"
+	InputUnit             string // word for the part of the input with one job: "line", "entry" or "argument"
 	IdempotencyKey        string // idempotency key of the request; "" for none
 	RunInHomeDir          bool   // run the jobs in the home directory
 	RequireEnforcedLimits bool   // reject jobs with limits that the service cannot enforce
 	StartBeforeOwnJobs    bool   // start the jobs before the user's other waiting jobs
 }
 
-// Upload enqueues the jobs of a file, all of them or none. It uses one request if they fit. Otherwise it
-// sends several requests with a batch id, and the last one commits the batch. It sends each request while it
-// reads the jobs of the next one.
+// Upload enqueues the jobs of a file, all of them or none. If the jobs fit into one request, Upload sends only this
+// request. Otherwise it sends several requests of one batch, and the last request commits the batch. While Upload waits
+// for the reply to a request, it reads the jobs of the next one.
 type Upload struct {
 	UploadOptions
 	ctx    context.Context
@@ -64,15 +64,15 @@ type Upload struct {
 
 	request           request // jobs of the next request
 	sorter            dependencySorter
-	fileIndexByAnswer []int // fileIndexByAnswer[i] is the index in the file of the job with the id answers.IDs[i]
+	fileIndexByAnswer []int // index in the file of each job in combinedResult.JobIDs
 
-	batchID string // "" while one request holds all jobs
+	batchID string // name of the batch; "" while one request holds all jobs
 	// inFlightResult receives the result of the request in flight. It is nil if no request is in flight.
 	inFlightResult chan error
-	// answers combines the replies to all requests. Its ExistingJobIndexes contains line numbers instead of
+	// combinedResult combines the replies to all requests. Its ExistingJobIndexes contains line numbers instead of
 	// indexes.
 	combinedResult       control.EnqueueBatchResult
-	requestStartMu       sync.Mutex // held while a request is started, and forever after an abort
+	requestStartMu       sync.Mutex // held while a request is started; after an abort, never unlocked
 	inFlightCommitsBatch bool       // the request in flight commits the batch; guarded by requestStartMu
 	requestsInFlight     sync.WaitGroup
 }
@@ -83,7 +83,7 @@ func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spe
 	return &Upload{UploadOptions: options, ctx: ctx, files: input.CheckedFiles{}, expiredJobs: expired}
 }
 
-// Add adds one job. When the collected jobs fill a request, Add sends that request. line is the number of the
+// Add adds one job. When the collected jobs fill a request, Add sends that request. lineNumber is the number of the
 // job's line, for errors.
 func (u *Upload) Add(raw []byte, lineNumber int) error {
 	j, err := u.prepareJob(raw)
@@ -177,13 +177,13 @@ func (u *Upload) connect() error {
 	return nil
 }
 
-// sendRequest sends the collected jobs. It first waits for the reply to the previous request. If commit is true, the
-// request also commits the batch.
+// sendRequest sends the collected jobs. It first waits for the reply to the previous request. If commitBatch is true,
+// the request also commits the batch.
 func (u *Upload) sendRequest(commitBatch bool) error {
 	if err := u.awaitReply(); err != nil {
 		return err
 	}
-	u.requestStartMu.Lock() // after abortBatchAndExit, this call blocks until the process exits, so no request starts
+	u.requestStartMu.Lock() // after abortBatchAndExit has locked this, no request starts before the process exits
 	defer u.requestStartMu.Unlock()
 	if u.Client == nil {
 		if err := u.connect(); err != nil {
@@ -209,7 +209,7 @@ func (u *Upload) sendRequest(commitBatch bool) error {
 	u.inFlightResult = sent
 	u.requestsInFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		mergeResult(&u.combinedResult, &got, lines) // send and its callers read answers only after awaitReply
+		mergeResult(&u.combinedResult, &got, lines) // no lock is needed: combinedResult is read only after awaitReply
 		sent <- errorAtLine(err, lines)
 	})
 	u.request = request{}
@@ -230,7 +230,7 @@ func (u *Upload) showProgress(commitBatch bool) {
 	}
 }
 
-// sortAnsweredIDs sorts answers.IDs by the order of the jobs in the file.
+// sortAnsweredIDs sorts combinedResult.JobIDs by the order of the jobs in the file.
 func (u *Upload) sortAnsweredIDs() {
 	if !u.sorter.isReordered || len(u.combinedResult.JobIDs) != len(u.fileIndexByAnswer) {
 		return
@@ -249,8 +249,8 @@ func (u *Upload) abortBatch() error {
 	return err
 }
 
-// abortBatchAndExit aborts the batch and exits. It locks u.requestStartMu and never unlocks it, so that no other
-// request can start.
+// abortBatchAndExit aborts the batch and exits. It locks u.requestStartMu and never unlocks this mutex, so that no
+// other request can start.
 func (u *Upload) abortBatchAndExit() {
 	u.requestStartMu.Lock()
 	u.Output.ShowProgress("")
@@ -259,9 +259,10 @@ func (u *Upload) abortBatchAndExit() {
 			"with: queuectl list")
 		os.Exit(fault.ExitCodeDetached)
 	}
-	// Wait for the request in flight. If it arrived after the abort, it would begin the batch again.
+	// Wait for the reply to the request in flight. If the service handled this request after the abort, the request would
+	// begin the batch again.
 	u.requestsInFlight.Wait()
-	u.abortBatch() // if this fails, the service drops the batch after ten minutes
+	u.abortBatch() // ignore the error: in any case, the service drops the batch after ten minutes
 	u.Output.PrintMessage("interrupted; nothing was stored")
 	os.Exit(fault.ExitCodeDetached)
 }
@@ -324,7 +325,7 @@ func (u *Upload) CommitOrAbort(err error) error {
 	if err == nil || u.batchID == "" {
 		return err
 	}
-	u.awaitReply() // ignore the error of the request in flight, because err is the cause
+	u.awaitReply() // ignore the error of the request in flight, because err already says what has failed
 	failed := u.abortBatch()
 	switch {
 	case isBatchLost(err), !u.inFlightCommitsBatch && errors.Is(err, queue.ErrUnavailable):
