@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file translates field names in errors into flags. The service names the invalid field of a
-// request, like depends_on. The user typed a flag, like --after, so the client names the flag.
+// This file translates field names in errors into flags. The service names the invalid field of a request, like
+// depends_on. But the user has typed a flag, like --after, so the client replaces the name of the field by the flag.
 
 // fieldAnnotation is the annotation with the name of the field that a flag sets. Flags without the annotation
 // set the field of the same name.
 const fieldAnnotation = "field"
 
-// AnnotateField records which field of a request a flag sets. Only a flag whose name differs from the field's
-// name needs it.
+// AnnotateField records which field of a request a flag sets. Only a flag whose name differs from the field's name
+// needs this call.
 func AnnotateField(f *pflag.FlagSet, flag, field string) {
 	if defaultFieldName(flag) != field {
 		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // this call fails only if the flag does not exist
@@ -32,7 +32,8 @@ func AnnotateField(f *pflag.FlagSet, flag, field string) {
 // defaultFieldName returns the field that a flag sets if the flag has no annotation.
 func defaultFieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// NameFlagsInError returns an error in which the flags that the user typed replace the names of invalid fields.
+// NameFlagsInError returns an error in which the names of invalid fields are replaced by the flags that the user typed
+// to set them.
 func NameFlagsInError(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -56,9 +57,8 @@ func NameFlagsInError(cmd *cobra.Command, err error) error {
 
 // replaceFieldsByFlags replaces field names in a message by the flags that set those fields.
 //
-// A field name without "_" can also be an ordinary word. So it is replaced only if it is in quotes after the
-// word "field" or "parameter", which is then removed. Several names may follow that word, for example: fields
-// "env" and "argv".
+// A field name without "_" can also be an ordinary word. So it is replaced only if it is in quotes after the word
+// "field" or "parameter". This word is then removed. Several names may follow it, for example: fields "env" and "argv".
 func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	typed, all := FlagsByField(cmd), mapFieldsToFlags(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
@@ -79,8 +79,9 @@ func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// replaceLeadingFieldNames replaces the field names at the start of a text by their flags. The text is, for
-// example, ` "since" and "until"` or ` run_at`. It prefers the flags in typedFlags to those in allFlags.
+// replaceLeadingFieldNames replaces the field names at the start of a text by their flags. The text is, for example, `
+// "since" and "until"` or ` run_at`. If a field has a flag in typedFlags and in allFlags, the flag in typedFlags is
+// used.
 //
 // It returns the flags and the rest of the text. If one of the names has no flag, it returns no flags.
 func replaceLeadingFieldNames(text string, typedFlags, allFlags map[string]string) (flags, rest string) {
@@ -106,13 +107,13 @@ func replaceLeadingFieldNames(text string, typedFlags, allFlags map[string]strin
 	return flags, rest
 }
 
-// isNameRune reports whether the name of a field or the id of a job may contain the character.
+// isNameRune reports whether the character may occur in the name of a field or the id of a job.
 func isNameRune(r rune) bool {
 	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// replaceFieldNames replaces field names that contain "_" by their flags. It keeps a name inside a longer word, such as
-// a job's id.
+// replaceFieldNames replaces field names that contain "_" by the flags in flagsByField. It does not replace a name
+// inside a longer word, such as a job's id.
 func replaceFieldNames(text string, flagsByField map[string]string) string {
 	var result strings.Builder
 	for text != "" {
@@ -135,10 +136,11 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	return mapFieldsToFlags(cmd.Flags().Visit)
 }
 
-// mapFieldsToFlags maps fields to the flags that visit passes to its argument.
+// mapFieldsToFlags maps fields to the flags that set them. It considers the flags that visitFlags passes to its
+// argument.
 func mapFieldsToFlags(visitFlags func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visitFlags(func(f *pflag.Flag) { // visit passes the flags in the order of their names
+	visitFlags(func(f *pflag.Flag) { // visitFlags passes the flags in the order of their names
 		field := defaultFieldName(f.Name)
 		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
 			field = of[0]

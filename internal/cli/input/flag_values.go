@@ -35,15 +35,15 @@ func ParseSince(text string) (control.Time, error) {
 	return control.Time(queue.UnixMillisOf(t)), err
 }
 
-// NewFieldFlag returns the value of a flag that sets the field with the given name.
+// NewFieldFlag returns the value of a flag that sets the field fieldName of s.
 func NewFieldFlag(s *queue.Spec, fieldName string) pflag.Value {
 	list := queue.SpecFields()
 	i := slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == fieldName })
 	return &fieldFlag{spec: s, field: list[i]}
 }
 
-// textValue is the value of a flag that must not be empty. An empty value usually comes from an unset
-// variable in a script. It is an error, because the flag would have no effect.
+// textValue is the value of a flag that must not be empty. An empty value usually comes from an unset variable in a
+// script. Such a value is an error, because otherwise the flag would silently have no effect.
 type textValue struct {
 	target   *string
 	onceOnly bool // reject a second, different value instead of ignoring the first one
@@ -58,7 +58,7 @@ func OnceOnlyValue(target *string) pflag.Value { return textValue{target: target
 // String returns the text.
 func (v textValue) String() string { return queue.ValueOr(v.target, "") }
 
-// Type returns the placeholder for the value in the help. The description of a flag can override it.
+// Type returns the placeholder for the value in the help. The description of a flag can override the placeholder.
 func (v textValue) Type() string { return "NAME" }
 
 // Set stores the text.
@@ -98,9 +98,8 @@ func ParseInt(text string) (int, error) {
 	return int(n), err
 }
 
-// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable
-// in a script is not set. Without the error, such a flag would have no effect, and the user would not notice
-// it.
+// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable in a
+// script is not set. Without the error, such a flag would have no effect, and the user would not notice this.
 func RejectEmptyLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {

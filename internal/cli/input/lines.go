@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
-// The package enqueue sends the jobs in requests of bounded size, as one batch.
+// This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file. Package
+// enqueue sends the jobs in requests of bounded size.
 
 // eachJSONJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
 // number of the job's first line. Its memory use depends only on the longest job.
@@ -46,8 +46,8 @@ func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error 
 	}
 }
 
-// eachNonEmptyLine calls handleLine(raw, line) for every line that is not empty, where line is its number. delimiter is
-// the byte that ends a line.
+// eachNonEmptyLine calls handleLine(raw, line) for every line that is not empty, where line is the number of the line.
+// delimiter is the byte that ends a line.
 func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -60,7 +60,7 @@ func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, l
 // UTF-16.
 func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	begin, _ := in.Peek(3) // ignore an error, because the next read returns it too
+	begin, _ := in.Peek(3) // ignore an error, because the next read returns the same error
 	switch {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
 		in.Discard(3) // cannot fail, because the bytes are in the buffer
@@ -89,7 +89,7 @@ func eachLineFrom(in *bufio.Reader, firstLineNumber int, delimiter byte, handleL
 		}
 		raw = bytes.TrimSuffix(raw, []byte{delimiter})
 		text := raw
-		if delimiter == '\n' { // drop the \r of \r\n; a line of white space counts as empty
+		if delimiter == '\n' { // drop the \r of \r\n; a line of only white space counts as empty
 			raw = bytes.TrimSuffix(raw, []byte("\r"))
 			text = bytes.TrimSpace(raw)
 		}
@@ -144,7 +144,8 @@ func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]by
 	return nil
 }
 
-// lineCounter records where lines begin, so that an error can name the line of a byte offset.
+// lineCounter is a reader that records at which offsets lines begin, so that an error can name the line of a byte
+// offset.
 type lineCounter struct {
 	r               io.Reader
 	bytesRead       int64

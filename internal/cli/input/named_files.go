@@ -18,24 +18,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file warns about missing files. A job that names a missing file fails at its first attempt. But the file
-// may still be created before the job starts, so a missing file is not an error.
+// This file warns about missing files. If a job names a missing file, its attempts fail. But the file may still be
+// created before the job starts, so a missing file is only a warning and not an error.
 
-// maxCheckedFiles is how many files one command checks.
+// maxCheckedFiles is the maximum number of files that one command checks.
 const maxCheckedFiles = 100
 
 // fileStatTimeout is how long a check waits for a file system to answer.
 const fileStatTimeout = 200 * time.Millisecond
 
-// CheckedFiles is the set of the files that were checked because new jobs name them. After a file system did
-// not answer in time, the set also contains the empty checkedFile, and no more files are checked.
+// CheckedFiles is the set of the files that a command has checked because new jobs name them. If a file system did not
+// answer in time, the set also contains the zero checkedFile, and no more files are checked.
 type CheckedFiles map[checkedFile]bool
 
 // checkedFile is a file that a job names in a field.
 type checkedFile struct{ field, path string }
 
-// WarnUnusableFiles prints a warning for each file of the spec that is missing, or that this user cannot use as the job
-// would. It checks the working directory, the input, the secrets and the program, each file once.
+// WarnUnusableFiles prints a warning for each file of the spec that is missing, or of the wrong type. It checks the
+// working directory, the input, the secrets and the program, each file once.
 func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	check := func(field, path string, faultOf func(path string) string) {
 		if filepath.IsAbs(path) {
@@ -55,8 +55,8 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 		return
 	}
 	switch program := s.Argv[0]; {
-	// The system searches PATH for a program without a directory, so check it only if the job has the same PATH
-	// as this process.
+	// The system searches PATH for a program without a directory. So check such a program only if the job has the same
+	// PATH as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
 			n.warnIfUnusable(o, cmd, "program", program, programFault)
@@ -68,8 +68,8 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 	}
 }
 
-// warnIfUnusable checks a file by calling faultOf(path), which returns "" for a file without a fault. It prints
-// the fault as a warning. It does nothing if the file was checked before.
+// warnIfUnusable checks a file by calling findFault, which returns "" for a file without a fault. It prints the fault
+// as a warning. It does nothing if the file was already checked.
 func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, path string,
 	findFault func(path string) string) {
 	file := checkedFile{field, path}
@@ -78,7 +78,7 @@ func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, 
 	}
 	n[file] = true
 	checked := make(chan string, 1)
-	// Check in a goroutine, because the check may hang on a file system that does not answer.
+	// Check in a goroutine, because a file system that does not answer may block the check.
 	go func() { checked <- findFault(path) }()
 	select {
 	case fault := <-checked:

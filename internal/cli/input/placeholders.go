@@ -8,11 +8,11 @@ import (
 	"unicode"
 )
 
-// wordPiece is a piece of a word of a job's program. It is literal text or a replacement string of GNU
-// parallel, such as {}.
+// wordPiece is a piece of a word of a job's program: literal text, or a replacement string as in GNU parallel, such as
+// {}.
 type wordPiece struct {
 	text        string
-	argNumber   int                 // number of the argument that replaces the string, from 1; 0 means all arguments
+	argNumber   int                 // number of the argument that replaces the placeholder, from 1; 0 means all arguments
 	transform   func(string) string // converts an argument to its replacement; nil for {#}
 	placeholder string              // the replacement string; "" for literal text
 }
@@ -57,7 +57,8 @@ func SplitPlaceholders(word string) (pieces []wordPiece) {
 	return pieces
 }
 
-// placeholderAt parses the replacement string at the beginning of a text.
+// placeholderAt parses the replacement string at the beginning of a text. ok is false if the text does not begin with
+// one.
 func placeholderAt(text string) (p wordPiece, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return p, false
@@ -83,15 +84,15 @@ func placeholderAt(text string) (p wordPiece, ok bool) {
 	return p, false
 }
 
-// parallelPlaceholders lists the texts that GNU parallel allows between { and }, after an optional argument
-// number. It includes those of GNU parallel's option --plus.
+// parallelPlaceholders lists the texts that GNU parallel allows between { and }, after an optional argument number. It
+// includes the texts that GNU parallel's option --plus allows.
 var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.",
 	"+..",
 	"+...", ":", "::"}
 
 // unsupportedPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
-// expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions,
-// and those of awk and JSON.
+// expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions, and
+// braces of awk and JSON.
 func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
@@ -106,14 +107,14 @@ func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // another brace opens before this one is closed, so continue with that brace
+			after = rest // another brace opens before this brace is closed, so continue with the inner brace
 		}
 		text = after
 	}
 }
 
-// allowsRegexpRepetition reports whether {10} after this text is a repetition in a regular expression, as in
-// [0-9]{10}. GNU parallel replaces {10} even there, by nothing if there is no tenth argument.
+// allowsRegexpRepetition reports whether {10} after this text is a repetition in a regular expression, as in [0-9]{10}.
+// GNU parallel replaces {10} even in this place, by nothing if there is no tenth argument.
 func allowsRegexpRepetition(precedingText string) bool {
 	return strings.HasSuffix(precedingText, "]") || strings.HasSuffix(precedingText, ")")
 }

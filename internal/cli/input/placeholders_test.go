@@ -32,8 +32,8 @@ func TestPlaceholdersAreReplacedLikeGNUParallel(t *testing.T) {
 	}
 }
 
-// The replacement string {#} is the number of the job, counted from 1. If the program contains no replacement
-// string, the arguments are appended.
+// The replacement string {#} is the number of the job, counted from 1. If the program contains no replacement string,
+// the arguments are appended to the program.
 func TestArgumentsFillPlaceholdersOrAreAppended(t *testing.T) {
 	of := func(m Source) (list [][]string) {
 		err := m.EachJob(nil, func(raw []byte, _ int) error {
@@ -104,8 +104,8 @@ func TestRegexpRepetitionIsNotReplaced(t *testing.T) {
 	}
 }
 
-// --lines uses each line unchanged as the command, like GNU parallel. A blank at the end is kept, because a
-// backslash may escape it.
+// --lines uses each line unchanged as the command, like GNU parallel. A blank at the end of the line is kept, because a
+// backslash may precede and escape it.
 func TestLinesFlagKeepsTrailingBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&Source{CommandsFile: "list"}).JobSpec(&queue.Spec{}, []byte(line))

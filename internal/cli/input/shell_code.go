@@ -23,7 +23,7 @@ var interpreters = []struct {
 	names         []string
 	option        string // option before the code; one letter may also end a group of letters, as in -ec
 	takesAllWords bool   // all words after the option are code; otherwise only the first word after it
-	argForm       string // how the code can refer to its first argument; "" if the code cannot
+	argForm       string // how the code can refer to the first argument after it; "" if it cannot
 }{
 	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
 	{[]string{"su", "runuser"}, "-c", false, ""},
@@ -50,8 +50,9 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 	o.PrintMessage("warning: %s", termtext.OneLine(o.EscapeForFile(o.Stderr, text)))
 }
 
-// findPlaceholderInCode finds the first replacement string inside code for an interpreter, and returns both. argForm
-// is how the code can read the argument without a replacement string, such as "$1", or "" if it cannot.
+// findPlaceholderInCode finds the first replacement string inside code for an interpreter, and returns the interpreter
+// and the replacement string. argReference is how the code can refer to an argument after the code, such as "$1", or ""
+// if it cannot.
 //
 // findPlaceholderInCode ignores a word that consists only of a replacement string, because the user then wants the
 // whole argument to be code.
@@ -73,8 +74,8 @@ func findPlaceholderInCode(program []string) (interpreter, placeholder, argRefer
 	return "", "", ""
 }
 
-// interpreterCodeWords returns the words that an interpreter runs as code. words are those after the interpreter's
-// name. option and takesAllWords are described at the table interpreters.
+// interpreterCodeWords returns the words that an interpreter runs as code. words are the words after the interpreter's
+// name. codeOption and takesAllWords are the fields option and takesAllWords of a row of the table interpreters.
 func interpreterCodeWords(words []string, codeOption string, takesAllWords bool) []string {
 	group := len(codeOption) == len("-c") && codeOption[0] == '-'
 	for i, word := range words {

@@ -21,7 +21,7 @@ type Source struct {
 	JobsFile, CommandsFile, argumentsFile string   // the flags --file, --lines and --arg-file
 	NullSeparated                         bool     // the flag --null
 	CommandTemplate                       []string // program and its arguments, with replacement strings like {}
-	// parsedWords holds the words of Command, split into pieces. It is nil until argv is called.
+	// parsedWords holds the words of CommandTemplate, split into pieces. It is nil until jobArgv is called.
 	parsedWords [][]wordPiece
 	argLists    [][]string // the words after each ":::"
 	jobNumber   int        // number of the current job, from 1
@@ -43,11 +43,10 @@ var singleJobFlags = []string{"id", "command"}
 // IsGiven reports whether the command line names a source of several jobs.
 func (src *Source) IsGiven() bool { return len(src.givenSources()) > 0 }
 
-// givenSource is a source of jobs on the command line: a flag and the file that it names, or ::: without a
-// file.
+// givenSource is a source of jobs on the command line: a flag and the file that the flag names, or ::: without a file.
 type givenSource struct{ flag, file string }
 
-// givenSources returns the sources that the command line names. ParseArgs rejects more than one.
+// givenSources returns the sources that the command line names. ParseArgs rejects more than one source.
 func (src *Source) givenSources() (sources []givenSource) {
 	for _, s := range []givenSource{{"--file", src.JobsFile}, {"--lines", src.CommandsFile},
 		{"--arg-file", src.argumentsFile}} {
@@ -61,9 +60,9 @@ func (src *Source) givenSources() (sources []givenSource) {
 	return sources
 }
 
-// ParseArgs parses the arguments of the command and checks that they can be combined with the flags. The
-// job's program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments
-// before --, or -1 without --.
+// ParseArgs parses the arguments of the command and checks that the arguments can be combined with the flags. The job's
+// program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments before --, or -1
+// without --.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
 	if err := rejectParallelSources(verb, args, argsBeforeDash); err != nil {
 		return err
@@ -118,8 +117,8 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 	return nil
 }
 
-// rejectParallelSources rejects GNU parallel's notations for other sources of jobs, such as ::::. Otherwise
-// queuectl would pass them to the program as arguments.
+// rejectParallelSources returns an error if the arguments contain GNU parallel's notation for another source of jobs,
+// such as ::::. Without the error, queuectl would pass this notation to the program as an argument.
 func rejectParallelSources(verb string, args []string, argsBeforeDash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
@@ -206,7 +205,7 @@ func (src *Source) JobSpec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, err
 }
 
 // jobArgv returns the program for the job with the given number, in which the arguments replace the replacement
-// strings. If the program contains no replacement string, argv appends the arguments.
+// strings. If the program contains no replacement string, jobArgv appends the arguments.
 func (src *Source) jobArgv(args []string, jobNumber int) []string {
 	if src.parsedWords == nil {
 		for _, word := range src.CommandTemplate {
@@ -229,7 +228,8 @@ func (src *Source) jobArgv(args []string, jobNumber int) []string {
 // checkPlaceholders rejects replacement strings that queuectl would not replace: {3} if there are fewer than
 // three arguments, and strings of GNU parallel that queuectl does not support, like {%} and {0}.
 //
-// It accepts a number after ] or ), as in [0-9]{4}, because that is a repetition in a regular expression.
+// It accepts a number in braces after ] or ), as in [0-9]{4}, because such a number is a repetition in a regular
+// expression.
 func (src *Source) checkPlaceholders() error {
 	given := max(1, len(src.argLists))
 	for _, word := range src.CommandTemplate {

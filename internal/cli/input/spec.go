@@ -25,8 +25,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// AddSpecFlags adds a flag for every field of a spec, except those in excludedFields. A flag has the name of its
-// field with "-" instead of "_". A flag for a list or a map has the singular form of that name.
+// AddSpecFlags adds a flag for every field of a spec, except those in excludedFields. A flag has the name of its field
+// with "-" instead of "_". A flag for a list or a map has the singular form of the field's name.
 func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.SpecFields() {
@@ -73,13 +73,13 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	}
 }
 
-// pastTimeGrace is how far in the past the time of --at or --expires-at may be, because a program needs a moment
-// to start, and because clocks differ.
+// pastTimeGrace is how far in the past the time of --at or --expires-at may be. Times shortly in the past are accepted,
+// because a program needs a moment to start, and because clocks differ.
 const pastTimeGrace = time.Minute
 
-// rejectPastTimes returns an error if the time of --at or --expires-at has passed, because such a time is
-// most likely a mistake. at(1) does the same. Only the client checks this. The service accepts past times, so
-// that a client can repeat a request.
+// rejectPastTimes returns an error if the time of --at or --expires-at has passed, because such a time is most likely a
+// mistake. at(1) rejects such times too. Only the client checks the times. The service accepts past times, so that a
+// client can repeat a request.
 func rejectPastTimes(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
 	if !isPast(at, now) {
@@ -97,8 +97,8 @@ func isPast(t *queue.UnixMillis, now time.Time) bool {
 	return t != nil && *t != 0 && now.Sub(t.Time()) > pastTimeGrace
 }
 
-// FieldFlagNames returns the names of the flags that set a field. The help shows only the first one, and the one
-// that shortFlag returns.
+// FieldFlagNames returns the names of the flags that set a field. The help shows only the first of these flags, and the
+// flag that shortFlag returns.
 func FieldFlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -115,7 +115,7 @@ func FieldFlagNames(f queue.Field) []string {
 	return names
 }
 
-// shortFlag returns a second, shorter flag for a field, or "" for most fields.
+// shortFlag returns a shorter second name of the flag for a field, or "" if the flag has none, as most flags.
 func shortFlag(field string) string {
 	switch field {
 	case "run_at":
@@ -135,8 +135,8 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the placeholder that the help shows for the value of a flag. It contains text and list
-// fields. It is one string, because a switch would make queuectl larger.
+// metavars lists the placeholder that the help shows for the value of a flag. It contains the fields whose values are
+// texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +
@@ -194,8 +194,8 @@ func CheckSpec(s *queue.Spec) error {
 	return err
 }
 
-// maxTracestateBytes is the size of a tracestate, in bytes, that every program must be able to forward
-// (W3C Trace Context, level 1, section 3.3.1.5).
+// maxTracestateBytes is the length in bytes up to which every program must be able to forward a tracestate (W3C Trace
+// Context, level 1, section 3.3.1.5).
 const maxTracestateBytes = 512
 
 // isTraceparent reports whether a text is a valid traceparent (W3C Trace Context, section 3.2).
@@ -256,8 +256,8 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(inheritedVariables, name); i >= 0 {
 			s.Env[inheritedVariables[i]] = value
-			// "queuectl run" connects the user's terminal to the job, so the job needs the type of that
-			// terminal.
+			// "queuectl run" connects the user's terminal to the job's terminal, so the job needs to know the type of the user's
+			// terminal (TERM).
 		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
 			inTrace && (name == queue.TraceparentVariable || name == queue.TracestateVariable) ||
 			all || strings.HasPrefix(name, "LC_") || in(s.EnvPass, name) >= 0 {
@@ -268,7 +268,7 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 	return s.CheckUTF8()
 }
 
-// addDependencyFlags adds --after and --after-any, the short forms of --depends-on.
+// addDependencyFlags adds the flags --after and --after-any, which are short forms of --depends-on.
 func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 	addFlag := func(name, conditionSuffix, doc string) {
 		f.Func(name, doc, func(text string) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before
-// --, or -1 without --. If the only argument is a JSON array of jobs, ParseSpecArgs returns its elements
-// instead.
+// ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before --, or -1
+// without --. If the only argument is a JSON array of jobs, ParseSpecArgs leaves s unchanged and returns the elements
+// of the array.
 func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argsBeforeDash int) (
 	[]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
@@ -54,8 +54,8 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, args
 	return nil, nil
 }
 
-// mergeJSONSpec parses a spec from JSON and adds its fields to flagSpec. If flagSpec already has a field, it
-// keeps that value.
+// mergeJSONSpec parses a spec from JSON and adds its fields to flagSpec. If flagSpec already has a field, flagSpec
+// keeps its own value of this field.
 func mergeJSONSpec(flagSpec *queue.Spec, jsonText string) error {
 	if err := queue.CheckJSON([]byte(jsonText)); err != nil {
 		return fault.Usagef("%v; to run a shell command that begins with {, use --command", err)

@@ -20,15 +20,15 @@ const tomlExtension = ".toml"
 // IsTOML reports whether the jobs come from a TOML file.
 func (src *Source) IsTOML() bool { return filepath.Ext(src.JobsFile) == tomlExtension }
 
-// jobsTable is the TOML table that contains one table for each job, named after the job's id. Fields
-// outside the table apply to all jobs.
+// jobsTable is the name of the TOML table that contains one inner table for each job, named after the job's id. Fields
+// outside this table apply to all jobs.
 const jobsTable = "jobs"
 
 // EachTOMLJob calls handleJob(raw, line) for every job in a TOML file, with the job as JSON. line is the
 // number of the job's first line, or 0 if it is unknown. Jobs with a known line are handled in the order of
 // the file.
 //
-// parse parses the text of the file. name is the file's name in errors.
+// parseTOML parses the text of the file. fileName is the name of the file, for errors.
 func EachTOMLJob(
 	parseTOML func(name string, text []byte) (map[string]any, error), fileName string, in io.Reader,
 	handleJob func(raw []byte, line int) error,
