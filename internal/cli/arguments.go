@@ -41,8 +41,8 @@ func requestsAllHelp(args []string) bool {
 		slices.Contains(args, "-h"))
 }
 
-// withoutAllFlag removes --all from arguments that request the complete help (--help --all), because some
-// commands do not have the flag --all.
+// withoutAllFlag removes --all from arguments that request the complete help (--help --all). Some commands do not have
+// the flag --all and would reject it.
 func withoutAllFlag(args []string) []string {
 	if !requestsAllHelp(args) {
 		return args
@@ -50,8 +50,8 @@ func withoutAllFlag(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// separateNegativeNumber inserts -- before the last argument of "queuectl config set" and "queuectl worker
-// scale" if that is a negative number. Otherwise cobra would parse the number as a flag.
+// separateNegativeNumber inserts -- before the last argument of "queuectl config set" and "queuectl worker scale" if
+// that argument is a negative number. Otherwise cobra would parse the number as a flag.
 func separateNegativeNumber(args []string) []string {
 	if len(args) < 3 {
 		return args
@@ -72,8 +72,8 @@ func ExactArgs(n int, argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkArgCount(cmd, args, n, argsText) }
 }
 
-// checkArgCount returns an error if there are not n arguments. The compiler inlines ExactArgs into every
-// command, so the code of the check is in this separate function, which is not copied.
+// checkArgCount returns an error if there are not exactly n arguments. It is separate from ExactArgs to keep the
+// program small: the compiler inlines ExactArgs into every command, but does not copy this function.
 func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) error {
 	if len(args) == n {
 		return nil
@@ -85,7 +85,7 @@ func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) er
 	return fault.Usagef("%s", text)
 }
 
-// AtLeastOneArg returns a check that the user gives one or more arguments. argsText describes them in the
+// AtLeastOneArg returns a check that the user gives one or more arguments. argsText describes the arguments in the
 // error.
 func AtLeastOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
@@ -96,7 +96,7 @@ func AtLeastOneArg(argsText string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOneArg returns a check that the user gives at most one argument. argsText describes it in the error.
+// AtMostOneArg returns a check that the user gives at most one argument. argsText describes the argument in the error.
 func AtMostOneArg(argsText string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -106,8 +106,8 @@ func AtMostOneArg(argsText string) cobra.PositionalArgs {
 	}
 }
 
-// GroupCommand returns a command that only contains subcommands. If the user names an unknown subcommand, the
-// command fails with an error that suggests the right one.
+// GroupCommand returns a command that only contains subcommands. If the user names an unknown subcommand, the command
+// fails with an error that suggests a known one.
 func GroupCommand(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

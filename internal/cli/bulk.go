@@ -54,16 +54,16 @@ func requeueVerb(a *App) *cobra.Command {
 // confirmation on a terminal.
 var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that the user names by id or selects with flags. states lists the job
-// states that the command accepts; nil means all. outcome is the text in messages for a job that the command
-// has changed, for example "is held".
+// jobsCommand builds a command for jobs that the user names by id or selects with flags. acceptedStates lists the job
+// states that the command accepts; nil means all. outcomeText is the text in messages for a job that the command has
+// changed, for example "is held".
 func (a *App) jobsCommand(name, short, outcomeText string, method bulkFunc, acceptedStates ...string) *cobra.Command {
 	return a.selectionCommand(name+" ID… | --state STATE …", short, &SelectionFlags{AcceptedStates: acceptedStates},
 		outcomeText, method)
 }
 
-// selectionCommand builds a command that calls method for the jobs of a selection. outcome is the text in
-// messages for a job that the command has changed.
+// selectionCommand builds a command that calls method for the jobs of a selection. outcomeText is the text in messages
+// for a job that the command has changed.
 func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText string,
 	method bulkFunc) *cobra.Command {
 	cmd := &cobra.Command{
@@ -94,8 +94,8 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allFlagUsage describes
-// the flag --all in the help. With --all, the command prints wholeQueueText.
+// pauseCommand builds the command pause or resume: for running jobs or, with --all, for the whole queue. allFlagUsage
+// describes the flag --all in the help. With --all, the command prints wholeQueueText.
 func (a *App) pauseCommand(
 	name, short, outcomeText string, method bulkFunc, allFlagUsage, wholeQueueText string,
 ) *cobra.Command {
@@ -136,8 +136,8 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).RemoveNonRunningJobs)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, or those of a batch. jobsText names these jobs
-// in messages.
+// clearCommand builds a command that removes all jobs of one kind, such as dead jobs, or those of them that are in a
+// batch. jobsText names the jobs of this kind in messages.
 func (a *App) clearCommand(
 	short, jobsText string, method ClientMethod[control.ClearParams, control.RemovalCount],
 ) *cobra.Command {
@@ -172,7 +172,7 @@ func (a *App) clearCommand(
 }
 
 // RunBulkRequests executes a command on many jobs in requests of bounded size. It prints which jobs were changed and
-// which were refused. outcome describes a changed job.
+// which were refused. outcomeText describes a changed job, for example "is held".
 //
 // wholeQueueText is "" unless the command acts on the whole queue. Such a command prints wholeQueueText and
 // succeeds even if there are no jobs.
@@ -221,8 +221,8 @@ func (a *App) PrintRemovedCount(count control.RemovalCount) error {
 	return a.Println(present.JobCountText(count.RemovedJobs) + " removed")
 }
 
-// printDryRunCount prints the number of jobs that a dry run counted. With --quiet it prints to standard
-// error, because with --quiet standard output contains only ids.
+// printDryRunCount prints the number of jobs that a dry run counted. With --quiet, standard output may contain only
+// ids, so it prints to standard error.
 func (a *App) printDryRunCount(n int) error {
 	to := a.Stdout
 	if a.Quiet {
@@ -232,8 +232,8 @@ func (a *App) printDryRunCount(n int) error {
 	return err
 }
 
-// printBulkResult prints the result of one request: one line of JSON with --jsonl, otherwise the ids and the
-// refusals. With --json it prints nothing, and only adds the result to *combined.
+// printBulkResult prints the result of one request: one line of JSON with --jsonl, otherwise the ids and the refusals.
+// With --json it prints nothing, and only adds the result to *combinedResult.
 func (a *App) printBulkResult(result, combinedResult *control.BulkResult, outcomeText string) error {
 	if result.SelectedCount != nil {
 		if combinedResult.SelectedCount == nil {
@@ -246,11 +246,11 @@ func (a *App) printBulkResult(result, combinedResult *control.BulkResult, outcom
 			a.ExitCode = control.ErrorCodeInfoOf(&queue.Error{Code: r.Code}).ExitStatus
 		}
 	}
-	if combinedResult.UnenforcedLimits == nil { // every reply contains the same list
+	if combinedResult.UnenforcedLimits == nil { // print the list only once: every reply contains the same list
 		combinedResult.UnenforcedLimits = result.UnenforcedLimits
 		enqueue.WarnUnenforcedLimits(&a.Output, result.UnenforcedLimits)
 	}
-	if combinedResult.Notes == nil { // every reply contains the same list
+	if combinedResult.Notes == nil { // print the notes only once: every reply contains the same notes
 		combinedResult.Notes = result.Notes
 		enqueue.PrintServiceNotes(&a.Output, a.Cmd, result.Notes)
 	}

@@ -23,8 +23,8 @@ func (a *App) execDaemon() (err error) {
 	return err
 }
 
-// ReadOnlyClient returns a client for a command that only reads. The client sends its requests to the chosen
-// service. Only if that service does not run, and --dir is the directory of a private run ("queuectl run
+// ReadOnlyClient returns a client for a command that only reads. The client sends its requests to the chosen service.
+// There is one exception: if that service does not run and --dir is the directory of a private run ("queuectl run
 // --private"), the client reads the files of the queue itself.
 func (a *App) ReadOnlyClient(ctx context.Context) (*control.Client, error) {
 	if a.offlineClient != nil {
@@ -60,8 +60,8 @@ func (a *App) WithClient(action func(*control.Client) error) error {
 	return callAndCloseClient(c, err, action)
 }
 
-// WithStartedService is like WithClient. But if the chosen service is the user's own and does not run,
-// WithStartedService first starts that service.
+// WithStartedService is like WithClient, except that it first starts the chosen service if that service is the user's
+// own and does not run.
 func (a *App) WithStartedService(ctx context.Context, action func(*control.Client) error) error {
 	c, err := a.ClientWithAutostart(ctx)
 	return callAndCloseClient(c, err, action)
@@ -74,7 +74,7 @@ func (a *App) WithReadOnlyClient(ctx context.Context, waitsForEvents bool, actio
 }
 
 // callAndCloseClient calls action(c) and then closes c. c and err are the results of the function that created the
-// client. If err is not nil, callAndCloseClient only returns err.
+// client. If err is not nil, callAndCloseClient returns err without calling action.
 func callAndCloseClient(c *control.Client, err error, action func(*control.Client) error) error {
 	if err != nil {
 		return err
@@ -98,8 +98,8 @@ func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter
 	}
 }
 
-// ReadOrEventClient returns a client of a running service if waitsForEvents is true, because only a running
-// service sends future events. Otherwise it returns the same client as ReadOnlyClient.
+// ReadOrEventClient returns a client of a running service if waitsForEvents is true, because only a running service can
+// send events when they happen. Otherwise it returns the same client as ReadOnlyClient.
 func (a *App) ReadOrEventClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
 	if waitsForEvents {
 		return a.Client()
@@ -145,9 +145,9 @@ func NamedRequestVerb[P, R any](a *App, use, short, argDescription string, name 
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as nodes. If there are no
-// objects, the command prints emptyText. If offline is true, the command can also read a private run that has
-// no running service.
+// ListVerb builds a command that prints a table of all objects of one kind, such as nodes. If there are no objects, the
+// command prints emptyText. If worksOffline is true, the command can also read the files of a private run ("queuectl
+// run --private") whose service does not run.
 //
 // readPage returns one page of the objects. It also returns the cursor of the next page, or "" after the last
 // page.
@@ -174,8 +174,8 @@ func ListVerb[T any](a *App, short, emptyText string, headings []string, worksOf
 	}
 }
 
-// ReadAndPrint is like CallAndPrint, for a command that only reads. Such a command can also read the
-// directory of a private run that has no running service.
+// ReadAndPrint is like CallAndPrint, for a command that only reads. Such a command can also read the files of a private
+// run ("queuectl run --private") whose service does not run.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
 	a.MissingQueueIsEmpty = true

@@ -17,7 +17,7 @@ import (
 // completionTimeout bounds how long a shell waits for completions.
 const completionTimeout = time.Second
 
-// A lister calls add for each name that it knows. The description of a name may be "".
+// A nameLister calls add for each name that it can list. The description of a name may be "".
 type nameLister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
 // matchingNames returns the names from listNames that begin with prefix, except those that the user has already typed.
@@ -57,7 +57,7 @@ func (a *App) CompleteJobIDs(states ...string) cobra.CompletionFunc {
 	return a.CompleteNames(jobIDLister(states...))
 }
 
-// completeOrderedNoFiles makes the shell offer the names in the given order, and no files.
+// completeOrderedNoFiles makes the shell offer the completions in the given order, and no file names.
 const completeOrderedNoFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
 // jobIDLister lists the ids of jobs in these states.
@@ -72,8 +72,8 @@ func jobIDLister(states ...string) nameLister {
 	}
 }
 
-// addFlagCompletions adds completion to the flags of cmd and of its subcommands. It covers flags whose value is a
-// queue, a node, a batch or a list of jobs.
+// addFlagCompletions adds completion of the values of flags to cmd and its subcommands. It covers the flags whose value
+// is a queue, a node, a batch or a list of jobs.
 func (a *App) addFlagCompletions(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.CompleteQueues(), "where-queue": a.CompleteQueues(), "on": a.CompleteNodes(),
@@ -88,7 +88,8 @@ func (a *App) addFlagCompletions(cmd *cobra.Command) {
 	}
 }
 
-// completeJobIDList completes the last id in a list of ids, with the ids of unfinished jobs.
+// completeJobIDList completes the last id in a list of ids that are separated by commas. It offers the ids of
+// unfinished jobs.
 func (a *App) completeJobIDList(_ *cobra.Command, _ []string, typedIDs string) (completions []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typedIDs[:strings.LastIndexByte(typedIDs, ',')+1]

@@ -75,7 +75,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// maxCountedBatchJobs is the highest number of jobs of a batch that addToBatch counts.
+// maxCountedBatchJobs is the number up to which addToBatch counts the jobs of a batch.
 const maxCountedBatchJobs = 10_000
 
 // addToBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
@@ -112,7 +112,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) e
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
 	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
-		return err // an invalid job must not start the service
+		return err // return the error here, so that an invalid job does not start the service
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, IdempotencyKey: idempotencyKey,
@@ -148,8 +148,8 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempot
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs. inputUnit is the word for the part of the input
-// that is one job, for example "line".
+// UploadOptions returns the options for enqueuing several jobs. inputUnit is the word for the part of the input that
+// contains one job, for example "line".
 func (a *App) UploadOptions(inputUnit, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
 		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, InputUnit: inputUnit,
@@ -177,7 +177,7 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 		defer f.Close()
 		in = up.ReadProgress.CountReads(f)
 	}
-	// If no flag changes a field of the jobs, send each job of the file unchanged.
+	// If no flag changes a field of the jobs, each job of the file can be sent unchanged.
 	plain := source.JobsFile != "" && len(commonSpec.GivenFields()) == 0
 	each := source.EachJob
 	if source.IsTOML() {

@@ -28,10 +28,10 @@ func unknownVerbHint(word string, verbNames []string) string {
 // maxIDsPerRefusal is the highest number of ids in one line about refused jobs.
 const maxIDsPerRefusal = 5
 
-// refusalLines returns one line for each reason why jobs were refused. A line names the flag that the user
-// typed instead of the field that the flag sets.
+// refusalLines returns one line for each reason why jobs were refused. If a reason names a field of the job, the line
+// names the flag that the user typed to set the field.
 func refusalLines(cmd *cobra.Command, refusals []control.Refusal) (lines []string) {
-	ids := map[string][]string{} // ids of the refused jobs by reason
+	ids := map[string][]string{} // ids of the refused jobs, by reason
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range refusals {
@@ -66,7 +66,7 @@ func firstIDsText(ids []string) string {
 	return text
 }
 
-// translateFlagError replaces an error of the flag library by an error in queuectl's words.
+// translateFlagError replaces an error of the flag library (pflag) by an error in queuectl's words.
 func (a *App) translateFlagError(cmd *cobra.Command, err error) error {
 	var unknownFlag *pflag.NotExistError
 	var missingValue *pflag.ValueRequiredError
@@ -118,7 +118,7 @@ func invalidValueText(e *pflag.InvalidValueError) string {
 // shows a selection, and --help --all shows all.
 const maxFlagsInHelp = 30
 
-// allFlagsHint returns how to list all flags of a command.
+// allFlagsHint returns a text that says how to list all flags of a command.
 func allFlagsHint(cmd *cobra.Command) string {
 	hint := "list all flags with: " + cmd.CommandPath() + " --help"
 	if len(visibleFlagNames(cmd)) > maxFlagsInHelp {

@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file follows a set of jobs until all of them have ended, for "queuectl wait" and "queuectl run
-// --private". A Follower receives the events of the queue, draws the progress, and prints what a job waits for
-// if there is no progress. Its FollowedJobs knows which jobs belong to the set, what to print about each of
-// them, and when the set has ended. See docs/decisions/0109.
+// This file follows a set of jobs until all of them have ended, for "queuectl wait" and "queuectl run --private". A
+// Follower receives the events of the queue and draws the progress. If there is no progress for some time, it prints
+// what a job waits for. An implementation of FollowedJobs knows which jobs belong to the set, what to print about each
+// job, and when all of them have ended. See docs/decisions/0109.
 
 // FollowedJobs is a set of jobs that a Follower follows.
 type FollowedJobs interface {
-	// HandleEvent processes an event. isOurs reports whether the event is about a job of the set that had not
-	// ended before.
+	// HandleEvent processes an event. isRelevant reports whether the event is about a job of the set that had not ended
+	// before.
 	HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error)
 	// IsDone reports whether the Follower must stop. The Follower calls it with slowCheckAllowed true at the start, every
 	// ProgressInterval, and when Follower.CheckNow is closed. These calls may be slow. After each event, it calls IsDone
@@ -40,7 +40,7 @@ type FollowedJobs interface {
 type JobsProgress struct {
 	term.ProgressBar
 	RetryingJobCount int64                // number of failed jobs that will be retried
-	IsRetrying       func(seq int64) bool // reports whether a job that will be retried belongs to the set
+	IsRetrying       func(seq int64) bool // reports whether the set contains a job, given a failed job's sequence number
 }
 
 // Follower follows a set of jobs.
@@ -50,15 +50,15 @@ type Follower struct {
 	CheckNow <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
 	retryTracker   retryTracker
-	lastProgressAt time.Time // time of the last event about the set, or of the call of Follow
-	reasonPrinted  bool      // the reason for the wait was printed after lastProgressAt
+	lastProgressAt time.Time // time of the last event about the set, or of the call of Follow if no such event has arrived
+	reasonPrinted  bool      // the reason for the wait was already printed since lastProgressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
 const ProgressInterval = 100 * time.Millisecond
 
-// Follow processes all events with a number higher than afterEventSeq. It returns when the set has ended or the
-// connection is lost.
+// Follow processes all events with a number higher than afterEventSeq. It returns when FollowedJobs.IsDone returns
+// true, on an error, or when the connection is lost.
 func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,8 +94,8 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq 
 	}
 }
 
-// showProgress draws the progress on a terminal. After waitReasonDelay without progress, it first prints once
-// why a job waits.
+// showProgress draws the progress on a terminal. If there was no progress for waitReasonDelay, it first prints why a
+// job waits, but only once until the next progress.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	if !f.reasonPrinted && time.Since(f.lastProgressAt) >= waitReasonDelay {
 		f.reasonPrinted = true
@@ -117,15 +117,15 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 // retryPollInterval is how often the client requests the times of retries from the service.
 const retryPollInterval = time.Second
 
-// retryTracker tracks when the first failed job will be retried.
+// retryTracker finds out when the next failed job will be retried.
 type retryTracker struct {
-	firstRetryAt control.Time // time of the first retry, as of the last query; 0 if no job will be retried
+	firstRetryAt control.Time // time of the next retry, as of the last query; 0 if unknown or if no job will be retried
 	polledAt     time.Time    // time of the last query
 }
 
 // describeRetries returns how many failed jobs will be retried and when, like "2 retrying in 8s". retryingJobCount is
-// the number of these jobs. describe returns "" if retryingJobCount is 0. To find the time of the first retry, it
-// considers the jobs for which include returns true.
+// the number of these jobs; if it is 0, describeRetries returns "". To find the time of the first retry,
+// describeRetries considers only the failed jobs for which includesJob returns true.
 func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, retryingJobCount int64,
 	includesJob func(seq int64) bool) string {
 	if retryingJobCount == 0 {
@@ -135,8 +135,8 @@ func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, r
 		r.polledAt, r.firstRetryAt = time.Now(), 0
 		page, err := c.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Failed.String()}})
 		if err != nil || page.NextCursor != nil {
-			// An error is ignored here, because the stream of events reports it. If the list has several
-			// pages, the time of the first retry is unknown.
+			// Ignore the error, because the stream of events reports it. If the list has several pages, the time of the first
+			// retry stays unknown.
 			page.Jobs = nil
 		}
 		for i := range page.Jobs {
@@ -152,7 +152,7 @@ func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, r
 	return note
 }
 
-// untilFirstRetry returns the time until the first retry, or 0 if it is unknown.
+// untilFirstRetry returns the time until the first retry, or 0 if the time of this retry is unknown.
 func (r *retryTracker) untilFirstRetry() time.Duration {
 	if r.firstRetryAt == 0 {
 		return 0
@@ -166,8 +166,8 @@ type JobLog struct {
 	err  error // first error of a write to file
 }
 
-// OpenJobLog creates a log. If resume is set, it appends to an existing log. The name - means standard
-// output. The file stays open until the process ends.
+// OpenJobLog opens a log for writing. If appendToExisting is true, it appends to an existing log. The name - means
+// standard output. The file stays open until the process ends.
 func OpenJobLog(name string, stdout *os.File, appendToExisting bool) (*JobLog, error) {
 	l := &JobLog{file: stdout}
 	if name != "-" {
@@ -188,8 +188,8 @@ func OpenJobLog(name string, stdout *os.File, appendToExisting bool) (*JobLog, e
 	return l, l.err
 }
 
-// Add writes the line of a job. position is the job's place in the input, from 1. stdoutBytes is the number of
-// bytes on standard output, the only output that GNU parallel counts.
+// Add writes the line of a job. inputPosition is the position of the job in the input, from 1. stdoutBytes is the
+// number of bytes that the job has written to standard output; GNU parallel does not count standard error.
 func (l *JobLog) Add(inputPosition int, j *control.Job, stdoutBytes int64) {
 	if l.err != nil {
 		return
@@ -202,13 +202,14 @@ func (l *JobLog) Add(inputPosition int, j *control.Job, stdoutBytes int64) {
 	if j.StartedAt != 0 {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
-	// The command is the last column, so its tabs and spaces cannot be mistaken for separators.
+	// Write the command as the last column, so that tabs and spaces in the command cannot be mistaken for separators of
+	// columns.
 	command := strings.ReplaceAll(present.JobTitle(j), "\n", " ")
 	_, l.err = fmt.Fprintf(l.file, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", inputPosition, start, took, stdoutBytes,
 		code, sig, command)
 }
 
-// WriteError returns the first error of a write. On a nil JobLog it returns nil.
+// WriteError returns the first error of a write to the log. On a nil JobLog it returns nil.
 func (l *JobLog) WriteError() error {
 	if l == nil {
 		return nil

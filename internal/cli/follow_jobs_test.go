@@ -21,7 +21,7 @@ import (
 type fakeEventQueue struct {
 	control.API
 	events         chan control.Event // closed when the connection is lost
-	requestedSince int64              // the value of Since in the request for events
+	requestedSince int64              // the value of AfterSeq in the request for events
 	testEnded      chan struct{}      // closed at the end of the test
 }
 
@@ -56,7 +56,7 @@ func (q *fakeEventQueue) MissingRightError(*control.Peer, string, control.Right)
 	return queue.ErrDenied
 }
 
-// fakeFollowedJobs fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 waits.
+// fakeFollowedJobs fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 is waiting to start.
 type fakeFollowedJobs struct {
 	handledEventSeqs []int64     // numbers of the events that were handled
 	slowCheckCount   int         // number of calls of IsDone with slowCheckAllowed true
@@ -78,8 +78,9 @@ func (j *fakeFollowedJobs) IsDone(_ context.Context, slowCheckAllowed bool) (boo
 func (j *fakeFollowedJobs) WaitingJobID(context.Context) string { return "two" }
 func (j *fakeFollowedJobs) Progress() *JobsProgress             { return nil }
 
-// A Follower handles every event once, in order. It stops when the set has ended, when Wake is closed, or when the
-// connection is lost. If no event about the set arrives for waitReasonDelay, the Follower prints once why a job waits.
+// A Follower handles every event once, in order. It stops when IsDone returns true after an event, when CheckNow is
+// closed and IsDone returns true, or when the connection is lost. If no event about the set arrives for
+// waitReasonDelay, the Follower prints once why a job waits.
 func TestFollowerHandlesEventsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *fakeEventQueue, jobs *fakeFollowedJobs, stop func())) (*fakeFollowedJobs, string, error) {

@@ -76,13 +76,13 @@ func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
-		panic(err) // cannot happen, because the command `list` has this flag
+		panic(err) // cannot happen, because the command that listVerb returns has this flag
 	}
 	return cmd
 }
 
-// printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. The parameters head and
-// makeRow define the headings and the rows of the table, unless the user chooses the columns.
+// printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. headings and makeRow define the
+// columns of the table, unless the user chooses the columns.
 func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string,
 	headings ...string) error {
 	a.MissingQueueIsEmpty = true
@@ -140,8 +140,8 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 	})
 }
 
-// watchNonJobLines is how many lines of a watched screen show no job: the time, the heading, the number of jobs
-// that are not listed, and the line with the cursor.
+// watchNonJobLines is how many lines of a screen with a watched list show no job: the line with the time, the headings,
+// the line with the number of jobs that are not listed, and the line with the cursor.
 const watchNonJobLines = 4
 
 // rowsThatFitTerminal returns how many of the given number of rows fit on the terminal, at least 1.
@@ -152,8 +152,8 @@ func (a *App) rowsThatFitTerminal(rows int) int {
 	return rows
 }
 
-// jobsInStartOrder returns up to limit jobs for a table, sorted by sortJobsForTable. hasMore reports whether there
-// are more jobs.
+// jobsInStartOrder returns up to limit jobs for a table, in the order of sortJobsForTable. hasMore reports whether
+// there are more jobs.
 func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListParams, limit int) (
 	jobs []control.Job, hasMore bool, err error) {
 	if !hasNonStateFilter(p) && limit <= maxSectionRows {
@@ -164,9 +164,9 @@ func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListPara
 	return newestJobsByState(ctx, c, p, limit)
 }
 
-// readOrPrintJobs reads up to limit jobs, or all if limit is 0. If order is nil, it reads the newest jobs, otherwise
-// the first ones in that order. It returns them in tableJobs for a table, or prints them as JSON or ids. hasMore
-// reports whether there are more jobs.
+// readOrPrintJobs reads up to limit jobs, or all jobs if limit is 0. If jobOrder is nil, it reads the newest jobs,
+// otherwise the first jobs in this order. For a table, it returns the jobs in tableJobs. For any other format, it
+// prints the jobs as JSON or ids. hasMore reports whether there are more jobs.
 func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.ListParams, limit int,
 	jobOrder *jobSorter) (tableJobs []control.Job, hasMore bool, err error) {
 	printed, seen := 0, 0
@@ -215,12 +215,12 @@ func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.
 		jobOrder.jobs, hasMore = nil, seen > printed
 	}
 	if a.WantsJSON() && !a.Quiet {
-		list.End() // Flush below returns an error of this write
+		list.End() // ignore the error, because Flush below returns it
 	}
 	return tableJobs, hasMore, out.Flush()
 }
 
-// printJobsTable prints a table of jobs. On a terminal it marks each job with the sign and colour of its
+// printJobsTable prints a table of jobs. On a terminal it marks each job with the sign and the colour of the job's
 // state.
 func (a *App) printJobsTable(headings []string, rows [][]string) error {
 	state := slices.Index(headings, "STATE")
@@ -265,7 +265,7 @@ func (a *App) printTruncatedTable(ctx context.Context, c *control.Client, jobs [
 		return a.Println(termtext.TextForLocale("… and more jobs (use --limit N)"))
 	}
 	var total int64
-	names, _ := expandStateNames(&p) // the service has already accepted the states
+	names, _ := expandStateNames(&p) // ignore the error: the service has already accepted the states
 	for _, name := range names {
 		total += st.Jobs[name]
 	}
@@ -302,8 +302,9 @@ func sortJobsForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobsFromScreen returns the first limit jobs, of the states in p or of all states. It takes them from the jobs of
-// the status screen, which are only some of each state. If these are too few, it returns errTooFewJobs.
+// firstJobsFromScreen returns up to limit jobs in the states that p selects. It takes the jobs from the status screen,
+// which needs only one request but contains only some jobs of each state. If the screen contains too few jobs of the
+// selected states, it returns errTooFewJobs.
 func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
@@ -344,8 +345,8 @@ func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListP
 // show.
 var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
 
-// newestJobsByState returns the jobs for a table. It reads the newest jobs of each group of states with a separate
-// request. So it finds running and waiting jobs even if very many jobs have ended.
+// newestJobsByState returns the jobs for a table. It reads the newest jobs of each group of states with separate
+// requests. So it finds running and waiting jobs even if very many newer jobs have ended.
 func newestJobsByState(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
@@ -380,8 +381,8 @@ func newestJobsByState(ctx context.Context, c *control.Client, p control.ListPar
 	return jobs, hasMore || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// selectTableJobs selects the jobs for a table with limit rows. If dead and other ended jobs can fill half of
-// the rows, the running and waiting jobs (unfinishedJobs) get at most the other half.
+// selectTableJobs selects the jobs for a table with limit rows. The running and waiting jobs (unfinishedJobs) get at
+// most half of the rows, or more if there are not enough dead and other ended jobs to fill the other half.
 func selectTableJobs(unfinishedJobs, deadJobs, otherEndedJobs []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(deadJobs)-len(otherEndedJobs), 1)
 	jobs = append(jobs, unfinishedJobs[:min(len(unfinishedJobs), room)]...)
@@ -396,8 +397,8 @@ func hasNonStateFilter(p control.ListParams) bool {
 		p.EndedOrEnqueuedBefore != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
-// expandStateNames returns the names of the states that p selects, each once. A name in p like "waiting"
-// selects several states.
+// expandStateNames returns the names of the states that p selects, each name once. A name in p, such as "waiting", may
+// select several states.
 func expandStateNames(p *control.ListParams) (names []string, err error) {
 	var selected []queue.State
 	for _, name := range p.States {
@@ -418,7 +419,7 @@ func expandStateNames(p *control.ListParams) (names []string, err error) {
 	return names, nil
 }
 
-// findColumn returns the column with a name. flagName is the flag that the error about an unknown name mentions.
+// findColumn returns the column with a name. flagName is the flag that the error about an unknown name names.
 func findColumn(flagName, name string) (present.JobColumn, error) {
 	for _, c := range present.JobColumns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
@@ -447,16 +448,16 @@ func selectTableColumns(names []string) (headings []string, makeRow func(*contro
 	}, nil
 }
 
-// jobSorter collects the first jobs in the order of compare. It keeps at most limit of them, so its memory use
-// is bounded.
+// jobSorter collects the first jobs in the order of compare. From time to time, it drops the jobs after the first limit
+// ones, so its memory use is bounded.
 type jobSorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
 	jobs    []control.Job
 }
 
-// newJobSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. limit is
-// how many jobs the sorter keeps.
+// newJobSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. limit is how
+// many jobs the sorter returns in the end.
 func newJobSorter(sortFlag string, limit int) (*jobSorter, error) {
 	name, down := strings.CutPrefix(sortFlag, "-")
 	c, err := findColumn("sort", name)
@@ -479,15 +480,15 @@ func (s *jobSorter) add(jobs []control.Job) {
 	}
 }
 
-// sortAndTrim sorts the collected jobs, keeps the first limit of them, and returns these.
+// sortAndTrim sorts the collected jobs, keeps the first limit jobs and returns them.
 func (s *jobSorter) sortAndTrim() []control.Job {
 	sort.Stable(sortableJobs{s.jobs, s.compare})
 	s.jobs = s.jobs[:min(len(s.jobs), s.limit)]
 	return s.jobs
 }
 
-// sortableJobs implements sort.Interface, so that sort.Stable can sort jobs in place. The functions
-// sort.SliceStable and slices.SortStableFunc would add kilobytes to queuectl.
+// sortableJobs implements sort.Interface, so that sort.Stable can sort jobs in place. Calls of sort.SliceStable or
+// slices.SortStableFunc would make queuectl several kilobytes larger.
 type sortableJobs struct {
 	jobs    []control.Job
 	compare func(a, b *control.Job) int

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Two values of --state may select the same state, such as failed and waiting. A table counts the jobs of
-// that state only once in the number of jobs that it omits.
+// Two values of --state may select the same state, such as failed and waiting. Under a table, the number of omitted
+// jobs includes the jobs of that state only once.
 func TestOmittedJobsAreCountedOncePerState(t *testing.T) {
 	got, err := expandStateNames(&control.ListParams{States: control.TextList{"failed", "waiting"}, FailedOrDead: true})
 	if want := []string{"blocked", "held", "pending", "failed", "dead"}; err != nil || !slices.Equal(got, want) {

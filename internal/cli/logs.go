@@ -77,9 +77,9 @@ func logsVerb(a *App) *cobra.Command {
 type logReader struct {
 	app            *App
 	client         *control.Client
-	logParams      control.LogsParams // parameters of the requests, without the job
+	logParams      control.LogsParams // parameters of each request, without the id of the job
 	showTimestamps bool
-	printMu        sync.Mutex            // held while a piece of output is printed
+	printMu        sync.Mutex            // held while a piece of output is printed; several jobs may print
 	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
 }
 
@@ -99,11 +99,11 @@ func (a *App) withLogReader(ctx context.Context, p control.LogsParams, showTimes
 	})
 }
 
-// errAttemptEnded means that the followed attempt has ended.
+// errAttemptEnded ends a stream of output when the followed attempt has ended.
 var errAttemptEnded = errors.New("the attempt has ended")
 
-// printAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
-// prints the attempt that is running. anyPrinted reports whether it printed anything.
+// printAttempt prints the output of one attempt of a job, with linePrefix before each line. If attempt is 0, it prints
+// the output of the attempt that is running. anyPrinted reports whether it printed anything.
 func (r *logReader) printAttempt(
 	ctx context.Context, id string, attempt int, linePrefix string,
 ) (anyPrinted bool, err error) {
@@ -119,7 +119,7 @@ func (r *logReader) printAttempt(
 	return anyPrinted, err
 }
 
-// printJobOutput prints the output of one job, with prefix before each line.
+// printJobOutput prints the output of one job, with linePrefix before each line.
 func (r *logReader) printJobOutput(ctx context.Context, id, linePrefix string) error {
 	p := r.logParams
 	p.ID = control.JobID(id)
@@ -130,11 +130,11 @@ func (r *logReader) printJobOutput(ctx context.Context, id, linePrefix string) e
 	return err
 }
 
-// printLostOutput prints a message if the output of an attempt is lost because its runner died.
+// printLostOutput prints a message if the output of the requested attempt is lost because its runner died.
 func (r *logReader) printLostOutput(ctx context.Context, id string) {
 	job, err := r.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
-		return // without the list of attempts, the loss is unknown
+		return // without the list of attempts, it is unknown whether output is lost
 	}
 	h := job.History[len(job.History)-1]
 	if r.logParams.Attempt != 0 && r.logParams.Attempt != h.Attempt {
@@ -147,8 +147,8 @@ func (r *logReader) printLostOutput(ctx context.Context, id string) {
 	}
 }
 
-// printRequestedOutput prints the output that p requests, with prefix before each line. anyPrinted reports whether any
-// output arrived.
+// printRequestedOutput prints the output that p requests, with linePrefix before each line. anyPrinted reports whether
+// any output arrived.
 func (r *logReader) printRequestedOutput(ctx context.Context, p control.LogsParams, linePrefix string) (anyPrinted bool,
 	err error) {
 	out := newLogPrinter(r.app, linePrefix, r.showTimestamps)
@@ -206,16 +206,17 @@ func (a *App) printLogs(ctx context.Context, p control.LogsParams, ids []string,
 	})
 }
 
-// These constants bound how many attempts are read concurrently. The service limits the open streams of each
-// user, and these bounds leave some streams for the user's other commands. If an attempt starts while
-// maxLiveStreams attempts are followed, its output is printed after it has ended.
+// These constants bound how many attempts are read at the same time: attempts that are running, and attempts that have
+// ended. The service limits the open streams of each user, so these bounds leave some streams for the user's other
+// commands. If an attempt starts while maxLiveStreams attempts are followed, the output of the new attempt is printed
+// after its end.
 const (
 	maxLiveStreams  = 24
 	maxEndedStreams = 4
 )
 
-// printQueueLogs prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
-// and those that start later. It returns when the user interrupts it or the service ends.
+// printQueueLogs prints the output of a queue's jobs, with the job's id before each line. It follows the jobs that are
+// running and the jobs that start later. It returns when the user interrupts the command or the service ends.
 func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter control.ListParams,
 	showTimestamps bool) error {
 	return a.withLogReader(ctx, p, showTimestamps, func(r *logReader) error {
@@ -237,8 +238,8 @@ func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter c
 type queueLogFollower struct {
 	reader *logReader
 	filter control.ListParams // selects the jobs by queue and labels
-	// attemptByJobID contains the jobs whose output is being followed. It maps a job's id to the number of
-	// the attempt, or to 0 if the attempt was already running when the command started.
+	// attemptByJobID contains the jobs whose output is being followed. It maps the id of a job to the number of the
+	// followed attempt, or to 0 if that attempt was already running when the command started.
 	attemptByJobID map[string]int
 
 	openStreams sync.WaitGroup
@@ -275,8 +276,8 @@ func (q *queueLogFollower) followQueue(ctx context.Context) error {
 	}
 }
 
-// handleAttemptEvent handles the start or the end of an attempt. It follows an attempt that has started. It prints
-// the output of an attempt that has ended, unless it has followed that attempt.
+// handleAttemptEvent handles the start or the end of an attempt. If an attempt has started, handleAttemptEvent follows
+// its output. If an attempt has ended whose output was not followed, handleAttemptEvent prints the whole output.
 func (q *queueLogFollower) handleAttemptEvent(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.attemptByJobID[e.JobID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -319,7 +320,8 @@ func (q *queueLogFollower) matchesJob(j *control.Job) bool {
 	return j.Queue == q.filter.Queue && !slices.Contains(j.HiddenParts, "command")
 }
 
-// followRunningAttempt follows a running attempt, unless maxLiveStreams attempts are already followed.
+// followRunningAttempt starts to follow the output of a running attempt. It does nothing if maxLiveStreams attempts are
+// already followed.
 func (q *queueLogFollower) followRunningAttempt(ctx context.Context, id string, attempt int) {
 	select {
 	case q.liveSlots <- struct{}{}:
@@ -329,8 +331,9 @@ func (q *queueLogFollower) followRunningAttempt(ctx context.Context, id string, 
 	}
 }
 
-// startReadingAttempt starts a goroutine that prints the output of an attempt and then releases its slot of the given
-// semaphore. While the service has no free stream for this user, the goroutine tries again.
+// startReadingAttempt starts a goroutine that prints the output of an attempt. At its end, the goroutine releases the
+// slot of slotSemaphore that the caller has acquired. While the service has no free stream for this user, the goroutine
+// tries again.
 func (q *queueLogFollower) startReadingAttempt(ctx context.Context, id string, attempt int,
 	slotSemaphore chan struct{}) {
 	q.openStreams.Go(func() {
@@ -364,8 +367,9 @@ func damagedOutputError(p *control.OutputPiece) error {
 		"queuectl doctor --verify", p.Attempt, p.JobID, p.Damage.ByteCount, which)
 }
 
-// logPrinter prints the pieces of one job's output. If it prints a prefix before each line, it buffers an
-// incomplete line until the rest arrives, so that lines of different jobs do not mix.
+// logPrinter prints the pieces of one job's output. If it prints a prefix before each line, the output of several jobs
+// may be mixed. It then buffers an incomplete line until the rest of the line arrives, so that each printed line
+// belongs to one job.
 type logPrinter struct {
 	app            *App
 	streamWriters  [2]term.SafeWriter    // one for standard output and one for standard error
@@ -374,15 +378,15 @@ type logPrinter struct {
 	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
 	linePrefix     string
 	showTimestamps bool
-	atLineStart    bool   // the next text begins a new line
+	atLineStart    bool   // the last printed text ended with a line break
 	partialLine    string // buffered beginning of a line
 }
 
 // maxPartialLineBytes bounds a buffered line, in bytes. A longer line is printed in pieces.
 const maxPartialLineBytes = 64 << 10
 
-// newLogPrinter returns a logPrinter. With a prefix or timestamps, it escapes carriage returns, because the
-// text after one would overwrite the prefix or the timestamp.
+// newLogPrinter returns a logPrinter. If a prefix or timestamps are printed, it escapes carriage returns: the text
+// after a carriage return would overwrite the prefix or the timestamp.
 func newLogPrinter(a *App, linePrefix string, showTimestamps bool) *logPrinter {
 	live := linePrefix == "" && !showTimestamps
 	l := &logPrinter{app: a, linePrefix: linePrefix, showTimestamps: showTimestamps, atLineStart: true}
@@ -403,7 +407,7 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	}
 	from, tty := &l.streamWriters[i], &l.ttyOutputs[i]
 	text := ""
-	// Each attempt has its own terminal, so finish the line of the previous attempt.
+	// Each attempt has its own terminal, so finish the unfinished line of the previous attempt.
 	if p.Attempt != l.attempt {
 		text, l.attempt = tty.FlushUnfinished(from.ConvertPiece), p.Attempt
 	}
@@ -450,7 +454,7 @@ func (l *logPrinter) printText(text string, timestamp control.Time) error {
 	return err
 }
 
-// flushPartialLine prints the buffered text.
+// flushPartialLine prints the buffered beginning of a line.
 func (l *logPrinter) flushPartialLine() error {
 	text := l.partialLine
 	for i := range l.streamWriters {

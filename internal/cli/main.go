@@ -1,7 +1,7 @@
 // Package cli implements the command line: it parses arguments into requests and prints the replies.
 //
-// Both programs link it. queuectl contains little more than this package and the runner, so it is
-// small and starts fast. For a command that needs large code, queuectl executes queuectld
+// Both programs link it. queuectl contains little more than this package and the runner, so it is small and starts
+// fast. Commands that need large libraries are only in queuectld. For such a command, queuectl executes queuectld
 // (App.execDaemon).
 //
 // Start with App.Root and the table of commands in the function verbTable. The packages below this one
@@ -43,25 +43,25 @@ type App struct {
 	args          []string        // arguments of the process, without the program name
 	Cmd           *cobra.Command  // the command that is running; nil before it starts
 	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
-	helpExecErr   error           // why queuectld, which prints the help, could not be executed
+	helpExecErr   error           // error of the attempt to execute queuectld, which prints the help; nil if none
 	// MissingQueueIsEmpty says that the command only lists things. If no queue exists yet, such a command
 	// prints an empty list instead of an error.
 	MissingQueueIsEmpty bool
 
 	// These fields hold flags that several commands have.
 	RequireEnforcedLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
-	startBeforeOwnJobs    bool // --next: the new job starts before the user's other waiting jobs
+	startBeforeOwnJobs    bool // --next: start the new job before the user's other waiting jobs
 	PrintJobEnvironments  bool // --full: print jobs with their environment
 }
 
 // Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
-	// Cobra prints this text and exits if Explorer has started the program, for example at logon. An empty
-	// text turns this off.
+	// If Explorer has started a program, for example at logon, Cobra prints this text and exits. An empty text turns this
+	// off.
 	cobra.MousetrapHelpText = ""
 	a := NewApp(p, os.Stdin, term.PrepareOutput(os.Stdout), term.PrepareOutput(os.Stderr))
-	// The context is never cancelled. A context that can be cancelled would cost each command a goroutine and a
-	// thread.
+	// The context is never cancelled. With a context that can be cancelled, each command would need an additional
+	// goroutine and thread (see Client.roundTrip in package control).
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
@@ -110,11 +110,11 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// setLocalZone sets time.Local to the zone in TZ, if package time could not read that zone. If only queuectld
-// can load the zone, needsQueuectld is true, and the caller must execute queuectld.
+// setLocalZone sets time.Local to the time zone in the environment variable TZ, if package time could not read that
+// zone. If only queuectld can load the zone, needsQueuectld is true, and the caller must execute queuectld.
 //
-// An unknown zone is an error, because the command would print or read wrong times. Commands that set
-// AllowsUnknownTZ do not use local times, so they ignore an unknown zone.
+// An unknown zone is an error, because the command would print or read wrong times. Commands that set AllowsUnknownTZ
+// do not use local times, so setLocalZone ignores an unknown zone for them.
 func (a *App) setLocalZone(v *Verb, args []string) (needsQueuectld bool, err error) {
 	value, unread := zone.UnreadableTZ()
 	source := "TZ=" + value
@@ -183,8 +183,8 @@ func (a *App) Root(args []string) *cobra.Command {
 	return root
 }
 
-// rejectUnknownCommand returns an error if the root command has arguments. These are arguments that follow no
-// known command.
+// rejectUnknownCommand returns an error if the root command gets arguments. The root command gets only arguments that
+// do not begin with a known command.
 func (a *App) rejectUnknownCommand(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
@@ -205,7 +205,7 @@ func (a *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.KeepControlCharacters, "raw", false, "print control characters unchanged")
 }
 
-// addVerbs adds commands to the root command: only the requested one, or all if requested is nil.
+// addVerbs adds commands to the root command: only the requested command, or all commands if requested is nil.
 func (a *App) addVerbs(root *cobra.Command, requested *Verb) {
 	for i := range a.verbs {
 		v := &a.verbs[i]
@@ -228,8 +228,9 @@ func (a *App) addVerbs(root *cobra.Command, requested *Verb) {
 	}
 }
 
-// requestedVerb returns the command that the arguments name. They may name it to execute it, to request its
-// help or to complete it. requestedVerb returns nil if all commands are needed.
+// requestedVerb returns the command that the arguments name. The arguments may request that the command is executed,
+// that its help is printed, or that a shell completes its arguments. requestedVerb returns nil if all commands are
+// needed.
 func (a *App) requestedVerb(args []string) *Verb {
 	about := false // an earlier argument requests help or completion
 	for i := 0; i < len(args); i++ {
@@ -263,11 +264,10 @@ func (a *App) verbNames() []string {
 	return names
 }
 
-// Program holds the functions that only one of the two programs contains. In the other program, the function
-// is nil. If a command of queuectl needs a function that is nil, queuectl executes queuectld instead.
+// Program holds the functions that only one of the programs queuectl and queuectld contains. In the other program, the
+// function is nil. If a command needs a function that queuectl does not contain, queuectl executes queuectld instead.
 type Program struct {
-	// Verbs are rows of the table of commands. If the table has a row of the same name, the row here only
-	// sets Build in it. Otherwise the row is added at the end.
+	// Verbs are additional rows of the table of commands; see mergeVerbs.
 	Verbs []Verb
 	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls onReady
 	// when the service accepts requests.
@@ -280,8 +280,8 @@ type Program struct {
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// EachTOMLJob calls handleJob(raw, line) for every job of a TOML file. name is the file's name in errors.
-	// It is a field so that only queuectld contains the TOML parser.
+	// EachTOMLJob calls handleJob(raw, line) for every job of a TOML file. name is the name of the file, for errors. It is
+	// a field so that only queuectld contains the TOML parser.
 	EachTOMLJob func(name string, in io.Reader, handleJob func(raw []byte, line int) error) error
 	// HelpFunc returns the function that prints the help of a command, with all flags if showAll is true. It
 	// is a field so that only queuectld contains the help texts.

@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/input"
 )
 
-// The command "queuectl run --private" executes a list of jobs in a separate queue, with a service inside this
-// process. This file contains its flags, and package private the implementation. The implementation starts the
-// service without workers, stores the jobs of all new lines in one batch, and then sets the number of workers.
-// The jobs start, and the program follows them until no more jobs will run.
+// The command "queuectl run --private" executes a list of jobs in a separate queue, with a service inside this process.
+// This file contains its flags, and package private the implementation. The implementation starts the service without
+// workers, so that no job starts yet. It then stores the jobs of all new lines in one batch, and sets the number of
+// workers. Now the jobs start, and the program follows them until no more jobs will run.
 //
-// A run can be interrupted and repeated. The id of a job consists of the number of its line, a hash of the
-// line and the flags, and the id that the line declares. For example, line 3 with the id "build" is stored as
-// job 3-0123456789-build. When the run is repeated, these ids show which lines are already stored. A
-// different hash for the same line number means that the line has changed, which is an error.
+// A run can be interrupted and repeated. The id of a job consists of three parts: the number of its line, a hash of the
+// line and the flags, and the id that the line declares. For example, line 3 with the id "build" is stored as job
+// 3-0123456789-build. When the run is repeated, these ids show which lines are already stored. A different hash for the
+// same line number means that the line has changed, which is an error.
 
 // PrivateFlags are the flags of "queuectl run" that are valid only with --private.
 // See docs/decisions/0067.
@@ -46,8 +46,8 @@ func (p *PrivateFlags) addTo(f *pflag.FlagSet) {
 	f.BoolVar(&p.RetryDeadJobs, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// check validates the combination of flags and arguments. It returns the number of workers. argsBeforeDash is the
-// number of arguments before --, or -1 without --.
+// check returns an error if the flags and arguments cannot be combined. Otherwise it returns the number of workers.
+// argsBeforeDash is the number of arguments before --, or -1 without --.
 func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int) (workerCount int, err error) {
 	workerCount = runtime.NumCPU()
 	if p.workersFlag != "auto" {

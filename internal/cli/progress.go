@@ -55,8 +55,8 @@ func formatProgress(args []string) (string, error) {
 	return line + "\n", nil
 }
 
-// sendProgress writes a line with a progress report to the runner. It returns an error if no runner reads the
-// reports, or if the runner does not read this one within progressTimeout.
+// sendProgress writes a line with a progress report to the runner. It returns an error if no runner reads the reports,
+// or if the runner does not read this report within progressTimeout.
 func sendProgress(progressFile, line string) error {
 	if progressFile == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, because it needs the "+
@@ -72,7 +72,7 @@ func sendProgress(progressFile, line string) error {
 	if err != nil {
 		return fmt.Errorf("cannot report progress: %w", err)
 	}
-	// SetWriteDeadline fails for a regular file, which needs no deadline.
+	// Ignore the error. SetWriteDeadline fails for a regular file, but writing to a regular file does not block.
 	f.SetWriteDeadline(time.Now().Add(progressTimeout))
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())

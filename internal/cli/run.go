@@ -26,8 +26,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// secondInterruptWindow is how long the program waits for a second Ctrl-C, which cancels the job. Without one, the
-// program detaches from the job.
+// secondInterruptWindow is how long the program waits for a second Ctrl-C, which cancels the job. Without a second
+// Ctrl-C, the program detaches from the job.
 const secondInterruptWindow = time.Second
 
 func runVerb(a *App) *cobra.Command {
@@ -78,7 +78,7 @@ func runVerb(a *App) *cobra.Command {
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		if privateFlags.isPrivate && files.Exists(filepath.Join(a.PrivateQueueDir(), connect.RunManifestName)) {
-			return nil // this run continues an earlier one, so a time in the flags may have passed since that run
+			return nil // accept past times: this run continues an earlier one, and the time in a flag may have passed since then
 		}
 		return refusePast(cmd, args)
 	}
@@ -131,13 +131,13 @@ func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancel
 const followedJobOutputBytes int64 = 64 << 20
 
 // shouldJoinTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
-// the job has one.
+// the job has a terminal.
 func (a *App) shouldJoinTTY(hasTTY bool) bool {
 	return hasTTY && !a.WantsJSON() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason.
-// The program then shows the job's output without connecting the user's terminal.
+// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason. In that
+// case, the program shows the job's output without connecting the user's terminal to the job.
 func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
@@ -157,7 +157,7 @@ func (a *App) printViewOnlyReason(err error) {
 type followedJob struct {
 	id             string
 	hasTTY         bool // the job has a terminal
-	mayHaveStarted bool // the job existed before this process followed it, so it may already have started
+	mayHaveStarted bool // the job may have started before this process began to follow it
 	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
 
@@ -168,8 +168,8 @@ func watchInterrupts() <-chan os.Signal {
 	return interrupts
 }
 
-// followOrDetach follows a job until it ends or the user detaches. The user detaches with Ctrl-C or, in a
-// joined terminal, with the keys of keyParser.
+// followOrDetach follows a job until it ends or the user detaches. The user detaches with Ctrl-C or, if the terminal is
+// connected to the job's terminal, with the keys that keyParser recognizes.
 func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
 	interrupts <-chan os.Signal) error {
 	if a.shouldJoinTTY(f.hasTTY) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
@@ -213,14 +213,14 @@ func attachVerb(a *App) *cobra.Command {
 	}
 }
 
-// jobContinuesText returns the message that a job continues to run, with the command that follows the job
+// jobContinuesText returns a message that says that a job continues to run, and names the command that follows the job
 // again.
 func jobContinuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
 // detachOrCancel prints how to attach to the job again. Then it waits for a second Ctrl-C for at most
-// secondInterruptWindow, and reports whether there was one.
+// secondInterruptWindow, and reports whether the user has pressed it.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
 	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", jobContinuesText(id))
 	select {
@@ -236,7 +236,8 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 // cancelAndExit cancels a job and sets the exit code of an interrupted command.
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.ExitCode = fault.ExitCodeDetached
-	// Use a new connection. On the connection of c, the reply would arrive only after the output of the job.
+	// Use a new connection: on the connection of c, the reply would have to wait until the stream of the job's output
+	// ends.
 	c = c.Clone()
 	defer c.Close()
 	verdict, err := c.CancelJobs(context.Background(), control.Selection{IDs: []string{id}})
@@ -288,16 +289,16 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
-// waitReasonDelay is how long a followed job must wait before the program prints the reason.
+// waitReasonDelay is how long a followed job must wait before the program prints why the job waits.
 const waitReasonDelay = time.Second
 
-// outputPrinter prints a job's output. It calls onAttemptEnd after each attempt except the last.
+// outputPrinter is a function that prints a job's output. It calls onAttemptEnd after each attempt except the last.
 type outputPrinter func(ctx context.Context, c *control.Client, p control.LogsParams,
 	onAttemptEnd func(attempt int) error) error
 
-// followJob prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode from the
-// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, even of very
-// short ones.
+// followJob prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode according to the
+// outcome of the job. If the job was just enqueued, followJob prints the output of all its attempts, even of very short
+// ones.
 func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, printOutput outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
@@ -306,7 +307,7 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 		FollowFromFirstAttempt: !f.mayHaveStarted,
 		ReportAttemptEnds:      true},
 		func(attempt int) error {
-			waits.Stop() // when the next attempt starts, printAttemptEnd prints why the job waited
+			waits.Stop() // printAttemptEnd prints why the job waits for its next attempt
 			return a.printAttemptEnd(ctx, c, id, attempt)
 		})
 	if err != nil {
@@ -324,8 +325,8 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 	return nil
 }
 
-// printWaitReason prints why a job does not run now, and what the user can do about it. The text is the same
-// as that of "queuectl show", "queuectl list" and "queuectl why".
+// printWaitReason prints why a job does not run now, and what the user can do about it. The text is the same as in the
+// output of "queuectl show", "queuectl list" and "queuectl why".
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
 	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil || isRunning(&job.Job) || present.ParseStateOrZero(job.State).HasEnded() {
@@ -354,7 +355,7 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		text = fmt.Sprintf("attempt %d was lost", attempt)
 	case reason == queue.ReasonStopped && !h.CountsTowardsMaxAttempts:
 		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", attempt)
-		h.Reason = nil // the text already contains it
+		h.Reason = nil // the text already contains the reason
 	case !h.CountsTowardsMaxAttempts:
 		text = fmt.Sprintf("attempt %d ended and does not count", attempt)
 	}
@@ -378,9 +379,9 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	return nil
 }
 
-// printUnsuccessfulEnd prints how a job ended, if the job did not complete. On a terminal it always does so.
-// Elsewhere it does so only if the job has a reason or is cancelled, because the exit code alone does not
-// explain such an end.
+// printUnsuccessfulEnd prints how a job ended, if the job did not complete. On a terminal it always prints this.
+// Elsewhere it prints this only if the job has a reason or is cancelled, because the exit code alone does not explain
+// such an end.
 func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))
 	switch {
@@ -399,8 +400,8 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	}
 }
 
-// explainFollowError extends an error that occurred while following a job. It adds whether the job is still in
-// the queue, and how to follow the job again. It returns an error about lost output unchanged.
+// explainFollowError extends an error that occurred while following a job. It adds whether the job is still in the
+// queue, and how to follow the job again. If the error is about lost output, explainFollowError returns it unchanged.
 func (a *App) explainFollowError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		if _, shown := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)}); shown == nil {

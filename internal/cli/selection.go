@@ -26,8 +26,8 @@ type SelectionFlags struct {
 	control.Selection
 	LabelFlagName  string   // name of the flag for labels; "" means "label"
 	AcceptedStates []string // states that --state accepts; nil for all
-	// wholeQueueText is "" unless the command with --all acts on the whole queue instead of on all its jobs.
-	// Such a command succeeds even if the queue contains no jobs, and then prints wholeQueueText.
+	// wholeQueueText is "" unless --all makes the command act on the whole queue, instead of on each of its jobs. Such a
+	// command prints wholeQueueText, and succeeds even if the queue contains no jobs.
 	wholeQueueText  string
 	confirmedByFlag bool
 }
@@ -53,7 +53,7 @@ func (s *SelectionFlags) AddFlags(cmd *cobra.Command, stateShorthand string) {
 	f.Var(input.OnceOnlyValue(&s.Submitter), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
 		d, err := when.ParseDuration(text)
-		if err == nil && d == 0 { // OlderThan 0 means that the flag is not set, so reject the value 0s
+		if err == nil && d == 0 { // reject the value 0s, because OlderThan 0 means that the flag is not set
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Duration(d)
@@ -83,9 +83,9 @@ func (s *SelectionFlags) statesUsage() string {
 	return text
 }
 
-// failedAndOlderUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs
-// that the command accepts. hideFailed is true if the command accepts neither dead nor failed jobs, so that
-// --failed would select no job.
+// failedAndOlderUsages returns the descriptions of the flags --failed and --older-than, which depend on the states that
+// the command accepts. hideFailed is true if the command accepts neither dead nor failed jobs: --failed would then
+// select no job.
 func (s *SelectionFlags) failedAndOlderUsages() (failedUsage, olderUsage string, hideFailed bool) {
 	failedUsage, olderUsage = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
@@ -116,8 +116,8 @@ func (s *SelectionFlags) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.confirmedByFlag, "yes", false, "do not ask for confirmation")
 }
 
-// Params returns the selection for a request. If there are ids, it contains only these. Otherwise it contains
-// the conditions of the flags.
+// Params returns the selection for a request. If there are ids, the selection contains only the ids. Otherwise it
+// contains the conditions that the flags set.
 func (s *SelectionFlags) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
@@ -148,11 +148,11 @@ func (s *SelectionFlags) firstSelectingFlag(cmd *cobra.Command) string {
 	return "--id-glob"
 }
 
-// maxTitleColumns is how many columns of a selected job's command are kept.
+// maxTitleColumns is the maximum width of the title that listAllJobs keeps of each job, in columns.
 const maxTitleColumns = 200
 
-// ResolveJobs returns the jobs with the given ids, in their order, or the jobs that the flags select, in the
-// order of enqueueing. It omits jobs whose command the caller may not see.
+// ResolveJobs returns the jobs with the given ids, in the order of the ids. Without ids, it returns the jobs that the
+// flags select, in the order in which they were enqueued. It omits jobs whose command the caller may not see.
 func (s *SelectionFlags) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
 	p, err := s.Params(cmd, ids)
 	if err != nil {
@@ -205,8 +205,8 @@ func UniqueIDs(ids []string) (uniqueIDs []string) {
 }
 
 // ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
-// confirmation if the command ends or removes jobs, or if --all selects all jobs. outcome is the text in
-// messages for a job that the command has changed.
+// confirmation if the command ends or removes jobs, or if --all selects all jobs. outcomeText is the text in messages
+// for a job that the command has changed.
 func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string, outcomeText string,
 	method bulkFunc) error {
 	p, err := s.Params(cmd, ids)
@@ -230,14 +230,14 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string
 	return a.confirmAndRunBulk(cmd, outcomeText, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmAndRunBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is
-// true, it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. RunBulkRequests
-// explains wholeQueueText.
+// confirmAndRunBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is true,
+// it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For outcomeText and
+// wholeQueueText, see RunBulkRequests.
 func (a *App) confirmAndRunBulk(cmd *cobra.Command, outcomeText, wholeQueueText string, ids []string,
 	dryRun, asksConfirmation bool,
 	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	// If no queue exists yet, the flags select no jobs.
+	// If no queue exists yet, the flags select no jobs, so print an empty result instead of an error.
 	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
 		return a.RunBulkRequests("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {
@@ -268,7 +268,8 @@ func (a *App) confirmAndRunBulk(cmd *cobra.Command, outcomeText, wholeQueueText 
 	})
 }
 
-// Confirm asks the user for confirmation. If the user declines, the exit code is 1.
+// Confirm asks the user for confirmation and reports whether the user agrees. If the user declines, Confirm sets the
+// exit code to 1.
 func (a *App) Confirm(format string, args ...any) bool {
 	if a.AskYesNo(format, args...) {
 		return true

@@ -43,7 +43,8 @@ func showVerb(a *App) *cobra.Command {
 }
 
 // showJobs prints jobs. As JSON, it prints an object if printAsObject is true, otherwise an array. If beforeAttempt is
-// not 0, it prints only attempts with lower numbers. It reports missing jobs after it has printed the others.
+// not 0, it prints only attempts with numbers below beforeAttempt. It reports jobs that do not exist after it has
+// printed the others.
 func (a *App) showJobs(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int,
 	printAsObject bool) error {
 	list := term.NewJSONListPrinter(a.Stdout, a.JSONL || printAsObject)
@@ -101,7 +102,7 @@ const maxShownOutputLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
-	// The current attempt has not ended, so these values are those of the previous attempt.
+	// The current attempt has not ended, so the error, the exit code and the signal are those of the previous attempt.
 	if j.State == queue.Processing.String() {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
@@ -131,7 +132,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	return err
 }
 
-// showAttemptHistory prints the attempts in a reply, and how to show earlier ones.
+// showAttemptHistory prints the attempts that the reply contains, and how to show earlier attempts.
 func (a *App) showAttemptHistory(j *control.JobDetail) error {
 	a.Println("")
 	if first := j.History[0].Attempt; first > 1 {
@@ -147,7 +148,7 @@ func (a *App) showAttemptHistory(j *control.JobDetail) error {
 			ended = "running"
 		}
 		node := ""
-		if j.Node != "" { // a queue with only one node leaves j.Node empty
+		if j.Node != "" { // if the queue has only one node, j.Node is empty
 			node = h.Node
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), present.LocalTimeText(h.StartedAt),
@@ -181,7 +182,7 @@ func whyVerb(a *App) *cobra.Command {
 	}
 }
 
-// printWhy prints the reasons why a job does not run, one per line, with what to do about each.
+// printWhy prints the reasons why a job does not run, one per line, and what the user can do about each reason.
 func (a *App) printWhy(w control.WaitingExplanation) (err error) {
 	for _, line := range present.WaitExplanationLines(&w, time.Now()) {
 		err = a.Println(a.EscapeForFile(a.Stdout, line))

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// If "queuectl show" omits attempts, it prints how many there are and how to show the earlier ones.
+// If "queuectl show" does not show all attempts, it prints how many attempts there are and how to show the earlier
+// ones.
 func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 	for first, want := range map[int]string{1: "",
 		151: "250 attempts in total; show earlier ones with: --history-before 151"} {

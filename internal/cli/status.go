@@ -45,11 +45,11 @@ func statusVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// statusOptions select what status prints.
+// statusOptions selects what printStatus prints.
 type statusOptions struct {
 	healthOnly      bool // print only the health of the queue
 	verbose         bool // also print details of the service
-	redrawsOnChange bool // the command prints the screen again after each change
+	redrawsOnChange bool // the command prints the status again after each change
 	showServiceLine bool // print a line that names the service
 }
 
@@ -124,8 +124,8 @@ func (a *App) printServiceDetails(st *control.Status) error {
 	return a.PrintPairs(10, lines)
 }
 
-// screenNonJobLines is the number of lines on the screen that are not rows of jobs. The other two constants
-// bound the number of rows in each part of the screen.
+// screenNonJobLines is the number of lines on the screen that are not rows of jobs. The other constants bound the
+// number of rows in each section of the screen, or set it.
 const (
 	screenNonJobLines      = 12
 	minSectionRows         = 2
@@ -133,7 +133,7 @@ const (
 	maxSectionRows         = 100
 )
 
-// rowsPerScreenSection returns how many rows to request for each part of the screen.
+// rowsPerScreenSection returns how many rows to request for each section of the screen.
 func (a *App) rowsPerScreenSection() int {
 	height := term.TerminalLines(a.Stdout)
 	if height == 0 {
@@ -142,8 +142,8 @@ func (a *App) rowsPerScreenSection() int {
 	return min(max(height-screenNonJobLines, minSectionRows), maxSectionRows)
 }
 
-// colourStateSign colours a cell that begins with the sign of a state. If wholeCell is true, it colours the
-// whole cell, otherwise only the sign.
+// colourStateSign colours a table cell that begins with the sign of a state. If wholeCell is true, it colours the whole
+// cell, otherwise only the sign.
 func (a *App) colourStateSign(cell string, wholeCell bool) string {
 	sign := present.LeadingStateSign(cell)
 	if wholeCell {
@@ -157,16 +157,16 @@ type screenPrinter struct {
 	app        *App
 	screenText present.ScreenFormatter
 
-	printsTime  bool   // print a line with the time above the screen, because it is printed repeatedly
+	printsTime  bool   // print a line with the time above the screen; for a screen that is printed repeatedly
 	serviceLine string // line that names the service; "" to omit it
 }
 
-// section is a part of the screen, with one row for each job.
+// section is a part of the screen, such as the running jobs. It has one row for each job.
 type section struct {
 	headings       []string
 	rows           [][]string
-	hiddenRows     int64  // number of jobs of this part that are not in rows
-	hiddenRowsText string // text after the number of hidden rows, for example which command lists them
+	hiddenRows     int64  // number of jobs of this section that have no row
+	hiddenRowsText string // text after hiddenRows, for example which command lists these jobs
 
 	footerLines []string // lines below the rows
 }
@@ -174,7 +174,7 @@ type section struct {
 func (p *screenPrinter) print() error {
 	st := &p.screenText.Screen.Status
 	terminal := term.IsTerminal(p.app.Stdout)
-	if !terminal { // scripts read this output, so it has a fixed form
+	if !terminal { // the output has no fixed height and uses one form, because scripts may read it
 		for _, s := range queue.States() {
 			p.app.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
 		}
@@ -214,7 +214,7 @@ func (p *screenPrinter) print() error {
 		fitSectionHeights(parts, height)
 	}
 	err := p.app.Println(strings.Join(above, "\n"))
-	below := gap != "" // print an empty line above the first part with rows
+	below := gap != "" // print an empty line above the first section with rows
 	for i := range parts {
 		if len(parts[i].rows) == 0 {
 			continue
@@ -230,10 +230,11 @@ func (p *screenPrinter) print() error {
 	return err
 }
 
-// maxPausedQueueLines is the highest number of paused queues that the screen names.
+// maxPausedQueueLines is the maximum number of paused queues that the screen names.
 const maxPausedQueueLines = 3
 
-// maxCompactScreenLines is the greatest height at which the screen has no empty lines.
+// maxCompactScreenLines is the maximum height, in lines, of a terminal for which the screen is printed without empty
+// lines.
 const maxCompactScreenLines = 12
 
 // shortenHiddenRowsText shortens the line about hidden rows if it is wider than the window. If the line suggests
@@ -333,8 +334,8 @@ func (p *screenPrinter) sections() []section {
 	return []section{running, next, failed, done}
 }
 
-// fitSectionHeights removes rows until the sections together have at most maxLines lines. It removes one row at a
-// time, from the longest section. If the sections do not fit with one row each, it removes the last sections.
+// fitSectionHeights removes rows until all sections together have at most maxLines lines. It removes one row at a time,
+// always from the longest section. If the sections do not fit even with one row each, it removes the last sections.
 func fitSectionHeights(sections []section, maxLines int) {
 	lines := func() (n int) {
 		for i := range sections {

@@ -15,7 +15,7 @@ import (
 // testScreenTime is the current time in the tests of the status screen.
 var testScreenTime = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 
-// newTestScreen returns a screen with n jobs in each part.
+// newTestScreen returns a screen with the given number of jobs in each section.
 func newTestScreen(jobsPerSection int) *control.OverviewScreen {
 	at := func(ago time.Duration) control.Time {
 		return control.Time(queue.UnixMillisOf(testScreenTime.Add(-ago)))
@@ -110,7 +110,8 @@ FINISHED  RAN   WHEN    COMMAND
 	}
 }
 
-// The screen fits the window, and uses all its lines. Each part has at least one row if there are enough lines.
+// The screen fits into the window and uses all lines of the window. Each section has at least one row if there are
+// enough lines.
 func TestStatusScreenFitsTerminal(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
@@ -129,11 +130,11 @@ func TestStatusScreenFitsTerminal(t *testing.T) {
 					lines++
 				}
 			}
-			// The minimum is the five lines above, a heading and a row for each of the four parts, and a line
-			// about the jobs without a row for three of them.
+			// The least height consists of the five lines above, a heading and a row for each of the four sections, and a line
+			// about hidden jobs for three of the sections.
 			least := 5 + 4 + 4 + 3
 			switch {
-			case lines > max(height, 8): // the first part always stays
+			case lines > max(height, 8): // the first section is never removed
 				t.Errorf("%d jobs of each: %d lines in a window of %d", jobs, lines, height)
 			case jobs > 0 && height >= least && shown < 4:
 				t.Errorf("%d jobs of each: %d parts in a window of %d", jobs, shown, height)
@@ -144,8 +145,8 @@ func TestStatusScreenFitsTerminal(t *testing.T) {
 	}
 }
 
-// A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked
-// jobs, then dead ones, then other ended jobs. Among ended jobs, the last one to end comes first.
+// A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked jobs, then
+// dead jobs, then other ended jobs. Among ended jobs, the last one to end comes first.
 func TestTableJobsAreSortedByState(t *testing.T) {
 	s := newTestScreen(2)
 	s.Ready[1].EffectivePriority = 7

@@ -2,7 +2,7 @@
 
 package cli
 
-// keyParser finds the escape sequences that a user types into a job's terminal. They are those of ssh: after
+// keyParser finds the escape sequences that a user types into a job's terminal. They are the same as in ssh: after
 // Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
 	lastKeyNotEnter bool // the last key was not Enter

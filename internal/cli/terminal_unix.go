@@ -21,11 +21,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file connects the user's terminal to the terminal of a job. Two goroutines share one terminalSession.
-// The first one runs printOutput, which prints the job's output unchanged. The second one runs joinAttempts,
-// which connects the input to one attempt after another: it attaches to the attempt, puts the user's terminal
-// into raw mode, and passes keys and size changes on. When the attempt ends, the method leaveAttempt
-// restores the terminal.
+// This file connects the user's terminal to the terminal of a job. Two goroutines share one terminalSession. The first
+// one runs printOutput, which prints the job's output unchanged. The second one runs joinAttempts, which connects the
+// input to one attempt after another: it attaches to the attempt, puts the user's terminal into raw mode, and passes
+// keys and size changes to the job. When the attempt ends, the method leaveAttempt restores the terminal.
 //
 // The output may also change modes of the user's terminal, for example hide the cursor. termtext.Modes tracks
 // these modes, so that leaveAttempt can reset them.
@@ -37,13 +36,13 @@ type terminalSession struct {
 	job           *followedJob
 	typedInput    chan []byte   // input for the job
 	userLeft      chan struct{} // closed when the user leaves the job
-	endedAttempts chan int      // sends the number of the last ended attempt to joinAttempts
+	endedAttempts chan int      // numbers of ended attempts, which printOutput sends to joinAttempts
 
 	mu sync.Mutex
-	// savedState is the original state of the user's terminal while an attempt uses the terminal, and nil
-	// otherwise. mu guards it and all fields below.
+	// savedState is the state that the user's terminal had before raw mode, while an attempt uses the terminal. Otherwise
+	// savedState is nil. mu guards savedState and all fields below.
 	savedState       *xterm.State
-	lastEndedAttempt int  // number of the newest attempt that has ended or was left
+	lastEndedAttempt int  // number of the newest attempt that has ended, or that leaveAttempt has disconnected
 	hasLeft          bool // the user has left the job, so writeOutput prints nothing more
 	modes            termtext.TerminalModes
 }
@@ -85,7 +84,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.ExitCode = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", jobContinuesText(f.id))
 		return nil
-	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or a SIGINT that another process sent
+	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or a SIGINT from another process
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -98,7 +97,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	return nil
 }
 
-// enterRawMode puts the user's terminal into raw mode for an attempt. It does nothing if the attempt has ended.
+// enterRawMode puts the user's terminal into raw mode for an attempt. It does nothing if the attempt has already ended.
 func (s *terminalSession) enterRawMode(attempt int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,13 +112,14 @@ func (s *terminalSession) enterRawMode(attempt int) error {
 	return nil
 }
 
-// leaveAttempt disconnects the user's terminal from an attempt and all earlier ones, and restores the terminal.
+// leaveAttempt disconnects the user's terminal from the given attempt and all earlier attempts, and restores the state
+// of the terminal.
 func (s *terminalSession) leaveAttempt(attempt int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
 	_, columns := s.terminalSize()
-	// Reset the modes even if no attempt has used the terminal, because earlier output may have set some.
+	// Reset the terminal modes even if no attempt has used the terminal, because output that was shown may have set modes.
 	s.app.Stdout.WriteString(s.modes.RestoreSequences(columns))
 	s.modes = termtext.TerminalModes{}
 	if s.savedState == nil {
@@ -166,7 +166,7 @@ func (s *terminalSession) printOutput(
 		case p.AttemptEnded:
 			s.leaveAttempt(p.Attempt)
 			select {
-			case <-s.endedAttempts: // drop the previous number, which joinAttempts does not need
+			case <-s.endedAttempts: // drop an unreceived number: joinAttempts needs only the newest one
 			default:
 			}
 			s.endedAttempts <- p.Attempt
@@ -181,14 +181,14 @@ func (s *terminalSession) printOutput(
 	return err
 }
 
-// setAttemptTerminalModes sets the terminal modes that the running attempt has already set. linesToShow is how many of
-// the last lines of the attempt's output the caller should show.
+// setAttemptTerminalModes sets, on the user's terminal, the modes that the running attempt has set on its terminal.
+// linesToShow is how many of the last lines of the attempt's output the caller should show.
 func (s *terminalSession) setAttemptTerminalModes(ctx context.Context) (linesToShow int, err error) {
 	joined, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id),
 		WantControlSequences: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
-	} // on any other error, no attempt is running and no modes are set
+	} // ignore any other error: no attempt is running, so no modes are set
 	var m termtext.TerminalModes
 	m.Write([]byte(joined.ControlSequences))
 	if !m.IsFullScreen() {
@@ -227,7 +227,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 			}
 		case errors.Is(err, queue.ErrWrongState): // the attempt has already ended
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
-			return // App.follow reports the error
+			return // followJob reports the error
 		default:
 			s.app.printViewOnlyReason(err)
 			return
@@ -249,8 +249,8 @@ func (s *terminalSession) attach(ctx context.Context, attempt int, waitForStart 
 		TerminalRows: rows, TerminalCols: cols})
 }
 
-// redrawResizeDuration is how long redraw gives the job's terminal another size before it restores the original
-// one. The program of the job notices the changes and redraws its screen.
+// redrawResizeDuration is how long makeProgramRedraw gives the job's terminal another size before it restores the
+// original size. The job's program notices the changes of the size and redraws its screen.
 const redrawResizeDuration = 100 * time.Millisecond
 
 // makeProgramRedraw makes the program of an attempt redraw its screen.
@@ -263,7 +263,7 @@ func (s *terminalSession) makeProgramRedraw(ctx context.Context, attempt int) {
 	if _, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		TerminalRows: other,
 		TerminalCols: cols}); err != nil {
-		return // the attempt has ended, or App.follow reports the error
+		return // the attempt has ended, or followJob reports the error
 	}
 	select {
 	case <-time.After(redrawResizeDuration):
@@ -272,8 +272,8 @@ func (s *terminalSession) makeProgramRedraw(ctx context.Context, attempt int) {
 	s.attach(ctx, attempt, false)
 }
 
-// serveAttempt passes input and size changes to an attempt until any attempt of the job ends. Then it returns
-// the number of that attempt. It returns 0 if ctx ends first.
+// serveAttempt passes input and size changes to an attempt until any attempt of the job ends. It returns the number of
+// the ended attempt, or 0 if ctx ends first.
 func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedAttempt int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
@@ -311,21 +311,21 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedA
 		case <-ctx.Done():
 			return 0
 		}
-		if err != nil { // the attempt has ended, or App.follow reports the error
+		if err != nil { // the attempt has ended, or followJob reports the error
 			data = nil
 		}
 	}
 }
 
-// If a job does not read its input, the client sends the rest of the input again after a pause. These
-// constants are the first and the longest pause.
+// If a job does not read its input, the client sends the rest of the input again after a pause. The pause grows from
+// minResendDelay to maxResendDelay.
 const (
 	minResendDelay = 5 * time.Millisecond
 	maxResendDelay = 200 * time.Millisecond
 )
 
-// sendInput sends input to the job's terminal. It returns the rest that did not fit into the terminal's
-// buffer.
+// sendInput sends input to the job's terminal. It returns the rest of the input that did not fit into the buffer of the
+// job's terminal.
 func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (unsent []byte, err error) {
 	got, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		TypedBytes: data})
@@ -335,9 +335,9 @@ func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byt
 	return data[got.AcceptedBytes:], nil
 }
 
-// typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its
-// input. If the buffer is full, readInput waits for fullInputBufferWait, drops the input, and rings the terminal's
-// bell. It does not block longer, so the keys that leave the job always work.
+// typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its input. If
+// the buffer is full, readInput waits for fullInputBufferWait, drops the input, and rings the terminal's bell. It does
+// not wait longer, because the user must always be able to leave the job with keys.
 const (
 	typedInputCapacity  = 256
 	fullInputBufferWait = time.Second

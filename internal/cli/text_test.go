@@ -79,8 +79,7 @@ func TestLogLinesGetOnePrefixEach(t *testing.T) {
 	}
 }
 
-// Whatever line breaks a job's text contains, none of its lines looks like a line that queuectl itself
-// printed.
+// Whatever line breaks a job's text contains, none of its printed lines looks like a line that queuectl itself printed.
 func TestJobTextCannotFakeOutputLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}

@@ -14,11 +14,11 @@ type Verb struct {
 	Name  string
 	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
 	Short string                      // one-line description, set if Build is nil
-	Alias string                      // second name; "" without one
-	Group string                      // heading of the command in the help
+	Alias string                      // second name of the command; "" without one
+	Group string                      // heading in the help under which the command is listed
 	// AllowsUnknownTZ says that an unknown zone in TZ is not an error, because the command uses no local times.
 	AllowsUnknownTZ bool
-	// ExitsWithJobCode says that the command exits with the code of a job. Such a command uses the exit code
+	// ExitsWithJobCode says that the exit code of the command is the exit code of a job. Such a command uses the exit code
 	// fault.ExitCodeFailure for all failures of queuectl itself, including usage errors.
 	ExitsWithJobCode bool
 }
@@ -106,8 +106,9 @@ func verbTable() []Verb {
 	}
 }
 
-// mergeVerbs returns the table of commands, completed with the rows of one program. If the table has a row of
-// the same name, the program's row only sets Build in it. Otherwise the program's row is added at the end.
+// mergeVerbs returns the table of commands, completed with the rows of one program. If the table already has a row of
+// the same name, only its field Build is set to that of the program's row. Otherwise the program's row is added at the
+// end.
 func mergeVerbs(programVerbs []Verb) []Verb {
 	list := verbTable()
 	for _, v := range programVerbs {

@@ -45,8 +45,8 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitForSelectedJobs waits until jobs have ended: those with the given ids, or those that the flags select when the
-// command starts.
+// waitForSelectedJobs waits until jobs have ended: the jobs with the given ids, or the jobs that the flags select when
+// the command starts.
 func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.Params(cmd, ids); err != nil {
@@ -60,7 +60,7 @@ func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []s
 		}
 		if (s.AllJobs || s.Submitter != "") && len(s.States) == 0 && !s.FailedOrDead && s.Batch == "" &&
 			len(s.WithLabels) == 0 && s.IDGlob == "" {
-			// If the user gives neither ids nor narrow conditions, wait only for jobs that have not ended.
+			// If the user gives neither ids nor conditions that select few jobs, wait only for jobs that have not ended yet.
 			// Otherwise a job that failed days ago would make every wait fail.
 			s.States = control.TextList{"waiting", queue.Processing.String()}
 		}
@@ -95,7 +95,7 @@ func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []s
 	})
 }
 
-// maxWaitReasonJobs bounds how many jobs printReasonIfNoneRuns requests from the service.
+// maxWaitReasonJobs bounds how many jobs printReasonIfNoneRuns reads from the service.
 const maxWaitReasonJobs = 20
 
 // printReasonIfNoneRuns prints why the first of these jobs waits, if none of them runs.
@@ -104,7 +104,7 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 	for _, id := range ids[:min(len(ids), maxWaitReasonJobs)] {
 		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 		if err != nil || isRunning(&job.Job) {
-			return // a running job needs no explanation, and App.wait reports an error
+			return // a running job needs no explanation, and the caller's wait reports an error of the service
 		}
 		if waiting == "" && !present.ParseStateOrZero(job.State).HasEnded() {
 			waiting = id
@@ -118,10 +118,12 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 // isRunning reports whether a job is processing and not paused.
 func isRunning(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// timeoutReplyMargin is how much longer than the timeout the client waits, so that the service can report the timeout.
+// timeoutReplyMargin is how much longer than the timeout in the request the client waits for the reply. In this time,
+// the service can report the timeout.
 const timeoutReplyMargin = time.Second
 
-// waitAndPrintEnded sends the request p, prints the jobs that have ended, and sets the exit code from them.
+// waitAndPrintEnded sends the request p, prints the jobs that have ended, and sets the exit code according to their
+// outcomes.
 func (a *App) waitAndPrintEnded(ctx context.Context, p control.WaitParams) error {
 	return a.WithClient(func(c *control.Client) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)

@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number with a Follower. So it also notices a job that ends
-// in between. For a few named jobs, wait.go uses the protocol's method wait instead.
+// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then the jobs,
+// and then follows the events after that number with a Follower. So it also notices a job that ends between these
+// steps. For a few named jobs, wait.go uses the protocol's method wait instead.
 
 // waitFlags are the flags of "queuectl wait" that do not select jobs.
 // See docs/decisions/0064.
@@ -41,21 +41,21 @@ type jobsWaiter struct {
 	client         *control.Client
 	startedAt      time.Time
 	jobs           []control.Job   // the jobs in the user's order, updated by events
-	indexBySeq     map[int64]int   // index of each job in jobs, by sequence number
-	hasEnded       []bool          // whether a job has ended, by its index in jobs
+	indexBySeq     map[int64]int   // index of each job in the field jobs, by sequence number
+	hasEnded       []bool          // whether a job has ended, by its index in the field jobs
 	failedCount    int             // number of jobs that did not complete
 	endedCount     int             // number of jobs that have ended
 	initiallyEnded int             // number of jobs that had already ended when the wait began
 	retryingSeqs   map[int64]bool  // sequence numbers of the failed jobs that will be retried
 	waitCtx        context.Context // ends at the timeout, or when the user interrupts the wait
-	lastEndedIndex int             // index in jobs of the job that ended last
+	lastEndedIndex int             // index of the job that ended last, in the field jobs
 	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
 	jobLog         *JobLog         // nil without --joblog
 }
 
-// waitForJobs waits until all jobs have ended or, if waitFlags.untilAnyJobEnds is true, until one has. afterEventSeq is
-// the number of an event that occurred before the states in jobs were read, so no later event is missed. The exit code
-// is that of the first job that did not complete.
+// waitForJobs waits until all jobs have ended or, if waitFlags.untilAnyJobEnds is true, until one job has ended.
+// afterEventSeq is the number of an event that occurred before the states in jobs were read, so waitForJobs misses no
+// event after these states. The exit code is that of the first job that did not complete.
 func (a *App) waitForJobs(ctx context.Context, c *control.Client, jobs []control.Job, afterEventSeq int64,
 	f waitFlags) error {
 	w := &jobsWaiter{waitFlags: f, app: a, client: c, startedAt: time.Now(), jobs: jobs, indexBySeq: map[int64]int{},
@@ -166,8 +166,8 @@ func (w *jobsWaiter) recordJobEnd(ctx context.Context, jobIndex int) {
 	w.hasEnded[jobIndex], w.lastEndedIndex = true, jobIndex
 	w.endedCount++
 	if w.jobLog != nil {
-		// Show fails if the job was removed or the service is busy. In this case the log contains 0 as the
-		// number of bytes, because a line with a wrong number is better than no line.
+		// ShowJob fails if the job was removed or the service is busy. In this case the log contains 0 as the number of
+		// bytes: a line with a wrong number is better than no line.
 		detail, _ := w.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(j.ID), HideEnv: true})
 		w.jobLog.Add(jobIndex+1, j, detail.StdoutBytes)
 	}
@@ -193,8 +193,9 @@ func (w *jobsWaiter) printNewlyEnded(ctx context.Context) error {
 	return enqueue.PrintJobsAsJSON(ctx, &w.app.Output, w.client, w.unprintedIDs)
 }
 
-// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt, then one that is not
-// due, blocked or held, then one that is paused or will be retried. If a job is running, it returns "".
+// WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt. If there is no such job, it
+// chooses a job that is not due yet, blocked or held, and otherwise a job that is paused or will be retried. If a job
+// is running, it returns "".
 func (w *jobsWaiter) WaitingJobID(context.Context) string {
 	if !w.showProgress && (w.app.Quiet || !term.IsTerminal(w.app.Stderr)) {
 		return ""
@@ -235,7 +236,7 @@ func (w *jobsWaiter) Progress() *JobsProgress {
 
 // printSummary prints how the jobs ended. It sets the exit code to that of the first job that did not complete.
 func (w *jobsWaiter) printSummary(ctx context.Context) error {
-	// stopped is ExitCodeTimeout or ExitCodeDetached if the wait ended before the jobs did, otherwise 0.
+	// stopped is ExitCodeTimeout or ExitCodeDetached if the wait ended before all jobs had ended, otherwise 0.
 	stopped := w.app.ExitCode
 	failed := -1
 	for i := range w.jobs {
@@ -275,7 +276,7 @@ func (w *jobsWaiter) printSummary(ctx context.Context) error {
 	return w.app.PrintInfo("%s", text)
 }
 
-// stateCountsText describes how many jobs are in each final state, and how many have not ended.
+// stateCountsText describes how many jobs have ended in each final state, and how many have not ended.
 func (w *jobsWaiter) stateCountsText() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.endedCount)}
 	for i := range w.jobs {
@@ -333,9 +334,9 @@ func (a *App) printJobEnd(j *control.Job, otherFailures int) {
 	a.PrintMessage("%s", text)
 }
 
-// UnnamedFailuresText returns how to list the failed jobs that were not named one by one, or "" if all were.
-// failedCount is the number of all failed jobs, jobsWord is the word for them, and listCommand is the command
-// that lists them.
+// UnnamedFailuresText returns a text that says how to list the failed jobs that the command has not named one by one.
+// It returns "" if the command has named all failed jobs. failedCount is the number of all failed jobs, jobsWord is the
+// word for them, and listCommand is the command that lists them.
 func UnnamedFailuresText(failedCount int, jobsWord, listCommand string) string {
 	if failedCount > MaxNamedFailures {
 		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures,

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// minRedrawInterval is the shortest time between two prints of a watched list.
+// minRedrawInterval is the minimum time between two prints of a watched list.
 const minRedrawInterval = 500 * time.Millisecond
 
 // redrawOnChanges prints a list again after each change, until the user presses Ctrl-C or the service ends.
@@ -27,8 +27,8 @@ func (a *App) redrawOnChanges(ctx context.Context, printList func() error) error
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The stream begins with the events after the status was read, so it misses no change before the first
-	// print.
+	// The stream begins with the event after the status was read. So no change before the first print of the list is
+	// missed.
 	ended := FollowEvents(ctx, c, control.EventsParams{AfterSeq: &st.LastEventSeq}, func(control.Event) error {
 		queue.TrySend(changed, struct{}{})
 		return nil
@@ -51,7 +51,7 @@ func (a *App) redrawOnChanges(ctx context.Context, printList func() error) error
 		}
 		<-pause
 		if !term.IsTerminal(a.Stdout) {
-			a.Println("") // after an error, Redraw fails too
+			a.Println("") // ignore the error: after an error, redrawing fails too
 		}
 	}
 }
@@ -69,9 +69,9 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.EventsParams
 	return end
 }
 
-// openEventChannel follows events and sends them to a channel until ctx ends. When the connection is lost, it
-// sends the error to the second channel. It uses a separate connection, because ending a stream closes the
-// connection.
+// openEventChannel follows events and sends them to a channel until ctx ends. When the connection is lost, it sends the
+// error to the second channel. openEventChannel uses a separate connection, because a stream can be ended early only by
+// closing its connection.
 func openEventChannel(ctx context.Context, c *control.Client, p control.EventsParams) (events <-chan control.Event,
 	streamEnd <-chan error) {
 	c = c.Clone()

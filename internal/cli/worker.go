@@ -118,7 +118,7 @@ func workerListVerb(a *App) *cobra.Command {
 	})
 }
 
-// addWorkersUntilInterrupt adds n workers and waits for Ctrl-C. Then it removes n workers, after their
+// addWorkersUntilInterrupt adds workers and waits for Ctrl-C. Then it removes the same number of workers, after their
 // running jobs have finished.
 func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, workerCount int) error {
 	signals := make(chan os.Signal, 1)
@@ -138,7 +138,7 @@ func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, w
 	case err := <-FollowEvents(waiting, c,
 		control.EventsParams{Kinds: control.TextList{string(queue.EventSettingChanged)}},
 		func(control.Event) error { return nil }):
-		return err // the service has ended, as the error says
+		return err // the error says that the service has ended
 	}
 	signal.Stop(signals) // from here on, a second signal ends this process immediately
 	return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop,

@@ -19,7 +19,8 @@ type exitError struct {
 	code int
 }
 
-// WithExitCode returns err as an error with which the process exits with the given code.
+// WithExitCode returns an error with the text of err. If the command fails with this error, the process exits with the
+// given code.
 func WithExitCode(err error, code int) error { return &exitError{err, code} }
 
 // Unwrap returns the cause.
@@ -43,7 +44,7 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// A chosen exit code takes precedence even over a usage error, because "queuectl serve" chooses a code
+	// An exit code that was set with WithExitCode takes precedence even over a usage error: "queuectl serve" sets a code
 	// for some usage errors.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
@@ -54,7 +55,7 @@ func ExitCode(err error) int {
 	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
-// UserMessage returns the text of an error for the user, as one line. If the error is a denial, the text begins
+// UserMessage returns the text of an error for the user, as one line. If err matches queue.ErrDenied, the text begins
 // with "denied: ", unless it already begins with a subject, such as "--user: ".
 func UserMessage(err error) string {
 	text := err.Error()
@@ -70,8 +71,7 @@ func UserMessage(err error) string {
 // ErrEmptyValue is the error about a flag with an empty value.
 var ErrEmptyValue = errors.New("the value is empty; give one, or leave the flag out")
 
-// LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the number is
-// unknown.
+// LineError is an error about one line of a file. It counts as a usage error. LineNumber is 0 if the number is unknown.
 type LineError struct {
 	InputUnit  string // "line", or another word for the part of the input with the error
 	LineNumber int
@@ -89,7 +89,7 @@ func (e *LineError) Error() string {
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Cause }
 
-// AtLine returns err as an error about a line of a file.
+// AtLine returns err as an error about the line of a file with the given number.
 func AtLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.WithBatchIndex(0)
@@ -97,7 +97,7 @@ func AtLine(err error, line int) error {
 	return &LineError{"line", line, err}
 }
 
-// These are the exit codes of "queuectl run" and "queuectl wait" if a job has no exit code.
+// These are the exit codes of "queuectl run" and "queuectl wait" if no job's exit code applies.
 const (
 	ExitCodeTimeout  = 124 // the job or the command has timed out
 	ExitCodeFailure  = 125 // queuectl itself has failed

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each kind of error has its exit code, even if another error wraps it. WithExitCode overrides that code.
+// Each kind of error has its exit code, even if another error wraps it. WithExitCode overrides the code of the kind.
 func TestExitCodeDependsOnErrorKind(t *testing.T) {
 	usage := Usagef("--limit: %d is too small; use 1 or more", 0)
 	for _, c := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Open opens a file for reading. Its errors begin with prefix, the flag or command that named the file.
+// Open opens a file for reading. Its errors begin with errorPrefix, the flag or command that named the file.
 func Open(errorPrefix, path string) (*os.File, error) {
 	if err := CheckIsFile(errorPrefix, path); err != nil {
 		return nil, err
@@ -56,8 +56,9 @@ func UnreadableError(errorPrefix, path string, err error) error {
 	return err
 }
 
-// UnwritableError describes, for the user, why a file cannot be created in a directory. It names only the
-// directory, because users do not know the name of the file. It returns nil if err is nil.
+// UnwritableError describes, for the user, why a file cannot be created in a directory. The error names only the
+// directory, because queuectl has chosen the name of the file and users do not know this name. It returns nil if err is
+// nil.
 func UnwritableError(errorPrefix, dir string, err error) error {
 	if err == nil {
 		return nil
@@ -78,7 +79,7 @@ func UnwritableError(errorPrefix, dir string, err error) error {
 	return err
 }
 
-// CheckDir returns an error for the user if a path is not a directory. The error begins with prefix.
+// CheckDir returns an error for the user if dir is not a directory. The error begins with errorPrefix.
 func CheckDir(errorPrefix, dir string) error {
 	if file := FirstNonDir(dir); file != "" {
 		return fault.Usagef("%s: %s is not a directory; check the path", errorPrefix, file)
@@ -89,8 +90,8 @@ func CheckDir(errorPrefix, dir string) error {
 	return nil
 }
 
-// FirstNonDir returns the part of a path that exists but is not a directory. Such a part prevents the path
-// from being a directory. FirstNonDir returns "" if no such part exists.
+// FirstNonDir returns the first part of a path that exists but is not a directory, and so prevents the path from being
+// a directory. It returns "" if no such part exists.
 func FirstNonDir(path string) string {
 	for {
 		info, err := os.Stat(path)
@@ -105,7 +106,8 @@ func FirstNonDir(path string) string {
 	}
 }
 
-// Exists reports whether a path exists. If that is unknown, for example without permission, it returns true.
+// Exists reports whether a path exists. If that cannot be determined, for example because permission is missing, it
+// returns true.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, os.ErrNotExist)

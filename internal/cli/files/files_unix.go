@@ -10,8 +10,8 @@ import (
 // mkdirCommand is the command that creates a directory.
 const mkdirCommand = "mkdir -p"
 
-// callerUmask is the umask that this process was started with. It is -1 until RestrictUmask replaces the
-// process's umask.
+// callerUmask is the umask that this process was started with. It is -1 until RestrictUmask is called, because until
+// then the umask of the process is still the caller's.
 var callerUmask = -1
 
 // CallerUmask returns the umask that this process was started with. On this system, the second result is always true.
@@ -28,6 +28,6 @@ func CallerUmask() (int, bool) {
 // and files 0600, regardless of the caller's umask.
 func RestrictUmask() { callerUmask = syscall.Umask(0o077) }
 
-// ApplyCallerUmask sets the mode of a file to the one that the caller's umask allows, as if RestrictUmask had
-// not been called. RestrictUmask must have been called before.
+// ApplyCallerUmask gives a file the mode that a new file would have under the caller's umask. The caller must have
+// called RestrictUmask before.
 func ApplyCallerUmask(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }

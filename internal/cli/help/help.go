@@ -1,5 +1,5 @@
-// Package help prints what a command does, with its flags by theme and with examples. Only queuectld
-// links it, because its texts are large.
+// Package help prints what a command does, with its flags by theme and with examples. Only queuectld contains this
+// package, because its texts are large.
 //
 // Start with HelpFunc.
 package help
@@ -22,8 +22,7 @@ import (
 // helpColumns is the width of the help in columns. It fits every terminal.
 const helpColumns = 80
 
-// CommonFlagsByCommand returns, for each command with very many flags, the flags that its help shows. `--help --all`
-// shows all flags.
+// CommonFlagsByCommand returns the flags that the help shows without --all, for each command that has very many flags.
 func CommonFlagsByCommand() map[string][]string {
 	timing := []string{"priority", "at", "in", "after", "after-batch"}
 	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
@@ -87,7 +86,7 @@ func commandName(cmd *cobra.Command) string {
 	return name
 }
 
-// selectFlags returns the flags with these names, in this order.
+// selectFlags returns a set of those flags of f that have the given names, in the order of the names.
 func selectFlags(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	some := pflag.NewFlagSet("", pflag.ContinueOnError)
 	some.SortFlags = false
@@ -109,9 +108,9 @@ func CountVisibleFlags(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// longDescriptions contains the long descriptions of the commands of the packages cli and admin. Each
-// description follows a line with "== " and the command. They are in this package, because only queuectld
-// prints them and queuectl is smaller without them.
+// longDescriptions contains the long descriptions of the commands of the packages cli and admin. Each description
+// follows a line with "== " and the command. They are not in the packages cli and admin, because only queuectld prints
+// them, and queuectl is smaller without them.
 //
 //go:embed descriptions.txt
 var longDescriptions string
@@ -150,7 +149,7 @@ type theme struct {
 	flags *pflag.FlagSet
 }
 
-// flagThemes groups the flags of a command by theme. Flags without a theme come first.
+// flagThemes groups the flags of a command by theme. The first group contains the flags without a theme.
 func flagThemes(f *pflag.FlagSet) (themes []theme) {
 	titles := []string{"Flags"}
 	for _, t := range input.FieldThemes {
@@ -170,12 +169,13 @@ func flagThemes(f *pflag.FlagSet) (themes []theme) {
 	return themes
 }
 
-// Example returns examples of a command, or "" if the command's description contains examples.
+// Example returns the examples of a command. It returns "" if the long description of the command already contains
+// examples.
 func Example(cmd *cobra.Command) string {
 	return Examples()[commandName(cmd)]
 }
 
-// Examples returns the examples of the commands whose description contains none.
+// Examples returns examples by command, for the commands whose long description contains none.
 func Examples() map[string]string {
 	all := map[string]string{}
 	for block := range strings.SplitSeq(allExampleTexts, "\n\n") {
@@ -185,7 +185,7 @@ func Examples() map[string]string {
 	return all
 }
 
-// allExampleTexts contains the name of each command and the lines of its examples.
+// allExampleTexts contains one block for each command: the name of the command, then the lines of its examples.
 //
 //go:embed examples.txt
 var allExampleTexts string

@@ -1,6 +1,6 @@
 // Package hints suggests the command, flag or argument that the user probably meant.
 //
-// Start with Lookup, for the words of other programs, and SimilarWordHint, for typing errors.
+// Start with FirstHint, for the words of other programs, and SimilarWordHint, for typing errors.
 package hints
 
 import (
@@ -18,7 +18,7 @@ import (
 // The tables in the text files give hints for words of pueue, task-spooler, at, GNU parallel, systemd and
 // Slurm. Each line contains the words, then ": ", then the hint.
 
-// hintsForWord returns the hints of all lines of a table that contain a word.
+// hintsForWord returns the hints of all lines of hintTable that contain a word.
 func hintsForWord(word, hintTable string) (texts []string) {
 	for line := range strings.Lines(hintTable) {
 		words, text, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
@@ -29,7 +29,7 @@ func hintsForWord(word, hintTable string) (texts []string) {
 	return texts
 }
 
-// FirstHint returns the first hint of a table about a word, or "" if the table does not contain the word.
+// FirstHint returns the first hint about a word in hintTable, or "" if hintTable does not contain the word.
 func FirstHint(word, hintTable string) string {
 	for _, hint := range hintsForWord(word, hintTable) {
 		return "; " + hint
@@ -42,14 +42,14 @@ func FirstHint(word, hintTable string) string {
 //go:embed commands.txt
 var ForeignCommandHints string
 
-// foreignSubcommands maps subcommands of other programs, like delete in `queue delete`, to those of queuectl.
-// If several lines contain a word, the hint names the first subcommand that the command group has.
+// foreignSubcommands maps subcommands of other programs, like delete in `queue delete`, to subcommands of queuectl. If
+// several lines contain a word, the hint names the first of their subcommands that the command group has.
 //
 //go:embed group_verbs.txt
 var foreignSubcommands string
 
-// SubcommandHint returns a hint about a subcommand of another program. The hint names the subcommand of the group
-// with the same meaning. SubcommandHint returns "" if the group has no such subcommand.
+// SubcommandHint returns a hint about a subcommand of another program. The hint names the subcommand with the same
+// meaning in queuectl's command group. SubcommandHint returns "" if the group has no such subcommand.
 func SubcommandHint(group, word string, subcommands []*cobra.Command) string {
 	for _, inGroup := range hintsForWord(word, foreignSubcommands) {
 		for _, v := range subcommands {
@@ -110,8 +110,8 @@ func ArgumentsHint(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettingNames lists the settings whose names contain neither _ nor a dot. queuectl recognizes all other
-// settings by these characters. With this list it needs no table of all settings, which is large.
+// PlainSettingNames lists the settings whose names contain neither _ nor a dot. queuectl recognizes the names of all
+// other settings by these characters, so it does not need the table of all settings, which is large.
 const PlainSettingNames = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagHintTables contains the tables of hints about flags. A line with "== " and command names begins the
@@ -120,9 +120,9 @@ const PlainSettingNames = "workers timeout jitter priority shell scheduling agin
 //go:embed flags.txt
 var flagHintTables string
 
-// FlagHintTable returns a table for Lookup, with hints about flags of other programs. verb is the command that the
-// user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has
-// hints for flags like -9 and -HUP.
+// FlagHintTable returns a table for FirstHint, with hints about flags of other programs. verb is the command that the
+// user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has hints for
+// flags like -9 and -HUP.
 func FlagHintTable(verb string, hasYesFlag bool) (hintTable string) {
 	for _, table := range strings.Split(flagHintTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
@@ -136,16 +136,16 @@ func FlagHintTable(verb string, hasYesFlag bool) (hintTable string) {
 	return hintTable + "--force --assume-yes -y: leave this flag out, because the command asks no questions\n"
 }
 
-// SimilarWordHint returns a hint that names the known word that the user probably meant, or fallback. A known
-// word matches if the user typed four or more of its first letters, or made up to two mistakes. The first
-// letter must be right, because words with another first letter usually mean something else.
+// SimilarWordHint returns a hint that names the known word that the user probably meant, or fallback. A known word can
+// be meant if word consists of four or more of its first letters, or differs from it by at most two typing errors. The
+// first letter must be right, because words with another first letter usually mean something else.
 func SimilarWordHint(word string, knownWords []string, fallback string) string {
 	// minPrefixLetters is the minimum number of letters of an abbreviation.
 	const minPrefixLetters, maxMistakes = 4, 2
 	typed := strings.TrimLeft(word, "-")
-	// The variable candidates lists the known words that may be meant, and prefixMatches lists those that
-	// begin with the typed word. Both contain the words without their leading dashes. All known words have
-	// the same number of dashes.
+	// The variable candidates lists the known words that have the right first letter, and prefixMatches lists those of
+	// them that begin with the typed word. Both contain the words without their leading dashes. All known words have the
+	// same number of dashes.
 	var candidates, prefixMatches []string
 	dashes := ""
 	for _, k := range knownWords {
