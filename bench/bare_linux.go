@@ -155,7 +155,7 @@ func (b *bench) measureMake(workers, commandCount int) (commandTimes, error) {
 	return timeCommand(cmd)
 }
 
-// timeCommand runs a command and returns its times. They include the CPU time of its child processes.
+// timeCommand runs a command and returns its times. The CPU time includes that of the command's child processes.
 func timeCommand(cmd *exec.Cmd) (commandTimes, error) {
 	cmd.Stderr = os.Stderr
 	began := time.Now()

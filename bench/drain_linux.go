@@ -94,7 +94,7 @@ func (b *bench) measureDrainsWith(workers int) error {
 	return nil
 }
 
-// drainAndCheck fills a new queue with jobs, lets the service run them, and checks that nothing was lost.
+// drainAndCheck fills a new queue with jobs, lets the service run them, and checks that no job and no output was lost.
 func (b *bench) drainAndCheck(workers, jobCount int) (commandTimes, error) {
 	s, e, err := b.drainNewQueue(workers, jobCount, "true")
 	if err != nil {

@@ -170,8 +170,8 @@ func (b *bench) buildPrograms(dir string) (err error) {
 }
 
 // buildProgram builds a static program without file paths in it, like a release. Then it copies the program, as an
-// installation does. The linker leaves its output in the page cache as single pages, which makes programs start
-// 5 % (small ones) to 17 % (large ones) slower. The copy does not have this disadvantage.
+// installation does. The copy makes the measurement fair: the linker leaves its output in the page cache as single
+// pages, which makes small programs start 5 % slower and large programs 17 % slower.
 func buildProgram(targetDir, sourcePackage string) error {
 	linked, err := os.MkdirTemp(targetDir, "linked-*")
 	if err != nil {
