@@ -18,7 +18,7 @@ func servePrivateRun(ctx context.Context, c *cli.App, onReady func()) error {
 	if err != nil {
 		return err
 	}
-	// Never remove ended jobs. The next `queuectl run` of the same list of jobs runs only those that are not yet in the
+	// Never remove ended jobs. The next `queuectl run` of the same list of jobs runs only the jobs that are not in the
 	// queue, so it would run a removed job again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.FlagSettings[key] = "never"

@@ -475,8 +475,8 @@ func sleepBetweenPolls(ctx context.Context) error {
 	}
 }
 
-// runnersEndTimeout is how long awaitRunnersEnd waits. This is plenty: after a normal stop of the service, its runners
-// end within milliseconds.
+// runnersEndTimeout is how long awaitRunnersEnd waits. This is more than enough: after a normal stop of the service,
+// its runners end within milliseconds.
 const runnersEndTimeout = 5 * time.Second
 
 // awaitRunnersEnd waits until the runners of a stopped service have ended. It returns an error if they are
