@@ -133,8 +133,8 @@ func (c *Config) KeepUntilRestart(old *Config) {
 	}
 }
 
-// perNodeSettings lists settings that cannot be stored in the queue: those that differ between the nodes that share the
-// queue, and those that say where the queue is.
+// perNodeSettings lists the settings that cannot be stored in the queue. They differ between the nodes that share the
+// queue, or they say where the queue is.
 var perNodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
 // IsPerNode reports whether the setting is one of perNodeSettings, which cannot be stored in the queue.
