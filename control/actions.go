@@ -18,10 +18,10 @@ type ActionAPI interface {
 	// HoldJobs prevents waiting jobs from starting. ReleaseJobs lets them start again.
 	HoldJobs(ctx context.Context, p Selection) (BulkResult, error)
 	ReleaseJobs(ctx context.Context, p Selection) (BulkResult, error)
-	// PauseJobs freezes running jobs together with their timeouts, and ResumeJobs continues them. PauseJobs with
-	// AllJobs freezes all running jobs and prevents all jobs from starting, even after a restart of the service,
-	// until ResumeJobs with AllJobs, which needs the right "operate". ResumeJobs with AllJobs does not continue jobs
-	// and queues that were paused individually.
+	// PauseJobs freezes running jobs together with their timeouts, and ResumeJobs continues them. PauseJobs with AllJobs
+	// freezes all running jobs and prevents all jobs from starting, even after a restart of the service. This pause lasts
+	// until ResumeJobs with AllJobs, which needs the right "operate". ResumeJobs with AllJobs does not continue jobs and
+	// queues that were paused individually.
 	PauseJobs(ctx context.Context, p Selection) (BulkResult, error)
 	ResumeJobs(ctx context.Context, p Selection) (BulkResult, error)
 	// RequeueJobs stops running jobs and puts them back in the queue. The interrupted attempt does not count.
@@ -97,7 +97,8 @@ type RetryParams struct {
 }
 
 // RemoveParams holds the parameters of the method rm, which removes jobs and their history. With EndRunningJobs, the
-// method first ends those of the jobs that are running. Without it, the method refuses to remove a running job.
+// method first ends the selected jobs that are running. Without EndRunningJobs, the method refuses to remove a running
+// job.
 type RemoveParams struct {
 	Selection
 	EndRunningJobs bool `json:"force,omitempty"`

@@ -52,8 +52,8 @@ func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (Enqueu
 	if p.IdempotencyKey == "" && p.Commit {
 		p.IdempotencyKey = NewIdempotencyKey()
 	}
-	// The requests before the commit have no key. They are not repeated, because their jobs would be added
-	// twice.
+	// The requests before the commit have no key. They are not repeated after a lost connection, because their jobs would
+	// be added twice.
 	return callMethod[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 

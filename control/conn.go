@@ -215,8 +215,8 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 	return nil
 }
 
-// finishDecoding forgets the parameters, which are part of the request line, so that their memory can be freed. It
-// keeps the slot only if the slot is also for processing the request.
+// finishDecoding forgets the parameters, which are part of the request line, so that their memory can be freed. It also
+// releases the slot, unless the slot is for decoding and processing the request.
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {

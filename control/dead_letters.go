@@ -13,7 +13,7 @@ type DeadLetterAPI interface {
 	// RetryDeadJobs puts dead jobs back in the queue. It returns the jobs that it could not put back, and the
 	// reasons.
 	RetryDeadJobs(ctx context.Context, p DeadJobRetryParams) (BulkResult, error)
-	// RemoveDeadJobs removes all dead jobs, or those of one batch.
+	// RemoveDeadJobs removes all dead jobs, or only the dead jobs of one batch.
 	RemoveDeadJobs(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 

@@ -111,7 +111,7 @@ func decodeParam(paramName string, value json.RawMessage, target any) error {
 			return queue.InvalidField(paramName, "%s", err)
 		}
 	}
-	// Go's base64 decoder ignores line breaks, even escaped ones, but the API does not allow them.
+	// Reject line breaks, which the API does not allow. Go's base64 decoder ignores line breaks, even escaped ones.
 	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
 		return queue.InvalidField(paramName, "must be text in base64, without line breaks")
 	}

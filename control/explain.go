@@ -8,7 +8,7 @@ type ExplainAPI interface {
 	ExplainWaiting(ctx context.Context, p ExplainWaitingParams) (WaitingExplanation, error)
 	// SimulateNextStarts returns the jobs that would start next if workers were free now.
 	SimulateNextStarts(ctx context.Context, p SimulateParams) (SimulateResult, error)
-	// ReadDependencyTree returns the jobs that a job depends on and those that depend on it, directly or indirectly.
+	// ReadDependencyTree returns the jobs that a job depends on, and the jobs that depend on it, directly or indirectly.
 	ReadDependencyTree(ctx context.Context, p DependencyTreeParams) (DependencyTree, error)
 }
 
@@ -77,7 +77,7 @@ const MaxSimulatedJobs = 100
 
 func (p *SimulateParams) isForManyJobs() bool { return true }
 
-// DependencyTreeParams requests the jobs that a job depends on and those that depend on it, directly or indirectly.
+// DependencyTreeParams requests the jobs that a job depends on, and the jobs that depend on it, directly or indirectly.
 type DependencyTreeParams struct {
 	ID JobID `json:"id" rule:"nonEmpty,required"`
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateAPI lists gates and changes the rules of shared ones. A gate limits which jobs may run at the same time:
-// it is a lock, a rate or a resource. A shared gate applies to the jobs of all users.
+// GateAPI lists gates and changes the rules of shared gates. A gate limits which jobs may run at the same time: it is a
+// lock, a rate or a resource. A shared gate applies to the jobs of all users.
 type GateAPI interface {
 	// GateList lists the shared gates and the gates of the caller.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The rights that each method needs, for the caller's own jobs and for other users' jobs, are those in the
-// documentation.
+// Each method needs the rights that the documentation says: one right for the caller's own jobs, and one for other
+// users' jobs.
 func TestMethodsNeedDocumentedRights(t *testing.T) {
 	want := `hello read read
 whoami none none
@@ -106,7 +106,7 @@ service.stop admin admin
 	}
 }
 
-// A peer has the strongest right among those of its user, its group and its supplementary groups.
+// A peer has the strongest of the rights that its user, its group and its supplementary groups have.
 func TestPeerHasStrongestRightOfUserAndGroups(t *testing.T) {
 	a := Access{RightsByUID: map[int]Right{1: RightRead, 2: RightAdmin, 3: RightSubmit},
 		RightsByGID: map[int]Right{10: RightSubmit, 11: RightOperate, 65534: RightAdmin}}

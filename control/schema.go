@@ -297,7 +297,7 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
-	case c.Enum != nil: // besides a list, a single text is also allowed
+	case c.Enum != nil: // a single text is also allowed instead of a list
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
 	case c.TextFormat != nil:
 		s["pattern"] = c.TextFormat.Pattern

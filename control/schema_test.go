@@ -185,7 +185,7 @@ var examples = []map[string]string{
 	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
-// probeValues returns JSON values to try for a parameter, valid and invalid ones.
+// probeValues returns valid and invalid JSON values to try for a parameter.
 func probeValues(property schema) []string {
 	list := []string{
 		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,

@@ -58,7 +58,7 @@ type PeriodStats struct {
 	AttemptStatistics
 }
 
-// AttemptStatistics counts the attempts that started and, by outcome, those that ended.
+// AttemptStatistics counts the attempts that started. It also counts the attempts that ended, by outcome.
 type AttemptStatistics struct {
 	Started   int64 `json:"started"`
 	Completed int64 `json:"completed"`

@@ -13,7 +13,7 @@ import (
 const noGroupID = -1
 
 // PeerOf returns the identity of the process at the other end of a pipe. Unless the client connected with
-// SECURITY_SQOS_PRESENT, Windows identifies it only after the server has read from the pipe. PeerOf then waits
+// SECURITY_SQOS_PRESENT, Windows identifies the client only after the server has read from the pipe. PeerOf then waits
 // for the client's first bytes, at most until the read deadline of c.
 func PeerOf(c net.Conn) (Peer, error) {
 	id, err := pipe.IdentifyClient(c)
