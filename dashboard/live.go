@@ -54,7 +54,7 @@ func newLivePages() *livePages {
 // livePage is one page as one user sees it, and its readers.
 type livePage struct {
 	uid               int
-	lastRenderedParts *encodedParts // all parts of the page as they were rendered last; guarded by livePages.mu
+	lastRenderedParts *encodedParts // all parts of the page in their last rendered form; guarded by livePages.mu
 	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages (see
 	// ageElementPattern). It is compared with newly rendered parts, to find those that have changed. lastPartsWithoutAges
 	// and the fields below are guarded by livePages.mu.
