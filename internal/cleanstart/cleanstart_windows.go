@@ -12,8 +12,8 @@ var (
 	setProcessAffinityMask = kernel32.NewProc("SetProcessAffinityMask")
 )
 
-// CreationFlags make a new process start with the normal priority and error mode instead of those of its
-// caller.
+// CreationFlags make a new process start with the normal priority and the normal error mode, instead of the priority
+// and the error mode of its caller.
 const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
 // ResetAttributes lets this process use every processor of the system. It need not close handles, because a

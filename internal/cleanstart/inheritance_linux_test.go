@@ -6,8 +6,8 @@ import (
 )
 
 // If the service was started within a systemd unit, DescribeInheritedAttributes reports that unit, because the service
-// ends with it. It also reports the limits of the unit's control groups, but not those of the slices above the
-// unit. It does not report the unit of the user's service manager.
+// ends when the unit ends. It also reports the limits of the unit's control groups, but not the limits of the slices
+// above the unit. It does not report the unit of the user's service manager.
 func TestInheritedAttributesIncludeCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",

@@ -136,8 +136,8 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).RemoveNonRunningJobs)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, such as dead jobs, or those of them that are in a
-// batch. jobsText names the jobs of this kind in messages.
+// clearCommand builds a command that removes all jobs of one kind, such as dead jobs. The user may restrict it to the
+// jobs of a batch. jobsText names the jobs of this kind in messages.
 func (a *App) clearCommand(
 	short, jobsText string, method ClientMethod[control.ClearParams, control.RemovalCount],
 ) *cobra.Command {

@@ -20,8 +20,8 @@ const completionTimeout = time.Second
 // A nameLister calls add for each name that it can list. The description of a name may be "".
 type nameLister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
-// matchingNames returns the names from listNames that begin with prefix, except those that the user has already typed.
-// It returns no names if the service does not answer in time, and it never starts a service.
+// matchingNames returns the names from listNames that begin with prefix, except the names that the user has already
+// typed. It returns no names if the service does not answer in time, and it never starts a service.
 func (a *App) matchingNames(typedArgs []string, prefix string, listNames nameLister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {

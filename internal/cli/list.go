@@ -448,8 +448,8 @@ func selectTableColumns(names []string) (headings []string, makeRow func(*contro
 	}, nil
 }
 
-// jobSorter collects the first jobs in the order of compare. From time to time, it drops the jobs after the first limit
-// ones, so its memory use is bounded.
+// jobSorter collects the first jobs in the order of compare. From time to time, it drops all jobs after the first limit
+// jobs, so its memory use is bounded.
 type jobSorter struct {
 	compare func(a, b *control.Job) int
 	limit   int

@@ -43,8 +43,8 @@ func showVerb(a *App) *cobra.Command {
 }
 
 // showJobs prints jobs. As JSON, it prints an object if printAsObject is true, otherwise an array. If beforeAttempt is
-// not 0, it prints only attempts with numbers below beforeAttempt. It reports jobs that do not exist after it has
-// printed the others.
+// not 0, it prints only attempts with numbers below beforeAttempt. After it has printed the existing jobs, it reports
+// the jobs that do not exist.
 func (a *App) showJobs(ctx context.Context, c *control.Client, jobs []control.Job, beforeAttempt int,
 	printAsObject bool) error {
 	list := term.NewJSONListPrinter(a.Stdout, a.JSONL || printAsObject)

@@ -98,7 +98,7 @@ func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []s
 // maxWaitReasonJobs bounds how many jobs printReasonIfNoneRuns reads from the service.
 const maxWaitReasonJobs = 20
 
-// printReasonIfNoneRuns prints why the first of these jobs waits, if none of them runs.
+// printReasonIfNoneRuns checks the given jobs. If none of them runs, it prints why the first waiting job waits.
 func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
 	for _, id := range ids[:min(len(ids), maxWaitReasonJobs)] {

@@ -26,8 +26,8 @@ var scriptPrinters = map[string]func(root *cobra.Command, a adminCommands) error
 //go:embed completion.bash
 var bashCompletionFallback string
 
-// printBashCompletion prints cobra's script, which calls the functions in bashCompletionFallback instead of those of
-// bash-completion.
+// printBashCompletion prints cobra's script, changed so that it calls the functions in bashCompletionFallback and needs
+// no package bash-completion.
 func printBashCompletion(r *cobra.Command, a adminCommands) error {
 	var script strings.Builder
 	if err := r.GenBashCompletionV2(&script, true); err != nil {

@@ -200,8 +200,8 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command that calls method for each schedule that the user names, and then prints what has
-// happened to the schedule. outcomeText is the text for this, for example "is paused".
+// scheduleCommand builds a command that calls method for each schedule that the user names, and then prints the
+// outcome. outcomeText describes the outcome, for example "is paused".
 func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{

@@ -69,7 +69,7 @@ func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, totalJo
 		present.JobCountText(totalJobCount), inputUnit, text[1:])
 }
 
-// PrintNewQueues warns about queues that contain no unfinished jobs except the new ones. The user may have mistyped the
+// PrintNewQueues warns about queues that contain no unfinished jobs except the new jobs. The user may have mistyped the
 // name of such a queue.
 func PrintNewQueues(o *term.Output, newQueues []control.NewQueue) {
 	for _, q := range newQueues {

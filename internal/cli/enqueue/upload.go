@@ -325,7 +325,7 @@ func (u *Upload) CommitOrAbort(err error) error {
 	if err == nil || u.batchID == "" {
 		return err
 	}
-	u.awaitReply() // ignore the error of the request in flight, because err already says what has failed
+	u.awaitReply() // ignore the error of the request in flight, because err is the cause
 	failed := u.abortBatch()
 	switch {
 	case isBatchLost(err), !u.inFlightCommitsBatch && errors.Is(err, queue.ErrUnavailable):

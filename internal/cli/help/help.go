@@ -38,8 +38,8 @@ func CommonFlagsByCommand() map[string][]string {
 	}
 }
 
-// HelpFunc returns the function that prints a command's description, flags by theme, and examples. If a
-// command has very many flags, the function prints only the most common ones, unless showAll is true.
+// HelpFunc returns the function that prints a command's description, flags by theme, and examples. If a command has
+// very many flags, the function prints only the most common flags, unless showAll is true.
 func HelpFunc(showAll bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := new(strings.Builder)

@@ -143,9 +143,9 @@ func SimilarWordHint(word string, knownWords []string, fallback string) string {
 	// minPrefixLetters is the minimum number of letters of an abbreviation.
 	const minPrefixLetters, maxMistakes = 4, 2
 	typed := strings.TrimLeft(word, "-")
-	// The variable candidates lists the known words that have the right first letter, and prefixMatches lists those of
-	// them that begin with the typed word. Both contain the words without their leading dashes. All known words have the
-	// same number of dashes.
+	// The variable candidates lists the known words that have the right first letter. prefixMatches lists the candidates
+	// that begin with the typed word. Both contain the words without their leading dashes. All known words have the same
+	// number of dashes.
 	var candidates, prefixMatches []string
 	dashes := ""
 	for _, k := range knownWords {

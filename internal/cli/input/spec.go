@@ -25,8 +25,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// AddSpecFlags adds a flag for every field of a spec, except those in excludedFields. A flag has the name of its field
-// with "-" instead of "_". A flag for a list or a map has the singular form of the field's name.
+// AddSpecFlags adds a flag for every field of a spec, except the fields in excludedFields. A flag has the name of its
+// field with "-" instead of "_". A flag for a list or a map has the singular form of the field's name.
 func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.SpecFields() {
