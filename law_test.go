@@ -181,7 +181,8 @@ var allowedImports = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// allowedTestImports lists packages that the tests of a package may import in addition to those in allowedImports.
+// allowedTestImports lists the packages that the tests of a package may import in addition to the packages in
+// allowedImports.
 var allowedTestImports = map[string][]string{
 	// the tests implement a fake runner
 	"worker": {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},

@@ -33,14 +33,14 @@ var plainRecords = map[string]bool{
 	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
 }
 
-// composedInterfaces contains interfaces that consist of smaller ones. They may have any number of methods,
-// because the smaller ones are checked.
+// composedInterfaces contains interfaces that consist of smaller interfaces. A composed interface may have any number
+// of methods, because the sizes of the smaller interfaces are checked.
 var composedInterfaces = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
 
 var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
 
-// No interface, struct, function, package, file or line exceeds sizeLimits, except those that testdata/sizes.tsv lists
-// with a larger size.
+// No interface, struct, function, package, file or line exceeds sizeLimits, unless testdata/sizes.tsv lists it with a
+// larger size.
 func TestCodeSizesStayWithinLimits(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
@@ -158,8 +158,8 @@ func measureSizes(t *testing.T) map[string]int {
 	return sizes
 }
 
-// countMethods returns the number of methods of an interface, including those of embedded
-// interfaces of this module. The interface is named with its directory, such as "store.Store".
+// countMethods returns the number of methods of an interface. Methods of embedded interfaces count if the embedded
+// interface is in this module. The interface is named with its directory, such as "store.Store".
 func countMethods(interfacesByName map[string]*ast.InterfaceType, interfaceName string) (methodCount int) {
 	declared := interfacesByName[interfaceName]
 	if declared == nil {
