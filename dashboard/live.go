@@ -225,8 +225,7 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	q := url.Values{}
 	for _, name := range view.acceptedQueryParams {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
-			// Leave out actionResultParams: they do not change the updated parts, so readers with different results share one
-			// livePage.
+			// Leave out actionResultParams, which do not change the page, so that all readers share one livePage.
 			q.Set(name, value)
 		}
 	}
@@ -245,8 +244,8 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 		return err
 	}
 	defer s.livePages.removeReader(v.peer.UID, key, page, reader)
-	// Close the client's connection to the service. The client connects again when it needs to. An open connection would
-	// use memory, and make the service use more processors (see Server.OnConcurrencyLimit in package control).
+	// Close the client's connection to the service, which the client opens again when it needs to. An open connection
+	// would use memory and make the service use more processors (see control.Server.OnConcurrencyLimit).
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
 	lines := make(chan []line)

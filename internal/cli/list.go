@@ -140,8 +140,8 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 	})
 }
 
-// watchNonJobLines is how many lines of a screen with a watched list show no job: the line with the time, the headings,
-// the line with the number of jobs that are not listed, and the line with the cursor.
+// watchNonJobLines is how many lines of a screen with a watched list show no job: the time, the headings, the number of
+// jobs that are not listed, and the line with the cursor.
 const watchNonJobLines = 4
 
 // rowsThatFitTerminal returns how many of the given number of rows fit on the terminal, at least 1.
@@ -302,9 +302,8 @@ func sortJobsForTable(jobs []control.Job, now time.Time) {
 // defaultTableRows is how many jobs a table shows without --limit.
 const defaultTableRows = 50
 
-// firstJobsFromScreen returns up to limit jobs in the states that p selects. It takes the jobs from the status screen,
-// which needs only one request but contains only some jobs of each state. If the screen contains too few jobs of the
-// selected states, it returns errTooFewJobs.
+// firstJobsFromScreen returns up to limit jobs in the states that p selects. It takes them from the status screen,
+// which contains only some jobs of each state. If the screen contains too few jobs, it returns errTooFewJobs.
 func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)

@@ -102,12 +102,10 @@ func EditVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
-	// In this command, --user selects the jobs of a user. So no flag can change the user of a job; only changes in JSON
-	// can.
+	// Here, --user selects the jobs of a user. So no flag can change the user of a job; only changes in JSON can.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		// Remove the default from the description. Here it would be wrong, because "queuectl edit" does not change the fields
-		// that no flag sets.
+		// Remove the default from the description, because "queuectl edit" keeps the fields that no flag sets.
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
