@@ -148,8 +148,8 @@ func Nice() int {
 	return zeroNice - n
 }
 
-// resetMemory resets the memory policy of the thread, and the settings of the process for the out-of-memory killer and
-// for core dumps.
+// resetMemory resets the settings of the thread and its process that concern memory, for example the memory policy, and
+// how likely the out-of-memory killer selects the process.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // the default, MMF_DUMP_FILTER_DEFAULT
