@@ -17,10 +17,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It
-// replies to an invalid line with an error, as JSON-RPC requires. The library would instead end the session
-// with all its calls. lineReader passes on the first line even if it is invalid: a person has probably typed
-// it, and the library then ends the session. lineReader is not safe for concurrent use.
+// lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. For an invalid
+// line it sends an error reply, as JSON-RPC requires. The library would instead end the session with all its calls.
+//
+// lineReader passes on the first line even if it is invalid. Such a line was probably typed by a person, and it is
+// right that the library then ends the session. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader
@@ -80,9 +81,9 @@ func (l *lineReader) readProtocolVersion(line []byte) {
 	}
 }
 
-// checkLine returns what is wrong with a line; "" if it is valid. A valid line is a valid message or, in a
-// session with batches, a valid batch. id is the id for the reply: that of the message, or null if the line is
-// a batch or the id is invalid.
+// checkLine returns what is wrong with a line, or "" if the line is valid. A valid line is a valid message or, in a
+// session with batches, a valid batch. id is the id for an error reply: the id of the message, or null if the line is a
+// batch or has no valid id.
 func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
@@ -112,8 +113,8 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string)
 
 var nullJSONID = json.RawMessage("null")
 
-// checkMessage is like checkLine, for one message. It accepts the requests, notifications and responses of
-// JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
+// checkMessage is like checkLine, but for one message. It accepts requests, notifications and responses of JSON-RPC
+// 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
@@ -160,7 +161,7 @@ func (l *lineReader) nextLine() (line []byte, isComplete bool, err error) {
 	}
 }
 
-// replyError sends an error as the reply to a line that is not passed on to the library.
+// replyError sends an error reply for a line that lineReader does not pass to the library.
 func (l *lineReader) replyError(id json.RawMessage, code int, message string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": message}})

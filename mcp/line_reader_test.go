@@ -68,8 +68,8 @@ type errorReply struct {
 	}
 }
 
-// sendLine sends one line in a session that has already begun. It returns the error reply, if the line reader
-// sends one, and the part of the line that the line reader passes to the MCP library.
+// sendLine passes one line to a line reader in a session that has already begun. It returns the error reply, if the
+// line reader sends one, and what the line reader passes to the MCP library.
 func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, forwarded string) {
 	t.Helper()
 	var out bytes.Buffer

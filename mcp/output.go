@@ -5,8 +5,8 @@ import (
 	"maps"
 )
 
-// outputSchema returns the schema of a tool's structured result. It derives the schema from the results of the
-// API methods. The members error and code describe the failure of a failed call.
+// outputSchema returns the schema of a tool's structured result. It derives the schema from resultSchemas, the schemas
+// of the results of the API methods. It adds the members error and code, which a failed call returns.
 func (t *tool) outputSchema(resultSchemas map[string]map[string]any) map[string]any {
 	properties := maps.Clone(schemaProperties(resultSchemas[cmp.Or(t.resultMethod, t.apiMethod)]))
 	if t.jobListMember != "" {
@@ -19,8 +19,8 @@ func (t *tool) outputSchema(resultSchemas map[string]map[string]any) map[string]
 	return map[string]any{"type": "object", "properties": properties}
 }
 
-// jobListSchema returns the schema of a list of jobs. Only id and state are required, because abbreviated jobs
-// omit others.
+// jobListSchema returns the schema of a list of jobs. Only the members id and state are required, because abbreviated
+// jobs lack others.
 func jobListSchema(resultSchemas map[string]map[string]any) map[string]any {
 	jobs, _ := schemaProperties(resultSchemas["list"])["jobs"].(map[string]any)
 	job, _ := jobs["items"].(map[string]any)

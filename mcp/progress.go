@@ -10,9 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// progressReporter sends progress notifications for one call, if the client has requested them with a token. The
-// progress increases with each notification, as the protocol requires. A reporter is not safe for concurrent
-// use.
+// progressReporter sends progress notifications for one call of a tool, if the client has requested them with a token.
+// It sends only increasing progress, as the protocol requires. It is not safe for concurrent use.
 type progressReporter struct {
 	session       *mcp.ServerSession
 	progressToken any
@@ -39,8 +38,8 @@ func (r *progressReporter) sendProgress(ctx context.Context, done, total float64
 	})
 }
 
-// lastEventSeq returns the sequence number of the queue's last event, from which followProgress can start. It
-// returns nil if the client has requested no progress notifications.
+// lastEventSeq returns the number of the queue's last event. A later followProgress can report the progress since that
+// event. lastEventSeq returns nil if the client has not requested progress notifications.
 func (s *toolCall) lastEventSeq(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
 		return nil
@@ -52,9 +51,9 @@ func (s *toolCall) lastEventSeq(ctx context.Context) *int64 {
 	return &status.LastEventSeq
 }
 
-// followProgress reports the progress of a job in percent until the caller calls stop, which returns when the
-// last notification has been sent. It reports only progress after the event with the number sinceSeq or, if
-// sinceSeq is nil, from now on. It does nothing if the client has requested no progress notifications.
+// followProgress reports the progress of a job in percent until the caller calls stop. stop returns when the last
+// notification has been sent. followProgress reports only progress after the event with the number sinceSeq or, if
+// sinceSeq is nil, from now on. It does nothing if the client has not requested progress notifications.
 func (s *toolCall) followProgress(ctx context.Context, id control.JobID, sinceSeq *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}

@@ -10,20 +10,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerAfterInputEnd limits how long calls wait for jobs after the client has closed its input. The client is then
-// about to exit, but a job may take hours. After lingerAfterInputEnd, the calls return as if their own time limit had
+// lingerAfterInputEnd limits how long calls wait for jobs after the client has closed its input. Such a client is about
+// to exit, but a job may take hours. After lingerAfterInputEnd, the calls return as if their own time limit had
 // expired.
 const lingerAfterInputEnd = 5 * time.Second
 
-// requestTracker contains the requests of a client that have no reply yet. A client may close its input right
-// after a request, and at the end of the input, the library ends all calls. So lineReader reports the end of
-// the input to the library only when all requests have a reply. Calls that wait for jobs delay this by at
-// most twice lingerAfterInputEnd; after that, they get no reply.
+// requestTracker contains the requests of a client that have no reply yet. A client may close its input right after a
+// request. At the end of the input, the library ends all calls. So lineReader reports the end of the input to the
+// library only when all requests have a reply. Calls that wait for jobs delay this by at most twice
+// lingerAfterInputEnd. If they take longer, they get no reply.
 type requestTracker struct {
 	waitCtx          context.Context // ends when calls must stop waiting for jobs
 	stopWaiting      context.CancelFunc
 	mu               sync.Mutex
-	waitsForJobsByID map[any]bool  // unanswered requests by id; true if the call waits for jobs
+	waitsForJobsByID map[any]bool  // whether each unanswered request waits for jobs, by its id
 	nextReplySignal  chan struct{} // closed at the next reply; nil if waitForAllReplies does not run
 }
 
@@ -68,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waitsForJobEnd && t.name == toolParams.Name })
 }
 
-// removeAnsweredRequests removes the requests that a line of replies answers.
+// removeAnsweredRequests removes the requests that the replies in replyLine answer.
 func (t *requestTracker) removeAnsweredRequests(replyLine []byte) {
 	for _, message := range messagesInLine(replyLine) {
 		if answer, is := message.(*jsonrpc.Response); is {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// The end of the input is reported to the library only when all requests are answered. Calls that wait for jobs must
-// stop waiting after lingerAfterInputEnd. If they have not replied another lingerAfterInputEnd later, the end is
-// reported without them.
+// The library learns of the end of the input only when all requests are answered. Calls that wait for jobs must stop
+// waiting after lingerAfterInputEnd. If they have not replied after twice that time, the library learns of the end
+// without their replies.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`

@@ -7,13 +7,14 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// These bounds of parameters are used by several tools.
+// Several tools use these bounds of parameters.
 var (
 	idListBounds   = map[string]any{"maxItems": maxJobIDsPerCall}
 	waitTimeBounds = map[string]any{"maximum": maxJobWait.Seconds()}
 )
 
-// withSchemaBounds returns a copy of a parameter's schema with additional bounds, which replace existing ones.
+// withSchemaBounds returns a copy of a parameter's schema with additional bounds. A new bound replaces an existing
+// bound of the same kind.
 func withSchemaBounds(parameterSchema, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameterSchema)
 	maps.Copy(s, bounds)

@@ -33,22 +33,22 @@ type ServerOptions struct {
 	ExplainError func(error) error
 }
 
-// toolDescriptions contains one line NAME: DESCRIPTION for each tool. The line named "instructions" describes all
-// tools together to the client.
+// toolDescriptions contains one line "NAME: DESCRIPTION" for each tool. The line with the name "instructions" tells the
+// client how to use the tools together.
 //
 //go:embed descriptions.txt
 var toolDescriptions string
 
-// toolDescription returns the description with the given name from the text descriptions.
+// toolDescription returns the description with the given name from toolDescriptions.
 func toolDescription(toolName string) string {
 	_, text, _ := strings.Cut("\n"+toolDescriptions, "\n"+toolName+": ")
 	text, _, _ = strings.Cut(text, "\n")
 	return text
 }
 
-// Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It
-// may process several requests at the same time. For each request it calls connect and uses its own client of
-// the service, which it closes after the request. So cancelling one request does not interrupt others.
+// Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It may
+// process several requests at the same time. For each request it calls connect, which returns a new client of the
+// service, and closes this client after the request. So cancelling one request does not interrupt others.
 func Serve(ctx context.Context, connect func() *control.Client, options ServerOptions, in io.ReadCloser,
 	out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
@@ -167,8 +167,8 @@ func (s *toolCall) callerName(ctx context.Context) (string, error) {
 	return who.User, err
 }
 
-// checkOwnJobs returns an error if another user has enqueued one of the jobs. With Options.IncludeAllUsers, it accepts
-// all jobs. See docs/decisions/0093.
+// checkOwnJobs returns an error if another user has enqueued one of the jobs. With ServerOptions.IncludeAllUsers, it
+// accepts all jobs. See docs/decisions/0093.
 func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
 	if s.options.IncludeAllUsers {
 		return nil

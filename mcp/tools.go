@@ -32,14 +32,14 @@ const (
 	userParam          = "user"      // parameter that selects jobs of other users
 )
 
-// tool is one row of the table of tools, which agents can call. Most tools call one API method.
-// descriptions.txt describes the tools.
+// tool is one row of the table of tools that agents can call. Most tools call one API method. The file descriptions.txt
+// describes the tools.
 type tool struct {
 	name              string
-	apiMethod         string         // method whose parameters the tool has
+	apiMethod         string         // API method whose parameters the tool has
 	omitParams        []string       // parameters of the method that the tool does not have
 	extraParamSchemas map[string]any // schemas of further parameters of the tool
-	// bounds contains stricter bounds of parameters. They replace the bounds in the method's schema.
+	// paramBounds contains bounds of parameters that are stricter than the bounds in the method's schema.
 	paramBounds    map[string]any
 	makesChanges   bool // the tool changes something
 	isDestructive  bool // the changes cannot be undone
@@ -47,7 +47,7 @@ type tool struct {
 	waitsForJobEnd bool // the tool replies only when jobs have ended
 	// extraResultSchemas contains the schemas of members that the tool adds to the result of the method.
 	extraResultSchemas map[string]any
-	resultMethod       string // method whose result the tool returns; "" means the method in the field method
+	resultMethod       string // method whose result the tool returns; "" means apiMethod
 	jobListMember      string // result member with a list of jobs, which may be abbreviated; "" if none
 	handler            func(s *toolCall, ctx context.Context, a toolArguments) (any, error)
 }
@@ -176,8 +176,8 @@ func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.NextCursor}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. jobIDOf returns the id of the job in these parameters.
-// readOwnJobParams returns an error if another user has enqueued the job, unless Options.IncludeAllUsers is set.
+// readOwnJobParams decodes parameters that name one job. It passes them to jobIDOf, which returns the id of the job.
+// readOwnJobParams returns an error if another user has enqueued the job, unless ServerOptions.IncludeAllUsers is set.
 func readOwnJobParams[P any](s *toolCall, ctx context.Context, a toolArguments, jobIDOf func(*P) control.JobID) (p P,
 	err error) {
 	if p, err = control.ParseParams[P](a.methodParams); err == nil {
@@ -306,7 +306,7 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 	return map[string]any{"ended": ended, "open": left.UnfinishedJobIDs, "timed_out": left.TimedOut}, err
 }
 
-// awaitJobs waits for jobs like control.API.Wait. If the client closes the input during the wait, it returns
+// awaitJobs waits for jobs like control.API.Wait. If the client closes its input during the wait, awaitJobs returns
 // within lingerAfterInputEnd, as if the timeout in p had expired.
 func (s *toolCall) awaitJobs(
 	ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
@@ -383,7 +383,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	return answer, nil
 }
 
-// callOnSelectedJobs returns the function of a tool that calls a method for several jobs, but only for jobs of the
+// callOnSelectedJobs returns the handler of a tool that calls a method for several jobs, but only for jobs of the
 // caller. selectionOf returns the field of the method's parameters that selects the jobs.
 func callOnSelectedJobs[P any](method func(api, context.Context, P) (control.BulkResult, error),
 	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
@@ -399,8 +399,8 @@ func callOnSelectedJobs[P any](method func(api, context.Context, P) (control.Bul
 	}
 }
 
-// limitToOwnJobs makes a selection select only jobs of the caller, unless Options.IncludeAllUsers is set. It returns
-// an error if the selection contains too many ids.
+// limitToOwnJobs makes a selection select only jobs of the caller, unless ServerOptions.IncludeAllUsers is set. It
+// returns an error if the selection contains too many ids.
 func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Selection) (err error) {
 	ids := selection.AllIDs()
 	if len(ids) > maxJobIDsPerCall {

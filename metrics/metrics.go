@@ -15,15 +15,16 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxLabelledQueues limits how many queues get their own label; the others share the label OtherQueuesLabel. Paused
-// queues and queues with a concurrency limit always get their own label. So do queues that the store's statistics list
-// by name: if their counts moved to another label, a counter would decrease. See docs/decisions/0086.
+// MaxLabelledQueues limits how many queues get a label with their name. All other queues share the label
+// OtherQueuesLabel. Two kinds of queues always get a label with their name: queues that are paused or have a
+// concurrency limit, and queues that the store's statistics list by name. If a count of the latter moved to another
+// label, the counter of the old label would decrease. See docs/decisions/0086.
 const (
 	MaxLabelledQueues = 100
 	OtherQueuesLabel  = "(others)"
 )
 
-// API contains the methods that return the values for the metrics. control.API implements it.
+// API contains the methods from which the metrics get their values. control.API implements it.
 type API interface {
 	control.StatsAPI
 	Status(ctx context.Context, p control.NoParams) (control.Status, error)
@@ -65,11 +66,11 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 type queueMetrics struct {
 	runningJobs, waitingJobs, concurrencyLimit, pausedValue float64
 	startedAttempts                                         int64
-	endedAttempts                                           [len(attemptOutcomes)]int64 // by index in outcomes
+	endedAttempts                                           [len(attemptOutcomes)]int64 // by index in attemptOutcomes
 	waitTimes, runTimes                                     histogram
 }
 
-// attemptOutcomes lists the values of the label outcome, which says how attempts ended.
+// attemptOutcomes lists the ways in which an attempt can end. They are the values of the label outcome.
 var attemptOutcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
 // addAttempts adds the numbers and durations of attempts.
@@ -85,12 +86,12 @@ func (q *queueMetrics) addAttempts(statistics *control.AttemptStatistics) {
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
-	// buckets contains the number of durations in each bucket.
+	// countByBucket contains the number of durations in each bucket, by the number of the bucket.
 	countByBucket map[int]int64
 	sumSeconds    float64 // sum of all durations
 }
 
-// addDurations adds the durations in s.
+// addDurations adds the durations that s contains to the histogram.
 func (h *histogram) addDurations(s *control.DurationStatistics) {
 	if h.countByBucket == nil {
 		h.countByBucket = map[int]int64{}
@@ -107,7 +108,7 @@ type queueCollector struct {
 	metricsByQueue map[string]*queueMetrics
 }
 
-// ensureQueue returns the values of a queue. If the collector has no values for the queue, it adds zeros.
+// ensureQueue returns the values of a queue. If the collector has no values for the queue yet, it adds zeros.
 func (c *queueCollector) ensureQueue(name string) *queueMetrics {
 	q := c.metricsByQueue[name]
 	if q == nil {
@@ -117,8 +118,8 @@ func (c *queueCollector) ensureQueue(name string) *queueMetrics {
 	return q
 }
 
-// addQueueState adds the state of a queue. Queues beyond MaxLabelledQueues are added to OtherQueuesLabel, unless they
-// get their own label.
+// addQueueState adds the state of a queue. The state of a queue without a label of its name is added to that of
+// OtherQueuesLabel.
 func (c *queueCollector) addQueueState(q *control.QueueView) {
 	if c.metricsByQueue[q.Queue] == nil && len(c.metricsByQueue) >= MaxLabelledQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.ensureQueue(OtherQueuesLabel)
@@ -165,8 +166,8 @@ var (
 	runTimesDesc = newMetricDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
-// Describe implements prometheus.Collector. It lists the metrics explicitly and does not call Collect. So the
-// registry notices a metric that Collect reports but that is missing here.
+// Describe implements prometheus.Collector. It lists the metrics explicitly instead of calling Collect. So the registry
+// reports an error if Collect sends a metric that is missing in the list.
 func (c *queueCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildDesc, startTimeDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
@@ -250,7 +251,7 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 	out.Histogram = h
 	total, last, next := int64(0), int64(0), firstClassicBucket
 	var classicBuckets []*dto.Bucket
-	addClassicBefore := func(i int) { // adds the classic buckets that end before bucket i
+	addClassicBefore := func(i int) { // adds the classic buckets that end where bucket i begins or earlier
 		for ; next < i && next <= lastClassicBucket; next += classicBucketStep {
 			classicBuckets = append(classicBuckets, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
 				CumulativeCount: new(uint64(total))})

@@ -68,8 +68,8 @@ func TestMetricsContainQueuesOfAllPages(t *testing.T) {
 	}
 }
 
-// At most MaxLabelledQueues queues get their own label. The other queues are combined, except those that
-// are paused or have a limit.
+// At most MaxLabelledQueues queues get a label with their name. The values of the other queues are added up, except
+// those of queues that are paused or have a limit.
 func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	queues := numberedQueues(MaxLabelledQueues + 4)
 	queues[MaxLabelledQueues+1].Paused, queues[MaxLabelledQueues+2].Concurrency = true, 3

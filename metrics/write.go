@@ -25,7 +25,7 @@ func WriteMetricsText(ctx context.Context, api API, w io.Writer) error {
 	return nil
 }
 
-// ServiceDownMetricsText contains the metrics to write for a queue whose service does not reply.
+// ServiceDownMetricsText is the text of the metrics for a queue whose service does not reply.
 const ServiceDownMetricsText = "# HELP queuectl_healthy " + healthyHelp +
 	"\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 

@@ -40,9 +40,9 @@ func TextTail(text []byte, maxBytes int) []byte {
 	return text[excess+LeadingPartialBytes(text[excess:]):]
 }
 
-// takeCompleteCharacters returns the bytes that can be added to the log now, so that each piece of UTF-8 text
-// ends between two characters. These are the bytes that the last call has held back, followed by p. If the
-// last character of p is incomplete, its bytes are held back until the next call.
+// takeCompleteCharacters returns the bytes that can be added to the log now: the bytes that the last call has held
+// back, followed by p. If the last character of p is incomplete, its bytes are held back until the next call. So each
+// piece of UTF-8 text ends between two characters.
 func (st *stream) takeCompleteCharacters(p []byte) []byte {
 	if len(st.incompleteChar) > 0 {
 		p = append(st.incompleteChar, p...)
@@ -55,15 +55,16 @@ func (st *stream) takeCompleteCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endFirstHalf ends the first half of a stream at a position between two characters. The last half gets the capacity
-// that the first half does not use.
+// endFirstHalf ends the first half of a stream at endPosition, which is between two characters. If the first half is
+// not full there, its remaining capacity goes to the last half.
 func (st *stream) endFirstHalf(endPosition int64) {
 	st.tail.region.capacity += st.head.region.capacity - endPosition
 	st.head.region.capacity, st.tail.startPosition = endPosition, endPosition
 }
 
-// alignTailToCharacter makes the last half of a stream begin with a complete character. If the first bytes of a
-// character were dropped because the log is full, it also drops the rest of that character. The caller holds mu.
+// alignTailToCharacter makes the last half of a stream begin with a complete character. If the log has dropped the
+// first bytes of a character because the last half is full, it also drops the rest of that character. The caller holds
+// mu.
 func (l *Log) alignTailToCharacter(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.streamPosition == st.tail.startPosition || p.streamPosition == st.alignedTailStart {
@@ -76,8 +77,8 @@ func (l *Log) alignTailToCharacter(st *stream) {
 	}
 }
 
-// continuationBytes returns how many bytes from pos on belong to a character that begins before pos. The
-// bytes at pos are in the piece p of the half h. The caller holds mu.
+// continuationBytes returns how many bytes at pos belong to a character that begins before pos. Piece p of half h
+// contains the bytes at pos. The caller holds mu.
 func (l *Log) continuationBytes(h *streamHalf, p *streamPiece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.streamPosition+p.byteCount-pos))
 	if _, err := l.store.readRegion(&h.region, pos-h.startPosition, b); err != nil {

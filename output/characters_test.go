@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// The bytes of a character may be read in two parts. The log then stores the complete character in one piece.
-// This holds while the attempt runs, in a database row, and in a file.
+// The bytes of a character may arrive in two parts. The log then stores the complete character in one piece: while the
+// attempt runs, in a database row, and in a file.
 func TestLogPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -148,7 +148,7 @@ func TestPartialCharacterBytesAreCounted(t *testing.T) {
 	}
 }
 
-// The result of Tail begins with a complete character.
+// The result of TextTail begins with a complete character.
 func TestTextTailBeginsWithCompleteCharacter(t *testing.T) {
 	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
 		if got := output.TextTail([]byte("€éz"), most); string(got) != want {

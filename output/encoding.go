@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// An encoded log in a database row is a list of records. A record begins with one byte: the number of the
-// stream, plus gapRecordBit if the record is a gap. Two varints follow: the milliseconds since the previous record
-// (zigzag) and the length. Then follows the data, if the record is not a gap. If damage has caused the gap,
-// damagedRecordBit is set too, and another varint contains the number of bytes of the stream before the gap.
+// An encoded log in a database row is a list of records. A record begins with one byte: the number of the stream, plus
+// gapRecordBit if the record is a gap. Two varints follow: the milliseconds since the previous record (zigzag), and the
+// length. If the record is not a gap, the data follows. If the gap is a result of damage, damagedRecordBit is set too,
+// and another varint contains the number of bytes of the stream before the gap.
 const (
 	gapRecordBit     = 0x80
 	damagedRecordBit = 0x20
@@ -26,8 +26,8 @@ func (l *Log) Encode() (b []byte, err error) {
 	return b, err
 }
 
-// readAllChunks reads the whole log. It passes the chunks to the function process, about bytesPerRead bytes with each
-// call.
+// readAllChunks reads the whole log. It passes the chunks to the function process. Each call of process gets about
+// bytesPerRead bytes.
 func (l *Log) readAllChunks(bytesPerRead int, process func([]Chunk) error) error {
 	var c StreamCursor
 	for {
@@ -61,9 +61,8 @@ func (l *Log) EncodeHead(maxBytes int) (b []byte, keptBytes int64) {
 	return b, keptBytes
 }
 
-// AppendEncodedChunks appends chunks to b as records, and returns the extended b and the time of the last chunk.
-// lastTime is the time of the chunk before the first one, because a record contains the time since the previous
-// chunk.
+// AppendEncodedChunks appends chunks to b as records. It returns the extended b, and the time of the last chunk. A
+// record contains the time since the previous chunk. For the first record, that is the time since lastTimeMillis.
 func AppendEncodedChunks(b []byte, lastTimeMillis int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
@@ -91,8 +90,8 @@ func damagedError(cause error) error {
 // maxRecordBytes limits the size of a record, so that a damaged length cannot use up all memory.
 const maxRecordBytes = 4 * MaxMemoryBytes
 
-// Decode calls handleChunk, in order, for the chunks of a log in a database row. If a record is invalid or cut,
-// Decode returns an error after it has passed on the chunks before this record.
+// Decode passes each chunk of a log in a database row, in order, to handleChunk. If a record is invalid or cut, Decode
+// first passes on the chunks before this record, and then returns an error.
 func Decode(r io.Reader, handleChunk func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {

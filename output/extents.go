@@ -9,23 +9,24 @@ import (
 	"slices"
 )
 
-// fileExtent is a range of bytes of a region (a ring buffer, see store.go) in the file, with one checksum
-// (CRC-32C). A write extends the last extent up to extentBytes and then begins a new one.
+// fileExtent is a range of bytes of a region (a ring buffer, see store.go) in the file, with one checksum (CRC-32C). A
+// write adds bytes to the last extent until that extent has extentBytes bytes. Further bytes begin a new extent.
 //
-// A read checks whole extents. So while a byte of an extent is kept, none of its bytes may be overwritten.
-// Therefore the file has space for one extent more than the region's capacity.
+// A read verifies the checksums of whole extents. So a write must not overwrite any byte of an extent while one of its
+// bytes is still kept. Therefore the file has space for one extent more than the region's capacity.
 type fileExtent struct {
-	offset    int64 // offset in the region; it keeps growing, although the region is a ring
+	offset    int64 // offset in the region; it keeps growing although the region is a ring
 	byteCount int64
-	checksum  uint32 // CRC-32C of these bytes
+	checksum  uint32 // CRC-32C of the bytes of the extent
 }
 
-// extentBytes is the maximum size of an extent, and so the number of bytes that one damaged byte can cost. It
-// equals the maximum in the output file of an ended attempt, recordBytes. Each extent takes 24 bytes of memory.
+// extentBytes is the maximum size of an extent. It is also the number of bytes that are lost if one byte is damaged. It
+// equals recordBytes, the number of bytes that are lost in the output file of an ended attempt. Each extent takes 24
+// bytes of memory.
 const extentBytes = recordBytes
 
-// checkedExtent caches the bytes of the extent that was checked last, so that several small reads from one
-// extent check it only once.
+// checkedExtent caches the bytes of the extent that was read last. So several small reads from one extent verify its
+// checksum only once.
 type checkedExtent struct {
 	region *ringRegion
 	extent fileExtent
@@ -35,8 +36,8 @@ type checkedExtent struct {
 // fileCapacity returns the number of bytes for which the file has space: the region's capacity and one extent.
 func (r *ringRegion) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeRegionToFile writes bytes at an offset of a region in a file, and stores their checksums. *blockCount is the
-// number of blocks in the file, which writeRegionToFile updates.
+// writeRegionToFile writes bytes at an offset of a region in a file, and stores their checksums in memory. *blockCount
+// is the number of blocks in the file. writeRegionToFile increases it if it adds blocks.
 func writeRegionToFile(f *os.File, blockCount *int64, r *ringRegion, offset int64, p []byte) error {
 	overwritten := offset + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.firstExtentAfter(overwritten-1):]
@@ -101,8 +102,8 @@ func (s *blockStore) readRegionFromFile(r *ringRegion, offset int64, p []byte) (
 	return n, nil
 }
 
-// damagedByteCount returns how many of the n bytes at an offset to report as damaged if the first of them is
-// damaged: those in the extent of that byte, or all n if the byte is in no extent.
+// damagedByteCount returns how many of the n bytes at an offset to report as damaged if the first of these bytes is
+// damaged: the bytes in the extent of the first byte or, if that byte is in no extent, all n.
 func (r *ringRegion) damagedByteCount(offset, n int64) int64 {
 	if i := r.firstExtentAfter(offset) - 1; i >= 0 && offset < r.extents[i].offset+r.extents[i].byteCount {
 		return min(n, r.extents[i].offset+r.extents[i].byteCount-offset)

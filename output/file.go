@@ -15,7 +15,7 @@ const (
 	recordBytes     = 32 << 10 // maximum number of bytes of data in one record
 	checksumBytes   = 4        // length of a checksum
 	maxHeaderBytes  = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
-	trailerMagic    = "qctl-end" // last bytes of a file
+	trailerMagic    = "qctl-end" // last bytes of a file, which mark a complete trailer
 	trailerBytes    = 1 + 5*8 + checksumBytes + len(trailerMagic)
 	maxPrintedBytes = 1 << 60  // maximum number of bytes of a stream; sums of two such numbers do not overflow
 	readAheadBytes  = 64 << 10 // number of bytes that DecodeFile reads from the file at a time
@@ -54,8 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			// Write nothing for damaged bytes. Readers see from the position of the next record, or from the
-			// trailer, how many bytes are missing.
+			// Write no record for damaged bytes. Readers calculate the number of missing bytes from the position of the next
+			// record or from the trailer.
 			if c.DamagedBytes > 0 {
 				t.printedBytes[c.Stream] += c.DamagedBytes
 				continue
@@ -79,8 +79,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	return err
 }
 
-// appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file.
-// prevRecordDistance and position are fields of header.
+// appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file. prevRecordDistance
+// and streamPosition are described at the type header.
 func appendFileRecord(b []byte, offset, prevRecordDistance, streamPosition int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit
@@ -192,8 +192,8 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 type outputFileReader struct {
 	bufferedReader
 	handleChunk   func(Chunk) error
-	emittedBytes  [2]int64 // by stream: number of bytes passed to handleChunk, as data or as gaps
-	printedBytes  [2]int64 // by stream: number of bytes up to the end of the last record with a valid header
+	emittedBytes  [2]int64 // by stream: bytes that were passed to handleChunk as data or gaps
+	printedBytes  [2]int64 // by stream: bytes up to the end of the last record with a valid header
 	lastChunkTime [2]int64 // by stream: time of the last chunk passed to handleChunk
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
@@ -208,9 +208,9 @@ func (d *outputFileReader) nextHeader(offset int64) (header, error) {
 	return h, err
 }
 
-// emitRecord passes the chunk of a record to handleChunk, after a gap if bytes of the stream are missing before
-// the record. If the record's data is damaged, emitRecord passes nothing. The next record of the stream then
-// has a gap before it.
+// emitRecord passes the chunk of a record to handleChunk. If bytes of the stream are missing before the record, it
+// first passes a gap. If the record's data is damaged, emitRecord passes nothing. These bytes then count as missing
+// before the next record of the stream.
 func (d *outputFileReader) emitRecord(h *header, offset int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.streamPosition + h.dataBytes + h.DroppedBytes
@@ -232,7 +232,8 @@ func (d *outputFileReader) emitRecord(h *header, offset int64) error {
 	return d.handleChunk(c)
 }
 
-// emitMissingGap passes a gap to handleChunk for the bytes of a stream that are missing before a position.
+// emitMissingGap passes a gap to handleChunk if bytes of a stream are missing before a position. gapTime is the time of
+// the gap.
 func (d *outputFileReader) emitMissingGap(s Stream, gapTime, position int64) error {
 	n := position - d.emittedBytes[s]
 	if n <= 0 {
@@ -250,8 +251,8 @@ func (d *outputFileReader) emitMissingTail(t fileTrailer) error {
 }
 
 // emitLossOfUnknownStream passes gaps to handleChunk for the bytes that are missing in a file without a trailer. The
-// last invalidBytes bytes of the file contain no valid record, so it is unknown which stream has lost them. The
-// same holds for bytes that were skipped earlier, if no later record of their stream exists.
+// last invalidBytes bytes of the file contain no valid record, so it is unknown to which stream they belong. The same
+// is true for bytes that were skipped earlier, if no later record shows how much of its stream is missing.
 func (d *outputFileReader) emitLossOfUnknownStream(invalidBytes int64) error {
 	if err := d.emitMissingTail(fileTrailer{printedBytes: d.printedBytes}); err != nil {
 		return err
@@ -266,8 +267,8 @@ func (d *outputFileReader) emitLossOfUnknownStream(invalidBytes int64) error {
 	})
 }
 
-// findRecord returns the offset of the first valid record or trailer at or after an offset. It returns
-// ErrOutputDamaged if it finds neither.
+// findRecord returns the offset of the first valid record or trailer at or after an offset. It returns ErrOutputDamaged
+// if the rest of the file contains neither.
 func (d *outputFileReader) findRecord(offset int64) (int64, error) {
 	for ; ; offset++ {
 		b, err := d.readExactly(offset, 1)

@@ -32,9 +32,9 @@ type Chunk struct {
 	DamagedBytes   int64
 	StreamOffset   int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
-	// StreamUnknown means that the damaged bytes may belong to either stream or to both. Stream is then Stdout,
-	// and cursors count the bytes as bytes of Stdout. Offset is meaningless. Time is the time of the previous
-	// chunk.
+	// StreamUnknown means that the damaged bytes may belong to either stream or to both. In this case Stream is Stdout,
+	// and cursors count the bytes as bytes of Stdout. StreamOffset has no meaning. ReadTimeMillis is the time of the
+	// previous chunk.
 	StreamUnknown bool
 }
 
@@ -60,16 +60,16 @@ func (c Chunk) WithoutFirstBytes(n int64) Chunk {
 // end.
 type StreamCursor [2]int64
 
-// Log captures the output of one attempt. If a stream has more bytes than the limit, Log keeps its first bytes,
-// up to half of the limit, and its last bytes, up to the other half.
+// Log captures the output of one attempt. If a stream has more bytes than the limit, Log keeps two parts of the stream:
+// its first bytes, up to half of the limit, and its last bytes, up to the other half of the limit.
 //
 // Log also keeps the order in which the bytes of the two streams arrived. If the streams alternate very often,
 // that order is only approximate, because the exact order would take more memory than the output.
 //
 // The methods may be called concurrently.
 type Log struct {
-	// maxPieceCount is the maximum number of pieces (see pieces.go) in the first halves of both streams
-	// together. The last halves have the same maximum.
+	// maxPieceCount is the maximum number of pieces (see pieces.go) in the first halves of both streams together. The last
+	// halves together have the same maximum.
 	maxPieceCount int
 
 	mu           sync.Mutex
@@ -92,8 +92,8 @@ type stream struct {
 	head, tail       streamHalf
 }
 
-// streamHalf keeps the first or the last bytes of a stream, in a region of the store. The region of the
-// last half is a ring, in which new bytes overwrite the oldest bytes.
+// streamHalf keeps the first or the last bytes of a stream in a region of the store. The region of the last bytes is a
+// ring, in which new bytes overwrite the oldest bytes.
 type streamHalf struct {
 	startPosition int64 // position in the stream of the first byte of the half
 	keptBytes     int64 // number of bytes that the half keeps
@@ -116,9 +116,9 @@ func NewLog(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of the bytes p, which were read at readTime (milliseconds since 1970). Bytes that cannot
-// be stored count as dropped. If p ends within a UTF-8 character, readers get the character only after its
-// other bytes are added or the log is closed.
+// Append adds a copy of the bytes p, which were read at readTime (milliseconds since 1970). Bytes that cannot be stored
+// count as dropped. If p ends within a UTF-8 character, readers get that character only after its remaining bytes are
+// added or the log is closed.
 func (l *Log) Append(s Stream, readTime int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +131,8 @@ func (l *Log) Append(s Stream, readTime int64, p []byte) {
 	l.storeWithinLimit(s, readTime, l.streams[s].takeCompleteCharacters(p))
 }
 
-// storeWithinLimit stores bytes and drops what exceeds the limit. p ends between two characters. The caller
-// holds mu.
+// storeWithinLimit stores the bytes p, and drops bytes that exceed the limit. p must end between two characters. The
+// caller holds mu.
 func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	if len(p) == 0 {
 		return
@@ -159,8 +159,8 @@ func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
 	l.wakeReaders()
 }
 
-// addPiece stores bytes in a half: it extends the half's last piece or adds a new one. Bytes that cannot be
-// stored leave a gap.
+// addPiece stores the bytes p in a half: it extends the half's last piece or adds a new piece. If p cannot be stored,
+// it is missing, and readers get a gap.
 func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
@@ -189,9 +189,9 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 // New bytes extend the last piece of their stream if they arrive within joinPieceWithinMillis after it, and if no
 // bytes of the other stream have arrived in between. Otherwise they form a new piece.
 //
-// To limit the number of pieces, these conditions are relaxed when more than half of maxPieceCount pieces
-// exist: bytes of the other stream no longer matter, and the allowed time grows with each further piece. When
-// maxPieceCount pieces exist, new bytes always extend a piece.
+// To limit the number of pieces, these conditions are weaker when more than half of maxPieceCount pieces exist: bytes
+// of the other stream no longer matter, and the allowed time grows with each further piece. When maxPieceCount pieces
+// exist, new bytes always extend a piece.
 const (
 	joinPieceWithinMillis = 10
 	maxJoinTimeDoublings  = 8    // maximum number of times that joinPieceWithinMillis is doubled
@@ -200,8 +200,8 @@ const (
 	maxPieceLimit         = 8192 // largest maxPieceCount
 )
 
-// extendsLastPiece reports whether new bytes, read at readTime, extend lastPiece, the last piece of their stream.
-// piecesInUse is the number of existing pieces.
+// extendsLastPiece reports whether new bytes extend lastPiece, the last piece of their stream, instead of forming a new
+// piece. readTime is when the new bytes were read. piecesInUse is the number of existing pieces.
 func (l *Log) extendsLastPiece(lastPiece *streamPiece, readTime int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -247,7 +247,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	if l.isDiscarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var unreadPieces [2][2][]streamPiece // by stream, the unread pieces of its first and last half
+	var unreadPieces [2][2][]streamPiece // by stream: the unread pieces of its first half and of its last half
 	for s := range l.streams {
 		st := &l.streams[s]
 		unreadPieces[s] = [2][]streamPiece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
@@ -298,7 +298,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // for each stream, report bytes at its end that could not be stored as a gap
+	for s := range l.streams { // if bytes at the end of a stream could not be stored, report them as a gap
 		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.isClosed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
@@ -308,8 +308,8 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 }
 
 // resolvePosition converts a cursor's position in one stream, which may count back from the end, to a position from the
-// beginning. It first calls alignTailToCharacter, so that a reader does not get a part of a character. The caller holds
-// mu.
+// beginning. It first calls alignTailToCharacter, so that a reader does not get only a part of a character. The caller
+// holds mu.
 func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	if l.isDiscarded {
 		return max(0, cursorPosition)
@@ -336,8 +336,8 @@ func (l *Log) maxUnreadBytes(c StreamCursor) (n int64) {
 	return n
 }
 
-// takeOldestPiece removes the piece that arrived first from the lists. It returns the piece with its stream and
-// half, or a nil piece if the lists are empty.
+// takeOldestPiece finds the piece that arrived first, and removes it from its list. It returns the piece with its
+// stream and half, or a nil piece if all lists are empty.
 func (l *Log) takeOldestPiece(unreadPieces *[2][2][]streamPiece) (s Stream, p *streamPiece, h *streamHalf) {
 	var oldestList *[]streamPiece
 	for i := range unreadPieces {
@@ -384,8 +384,8 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes of the stream that were held back, because they are a part of a character
-// or may begin a secret. Call it when no more bytes of the stream follow.
+// flushIncomplete returns the bytes of the stream that were held back because they are a part of a character or may
+// begin a secret. Call it when the stream has ended.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incompleteChar

@@ -49,8 +49,8 @@ func streamTexts(chunks []output.Chunk) (s [2]string) {
 	return s
 }
 
-// A log keeps the first bytes of each stream, up to half of the limit, and the last bytes, up to the other
-// half. Whatever the sizes of the writes are, the gap between them has the size of the missing bytes.
+// A log keeps the first bytes of each stream, up to half of the limit, and the last bytes, up to the other half of the
+// limit. For all sizes of writes, the gap between these parts has the size of the missing bytes.
 func TestLogKeepsHeadAndTail(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -138,8 +138,8 @@ func TestLargeLogIsStoredInFile(t *testing.T) {
 	}
 }
 
-// After Discard, Read returns ErrDiscarded and not a gap. A gap would mean that output is lost, but the output
-// was stored elsewhere before Discard.
+// After Discard, Read returns ErrDiscarded instead of a gap. A gap would mean that output is lost. But before Discard,
+// the output was stored elsewhere.
 func TestReadOfDiscardedLogFails(t *testing.T) {
 	l := output.NewLog(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -186,14 +186,14 @@ type logModel struct {
 	writtenBytes [2][]byte // all bytes of each stream
 }
 
-// keepsByte reports whether a Log with the same bytes keeps the byte at a position of a stream.
+// keepsByte reports whether a Log with the same bytes must keep the byte at a position of a stream.
 func (m *logModel) keepsByte(stream, pos int) bool {
 	n := len(m.writtenBytes[stream])
 	return pos < (m.limitBytes+1)/2 || pos >= n-m.limitBytes/2 && pos < n
 }
 
-// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the log
-// keeps at the end, and a gap for every other byte. A reader that starts later gets the same bytes and gaps.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the log still
+// keeps at the end, and gaps for exactly the other bytes. A reader that starts later gets the same bytes and gaps.
 func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -216,7 +216,7 @@ func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // a character of one byte; the log cuts only between characters, which logModel ignores
+				p[i] = next & 0x7f // a character of one byte, because logModel does not know that the log cuts only between characters
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.writtenBytes[s] = append(m.writtenBytes[s], p...)

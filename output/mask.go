@@ -15,9 +15,9 @@ func MaskSecrets(text []byte, secrets [][]byte) []byte {
 	return text
 }
 
-// SetSecretsToMask makes the log replace each of the secrets in the output by ***, even if a secret is split
-// between two calls of Append. For this, the log holds back bytes that may begin a secret, until the following
-// bytes decide that. Call SetSecretsToMask before the first Append.
+// SetSecretsToMask makes the log replace each secret in the output by ***, even if a secret is split between two calls
+// of Append. For this, the log holds back bytes that may be the beginning of a secret, until further bytes show whether
+// they are. Call SetSecretsToMask before the first Append.
 func (l *Log) SetSecretsToMask(secrets [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,29 +26,29 @@ func (l *Log) SetSecretsToMask(secrets [][]byte) {
 	}
 }
 
-// secretMask finds secret texts in a stream and replaces them by ***. It holds back bytes that may begin a secret.
+// secretMask finds secrets in a stream and replaces them by ***. It holds back bytes that may be the beginning of a
+// secret.
 //
 // It searches with the algorithm of Knuth, Morris and Pratt, so the time per byte does not depend on the length
 // of the secrets. Secrets that overlap in the stream are replaced by one ***.
 type secretMask struct {
 	secretMatchers []secretMatcher
-	heldBackBytes  []byte      // bytes that are held back
+	heldBackBytes  []byte      // bytes that may be the beginning of a secret, and the secrets before them
 	heldBackStart  int64       // position in the stream of the first byte in heldBackBytes
-	matchSpans     []matchSpan // positions of the found texts, in stream order; they do not overlap
+	matchSpans     []matchSpan // positions of the found secrets, in stream order; they do not overlap
 }
 
-// secretMatcher is the state of the search for one text.
+// secretMatcher is the state of the search for one secret.
 type secretMatcher struct {
 	secret []byte
-	// fallback[n] says where the search continues if the stream ends with text[:n] and the next byte does not
-	// match. It is the length of the longest prefix of the text, shorter than n, that is also a suffix of
-	// text[:n].
+	// kmpFallback[n] says where the search continues if the stream ends with secret[:n] and the next byte does not match.
+	// It is the length of the longest prefix of secret, shorter than n, that is also a suffix of secret[:n].
 	kmpFallback  []int32
-	matchedBytes int // length of the longest prefix of the text with which the stream ends
+	matchedBytes int // length of the longest prefix of secret with which the stream ends
 }
 
-// matchSpan is the position of a found text in the stream. isReplaced means that the *** for it has already been
-// returned by releaseHeldBack.
+// matchSpan is the position of a found secret in the stream. isReplaced means that releaseHeldBack has already returned
+// *** for this span.
 type matchSpan struct {
 	begin, end int64
 	isReplaced bool
@@ -77,8 +77,8 @@ func newSecretMask(secrets [][]byte) *secretMask {
 	return m
 }
 
-// maskNext takes the next bytes of the stream. It returns the bytes that are now known to begin no secret, with
-// *** instead of secrets.
+// maskNext processes the next bytes of the stream. It returns the bytes that cannot be a part of a secret that is not
+// complete yet. In the result, *** replaces each secret.
 func (m *secretMask) maskNext(p []byte) []byte {
 	for _, b := range p {
 		m.heldBackBytes = append(m.heldBackBytes, b)
@@ -101,8 +101,7 @@ func (m *secretMask) flushHeldBack() []byte {
 	return m.releaseHeldBack(m.heldBackStart + int64(len(m.heldBackBytes)))
 }
 
-// matchNext processes the next byte of the stream. It reports whether an occurrence of the text ends with
-// this byte.
+// matchNext processes the next byte of the stream. It reports whether an occurrence of the secret ends with this byte.
 func (t *secretMatcher) matchNext(b byte) bool {
 	if t.matchedBytes == len(t.secret) {
 		t.matchedBytes = int(t.kmpFallback[t.matchedBytes])
@@ -116,7 +115,8 @@ func (t *secretMatcher) matchNext(b byte) bool {
 	return t.matchedBytes == len(t.secret)
 }
 
-// recordMatch records a found text. If it overlaps a text that was found before, both are merged into one span.
+// recordMatch records a found secret. If the secret overlaps spans that were found before, all of them are merged into
+// one span.
 func (m *secretMask) recordMatch(begin, end int64) {
 	found := matchSpan{begin: max(begin, m.heldBackStart), end: end}
 	for n := len(m.matchSpans); n > 0 && m.matchSpans[n-1].end > begin; n-- {
@@ -127,8 +127,8 @@ func (m *secretMask) recordMatch(begin, end int64) {
 	m.matchSpans = append(m.matchSpans, found)
 }
 
-// releaseHeldBack removes the bytes before the given position from heldBackBytes and returns them, with ***
-// instead of secrets. The caller ensures that no secret which is found later begins before this position.
+// releaseHeldBack removes the bytes before endPosition from heldBackBytes and returns them, with *** instead of
+// secrets. The caller ensures that no secret that is found later begins before endPosition.
 func (m *secretMask) releaseHeldBack(endPosition int64) []byte {
 	var out []byte
 	at := m.heldBackStart

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// streamPiece is a range of consecutive kept bytes of one stream. The numbers of the pieces record in which order the
-// bytes of the two streams arrived.
+// streamPiece is a range of consecutive kept bytes of one stream. The arrival numbers of the pieces show in which order
+// the bytes of the two streams arrived.
 type streamPiece struct {
 	arrivalNumber  int64 // number of pieces, of both streams, that arrived before this piece
 	streamPosition int64 // position in the stream of the first byte of the piece
@@ -14,8 +14,8 @@ type streamPiece struct {
 	readTimeMillis int64 // time when the first byte of the piece was read
 }
 
-// pieceQueue is a queue of the pieces in one half of a stream, sorted by number and by position. It takes constant
-// time on average to add a piece at the end or to drop the first one.
+// pieceQueue is a queue of the pieces in one half of a stream, sorted by arrival number and by position. To add a piece
+// at the end or to drop the first piece takes constant time on average.
 type pieceQueue struct {
 	items        []streamPiece
 	droppedCount int // number of dropped pieces at the beginning of items
@@ -41,8 +41,8 @@ func (p *pieceQueue) push(newPiece streamPiece) { p.items = append(p.items, newP
 
 func (p *pieceQueue) dropFirst() {
 	p.droppedCount++
-	// Delete copies the remaining pieces to the beginning. They are at most as many as the dropped pieces, so on
-	// average a drop takes constant time.
+	// slices.Delete copies the remaining pieces to the beginning. There are at most as many remaining pieces as dropped
+	// pieces, so a drop takes constant time on average.
 	if p.droppedCount > len(p.items)/2 {
 		p.items, p.droppedCount = slices.Delete(p.items, 0, p.droppedCount), 0
 	}

@@ -13,8 +13,8 @@ func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// allPieces returns the pieces of a log: those of the first half of each stream, then those of the last half of
-// each.
+// allPieces returns four lists of pieces of a log: one for the first half of each stream, and then one for the last
+// half of each stream.
 func (l *Log) allPieces() (lists [4]*pieceQueue) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
@@ -22,8 +22,8 @@ func (l *Log) allPieces() (lists [4]*pieceQueue) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, whatever the number of pieces is: each piece is dropped
-// once, and on average it is moved at most once.
+// Appending a byte takes constant time on average, for any number of pieces: each piece is dropped once, and on average
+// it is moved at most once.
 func TestAppendedByteTakesConstantTime(t *testing.T) {
 	const n = 300_000
 	l := NewLog(64<<10, createFileIn(t.TempDir()))
@@ -58,9 +58,9 @@ func TestAppendedByteTakesConstantTime(t *testing.T) {
 	}
 }
 
-// Until half of the maximum number of pieces exist, each append creates a piece. After that, bytes that
-// arrive within a certain time extend the piece before them, and this time grows with the number of pieces.
-// At the maximum, new bytes always extend a piece.
+// Until half of the maximum number of pieces exist, each append creates a piece. Beyond this number, bytes that arrive
+// soon after the previous piece extend that piece. "Soon" is a time that grows with the number of pieces. At the
+// maximum, new bytes always extend a piece.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
@@ -103,8 +103,8 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	}
 }
 
-// The number of pieces stays limited even if there are many gaps. At the maximum, bytes that follow a gap are
-// not kept but counted in the gap, until older pieces are dropped.
+// The number of pieces stays limited even if there are many gaps. At the maximum, bytes that follow a gap are not kept.
+// They count as part of the gap, until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := NewLog(1<<20, func() (*os.File, error) {
@@ -183,8 +183,8 @@ func TestWrittenRegionBytesAreReadBack(t *testing.T) {
 	}
 }
 
-// Damaged bytes in the file of an open log are never returned as output. Readers get the bytes before and after
-// the damage, and the number of damaged bytes. So do readers of the results of Encode and EncodeTo.
+// Damaged bytes in the file of an open log are never returned as output. Readers of the log get the bytes before and
+// after the damage, and the number of damaged bytes. The results of Encode and EncodeTo contain the same.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {

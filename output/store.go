@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// blockStore keeps the bytes of a log's regions: up to MaxMemoryBytes bytes in memory, and more in one file. It
-// adds a block to the file when the block is first written, so the file uses only as much space as needed. The
-// checksums of the file stay in memory (extents.go), because only this process reads the file. The mu of the
-// Log guards the store.
+// blockStore keeps the bytes of a log's regions: up to MaxMemoryBytes bytes in memory, and more in one file. It adds a
+// block to the file when the block is first written, so the file has only blocks that are used. The checksums for the
+// file stay in memory (extents.go), because only this process reads the file. The mutex mu of the Log guards the store.
 type blockStore struct {
 	createFile        func() (*os.File, error) // creates the file when it is needed
 	memBlocks         []memBlock               // blocks in memory, in order for each region; nil once the file exists
@@ -30,7 +29,7 @@ type ringRegion struct {
 // memBlock keeps consecutive bytes of a region in memory.
 type memBlock struct {
 	region       *ringRegion
-	regionOffset int64 // offset of the first byte; it keeps growing, although the region is a ring
+	regionOffset int64 // offset of the first byte; it keeps growing although the region is a ring
 	bytes        []byte
 }
 
@@ -39,13 +38,13 @@ func (b *memBlock) endOffset() int64 { return b.regionOffset + int64(len(b.bytes
 
 const (
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory; a gap in a region begins a new block
+	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes after a gap in a region begin a new block
 	noFileBlock    = -1
 )
 
-// writeRegion writes bytes at an offset of a region. p must not be longer than the capacity of the region, and must
-// not overlap bytes of an earlier write. If write fails, the old bytes that p would have replaced in the ring
-// are lost.
+// writeRegion writes the bytes p at an offset of a region. p must not be longer than the capacity of the region, and
+// must not overlap bytes of an earlier write. If writeRegion fails, the older bytes whose space in the ring p would
+// have taken are lost.
 func (s *blockStore) writeRegion(r *ringRegion, offset int64, p []byte) error {
 	if s.file == nil && s.writeRegionToMemory(r, offset, p) {
 		return nil
@@ -110,8 +109,8 @@ func (s *blockStore) moveToFile() error {
 	return nil
 }
 
-// writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the
-// file, which writeBlocks updates.
+// writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the file.
+// writeBlocks increases it if it adds blocks.
 func writeBlocks(f *os.File, blockCount *int64, r *ringRegion, offset int64, p []byte) error {
 	return visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
 		for int64(len(r.fileBlockNumbers)) <= blockNumber {
@@ -153,9 +152,9 @@ func deleteFile(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// visitBlocks splits the bytes p, which begin at an offset of a region, at the ends of the region's blocks. For
-// each part, it calls process with the number of the block, the offset in the block, and the bytes. Each block
-// has blockBytes bytes. The region is a ring of capacity bytes.
+// visitBlocks splits the bytes p, which begin at an offset of a region, at the ends of the region's blocks. For each
+// part, it calls visitBlock with the number of the block, the offset in the block, and the bytes. Each block has
+// blockBytes bytes. The region is a ring of capacity bytes.
 func visitBlocks(offset int64, p []byte, blockBytes, capacity int64,
 	visitBlock func(blockNumber, blockOffset int64, p []byte) error) error {
 	for offset %= capacity; len(p) > 0; offset %= capacity {

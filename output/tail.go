@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail passes the chunks at the end of a file, in order, to handleChunk: at least the last tailBytes
-// bytes of each stream, and the gaps between them. fileBytes is the size that the file had when it was written.
+// DecodeTail passes the chunks at the end of a file, in order, to handleChunk. They contain at least the last tailBytes
+// bytes of each stream, and the gaps between these bytes. fileBytes is the size that the file had when it was written.
 //
 // DecodeTail reads little more than these bytes. If any of them are damaged, it returns ErrOutputDamaged without
 // calling handleChunk. The caller can then use DecodeFile to read the undamaged part.
@@ -46,7 +46,7 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	return nil
 }
 
-// record is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of its data.
+// record is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of the record's data.
 type record struct {
 	header
 	fileOffset      int64
@@ -73,8 +73,8 @@ func (w *bufferedReader) loadRecordData(rec *record) error {
 	return nil
 }
 
-// lastRecords returns the last records of a stream, the last one first, with wantedDataBytes bytes of data in
-// total.
+// lastRecords returns the last records of a stream, beginning with the last one. Together they have at least
+// wantedDataBytes bytes of data, if the stream has that many.
 func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes int) (records []record, err error) {
 	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
@@ -106,7 +106,7 @@ type bufferedReader struct {
 	file           io.ReaderAt
 	fileBytes      int64
 	readAheadBytes int    // bytes to read in one call while the file is read from beginning to end; 0 otherwise
-	bufferOffset   int64  // offset in the file of the first byte in buf
+	bufferOffset   int64  // offset in the file of the first byte in buffer
 	buffer         []byte // buffered bytes of the file
 }
 

@@ -108,8 +108,8 @@ func TestDecodeTailReturnsEndOfEachStream(t *testing.T) {
 	})
 }
 
-// DecodeTail reads about as many bytes as it passes on, whatever the size of the file is, and even if one of
-// the streams ends early in the file.
+// DecodeTail reads only a little more than it passes on. This holds for files of any size, and also if one of the
+// streams ends early in the file.
 func TestDecodeTailReadsFewBytes(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
@@ -296,8 +296,8 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	}
 }
 
-// If the output of a job contains a copy of a record, DecodeFile returns the copy as output. It does not read
-// it as a record of the file, even if the record around it is damaged.
+// If the output of a job contains a copy of a record, DecodeFile returns the copy as output. It does not mistake the
+// copy for a record of the file, even if the record that contains the copy is damaged.
 func TestRecordInsideOutputIsNotParsed(t *testing.T) {
 	inner := encodeLog(t, logWithBothStreams(t))
 	l := output.NewLog(1<<20, createFileIn(t.TempDir()))

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// There are four ways to create the accounts: with systemd, by the packages on systems without systemd, in the
-// images, and with the commands in the installation guide. All four must create the same accounts.
+// The accounts are created in four ways: by systemd, by the packages on systems without systemd, in the container
+// images, and with the commands in the installation guide. All four ways must create the same accounts.
 func TestAllInstallationsCreateSameAccounts(t *testing.T) {
 	sysusers, err := InstalledFiles.ReadFile("queuectl.sysusers")
 	if err != nil {

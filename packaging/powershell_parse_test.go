@@ -13,7 +13,7 @@ type psKind int
 const (
 	psWord        psKind = iota // any token that has no other kind
 	psVariable                  // $name, also inside a string
-	psString                    // a string with its quotes; the tokens of variables and expressions in it follow
+	psString                    // a string with its quotes; the variables and expressions in the string follow as tokens
 	psOpener                    // ( { [ and $( @( @{
 	psCloser                    // ) } ]
 	psSeparator                 // the end of a statement
@@ -26,7 +26,7 @@ type psToken struct {
 	kind          psKind
 	text          string
 	line          int
-	openerIndex   int  // index of the innermost opener around the token; -1 without one
+	openerIndex   int  // index of the innermost opener around the token; -1 if no opener is around it
 	noSpaceBefore bool // no space precedes the token
 }
 
@@ -84,7 +84,7 @@ func (l *psLexer) hasPrefix(prefix string) bool {
 	return strings.HasPrefix(l.text[l.textPosition:], prefix)
 }
 
-// addToken adds the next n bytes as a token.
+// addToken adds the next byteCount bytes as a token.
 func (l *psLexer) addToken(kind psKind, byteCount int) {
 	in := -1
 	if len(l.unclosedOpeners) > 0 {
@@ -97,7 +97,7 @@ func (l *psLexer) addToken(kind psKind, byteCount int) {
 }
 
 // addTokens adds tokens until the end of the script. If minUnclosedOpeners is above 0, it also stops when fewer than
-// minUnclosedOpeners openers are unclosed, for example at the end of the expression $( ) in a string.
+// minUnclosedOpeners openers are unclosed. That is the case, for example, at the end of an expression $( ) in a string.
 func (l *psLexer) addTokens(minUnclosedOpeners int) {
 	for l.textPosition < len(l.text) {
 		l.addNextToken()
@@ -273,8 +273,8 @@ func (l *psLexer) addDoubleQuoted() {
 	}
 }
 
-// addExpansion reads the next byte of a string in double quotes. If a variable or an expression begins there,
-// it reads all of the variable or expression.
+// addExpansion reads the next part of a string in double quotes. If a variable or an expression begins at the current
+// position, the part is the whole variable or expression. Otherwise it is one byte.
 func (l *psLexer) addExpansion() {
 	name := psVariablePattern.FindString(l.text[l.textPosition:])
 	switch {

@@ -17,8 +17,8 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psApprovedVerbs lists the verbs that names of functions should begin with, as Get-Verb prints them.
-// psCmdlets, below, lists cmdlets with other verbs.
+// psApprovedVerbs lists the verbs with which the name of a function should begin, as Get-Verb prints them. psCmdlets,
+// below, lists cmdlets whose names begin with other verbs.
 var psApprovedVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
@@ -40,8 +40,8 @@ type psFunction struct{ beginToken, endToken int }
 type psRules struct {
 	psFile
 	functions            map[string]psFunction
-	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
-	exitCodeSetters      map[string]bool // functions that set $script:Code, themselves or through another function
+	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so that their callers must check it
+	exitCodeSetters      map[string]bool // functions that set $script:Code themselves or call a function that sets it
 	problems             []string
 }
 
@@ -70,12 +70,12 @@ func scriptProblems(text string) []string {
 	return r.problems
 }
 
-// addProblem records a problem at the token with index i.
+// addProblem records a problem at the token with index tokenIndex.
 func (r *psRules) addProblem(tokenIndex int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[tokenIndex].line)+fmt.Sprintf(format, a...))
 }
 
-// hasTexts reports whether the tokens from index i on are these texts. It ignores case.
+// hasTexts reports whether the tokens from tokenIndex on are these texts. It ignores case.
 func (r *psRules) hasTexts(tokenIndex int, texts ...string) bool {
 	for n, text := range texts {
 		if tokenIndex < 0 || tokenIndex+n >= len(r.tokens) || !strings.EqualFold(r.tokens[tokenIndex+n].text, text) {
@@ -194,8 +194,8 @@ func (r *psRules) startedProgram(tokenIndex int) string {
 	return "& " + called
 }
 
-// isExitCodeChecked reports whether the script checks the exit code of the call at token i. The check must be
-// in the same block as the call. It must come before another call that overwrites the exit code.
+// isExitCodeChecked reports whether the script checks the exit code of the call at tokenIndex. The check must be in the
+// same block as the call, and must come before another call that overwrites the exit code.
 func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
 	program := r.startedProgram(tokenIndex) != ""
 	_, end := r.enclosingBlock(tokenIndex)
@@ -212,8 +212,8 @@ func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
 	return false
 }
 
-// checkExitCode checks that the script checks the exit code of a program that it starts at token i. It does the
-// same for calls of unchecked setters outside functions.
+// checkExitCode checks that the script checks the exit code of a program that it starts at tokenIndex. It does the same
+// for calls of unchecked setters (see findExitCodeSetters) outside functions.
 func (r *psRules) checkExitCode(tokenIndex int) {
 	called := r.startedProgram(tokenIndex)
 	if called == "" && r.isCommand(tokenIndex) && r.uncheckedCodeSetters[r.tokens[tokenIndex].text] &&

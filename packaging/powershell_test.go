@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// All PowerShell scripts can be parsed, follow the rules of PSScriptAnalyzer, and check the exit codes of
-// programs. This is the only test of the scripts without a real Windows.
+// All PowerShell scripts can be parsed, follow the rules of PSScriptAnalyzer, and check the exit codes of programs.
+// This is the only test of the scripts that does not need a real Windows.
 func TestPowerShellScriptsFollowRules(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)

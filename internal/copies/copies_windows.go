@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// CopiesDir returns the directory in which an installer puts the copies of a program.
-// See docs/decisions/0090.
+// CopiesDir returns the directory for copies of a program, next to the program. The installer of queuectl puts the
+// copies there. See docs/decisions/0090.
 func CopiesDir(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// FindCopy returns the path of a copy of a program. The copy has the same content as the program. Find searches
-// the directories in their order, and returns "" if none of them contains such a copy.
+// FindCopy returns the path of a copy that has the same content as the program. It searches the directories in the
+// given order, and returns "" if none of them contains such a copy.
 func FindCopy(program string, dirs ...string) (string, error) {
 	name, err := copyFileName(program)
 	if err != nil {
@@ -32,8 +32,8 @@ func FindCopy(program string, dirs ...string) (string, error) {
 	return "", nil
 }
 
-// EnsureCopy returns the path of a copy of a program in a directory. It creates the copy and the directory if
-// necessary. The copy has the same content as the program.
+// EnsureCopy returns the path of a copy in dir that has the same content as the program. It creates the copy and the
+// directory if necessary.
 func EnsureCopy(program, dir string) (path string, err error) {
 	name, err := copyFileName(program)
 	if err != nil {
@@ -57,7 +57,7 @@ func EnsureCopy(program, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(to.Name()) // after the rename the file has another name, so this call fails, which is harmless
+	defer os.Remove(to.Name()) // after the rename, no file has this name, so Remove fails, which is harmless
 	_, err = io.Copy(to, from)
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
@@ -80,9 +80,9 @@ const virusScanTimeout = 5 * time.Second
 // copyNamePattern matches the names of complete and of incomplete copies.
 var copyNamePattern = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// RemoveCopies removes the copies in a directory, except those in keptPaths and those that are running. Then it
-// removes the directory if it is empty. It ignores other files, and a directory that is a link. It reports
-// whether it could remove all copies that are not in keptPaths.
+// RemoveCopies removes the copies in a directory, except those in keptPaths and those that are running. If the
+// directory is empty then, RemoveCopies removes it too. It does not touch other files, nor a directory that is a link.
+// It reports whether it has removed all copies that are not in keptPaths.
 func RemoveCopies(dir string, keptPaths ...string) bool {
 	if err := checkNoLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)

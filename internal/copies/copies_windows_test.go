@@ -65,8 +65,8 @@ func TestFindPrefersFirstCompleteCopy(t *testing.T) {
 	}
 }
 
-// Remove keeps running copies, copies that its caller wants to keep, and other files. It removes all other
-// copies, and then the directory if that is empty.
+// RemoveCopies keeps running copies, copies that its caller wants to keep, and files that are not copies. It removes
+// all other copies, and then the directory if it is empty.
 func TestRemoveKeepsRunningCopies(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -105,7 +105,7 @@ func TestRemoveKeepsRunningCopies(t *testing.T) {
 	if !RemoveCopies(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // other is not a copy, so Remove has kept it
+	if err := os.Remove(other); err != nil { // other is not a copy, so RemoveCopies has kept it
 		t.Error(err)
 	}
 	for _, what := range []string{"the directory", "nothing"} {

@@ -1,5 +1,4 @@
-// Package dir reports when files in a directory are created, removed or replaced, without
-// polling.
+// Package dir reports when files in a directory are created, removed or replaced. It does not poll.
 package dir
 
 import (
@@ -21,8 +20,8 @@ const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | uni
 // WaitForChange waits until one of the named files in dir, or dir itself, is created, removed or replaced. It
 // returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// WaitForChange calls onWatching once it can miss no further change, so that the caller can check the
-// current state of the files. If onWatching returns false, WaitForChange returns nil immediately.
+// WaitForChange calls onWatching after it has started to watch. The caller can then check the current state of the
+// files: WaitForChange detects each later change. If onWatching returns false, WaitForChange returns nil immediately.
 func WaitForChange(ctx context.Context, dir string, fileNames []string, onWatching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -66,8 +65,8 @@ func watchError(dir string, err error) error {
 	return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 }
 
-// affectsNames reports whether any of the events is about one of the names or the directory itself. It also
-// returns true if the event queue has overflowed, because events are missing then.
+// affectsNames reports whether any of the events is about one of the files in fileNames, or about the directory itself.
+// It also returns true if the event queue has overflowed, because then events were lost.
 func affectsNames(events []byte, fileNames []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

@@ -1,7 +1,6 @@
 //go:build !linux
 
-// Package dir reports when files in a directory are created, removed or replaced, without
-// polling.
+// Package dir reports when files in a directory are created, removed or replaced. It does not poll.
 package dir
 
 import "context"

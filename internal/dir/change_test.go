@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// startWatch starts to watch a directory for the name "a" and returns a channel with the result.
+// startWatch calls WaitForChange for the file name "a" in a directory. The returned channel receives the result.
 func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
 	ready, result := make(chan struct{}), make(chan error, 1)

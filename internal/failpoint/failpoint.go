@@ -1,7 +1,7 @@
 //go:build failpoint
 
-// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
-// detects such faults. Only binaries built with the tag "failpoint" contain this code.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can show that it detects the
+// fault. Only binaries built with the tag "failpoint" contain this code.
 //
 // A failpoint is a named place in the code. The environment variable QUEUECTL_FAILPOINTS is a list of
 // entries, separated by commas, that say what happens at failpoints:

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Acquire opens a file for writing, which locks it: until the file is closed, no other process can open it
-// for writing, but all can read it. If create is true, Acquire creates a missing file. ok is false if another
-// process holds the lock.
+// Acquire opens a file for writing, which locks it: until the file is closed, no other process can open it for writing,
+// but all can read it. If createIfMissing is true, Acquire creates a missing file. If another process holds the lock,
+// acquired is false and err is nil.
 func Acquire(path string, createIfMissing bool) (f *os.File, acquired bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
 	if createIfMissing {
@@ -33,8 +33,8 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// open opens a file for reading and writing. share says what other processes may do while the file is open.
-// ok is false if this access and that of a process that already has the file open exclude each other.
+// open opens a file for reading and writing. shareMode says what other processes may do with the file while it is open.
+// ok is false if the file is already open in another process, and the two share modes do not allow both.
 func open(path string, shareMode, creationDisposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // the log to a second file, which overwrites the previous copy, and then truncates the log.
 const maxLogBytes = 1 << 20
 
-// RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. It copies and truncates the
-// log. It does not move the log, because runners also have the file open and append to it.
+// RotatingFile keeps a log and one rotated log, of about maxLogBytes bytes each. To rotate, it copies and truncates the
+// log instead of renaming it, because runners also have the file open and append to it.
 type RotatingFile struct{ File *os.File }
 
 // Write appends a message, and rotates the log if it is too large. It truncates the log even if the
@@ -72,16 +72,16 @@ func NewRunnerLogger(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journalHandler is a slog.Handler for systemd's journal. Each record is one message: its text contains everything
-// except the time, which the journal adds. Each attribute is also a field of the message, such as
-// QUEUECTL_JOB.
+// journalHandler is a slog.Handler for systemd's journal. Each record is one journal message. The text of the message
+// contains everything except the time, which the journal adds. Each attribute of the record is also a field of the
+// message, such as QUEUECTL_JOB.
 //
-// If the journal accepts no fields, the handler writes the text to a stream, with a priority prefix
-// (sd-daemon(3)).
+// If the journal does not accept messages with fields, the handler writes the text to a stream instead, with a priority
+// prefix (sd-daemon(3)).
 type journalHandler struct {
 	textHandler  slog.Handler // formats the message
 	sharedOutput *journalOut
-	fields       map[string]string // fields of every record, from WithAttrs; no handler changes the map
+	fields       map[string]string // fields of every record, from WithAttrs; handlers share the map, so it never changes
 	fieldPrefix  string            // prefix of field names; it includes the names of the groups
 }
 
@@ -148,7 +148,8 @@ func (j *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// addField adds an attribute to the fields of a record. The name of a field consists of A-Z, 0-9 and _.
+// addField adds an attribute to the fields of a record. It converts the attribute's name to the characters A-Z, 0-9 and
+// _, which the journal allows.
 func addField(fields map[string]string, prefix string, a slog.Attr) {
 	name := prefix + strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReopenIfMoved opens the file at path if that is no longer the open log f, for example because logrotate has moved
-// f. Then f writes to the file at path, with the same descriptor number. If standard error was the old log,
-// Reopen redirects it too.
+// ReopenIfMoved checks whether the file at path is still the open log f. If it is another file, for example because
+// logrotate has renamed the log, ReopenIfMoved opens the file at path under the descriptor number of f. Then f writes
+// to this file. If standard error was the old log, ReopenIfMoved redirects standard error too.
 func ReopenIfMoved(f *os.File, path string) error {
 	open, err := f.Stat()
 	if err != nil {

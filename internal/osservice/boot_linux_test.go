@@ -25,7 +25,7 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(ServiceProcess{ServiceKind: config.DirectoryService, ParentPID: os.Getpid()}, initSystemAdvice)
 	advice(ServiceProcess{ServiceKind: config.DirectoryService, ParentPID: initPID}, "")
 
-	booted = filepath.Join(booted, "missing") // without this directory, systemd does not run
+	booted = filepath.Join(booted, "missing") // the code takes a missing directory to mean that systemd does not run
 	advice(own, "make the init system run: queuectl serve")
 	advice(ServiceProcess{ServiceKind: config.SystemService, ParentPID: os.Getpid()},
 		"make the init system start this service")

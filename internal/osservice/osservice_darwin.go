@@ -18,8 +18,8 @@ func FindUserService() (startCommand string, registered bool) {
 	return "launchctl load " + PlistPath(), err == nil
 }
 
-// EndsAtLogout returns false, although launchd always ends a user's service at logout. Callers would advise
-// the user to change that, which is not possible.
+// EndsAtLogout always returns false. launchd does end a user's service at logout, but callers would then advise the
+// user to prevent that, which is not possible.
 func EndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd

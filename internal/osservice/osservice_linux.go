@@ -36,8 +36,8 @@ const initPID = 1
 // BootAdvice returns how to make a service start at boot, or "" if it already does. A registered service
 // starts at boot if its unit is enabled. A user's own service also needs lingering (loginctl enable-linger).
 //
-// If init has started the service, or if the service is the first process of a container, BootAdvice assumes
-// that it starts with the machine or the container.
+// If init is the parent of the service, or if the service is the first process of a container, BootAdvice assumes that
+// the service starts with the machine or the container.
 func BootAdvice(p ServiceProcess) string { return bootAdvice(p, "/run/systemd/system") }
 
 // bootAdvice implements BootAdvice. systemdMarker is a path that exists only if systemd runs, see sd_booted(3).

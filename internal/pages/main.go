@@ -62,8 +62,8 @@ func queuectldOutput(args ...string) string {
 	return string(out)
 }
 
-// timeFormatsMarkdown describes the forms of durations and times. A test of package when checks that the program
-// accepts all of them.
+// timeFormatsMarkdown is the part of the reference page about durations and times. A test of package when checks that
+// the program accepts all forms on that page.
 //
 //go:embed durations_and_times.md
 var timeFormatsMarkdown string

@@ -17,7 +17,7 @@ const (
 	svgMargin     = 16
 )
 
-// cssClassByColourCode maps the colour codes in queuectl's output to the CSS classes in style.
+// cssClassByColourCode maps the colour codes in queuectl's output to the CSS classes in pictureStyle.
 var cssClassByColourCode = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
 
 // pictureStyle contains the picture's colours, for light and dark mode.
@@ -86,8 +86,8 @@ func svgTextWithoutNumbers(svg string) string {
 const screenPicturePath = "docs/screen.svg"
 
 // updateScreenPicture creates the picture of the default screen again if the text of the screen has changed. If
-// checkOnly is true, it writes nothing and only reports whether the picture is up to date. On systems that
-// cannot create the picture, it does nothing.
+// checkOnly is true, it writes nothing and only reports whether the picture is up to date. On a system that cannot
+// create the picture, it does nothing.
 func updateScreenPicture(checkOnly bool) (upToDate bool, err error) {
 	shown, err := captureExampleScreen()
 	if errors.Is(err, errors.ErrUnsupported) {

@@ -150,8 +150,8 @@ func TestDialEndsAtDeadlineWithoutAccept(t *testing.T) {
 	listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	// Connect as many clients as possible without a call of Accept: backlog clients, one client that
-	// acceptClients holds, and one client of the next pipe instance.
+	// Without a call of Accept, this number of clients can connect: acceptBacklog clients, one client that acceptClients
+	// has accepted but cannot queue, and one client of the next pipe instance.
 	for range acceptBacklog + 2 {
 		c, err := Dial(t.Context(), testPipeName(t))
 		if err != nil {
@@ -164,8 +164,8 @@ func TestDialEndsAtDeadlineWithoutAccept(t *testing.T) {
 	}
 }
 
-// IdentifyClient reads ahead for at most maxUnidentifiedClients clients at the same time. For each further client it
-// returns errTooManyUnidentifiedClients.
+// For clients that Windows cannot identify yet, IdentifyClient must read the first bytes. It does this for at most
+// maxUnidentifiedClients clients at the same time. For each further client it returns errTooManyUnidentifiedClients.
 func TestUnidentifiedClientsAreLimited(t *testing.T) {
 	real := impersonatePipeClient
 	defer func() { impersonatePipeClient = real }()

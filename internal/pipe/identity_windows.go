@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Identity says which account and process one end of a pipe is.
+// Identity is the account and the process at one end of a pipe.
 type Identity struct {
 	User *windows.SID
 	// EnabledGroups holds only the groups that give the process rights. For example, for an administrator without
@@ -20,7 +20,7 @@ type Identity struct {
 	PID           int
 }
 
-// maxPeekedBytes is how many bytes bufferFirstBytes reads at most.
+// maxPeekedBytes is the maximum number of bytes that bufferFirstBytes reads.
 const maxPeekedBytes = 512
 
 // tokenIsAppContainer is the information class that queries whether a token belongs to an app
@@ -37,7 +37,7 @@ var (
 	peekNamedPipeProc     = kernel32.NewProc("PeekNamedPipe")
 )
 
-// impersonatePipeClient makes this thread act as the client of a pipe.
+// impersonatePipeClient makes this thread act with the rights of the client of a pipe.
 var impersonatePipeClient = func(pipe windows.Handle) error {
 	if ok, _, err := impersonateClientProc.Call(uintptr(pipe)); ok == 0 {
 		return err
@@ -45,11 +45,11 @@ var impersonatePipeClient = func(pipe windows.Handle) error {
 	return nil
 }
 
-// revertToSelf makes this thread act as this process again.
+// revertToSelf makes this thread act with the rights of this process again.
 var revertToSelf = windows.RevertToSelf
 
-// ErrClientSandboxed rejects a client that runs in a sandbox. Such a program may not use all rights of its user, so
-// it must not act as that user here.
+// ErrClientSandboxed rejects a client that runs in a sandbox. Such a program does not have all rights of its user, so
+// the server must not give it the rights of that user.
 var ErrClientSandboxed = errors.New("programs in a sandbox (app container or restricted token) have no access " +
 	"to queuectl")
 
@@ -69,9 +69,9 @@ var isSandboxedToken = func(t windows.Token) (bool, error) {
 
 // IdentifyClient identifies the client of a connection that a Listener has accepted.
 //
-// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server has
-// read data from it. So IdentifyClient reads the first bytes, and waits for them until the connection's deadline.
-// Read returns these bytes later. No call of Read may run concurrently with IdentifyClient.
+// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after the server has read data
+// from the pipe. So IdentifyClient reads the first bytes, and waits for them until the connection's deadline. Read
+// returns these bytes later. Do not call Read during IdentifyClient.
 func IdentifyClient(c net.Conn) (Identity, error) {
 	p, err := asPipeConn(c)
 	if err != nil {
@@ -98,8 +98,8 @@ func asPipeConn(c net.Conn) (*conn, error) {
 	return nil, errors.New("the connection is not a Windows named pipe; this is a bug in queuectl; please report it")
 }
 
-// errTooManyUnidentifiedClients means that bufferFirstBytes is already waiting for maxUnidentifiedClients clients. A
-// caller can try again, because each wait ends at the deadline of its connection.
+// errTooManyUnidentifiedClients means that calls of bufferFirstBytes are already waiting for maxUnidentifiedClients
+// clients. The client can try again later, because each of these calls ends at the deadline of its connection.
 var errTooManyUnidentifiedClients = errors.New(
 	"too many other programs are connected without having sent a request; try again later")
 
@@ -117,9 +117,9 @@ func (c *conn) bufferFirstBytes() error {
 	return err
 }
 
-// identifyClient identifies the client. It impersonates the client in a goroutine with its own thread. If the
-// thread cannot stop impersonating, no other goroutine may run on it. In that case the thread ends with the
-// goroutine.
+// identifyClient identifies the client. It impersonates the client in a new goroutine that is locked to its thread. If
+// the thread cannot stop impersonating, no other goroutine may run on that thread. In that case the thread ends with
+// the goroutine.
 func (c *conn) identifyClient() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -158,12 +158,12 @@ func (c *conn) identifyClient() (id Identity, err error) {
 	return id, err
 }
 
-// IdentifyServer identifies the server of a pipe that Dial has connected to. The User in the result is the owner of
-// the pipe. The PID is that of the process that serves this connection. There are no groups.
+// IdentifyServer identifies the server of a pipe that Dial has connected to. In the result, User is the owner of the
+// pipe, PID is the process that serves this connection, and EnabledGroups is empty.
 //
-// The owner of a pipe is the account that created it, or a group of that account that may own objects, such as
-// the elevated administrators. Every client may query the owner. The server's token would also name the groups,
-// but an ordinary user may not open the token.
+// The owner of a pipe is the account that created it, or a group of that account that may own objects, such as the
+// elevated administrators. IdentifyServer queries the owner, because every client may do that. The groups are in the
+// server's token, which an ordinary user may not open.
 func IdentifyServer(c net.Conn) (Identity, error) {
 	p, err := asPipeConn(c)
 	if err != nil {
@@ -200,8 +200,8 @@ func SelfIdentity() (Identity, error) {
 	return id, err
 }
 
-// DefaultObjectOwner returns the owner of objects that this process creates. If this process is elevated, the owner
-// is the administrators, otherwise the user.
+// DefaultObjectOwner returns the account that owns the objects that this process creates: the group of administrators
+// if this process is elevated, otherwise the user.
 func DefaultObjectOwner() (*windows.SID, error) {
 	owner := new(struct { // the layout of TOKEN_OWNER
 		sid       *windows.SID
@@ -253,9 +253,9 @@ func tokenIdentity(t windows.Token, processDescription string) (Identity, error)
 // administrators.
 func OwnerOnlySecurityDescriptor() string { return PipeSecurityDescriptor() }
 
-// PipeSecurityDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
-// serve and use the pipe. The accounts in clients may only use it. No process on another machine can connect.
-// A session through ssh can, because its processes run on this machine.
+// PipeSecurityDescriptor returns the security descriptor of a pipe. This user, the system and administrators may serve
+// and use the pipe. The accounts in allowedClients may only use the pipe. Processes on other machines cannot connect. A
+// user who is logged in through ssh can connect, because the processes of that user run on this machine.
 func PipeSecurityDescriptor(allowedClients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")

@@ -14,29 +14,28 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each instance
-// serves one client. A client can connect only while the server has a free instance. So acceptClients, which
-// runs in its own goroutine, creates the next instance before it passes a connected client to Accept. There is
-// always an instance, so no other process can take over the name.
+// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and each instance serves
+// one client. A client can connect only while the server has a free instance. So acceptClients, which runs in a
+// dedicated goroutine, creates the next instance before it passes a connected client to Accept. The pipe then always
+// has an instance, so no other process can take over its name.
 
 const (
 	pipeBufferBytes        = 64 << 10 // bytes buffered in each direction
 	acceptBacklog          = 64       // maximum number of connected clients that wait for a call of Accept
 	maxUnidentifiedClients = 64       // maximum number of clients that bufferFirstBytes waits for at the same time
-	// nameInUseTimeout is how long Listen waits for a name that is in use, because a service that is ending may
-	// still use it.
+	// nameInUseTimeout is how long Listen waits for a name that is in use. A service that is just ending may still use the
+	// name.
 	nameInUseTimeout = 2 * time.Second
 	namePollInterval = 50 * time.Millisecond
 )
 
-// Listener serves a pipe. A client need not wait for a call of Accept, because acceptClients connects to each client
-// immediately. The methods may be called concurrently.
-// See docs/decisions/0088.
+// Listener serves a pipe. Clients can connect before the server calls Accept, because acceptClients accepts each client
+// immediately. The methods may be called concurrently. See docs/decisions/0088.
 type Listener struct {
 	pipeName       string
 	stopEvent      windows.Handle      // event that stops the goroutine of acceptClients
 	connectedPipes chan windows.Handle // instances whose clients wait for a call of Accept
-	acceptErrs     chan error          // errors of acceptClients; it waits until Accept has received one
+	acceptErrs     chan error          // errors for Accept; acceptClients waits until Accept has received each one
 	identifySlots  chan struct{}       // semaphore that bounds concurrent calls of bufferFirstBytes
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it
@@ -80,10 +79,11 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirstPipeInstance creates the first instance of a pipe. If the name is free, it calls create.
+// createFirstPipeInstance creates the first instance of a pipe. The function create does this if the name of the pipe
+// is free.
 //
-// The name of a dead server still exists while a client keeps its end open. In that case isServerDead returns
-// true, and createFirstPipeInstance calls takeOver to take over the name.
+// If the server of a pipe has died, the pipe's name exists until all clients have closed their ends. In that case
+// isServerDead returns true, and createFirstPipeInstance calls takeOver, which takes over the name.
 func createFirstPipeInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
 	h windows.Handle, err error) {
 	err = retryWhileNameTaken(func() error {
@@ -121,8 +121,8 @@ func isPipeNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retryWhileNameTaken calls createInstance until the name of the pipe is free, for at most nameInUseTimeout.
-// The process that uses the name may be ending.
+// retryWhileNameTaken calls createInstance until the name of the pipe is free, for at most nameInUseTimeout. It waits
+// because the process that uses the name may be ending.
 func retryWhileNameTaken(createInstance func() error) error {
 	for end := time.Now().Add(nameInUseTimeout); ; time.Sleep(namePollInterval) {
 		err := createInstance()
@@ -135,8 +135,8 @@ func retryWhileNameTaken(createInstance func() error) error {
 	}
 }
 
-// newPipeInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses
-// only that of the first instance and ignores those of later ones.
+// newPipeInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses the
+// sd of the first instance, and ignores the sd of later instances.
 func newPipeInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -153,8 +153,8 @@ func newPipeInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRI
 	return h, nil
 }
 
-// isPipeAbandoned reports whether the name of a pipe exists although no process serves the pipe. Connecting to
-// such a name fails with the same error as connecting to a name that does not exist.
+// isPipeAbandoned reports whether a pipe has a name but no process that serves it. Connecting to such a pipe fails with
+// the same error as connecting to a name that does not exist.
 func isPipeAbandoned(pipeName string) bool {
 	name16, err := windows.UTF16PtrFromString(pipeName)
 	if err != nil {
@@ -168,8 +168,8 @@ func isPipeAbandoned(pipeName string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// isTrustedAccount reports whether an account is that of this process, the system or the administrators. The
-// system and the administrators have all rights on the machine anyway.
+// isTrustedAccount reports whether an account is the account of this process, the system or the administrators. The
+// system and the administrators are trusted, because they have all rights on the machine anyway.
 func isTrustedAccount(account *windows.SID) bool {
 	self, err1 := SelfIdentity()
 	own, err2 := DefaultObjectOwner()
@@ -231,8 +231,8 @@ func (l *Listener) closeNextInstance() {
 	}
 }
 
-// waitForClient waits until a client connects to the instance h, or until Close. Only one goroutine at a time may
-// call connect.
+// waitForClient waits until a client connects to the instance h, or until Close. Only one goroutine at a time may call
+// waitForClient.
 func (l *Listener) waitForClient(h windows.Handle) error {
 	event, err := windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
@@ -307,9 +307,10 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// SetPermissions replaces the security descriptor for new clients. Existing connections stay open.
+// SetPermissions replaces the security descriptor of the pipe. It applies to new clients. Existing connections stay
+// open.
 func (l *Listener) SetPermissions(sddl string) error {
-	// Hold the lock during the change, so that acceptClients cannot use or replace the instance.
+	// Hold the lock during the change, so that acceptClients does not replace the instance in the meantime.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	sd, err := windows.SecurityDescriptorFromString(sddl)
@@ -332,7 +333,7 @@ func setPipeAccess(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 		windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, dacl, nil)
 }
 
-// Close releases the name, and closes the connections that Accept has not returned yet.
+// Close releases the name of the pipe, and closes the connections that Accept has not returned yet.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.closeOnce.Do(func() {

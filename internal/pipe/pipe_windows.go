@@ -19,15 +19,15 @@ const clientAccessRights = 0x12019b
 // dialBusyTimeout is how long a client tries to connect while the server accepts no connection.
 const dialBusyTimeout = 10 * time.Second
 
-// conn is one end of a pipe.
+// conn is a connection: one end of a pipe.
 type conn struct {
 	winPipe
 	peekedBytes   []byte        // bytes that IdentifyClient has read and that Read will return
 	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of bufferFirstBytes
 }
 
-// winPipe is one end of a pipe, whose messages are read as a stream of bytes. go-winio implements the
-// client's end, and serverConn implements the server's end.
+// winPipe is one end of a pipe. Windows transfers data through the pipe as messages, but winPipe reads the data as a
+// stream of bytes. go-winio implements the client's end, and serverConn implements the server's end.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
@@ -49,9 +49,11 @@ func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 // ErrServerBusy means that the server of a pipe has not accepted this client within dialBusyTimeout.
 var ErrServerBusy = errors.New("the program that serves this pipe accepts no connections; check whether it hangs")
 
-// Dial connects to a pipe of this machine. The server can identify this process, but cannot act with the
-// rights of this process. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this
-// user may not use the pipe, and ErrServerBusy if all instances of the pipe are in use.
+// Dial connects to a pipe of this machine. The server can identify this process, but cannot act with the rights of this
+// process.
+//
+// The error is fs.ErrNotExist if no process serves the pipe, and fs.ErrPermission if this user may not use the pipe. It
+// is ErrServerBusy if all instances of the pipe are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialBusyTimeout, fmt.Errorf("pipe %s: %w", name, ErrServerBusy))
 	defer cancel()
@@ -71,7 +73,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	return &conn{winPipe: p}, nil
 }
 
-// winioFile lists the methods of a go-winio file that serverConn uses.
+// winioFile lists the methods of a pipe file of go-winio that serverConn uses.
 type winioFile interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
@@ -124,7 +126,7 @@ func (s *serverConn) Write(b []byte) (int, error) {
 	return s.winioFile.Write(b)
 }
 
-// CloseWrite waits until the client has read all data, and then marks the end of the data.
+// CloseWrite waits until the client has read all data, and then marks the end of the server's data.
 func (s *serverConn) CloseWrite() error {
 	if s.serverSentEOF {
 		return errLocalEndClosed

@@ -36,7 +36,7 @@ func listenOnTestPipe(t *testing.T, sddl string) *Listener {
 	return l
 }
 
-// connectedPipePair returns both ends of a connection.
+// connectedPipePair returns the client's end and the server's end of a connection.
 func connectedPipePair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
@@ -55,8 +55,8 @@ func connectedPipePair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// After one end has closed its half, the other end reads the remaining data and then the end of file. The
-// other end can still answer. Its answer can be read even after it has closed completely.
+// If one end calls CloseWrite, the other end can still read the remaining data, then reads the end of file, and can
+// still answer. The answer can be read even after the other end has closed the pipe completely.
 func TestPeerCanReplyAfterHalfClose(t *testing.T) {
 	client, server := connectedPipePair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
@@ -85,7 +85,7 @@ func TestPeerCanReplyAfterHalfClose(t *testing.T) {
 	}
 }
 
-// After the server has closed its half, it still receives data from the client.
+// After CloseWrite, the server still receives data from the client.
 func TestServerReceivesAfterHalfClose(t *testing.T) {
 	client, server := connectedPipePair(t)
 	var serving sync.WaitGroup
@@ -195,8 +195,8 @@ func TestBothPipeEndsIdentifyTheirPeer(t *testing.T) {
 	}
 }
 
-// If a client did not set SECURITY_SQOS_PRESENT, IdentifyClient identifies it after its first data has arrived.
-// IdentifyClient waits for that data until the deadline, and Read returns the data later.
+// If a client did not set SECURITY_SQOS_PRESENT, Windows identifies the client only after its first data has arrived.
+// IdentifyClient waits for this data until the deadline, and Read returns the data later.
 func TestClientWithoutSQOSIsIdentifiedAfterFirstData(t *testing.T) {
 	client, server := connectedPipePair(t)
 	real := impersonatePipeClient
@@ -233,7 +233,7 @@ func TestClientWithoutSQOSIsIdentifiedAfterFirstData(t *testing.T) {
 	closing.Wait()
 }
 
-// IdentifyClient also identifies a client that opens the pipe like a file, as programs in other languages do.
+// IdentifyClient also identifies a client that opens the pipe like a file, as clients written in other languages do.
 func TestClientOpeningPipeAsFileIsIdentified(t *testing.T) {
 	l := listenOnTestPipe(t, OwnerOnlySecurityDescriptor())
 	plain, err := os.OpenFile(testPipeName(t), os.O_RDWR, 0)
@@ -329,8 +329,8 @@ func TestNewServerReusesDeadServersName(t *testing.T) {
 	}
 }
 
-// A server that takes over a name replaces the pipe's access list by its own. isPipeAbandoned returns true only
-// for a name that no process serves.
+// A server that takes over the name of a dead server replaces the pipe's access list by its own. isPipeAbandoned
+// returns true only for a name that no process serves.
 func TestNameTakeoverReplacesAccessList(t *testing.T) {
 	if !isPipeAbandoned(testPipeName(t)) {
 		t.Error("a name that no process serves is not abandoned")
@@ -395,7 +395,7 @@ func TestOnlyEnabledGroupsGrantAccess(t *testing.T) {
 	}
 }
 
-// A program in a sandbox is not identified as its user, because it has fewer rights.
+// IdentifyClient rejects a program in a sandbox, because the program has fewer rights than its user.
 func TestSandboxedClientIsNotIdentifiedAsUser(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
 		_, server := connectedPipePair(t)
@@ -433,8 +433,8 @@ func TestSandboxedClientIsNotIdentifiedAsUser(t *testing.T) {
 	})
 }
 
-// If a thread cannot stop acting as the client, IdentifyClient returns an error, and no other goroutine runs on
-// that thread.
+// If a thread cannot stop acting with the rights of the client, IdentifyClient returns an error, and no other goroutine
+// runs on that thread.
 func TestFailedRevertEndsImpersonatingThread(t *testing.T) {
 	_, server := connectedPipePair(t)
 	revertToSelf = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }

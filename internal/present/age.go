@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DueAndExpirySuffix describes when a job is due and when it expires, like "; due …". A time that the user did not set
-// is left out.
+// DueAndExpirySuffix describes when a job is due and when it expires, like "; due …". It omits a time that the user did
+// not set.
 func DueAndExpirySuffix(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
@@ -40,7 +40,7 @@ func ExpiryText(expiresAt, now time.Time) string {
 	return timeWithPastNote("expires ", expiresAt, now, ", so it will not run")
 }
 
-// timeWithPastNote returns a name followed by a time in the form of FullTimeText. If the time has passed, it adds
+// timeWithPastNote returns label followed by a time in the form of FullTimeText. If the time has passed, it adds
 // pastNote, which says what that means for the job.
 func timeWithPastNote(label string, at, now time.Time, pastNote string) string {
 	text, passed := FullTimeText(at, now)
@@ -143,8 +143,8 @@ func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// ClockTime formats a time for a page that names the zone elsewhere. A time of today is shown with its
-// seconds. Any other time is shown with its date and without the seconds. ClockTime returns "" for 0.
+// ClockTime formats a time for a page that shows the time zone elsewhere. It formats a time of today with seconds, and
+// any other time with the date but without seconds. ClockTime returns "" for 0.
 func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
@@ -162,8 +162,8 @@ func clockWithZone(t, now time.Time) string {
 	return t.Format(dateLayoutUnlessToday(t, now) + "15:04 MST")
 }
 
-// dateLayoutUnlessToday returns the layout of the date that precedes a time of day. It returns "" for a time of today,
-// and a layout without the year for another time of this year.
+// dateLayoutUnlessToday returns the layout (for time.Time.Format) of a date before a time of day. If t is today, it
+// returns "". If t is in this year, the layout has no year.
 func dateLayoutUnlessToday(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):
@@ -185,8 +185,8 @@ func formatIfNotNil[T any](p *T, format func(T) string) string {
 // RunTimeText formats a duration in milliseconds like MillisecondsText. It returns "" if the duration is unknown.
 func RunTimeText(ms *int64) string { return formatIfNotNil(ms, MillisecondsText) }
 
-// DurationText formats a duration in milliseconds like RoughDuration. It formats less than a second like
-// MillisecondsText. It returns "" if the duration is unknown.
+// DurationText formats a duration in milliseconds: like MillisecondsText if it is less than a second, otherwise like
+// RoughDuration. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)

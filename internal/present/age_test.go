@@ -63,8 +63,8 @@ func TestClockTimeOmitsDateOfToday(t *testing.T) {
 	}
 }
 
-// Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript, and TestPageFormatsAgesLikeCLI
-// checks it with the same table.
+// Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript. TestPageFormatsAgesLikeCLI checks
+// the web page with the same file.
 func TestAgeTextMatchesTable(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {

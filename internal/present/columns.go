@@ -19,8 +19,8 @@ type JobColumn struct {
 	CellOf  func(*control.Job) Cell
 }
 
-// Cell is the value of a column for one job: its text and its sort keys. Cells are sorted by sortNumber
-// first, and then by sortText.
+// Cell is the value of a column for one job: its text and its two sort keys. Cells with the same sortNumber are sorted
+// by sortText.
 type Cell struct {
 	Text       string
 	sortNumber int64
@@ -59,7 +59,7 @@ func JobSignalName(j *control.Job, noSignalText string) string {
 	return cmp.Or(formatIfNotNil(j.Signal, queue.SignalName), noSignalText)
 }
 
-// JobColumns returns the table of columns, in the order of the help.
+// JobColumns returns all columns that a list of jobs can have, in the order in which the help lists them.
 func JobColumns() []JobColumn {
 	return []JobColumn{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
@@ -91,7 +91,7 @@ func JobColumns() []JobColumn {
 			return optionalNumberCell(TypicalRuntimeOrDash(j), j.TypicalRuntimeMS)
 		}},
 		{"progress", "PROGRESS", func(j *control.Job) Cell {
-			unknown := control.JobProgress{Percent: -1} // a job without progress comes first
+			unknown := control.JobProgress{Percent: -1} // -1 sorts a job without progress before all others
 			return cellSortedByNumber(DashIfEmpty(ProgressText(j)), queue.ValueOr(j.Progress, unknown).Percent)
 		}},
 		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.ExitCode), j.ExitCode) }},
@@ -129,8 +129,8 @@ func JobColumnNames() (names []string) {
 	return names
 }
 
-// DropUninformativeColumns removes columns without information: QUEUE if every job is in the default queue, and NODE
-// and TYPICAL if they contain no values. It modifies the given rows.
+// DropUninformativeColumns removes columns that say nothing: QUEUE if every job is in the default queue, and NODE and
+// TYPICAL if they contain no values. It modifies rows.
 func DropUninformativeColumns(headings []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(headings, name)

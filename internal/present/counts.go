@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// JobCountsText returns the number of all jobs, and the number of jobs in each of the given states. It omits
-// states without jobs.
+// JobCountsText returns a text with the total number of jobs, and the number of jobs in each of the given states. It
+// omits states without jobs.
 func JobCountsText(totalJobs int, countInState func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
@@ -36,7 +36,7 @@ func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
 func Plural(n int, noun string) string { return PluralWithFormat(int64(n), noun, PlainNumber) }
 
-// PluralWithFormat is like Plural, but calls formatNumber(n) to format the number.
+// PluralWithFormat is like Plural, but formats the number with formatNumber.
 func PluralWithFormat(n int64, noun string, formatNumber func(int64) string) string {
 	if n != 1 {
 		noun += "s"
@@ -57,7 +57,7 @@ func SizeText(byteCount int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(byteCount)/(1<<10))
 }
 
-// ByteUsageText says how many bytes are used and how many may be used. limitBytes 0 means no limit.
+// ByteUsageText says how many bytes are used, and how many may be used at most. If limitBytes is 0, usage has no limit.
 func ByteUsageText(usedBytes, limitBytes int64) string {
 	if limitBytes == 0 {
 		return SizeText(usedBytes) + " used"
@@ -65,8 +65,7 @@ func ByteUsageText(usedBytes, limitBytes int64) string {
 	return SizeText(usedBytes) + " of " + SizeText(limitBytes) + " used"
 }
 
-// MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if jobs have only one
-// attempt.
+// MaxAttemptsText describes the maximum number of attempts of new jobs. It returns "" if jobs have only one attempt.
 func MaxAttemptsText(maxAttempts int) string {
 	if maxAttempts < 2 {
 		return ""

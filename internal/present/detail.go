@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// removedInputText says that the service has removed inputs of a job to free space. fields names the fields
-// that contained the inputs.
+// removedInputText says that the service has removed inputs of a job to free space. removedFields are the names of the
+// job's fields that contained these inputs.
 func removedInputText(removedFields []string) string {
 	if len(removedFields) == 0 {
 		return ""
@@ -30,8 +30,8 @@ func WaitReason(j *control.Job) string {
 	return WaitReasonLine(j.MainWaitReason, time.Now())
 }
 
-// JobDetailRows returns a name and a value for each property of a job, except its state, its error and its
-// command. An unknown value is "".
+// JobDetailRows returns the name and the value of each property of a job, except its state, its error and its command.
+// The value is "" if it is unknown.
 func JobDetailRows(j *control.JobDetail) [][2]string {
 	ran, typical := runTimeTexts(j)
 	rows := [][2]string{
@@ -48,8 +48,8 @@ func JobDetailRows(j *control.JobDetail) [][2]string {
 		{"Removed", removedInputText(j.RemovedInputParts)}}...)
 }
 
-// jobLimitRows returns one row for each limit of a job. If known, the row also contains how much of the limit
-// the last attempt used.
+// jobLimitRows returns one row for each limit of a job. The row also says how much of the limit the last attempt used,
+// if the service knows that.
 func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 	var lastAttempt control.Attempt
 	if len(j.History) > 0 {
@@ -67,7 +67,7 @@ func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUTimeMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
 	}
 	const unmeasuredNote = " (usage is not measured)"
-	// Without control groups, and on older kernels, the service cannot measure the usage.
+	// The usage is unknown if the service could not measure it: without control groups, and on older kernels.
 	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if lastAttempt.PeakTasks != 0 {
 		tasks, unmeasured = fmt.Sprintf("peak %d of ", lastAttempt.PeakTasks), ""
@@ -99,7 +99,7 @@ func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
 		}
 		rows = append(rows, [2]string{name, prefix + text + suffix})
 	}
-	if j.RunTimeMS == nil { // if the job has run, the row "Ran" contains the timeout
+	if j.RunTimeMS == nil { // otherwise the row "Ran" contains the timeout
 		add("Timeout", "timeout", "", "", "0s")
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
@@ -158,9 +158,9 @@ func jsonValueText(v any, separator string) string {
 	return fmt.Sprint(v)
 }
 
-// runTimeTexts returns how long a job ran, with its timeout. While the job runs, runTimeText also contains
-// the typical run time of its command. For a job that has not run, runTimeText is "", and typicalText is the
-// typical run time.
+// runTimeTexts returns how long a job has run, with its timeout. If the job is running, runTimeText also contains the
+// typical run time of the job's command. If the job has not run, runTimeText is "", and typicalText is the typical run
+// time.
 func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 	if j.RunTimeMS == nil {
 		return "", DurationText(j.TypicalRuntimeMS)
@@ -175,9 +175,9 @@ func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
 	return runTimeText, ""
 }
 
-// AttemptRemarks returns the error of an attempt, the error of its result, and how many leftover processes
-// were stopped. If the command exited by itself, AttemptRemarks also suggests the flag --allow-background,
-// unless the job already has that flag.
+// AttemptRemarks returns remarks on an attempt: its error, the error of its result, and how many leftover processes
+// were stopped. If the command exited by itself, AttemptRemarks also suggests the flag --allow-background, unless the
+// job already has that flag.
 func AttemptRemarks(attempt *control.Attempt, allowsBackground bool) string {
 	text := EmptyIfNil(attempt.Error)
 	if attempt.ResultError != nil {

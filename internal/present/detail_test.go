@@ -60,8 +60,8 @@ func TestAttemptRemarksReportLeftoverProcesses(t *testing.T) {
 	}
 }
 
-// If the end of a wait reason is known, the text contains that time with its zone. It contains the date too,
-// unless the time is today.
+// If it is known when a wait reason ends, the text contains that time with its zone, and also the date unless the time
+// is today.
 func TestWaitReasonNamesDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{

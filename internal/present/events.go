@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// EventLine formats an event for people.
+// EventLine formats an event as one line for people.
 func EventLine(e *control.Event) string {
 	audit, key, by := e.Kind == string(queue.EventAudit), "everything", ""
 	if e.Kind == string(queue.EventSettingChanged) {
@@ -50,7 +50,7 @@ func EventLine(e *control.Event) string {
 	return line
 }
 
-// DescribeService describes the service that answers: its kind and its socket.
+// DescribeService describes the service that a client is connected to: its kind and its socket.
 func DescribeService(serviceKind, socket string) string {
 	if serviceKind == "own" {
 		serviceKind = "personal (not the machine's)"

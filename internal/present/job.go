@@ -47,9 +47,9 @@ func relevantTimeText(j *control.Job, now time.Time) string {
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
 func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If the job
-// waits only for a time, it returns when the job is due. If the job waits for nothing else and can start, it
-// returns "ready". It returns "" for any other job.
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If the job waits only
+// for a time, it returns when the job is due. If the job can start now, it returns "ready". If the job is not waiting,
+// it returns "".
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	r, due, state := queue.ValueOr(j.MainWaitReason, control.WaitReason{}), DueTime(j), ParseStateOrZero(j.State)
 	switch {
@@ -65,8 +65,8 @@ func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	return ""
 }
 
-// shortWaitReason says in a few words why a job that is due does not start. It returns "" if the job waits only
-// for a free worker, or for nothing.
+// shortWaitReason says in a few words why a job does not start although its time has come. It returns "" if the job
+// waits only for a free worker, or for nothing.
 func shortWaitReason(j *control.Job) string {
 	r := queue.ValueOr(j.MainWaitReason, control.WaitReason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
@@ -91,7 +91,7 @@ func shortWaitReason(j *control.Job) string {
 	return r.Kind + " " + r.CauseKey
 }
 
-// chooseText returns the first text if a condition is true, and otherwise the second one.
+// chooseText returns textIfTrue if the condition is true, otherwise textIfFalse.
 func chooseText(condition bool, textIfTrue, textIfFalse string) string {
 	if condition {
 		return textIfTrue
@@ -99,7 +99,7 @@ func chooseText(condition bool, textIfTrue, textIfFalse string) string {
 	return textIfFalse
 }
 
-// firstDependencyText names the first dependency of a job, and says how many more there are.
+// firstDependencyText names the first dependency of a job, and says how many other dependencies the job has.
 func firstDependencyText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
@@ -121,11 +121,11 @@ func AttemptsText(j *control.Job) string {
 	return strconv.Itoa(UsedAttempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
-// PriorityWithBonusText formats a job's priority and its bonus for waiting.
+// PriorityWithBonusText formats a job's priority and the bonus that the priority gains while the job waits.
 func PriorityWithBonusText(j *control.Job) string { return priorityText(j, "%d+%d=%d") }
 
-// priorityText formats a job's priority, its bonus for waiting, and the sum of both, in this order. Without a
-// bonus, it returns only the priority.
+// priorityText formats a job's priority, its bonus for waiting, and the sum of the two. sumFormat has one verb for
+// each, in this order. If the bonus is 0, priorityText returns only the priority.
 func priorityText(j *control.Job, sumFormat string) string {
 	if j.PriorityGainedByWaiting == 0 {
 		return strconv.FormatInt(j.Priority, 10)
@@ -136,7 +136,7 @@ func priorityText(j *control.Job, sumFormat string) string {
 // CommandOrHidden returns a command for display. command is empty if the caller may not see it.
 func CommandOrHidden(command string) string { return cmp.Or(command, "(hidden)") }
 
-// JobTitle returns the command of a job for display. The command may be shortened.
+// JobTitle returns the command of a job for display. The service may have shortened it.
 func JobTitle(j *control.Job) string {
 	text := CommandOrHidden(j.Command)
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
@@ -190,8 +190,8 @@ func EndedByExpiry(j *control.Job) bool {
 // ExpiryExplanation explains why a job expired.
 const ExpiryExplanation = "it did not start before the time in its field expires_at"
 
-// usedAttemptsText returns how many of its attempts a job has used. It also says how many attempts did not
-// count, for example because they were interrupted.
+// usedAttemptsText returns how many of its attempts a job has used. It also says how many further attempts the job had
+// that do not count, for example because they were interrupted.
 func usedAttemptsText(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.TotalAttempts - j.AttemptCount
@@ -204,7 +204,7 @@ func usedAttemptsText(j *control.JobDetail) string {
 	return text
 }
 
-// StateWithReason returns a job's state. It adds the reason if the reason says more than the state.
+// StateWithReason returns a job's state, followed by the reason if the reason differs from the state.
 func StateWithReason(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateWithPause(j)
@@ -219,7 +219,7 @@ func StateWithReason(j *control.Job) string {
 // LabelsText formats labels as NAME=VALUE, separated by spaces.
 func LabelsText(labels map[string]string) string { return formatNameValues(labels, " ") }
 
-// ParseStateOrZero returns the state with a name, or 0 if the name is unknown.
+// ParseStateOrZero returns the state with the given name, or 0 if no state has this name.
 func ParseStateOrZero(name string) queue.State {
 	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
 	if i < 0 {

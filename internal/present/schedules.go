@@ -29,8 +29,7 @@ func NextOccurrenceRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.UnixMillis(at).Time()
 		text, _ := FullTimeText(when, now)
-		// FullTimeText omits the seconds of a time that is more than an hour away. Here they are added if they
-		// are not 0.
+		// FullTimeText omits the seconds of a time that is more than an hour away. Add the seconds here if they are not 0.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
 		}

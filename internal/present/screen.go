@@ -17,14 +17,14 @@ type ScreenFormatter struct {
 	CurrentTime time.Time
 }
 
-// HealthLine returns the status line in two parts: level is the health of the queue, and text is the rest of
-// the line. colour is the colour code of level.
+// HealthLine returns the status line in two parts: level is the health of the queue, and text is the rest of the line.
+// colourCode is the colour of level.
 func (t ScreenFormatter) HealthLine() (level, text, colourCode string) {
 	level, text = HealthText(&t.Screen.Status)
 	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), HealthColourCode(level)
 }
 
-// JobCountsText returns the number of jobs in each state that has jobs.
+// JobCountsText returns the number of jobs in each state, without states that have no jobs.
 func (t ScreenFormatter) JobCountsText() string { return StatusJobCountsText(&t.Screen.Status) }
 
 // RunTimeText formats how long a job has been running or paused.
@@ -62,7 +62,7 @@ func (t ScreenFormatter) FailureReason(j *control.OverviewJob) string {
 // AgoText formats how long ago a time was, like "5m ago".
 func (t ScreenFormatter) AgoText(at control.Time) string { return agoText(at, t.CurrentTime) }
 
-// stateSign is how a state is displayed: a sign, which also works without colours, and a colour code.
+// stateSign is how a state is displayed: a symbol, which is distinct even without colours, and a colour code.
 type stateSign struct{ Symbol, ColourCode string }
 
 // SignOfState returns the sign and colour of a state. The sign is ASCII if the locale requires it.
@@ -90,8 +90,8 @@ func JobIDWithStateSign(j *control.Job) string {
 	return s.Symbol + " " + j.ID
 }
 
-// LeadingStateSign returns the sign of the state with which a cell begins. If the cell begins with no sign of a
-// state, the result is empty.
+// LeadingStateSign returns the sign with which a cell begins. If the cell does not begin with the sign of a state, the
+// result is empty.
 func LeadingStateSign(cellText string) stateSign {
 	for _, state := range queue.States() {
 		if s := SignOfState(state.String()); strings.HasPrefix(cellText, s.Symbol) {
@@ -121,7 +121,7 @@ func HealthText(st *control.Status) (level, text string) {
 	return "ok", separator + strings.Join(facts, separator)
 }
 
-// StatusLineFacts returns the facts for the status line: what the workers do, and how many jobs wait. formatNumber
+// StatusLineFacts returns the facts for the status line: what the workers do, and how many jobs wait. formatJobCount
 // formats a number of jobs.
 func StatusLineFacts(st *control.Status, formatJobCount func(int64) string) []string {
 	facts := []string{"service not running"}
@@ -147,7 +147,7 @@ func BusyWorkersText(workers control.WorkerSummary) string {
 	return fmt.Sprintf("%d of %s busy", workers.Busy, WorkerCountText(workers.Total))
 }
 
-// DeadJobsText says that n dead jobs need attention. formatNumber formats a number of jobs.
+// DeadJobsText says that deadJobs jobs are dead and need attention. formatJobCount formats a number of jobs.
 func DeadJobsText(deadJobs int64, formatJobCount func(int64) string) string {
 	if deadJobs == 1 {
 		return "1 dead job needs attention"
@@ -158,8 +158,8 @@ func DeadJobsText(deadJobs int64, formatJobCount func(int64) string) string {
 // WaitingJobsText returns the text about the number of waiting jobs. countText is the formatted number.
 func WaitingJobsText(countText string) string { return countText + " waiting" }
 
-// StatusJobCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a
-// minute.
+// StatusJobCountsText returns the number of jobs in each state, without states that have no jobs, and the number of
+// attempts that end in a minute.
 func StatusJobCountsText(st *control.Status) string {
 	var texts []string
 	for _, s := range queue.States() {

@@ -32,8 +32,8 @@ func WaitExplanationLines(w *control.WaitingExplanation, now time.Time) (lines [
 	return lines
 }
 
-// WaitReasonLine formats a reason why a job waits. It adds what the user can do about it and, if known, when the
-// reason ends.
+// WaitReasonLine formats a reason why a job waits. It adds what the user can do about the reason and, if known, when
+// the reason ends.
 func WaitReasonLine(r *control.WaitReason, now time.Time) string {
 	text := r.Text
 	if at := queue.UnixMillis(r.EndsAt).Time(); r.EndsAt != 0 {
@@ -45,7 +45,7 @@ func WaitReasonLine(r *control.WaitReason, now time.Time) string {
 	return text + "; next step: " + r.Advice
 }
 
-// jobsAheadText says how many jobs start before this one, and which users own them. It returns "" if no job
+// jobsAheadText says how many jobs start before this one, and which users own those jobs. It returns "" if no job
 // starts before this one.
 func jobsAheadText(w *control.WaitingExplanation) string {
 	n := queue.ValueOr(w.JobsAhead, w.MinJobsAhead)

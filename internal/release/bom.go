@@ -24,7 +24,7 @@ type billOfMaterials struct {
 	Dependencies    []componentDependencies `json:"dependencies"`
 }
 
-// bomMetadata says what the bill of materials describes, and when it was made.
+// bomMetadata names the component that the bill of materials describes, and the time at which the bill was made.
 type bomMetadata struct {
 	Timestamp          string       `json:"timestamp"`
 	DescribedComponent bomComponent `json:"component"`
@@ -60,15 +60,15 @@ type componentProperty struct {
 	Value string `json:"value"`
 }
 
-// componentDependencies lists the components that the component Ref contains.
+// componentDependencies lists the components that the component ComponentRef contains.
 type componentDependencies struct {
 	ComponentRef  string   `json:"ref"`
 	DependsOnRefs []string `json:"dependsOn"`
 }
 
-// writeBOM prints the bill of materials of all programs, from the information that the linker has stored in
-// them. It lists Go and each linked module, with the checksum from go.sum and the licences. Its arguments are
-// VERSION DATE MODULES GOROOT and the programs.
+// writeBOM prints the bill of materials of all programs. It reads which modules are linked into a program from the
+// program file, where the linker has stored this information. It lists Go and each linked module, with the module's
+// checksum from go.sum and its licences. The arguments are VERSION DATE MODULES GOROOT and the programs.
 func writeBOM(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
 	b := billOfMaterials{Format: "CycloneDX", SpecVersion: "1.5", DocumentVersion: 1}
@@ -109,8 +109,8 @@ func writeBOM(out io.Writer, args []string) error {
 	return e.Encode(b)
 }
 
-// newComponent returns a component of the given type, without licences. path is the path of its Go package or
-// module.
+// newComponent returns a component of the given type, without licences. importPath is the path of the component's Go
+// package or module.
 func newComponent(componentType, name, importPath, version string) bomComponent {
 	purl := "pkg:golang/" + importPath + "@" + version
 	return bomComponent{Type: componentType, BOMRef: purl, Name: name, Version: version, PackageURL: purl}
@@ -155,8 +155,8 @@ func linkedComponents(info *debug.BuildInfo, moduleCache, goroot string) ([]bomC
 	return parts, nil
 }
 
-// identifyLicences returns the licences in the licence files of a directory. It returns an error for an
-// unknown licence, because a person must first read the licence of each dependency that is shipped.
+// identifyLicences returns the licences in the licence files of a directory. It returns an error for an unknown
+// licence, because someone must read a new licence before a dependency with this licence is shipped.
 func identifyLicences(dir string) ([]componentLicence, error) {
 	text, err := licenceTexts(dir)
 	if err != nil {
@@ -202,8 +202,8 @@ func spdxLicences(ids ...string) []componentLicence {
 	return list
 }
 
-// moduleOrReplacement returns the module that is linked into the program: the replacement of m if there is one,
-// otherwise m.
+// moduleOrReplacement returns the module that is linked into the program: the module that replaces m in go.mod or, if
+// none does, m.
 func moduleOrReplacement(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace

@@ -39,9 +39,8 @@ func writeChangelog(out io.Writer, args []string) error {
 	return nil
 }
 
-// parseChangelog parses a changelog in the format of Keep a Changelog: sections `## [Unreleased]` and `##
-// [1.2.3] - 2026-11-22`, with one line for each change. It assigns the version and date of the build to the
-// first section that contains changes.
+// parseChangelog parses a changelog in the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
+// 2026-11-22`, with one line for each change. The first section that contains changes gets buildVersion and buildDate.
 func parseChangelog(text, buildVersion, buildDate string) ([]changelogSection, error) {
 	var entries []changelogSection
 	for line := range strings.Lines(text) {

@@ -54,7 +54,8 @@ func copyDocs(_ io.Writer, args []string) error {
 	return nil
 }
 
-// rewriteLinks returns a page whose relative links lead to the installed files, or to the repository for other files.
+// rewriteLinks returns a page whose relative links lead to installed files. A link to a file that is not installed
+// leads to the repository instead.
 func rewriteLinks(pageText, pagePath string, installedPaths map[string]string) (string, error) {
 	var missingErr error
 	pageText = markdownLinkPattern.ReplaceAllStringFunc(pageText, func(match string) string {

@@ -37,8 +37,8 @@ func writeLicences(out io.Writer, args []string) error {
 	return nil
 }
 
-// moduleCacheDir returns a module's directory in the module cache, where "!" and a lower-case letter
-// replace a capital.
+// moduleCacheDir returns a module's directory in the module cache. In the names of these directories, "!" and a
+// lower-case letter replace each capital letter.
 func moduleCacheDir(m *debug.Module) string {
 	var b strings.Builder
 	for _, r := range m.Path + "@" + m.Version {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// releaseParts maps the name of each part of a release to its arguments and the function that writes it. If
-// repeatsLastArg is set, the last argument may be given several times.
+// releaseParts maps the name of each part of a release to the names of its arguments and the function that writes it.
+// If repeatsLastArg is set, the last argument may be given several times.
 var releaseParts = map[string]struct {
 	argNames       []string
 	repeatsLastArg bool

@@ -42,8 +42,8 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	}
 }
 
-// The release notes are the changelog section of the version, or the section Unreleased if the version has
-// none.
+// The release notes are the changelog section of the version. If the version has no section, they are the section
+// Unreleased.
 func TestReleaseNotesContainVersionsSection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - " +

@@ -1,5 +1,5 @@
-// Package session detects on Windows that the user's session is ending. On other systems the process receives
-// an ordinary signal instead, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
+// Package session detects that the user's Windows session is ending. On other systems, an ordinary signal ends the
+// process when the session ends, so ErrSessionEnding and ErrConsoleClosed occur only on Windows.
 package session
 
 import (
@@ -8,31 +8,29 @@ import (
 	"time"
 )
 
-// ErrSessionEnding is the cause (context.Cause) of a context that ends with the session: the user logs off,
-// or the machine shuts down. ErrConsoleClosed is the cause if the user closes the console window. Windows
-// then ends only the programs in that window. In both cases Windows ends a process about 5 s after the
-// notification.
+// ErrSessionEnding is the cause (context.Cause) of a context that ends because the session ends: the user logs off, or
+// the machine shuts down. ErrConsoleClosed is the cause if the user closes the console window. Then Windows ends only
+// the programs in that window. In both cases, Windows ends a process about 5 s after it has notified the process.
 var (
 	ErrSessionEnding = errors.New("the user's session is ending")
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
 // CommandGracePeriod is how long commands may take to end after CTRL_BREAK when the session ends. Windows ends the
-// service about 2 s later, so it can still store the results of the commands.
+// service about 2 s after this period. In these 2 s the service stores the results of the commands.
 const CommandGracePeriod = 3 * time.Second
 
 // sessionContextKey is the key of the context value that MarkSessionContext sets.
 type sessionContextKey struct{}
 
-// MarkSessionContext marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done then work
-// with every context that is derived from the result. They work even if the derived context has ended earlier
-// for another reason.
+// MarkSessionContext marks ctx as the context that ends with the session. The functions IsEnding, ConsoleClosed and
+// Done then accept every context that is derived from the result, even one that has ended earlier for another reason.
 func MarkSessionContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sessionContextKey{}, ctx)
 }
 
-// Done returns a channel that is closed when the context of MarkSessionContext ends, for example because the
-// session ends. It returns nil if ctx is not derived from such a context.
+// Done returns a channel that is closed when the context that MarkSessionContext has marked ends, for example because
+// the session ends. It returns nil if ctx is not derived from such a context.
 func Done(ctx context.Context) <-chan struct{} {
 	if marked, known := ctx.Value(sessionContextKey{}).(context.Context); known {
 		return marked.Done()

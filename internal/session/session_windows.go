@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// ServiceShutdownLevel and RunnerShutdownLevel are shutdown levels. Windows notifies the processes with the highest
-// level first. When these have ended or timed out, it notifies those with the next level. Jobs have 0x280, the level
-// with which every process starts.
+// ServiceShutdownLevel and RunnerShutdownLevel are shutdown levels. Windows first notifies the processes with the
+// highest level. When these processes have ended or timed out, Windows notifies the processes with the next lower
+// level. Jobs have level 0x280, with which every process starts.
 //
-// The service has the highest level. If the runner were notified first, its jobs would end with it, and the
+// The service has the highest level. If Windows notified the runner first, the jobs would end with the runner, and the
 // service would retry them. See docs/decisions/0091.
 const (
 	ServiceShutdownLevel = 0x3ff
@@ -28,9 +28,10 @@ const (
 // NotifyContext returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until
 // this process calls the function stop.
 //
-// Usually the console notifies a process. It does not if the process has no console or has loaded user32.dll
-// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification.
-// If the window could not be created, err is not nil, but ctx is valid.
+// Usually Windows notifies a process through its console. But it does not do so if the process has no console, or has
+// loaded user32.dll (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the
+// notification. If NotifyContext cannot create this window, err is not nil, but ctx still ends with a notification from
+// the console.
 func NotifyContext(parent context.Context, shutdownLevel uintptr) (ctx context.Context, stop func(), err error) {
 	var sessionID uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &sessionID) == nil
@@ -38,7 +39,7 @@ func NotifyContext(parent context.Context, shutdownLevel uintptr) (ctx context.C
 	return notifyContext(parent, shutdownLevel, !known || sessionID != 0)
 }
 
-// notifyContext implements Notify.
+// notifyContext implements NotifyContext.
 func notifyContext(parent context.Context, shutdownLevel uintptr, createsWindow bool) (ctx context.Context, stop func(),
 	err error) {
 	// Ignore an error, because the level only determines the order in which Windows notifies processes.
@@ -51,8 +52,8 @@ func notifyContext(parent context.Context, shutdownLevel uintptr, createsWindow 
 	}
 	events := make(chan os.Signal, 1)
 	signal.Notify(events, syscall.SIGTERM)
-	// Package signal does not report which event occurred. So add a handler that records the event. It runs
-	// before that of package signal.
+	// Package os/signal does not report which console event occurred. So add a handler that records the event. Windows
+	// calls it before the handler of os/signal.
 	setConsoleCtrlHandler.Call(consoleHandler(), 1)
 	var listeners sync.WaitGroup
 	listeners.Go(func() { w.watchConsoleEvents(events) })
@@ -72,14 +73,15 @@ func notifyContext(parent context.Context, shutdownLevel uintptr, createsWindow 
 	}), err
 }
 
-// lastConsoleEvent is the last console event. handleConsoleEvent records it, and consoleHandler returns the address
-// of that function for Windows.
+// lastConsoleEvent is the last console event, as recorded by handleConsoleEvent. consoleHandler returns the address of
+// handleConsoleEvent, in the form that Windows needs.
 var (
 	lastConsoleEvent atomic.Uint32
 	consoleHandler   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
 )
 
-// handleConsoleEvent records a console event. It returns 0, so that Windows also calls the next handler.
+// handleConsoleEvent records a console event. It returns 0, so that Windows also calls the next handler, which is the
+// one of os/signal.
 func handleConsoleEvent(event uintptr) (handled uintptr) {
 	lastConsoleEvent.Store(uint32(event))
 	return 0
@@ -89,7 +91,7 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 type sessionWatcher struct {
 	onSessionEnd   func()
 	onConsoleClose func()
-	done           chan struct{} // closed by the function that Notify returns
+	done           chan struct{} // closed by the function stop that NotifyContext returns
 	windowThreadID uintptr       // id of the thread that receives the window's messages
 }
 
@@ -103,13 +105,13 @@ func (w *sessionWatcher) watchConsoleEvents(events chan os.Signal) {
 		} else {
 			w.onSessionEnd()
 		}
-		<-w.done // ignore later notifications, and wait until the function that Notify returns is called
+		<-w.done // ignore later notifications until the process calls stop
 	case <-w.done:
 	}
 }
 
-// runMessageWindow creates the window, and then sends nil or the error to windowCreated. It then handles the window's
-// messages until w.done is closed.
+// runMessageWindow creates the invisible window, and then sends nil or an error to windowCreated. It then handles the
+// window's messages until w.done is closed.
 func (w *sessionWatcher) runMessageWindow(windowCreated chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
 	w.windowThreadID = uintptr(windows.GetCurrentThreadId())
@@ -155,7 +157,7 @@ func (w *sessionWatcher) handleWindowMessage(windowHandle uintptr, messageID uin
 		return 1
 	case messageID == wmEndSession && ofSession && sessionEnding != 0:
 		w.onSessionEnd()
-		<-w.done // Windows may end the process when this function returns, so wait until the process is ready
+		<-w.done // Windows may end the process when this function returns, so wait until the process calls stop
 		return 0
 	case messageID == wmQueryEndSession, messageID == wmEndSession, messageID == wmClose:
 		return 0

@@ -32,16 +32,16 @@ func findOwnWindow() (windowHandle uintptr) {
 	}
 }
 
-// sendMessage sends a message to a window and waits up to a second for the answer.
+// sendMessage sends a message to a window and waits up to a second for the window's answer.
 func sendMessage(windowHandle uintptr, messageID uint32, wParam, lParam uintptr) (answer uintptr, answered bool) {
 	ok, _, _ := sendMessageTimeout.Call(windowHandle, uintptr(messageID), wParam, lParam, 0, 1000,
 		uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
 
-// notify creates an invisible window, to which Windows sends a message when the session ends. Windows then
-// waits until the process calls the function that notify returned. The context is not cancelled if the user
-// cancels the logoff, if an installer sends the message, or if another program closes the window.
+// notifyContext creates an invisible window, to which Windows sends a message when the session ends. Windows then waits
+// until the process calls the function stop. The context is not cancelled if the user cancels the logoff, if an
+// installer sends the message, or if another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // the second round checks that a window can be created after the first one is closed
 		ctx, stop, err := notifyContext(t.Context(), ServiceShutdownLevel, true)

@@ -1,8 +1,8 @@
-// Package skip skips tests that a machine cannot run, or that take too long for a short run. All skips in the
-// repository use this package. Each call gives a reason of two parts, separated by a semicolon: why the test is
-// skipped, and what tests its promise instead. TestSkippedTestsGiveConstantReasons in the root of the repository checks
-// that. In the output of go test -v, each reason follows the word "skipped:", so that a script can count the skips by
-// reason.
+// Package skip skips tests that a machine cannot run, or that take too long for a short run. All tests in the
+// repository use this package to skip. Each call gives a reason of two parts, separated by a semicolon: why the test is
+// skipped, and which other test checks the same promise. TestSkippedTestsGiveConstantReasons in the root of the
+// repository checks this form. In the output of go test -v, each reason follows the word "skipped:", so that a script
+// can count the skips by reason.
 package skip
 
 import (
@@ -27,7 +27,7 @@ func MissingRequirement(t testing.TB, requirement, reason string) {
 	t.Skip("skipped: " + reason)
 }
 
-// UnlessRoot calls Missing, which ends the test, if the test does not run as root.
+// UnlessRoot calls MissingRequirement, which ends the test, if the test does not run as root.
 func UnlessRoot(t testing.TB, reason string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -35,7 +35,7 @@ func UnlessRoot(t testing.TB, reason string) {
 	}
 }
 
-// UnlessProgram returns the path of a program. If the program is not in PATH, it calls Missing, which ends
+// UnlessProgram returns the path of a program. If the program is not in PATH, it calls MissingRequirement, which ends
 // the test.
 func UnlessProgram(t testing.TB, name, reason string) string {
 	t.Helper()

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// UnderWine calls Missing, which ends the test, if the test runs under Wine and not on a real Windows.
+// UnderWine calls MissingRequirement, which ends the test, if the test runs under Wine and not on a real Windows.
 func UnderWine(t testing.TB, reason string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {

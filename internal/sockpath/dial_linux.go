@@ -15,9 +15,8 @@ const cancelCheckInterval = 250 * time.Millisecond
 // Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or fullBacklogTimeout
 // has passed.
 //
-// It waits in a blocking connect(2), because the kernel then wakes it each time the server accepts a
-// connection. A client that only polled would nearly always find the backlog full if another process connects
-// in a loop.
+// Dial waits in a blocking connect(2): the kernel wakes it when the server accepts a connection. If another process
+// connects in a loop, a client that polled instead would find the backlog full nearly every time.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

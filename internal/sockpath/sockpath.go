@@ -1,5 +1,4 @@
-// Package sockpath connects to Unix sockets, and works around the maximum length of their
-// addresses.
+// Package sockpath connects to Unix sockets, also to those whose path is too long for a socket address.
 package sockpath
 
 import (
@@ -11,8 +10,8 @@ import (
 // MaxPathBytes is the longest path that fits into a socket's address, in bytes.
 const MaxPathBytes = 107
 
-// ShortPath returns a path to the same file that fits into a socket's address. For a long path, the result
-// goes through a descriptor of the directory, which works only on Linux. The result is valid until the caller
+// ShortPath returns a path to the same file that is short enough for a socket address. For a long path, the result
+// leads through a descriptor of the file's directory. This works only on Linux. The result is valid until the caller
 // calls release.
 func ShortPath(path string) (shortPath string, release func(), err error) {
 	if len(path) <= MaxPathBytes {

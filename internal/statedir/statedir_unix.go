@@ -16,8 +16,8 @@ func makePrivateDir(dir string) error {
 	return os.MkdirAll(dir, 0o700)
 }
 
-// CheckUnwritableByOthers returns an error if other accounts can change an existing state directory, because they could
-// have put malicious files into it.
+// CheckUnwritableByOthers returns an error if other accounts can change an existing state directory. These accounts
+// could have put malicious files into the directory.
 func CheckUnwritableByOthers(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {

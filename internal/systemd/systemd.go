@@ -110,8 +110,8 @@ func WatchdogTimeout() time.Duration {
 // system or, in a user's service, among those of the user.
 type Unit string
 
-// unitQueryTimeout is the timeout of a query. A caller repeats such queries regularly, so an unanswered one does
-// no harm.
+// unitQueryTimeout is the timeout of one query about a unit. If systemd does not answer in time, the caller tries again
+// later.
 const unitQueryTimeout = time.Second
 
 // runSystemctl runs systemctl and returns its output, or "" if that fails.
@@ -159,15 +159,15 @@ func (u Unit) IsInactive() bool {
 	return true
 }
 
-// StopUnits stops the units that match a pattern and waits until they have ended. Without ignore-dependencies,
-// systemd could first wait for the unit of the caller, which is being stopped too and ends only after StopUnits
-// has returned.
+// StopUnits stops the units that match unitPattern, and waits until they have ended. The option ignore-dependencies is
+// necessary because the caller's unit is being stopped too. Otherwise systemd could first wait for the caller's unit,
+// which ends only after StopUnits has returned.
 func StopUnits(unitPattern string, timeout time.Duration) {
 	runSystemctl(timeout, "--job-mode=ignore-dependencies", "stop", unitPattern)
 }
 
-// MonotonicUsecLine returns the line that Notify must send together with RELOADING=1. now is the current time on
-// the monotonic clock.
+// MonotonicUsecLine returns the line that Notify must send together with RELOADING=1. monotonicNow is the current time
+// of the monotonic clock.
 func MonotonicUsecLine(monotonicNow time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(monotonicNow.Microseconds(), 10)
 }

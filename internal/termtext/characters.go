@@ -26,10 +26,10 @@ func CharacterWidth(r rune) int {
 	return 1
 }
 
-// IsInvisible reports whether a character is not visible by itself. Such a character formats others, like a
-// zero-width space, selects a variant of the character before it, or is blank by definition, like a Hangul
-// filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the other format
-// characters, except those that are displayed with the following text.
+// IsInvisible reports whether a character is not visible by itself. Some such characters format others (a zero-width
+// space), some select a variant of the character before (a variation selector), and some are blank by definition (a
+// Hangul filler). Formally, these are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the other
+// format characters, except those that are displayed together with the following text.
 func IsInvisible(r rune) bool {
 	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point,
 		unicode.Variation_Selector) &&
@@ -66,8 +66,8 @@ func EscapeInvisible(s string) string {
 	return b.String()
 }
 
-// RemoveJoiners removes the joiners from a text, because terminals do not agree on the width of joined characters.
-// Each character then takes the columns that Width counts for it.
+// RemoveJoiners removes the joiners from a text, because terminals do not agree on the width of joined characters. Each
+// character of the result takes the number of columns that DisplayWidth counts for it.
 func RemoveJoiners(s string) string {
 	// These are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
@@ -83,7 +83,7 @@ func ColourSequenceBytes(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // number of next parameters that belong to an earlier 38 or 48, which set a colour by its number
+	skip := 0 // number of following parameters that belong to a colour number, after 38 or 48
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// ModeSequences keeps the control sequences in a program's output that may have changed modes of its terminal,
-// such as whether the cursor is visible. It keeps each distinct sequence once, sorted by the last occurrence.
+// ModeSequences collects the control sequences in a program's output that may have changed modes of its terminal, such
+// as whether the cursor is visible. It keeps each distinct sequence once, sorted by its last occurrence.
 //
-// A Modes value that reads only these sequences gets the same state as one that reads the whole output, with
-// two exceptions. If a program pushes the same level on a stack several times, Controls keeps only one level.
-// It omits sequences that a program repeats when it redraws its screen, like colours and regions.
+// A TerminalModes value that reads only these sequences gets the same state as one that reads the whole output, with
+// two exceptions. If a program pushes the same level on a stack several times, ModeSequences keeps only one level. And
+// ModeSequences omits sequences that a program repeats when it redraws its screen, such as colours and scroll regions.
 //
-// Controls is small because the runner links it. The zero value is ready for use.
+// ModeSequences needs little code, because the runner links it and must stay small. The zero value is ready for use.
 type ModeSequences struct {
 	sequences     []string // distinct sequences; the one that occurred last is at the end
 	sequenceBytes int      // number of bytes in sequences
 	scanner       scanner
 }
 
-// These constants bound what Controls keeps. It drops the oldest sequences first. The bound on their number
-// keeps Write fast, because it compares each new sequence with all others.
+// These constants limit how many sequences ModeSequences keeps. It drops the oldest sequences first. The limit on their
+// number keeps Write fast, because Write compares each new sequence with all others.
 const (
 	maxSequences      = 128
 	maxSequencesBytes = 4 << 10 // bytes

@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes
-// exactly the columns that Width counts.
+// SafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes exactly
+// as many columns as DisplayWidth counts.
 func SafeText(s string) string { return OneLine(escapeCellText(RemoveColours(s))) }
 
-// escapeCellText escapes the characters of a text that control a terminal. It removes joiners, so that the text
-// takes the columns that Width counts. The caller has already removed colours.
+// escapeCellText escapes the characters of a text that control a terminal. It also removes joiners, so that the text
+// takes as many columns as DisplayWidth counts. The caller must have removed colours.
 func escapeCellText(s string) string { return RemoveJoiners(EscapeInvisible(EscapeControls(s))) }
 
 // tabStopColumns is the number of columns between tab stops in a job's output.
@@ -58,8 +58,8 @@ const ResetColours = "\x1b[0m"
 // EscapeControls escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
 func EscapeControls(s string) string { return EscapeControlsExcept(s, "\n\t", true) }
 
-// EscapeLiveOutput is like Escape, for output that a job is still writing. It also keeps carriage returns, because
-// programs use them to redraw a progress line.
+// EscapeLiveOutput is like EscapeControls, but for output that a job is still writing. It also keeps carriage returns,
+// because programs use them to redraw a progress line.
 func EscapeLiveOutput(s string) string { return EscapeControlsExcept(s, "\n\t\r", true) }
 
 // EscapeControlsExcept replaces control characters by readable escape sequences. It keeps the characters in
@@ -105,8 +105,8 @@ func EscapeControlsExcept(s, allowedChars string, keepColours bool) string {
 	return b.String()
 }
 
-// TrailingPartialBytes returns how many bytes at the end of a text may be an incomplete character or colour
-// sequence. The rest of it may follow in the next piece of output.
+// TrailingPartialBytes returns the number of bytes at the end of a text that may be the beginning of a character or
+// colour sequence. The next piece of output may contain the rest.
 func TrailingPartialBytes(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {

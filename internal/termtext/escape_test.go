@@ -91,7 +91,7 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 	}
 }
 
-// Every character of a cell is visible and takes the columns that Width counts.
+// Every character of a cell is visible, and takes as many columns as DisplayWidth counts.
 func TestCellsShowEveryCharacter(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`,

@@ -9,8 +9,8 @@ import (
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n",
 	"\u2029", "\n")
 
-// IndentAfterFirstLine indents all lines of a text except the first, so that no line of the text looks like one of
-// queuectl's own.
+// IndentAfterFirstLine indents all lines of a text except the first. So no line of an untrusted text looks like a line
+// that queuectl itself has printed.
 func IndentAfterFirstLine(text string, indentColumns int) string {
 	text = strings.TrimRight(lineBreaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indentColumns))

@@ -6,21 +6,23 @@ import (
 	"strings"
 )
 
-// TerminalModes tracks what a program changes on its terminal. With it, a terminal can be restored after it has
-// displayed the program's output. Modes can also give the same modes to another terminal. For example, after
-// "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, no cursor, and letters as line
-// drawings. Restore then returns "\x1b(B\x1b[?25h\x1b[?1049l".
+// TerminalModes tracks how a program changes the modes of its terminal. RestoreSequences returns sequences that undo
+// the changes after a terminal has displayed the program's output. ReplaySequences returns sequences that make the same
+// changes on another terminal.
+//
+// For example, after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, no cursor, and letters as
+// line drawings. RestoreSequences then returns "\x1b(B\x1b[?25h\x1b[?1049l".
 //
 // What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs), the protocols
 // that other terminals have added (kitty's keyboard, synchronized output, hyperlinks, progress, the Linux
 // console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup, rmkx and sgr0.
 //
-// Restore resets only what was changed. Some sequences have an effect only on some kinds of terminals. Modes
-// assumes that they have had an effect, because an unnecessary reset is harmless.
+// RestoreSequences resets only what the program changed. Some sequences have an effect only on some kinds of terminals.
+// TerminalModes assumes that every sequence had an effect, because an unnecessary reset is harmless.
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
 type TerminalModes struct {
-	changes     []modeChange // sorted by their first occurrence; Restore reverts them in reverse order
+	changes     []modeChange // sorted by their first occurrence; RestoreSequences reverts them in reverse order
 	scanner     scanner
 	vt52Mode    bool // the terminal understands only the sequences of a VT52
 	cursorSaved bool
@@ -32,19 +34,18 @@ type modeChange struct {
 	property     string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
 	redoSequence string // sequence that makes the change again
 	undoSequence string // sequence that reverts the change
-	// isSaved means that the program has saved this changed state, with the cursor or as a mode. It may restore
-	// the state at any time, so Restore always undoes the change.
+	// isSaved means that the program has saved this state on the terminal, together with the cursor or as a mode. The
+	// program may restore the saved state at any time, so RestoreSequences always undoes the change.
 	isSaved bool
 }
 
-// maxModeChanges bounds how many changes are kept, so that the memory of a Modes is bounded. The bound depends on
-// the change: it is maxModeChanges for a private mode that is not in disturbingModes, three times as high for a mode
-// in disturbingModes, and twice as high for any other change.
+// maxModeChanges bounds the number of changes that a TerminalModes keeps, and so its memory. The bound depends on the
+// kind of change: it is maxModeChanges for a private mode that is not in disturbingModes, three times as high for a
+// mode in disturbingModes, and twice as high for any other change.
 const maxModeChanges = 64
 
-// defaultOnModes lists the private modes that are on after a reset. They are ANSI sequences, auto-wrap,
-// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private
-// colours.
+// defaultOnModes lists the private modes that are on after a reset. In this order they are ANSI sequences, auto-wrap,
+// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private colours.
 const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 
 // disturbingModes lists the private modes that would disturb a user most if they were not reset, such as those
@@ -222,8 +223,8 @@ func (m *TerminalModes) applyMode(prefix, modeNumber string, operation byte) {
 	default:
 		undo := "\x1b[" + name + modeSequenceSuffix(!on)
 		switch {
-		// The sequence that undoes mode 6 also moves the cursor to the top. The next program must not print there, so
-		// move the cursor to the bottom.
+		// The sequence that resets mode 6 also moves the cursor to the top of the screen. The output of the next program must
+		// not begin there, so also move the cursor to the bottom.
 		case name == "?6":
 			undo += "\x1b[999H"
 		case name == "?1049":
@@ -268,8 +269,8 @@ func (m *TerminalModes) changeIndex(property string) int {
 	return slices.IndexFunc(m.changes, func(c modeChange) bool { return c.property == property })
 }
 
-// setProperty records whether a property differs from its state after a reset. The sequence redo repeats the
-// change, and undo reverts it.
+// setProperty records whether a property differs from its state after a reset. redoSequence makes the change again, and
+// undoSequence reverts it.
 func (m *TerminalModes) setProperty(property, redoSequence, undoSequence string, isChanged bool) {
 	i := m.changeIndex(property)
 	switch {
@@ -293,7 +294,7 @@ func (m *TerminalModes) setProperty(property, redoSequence, undoSequence string,
 	}
 }
 
-// pushPropertyLevel adds a level to a property that the program pushes and pops, such as the window title.
+// pushPropertyLevel adds a level to a property that has a stack of levels, such as the window title.
 func (m *TerminalModes) pushPropertyLevel(property, redoSequence, undoSequence string) {
 	if len(m.changes) < 2*maxModeChanges {
 		m.changes = append(m.changes, modeChange{property: property, redoSequence: redoSequence, undoSequence: undoSequence})
@@ -310,8 +311,8 @@ func (m *TerminalModes) popPropertyLevels(property string, n int) {
 	}
 }
 
-// saveCursor records that the program has saved the cursor. The terminal saves colours and character sets with
-// it.
+// saveCursor records that the program has saved the cursor. The terminal saves the colours and character sets together
+// with the cursor.
 func (m *TerminalModes) saveCursor() {
 	m.cursorSaved = true
 	for i := range m.changes {
@@ -325,8 +326,8 @@ func (m *TerminalModes) usesAlternateScreen() bool {
 	return m.changeIndex("?47") >= 0 || m.changeIndex("?1047") >= 0 || m.changeIndex("?1049") >= 0
 }
 
-// IsFullScreen reports whether the program draws the whole screen, like an editor. A client that attaches to such
-// a program makes it redraw the screen, because its last output would not be enough.
+// IsFullScreen reports whether the program draws the whole screen, like an editor. If a client attaches to such a
+// program, the program must redraw the screen, because its recent output does not contain the whole screen.
 func (m *TerminalModes) IsFullScreen() bool { return m.cursorMoved || m.usesAlternateScreen() }
 
 // ReplaySequences returns the sequences that give another terminal the same modes.

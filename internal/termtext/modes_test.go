@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Restore reverts all changes that a program made on a terminal, and nothing else. The controls and their state
-// after a reset are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx and sgr0. The keyboard
-// is from kitty's protocol.
+// RestoreSequences reverts all changes that a program made on a terminal, and nothing else. The control sequences, and
+// the terminal's state after a reset, are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx and sgr0.
+// The sequences of the keyboard are from kitty's protocol.
 func TestRestoreRevertsAllModeChanges(t *testing.T) {
 	const tabs = "\x1b7\r\x1b[3g\x1b[8C\x1bH\x1b[8C\x1bH\x1b8"
 	for _, c := range []struct{ name, printed, undo, again string }{
@@ -123,8 +123,8 @@ func hasSavedChange(m *TerminalModes) bool {
 	return false
 }
 
-// A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
-// whole output.
+// A TerminalModes value that reads only the sequences in a ModeSequences value gets the same state as one that reads
+// the whole output.
 func TestKeptSequencesReproduceModes(t *testing.T) {
 	parts := []string{"x", "\r\n", "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25l", "\x1b[?25h", "\x1b[4h", "\x1b[4l",
 		"\x1b[5 q", "\x1b[ q", "\x1b[>4;2m", "\x1b[>4m", "\x1b(0", "\x1b(B", "\x0e", "\x0f", "\x1b=", "\x1b>", "\x1bc",
@@ -161,7 +161,7 @@ func sortSequences(s string) string {
 	return strings.Join(parts, "\x1b")
 }
 
-// Restore reverts the modes in disturbingModes, even if many unknown modes were set before.
+// RestoreSequences reverts the modes in disturbingModes, even if many unknown modes were set before.
 func TestRestoreRevertsDisturbingModes(t *testing.T) {
 	var m TerminalModes
 	for n := range 10 * maxModeChanges {
@@ -175,7 +175,7 @@ func TestRestoreRevertsDisturbingModes(t *testing.T) {
 	}
 }
 
-// For any output, the modes do not depend on how the output is split into pieces, and the size of a Modes value
+// For any output, the modes do not depend on how the output is split into pieces, and the size of a TerminalModes value
 // is bounded.
 func TestTerminalModesSizeIsBounded(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a",
@@ -204,9 +204,9 @@ func TestTerminalModesSizeIsBounded(t *testing.T) {
 	}
 }
 
-// A Modes value that reads only the sequences in a Controls value gets the same state as one that reads the
-// whole output. This holds even for output with cancelled sequences, sequences inside strings, and sequences
-// that begin with U+009B.
+// A TerminalModes value that reads only the sequences in a ModeSequences value gets the same state as one that reads
+// the whole output. This holds even for output with cancelled sequences, sequences inside strings, and sequences that
+// begin with U+009B.
 func TestKeptSequencesReproduceModesOfAnyOutput(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
@@ -215,7 +215,7 @@ func TestKeptSequencesReproduceModesOfAnyOutput(t *testing.T) {
 		piece := rapid.OneOf(rapid.SampledFrom(parts),
 			rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
-			// Controls omits stacks and regions, so the output must not contain their sequences.
+			// ModeSequences omits some stacks and regions, so the output must not contain their sequences.
 			return !strings.ContainsAny(strings.Join(p, ""), "rtu")
 		}).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
@@ -246,7 +246,7 @@ func TestKeptSequencesReproduceModesOfAnyOutput(t *testing.T) {
 	}
 }
 
-// Controls keeps a bounded number of sequences and bytes, and drops the oldest first.
+// ModeSequences keeps a bounded number of sequences and bytes, and drops the oldest first.
 func TestKeptSequencesAreBounded(t *testing.T) {
 	long := strings.Repeat("1;", 100)
 	for name, print := range map[string]func(n int) string{

@@ -11,7 +11,7 @@ import (
 
 // These constants bound the size of a Renderer and the effect of a sequence.
 const (
-	// maxLineColumns is the highest number of columns of the current line. A longer line is printed, and later
+	// maxLineColumns is the maximum number of columns of the current line. A longer line counts as finished, and later
 	// output cannot change it.
 	maxLineColumns = 4096
 	maxMoveColumns = 1000 // maximum number of columns that one sequence can move, insert or repeat
@@ -22,9 +22,9 @@ const (
 	maxCellBytes     = 32  // maximum number of bytes of a character with its combining marks
 )
 
-// Renderer returns each line of a terminal's output once, in its state when the cursor leaves the line. It keeps
-// the current line as cells, one for each column. So carriage returns, backspaces, and sequences that move,
-// erase, insert and delete within a line work as on a terminal. For example, "10%\r20%\b!" results in "20!".
+// Renderer returns each line of a terminal's output once, as it looks when the cursor leaves the line. It keeps the
+// current line as cells, one for each column. So it can handle carriage returns, backspaces, and sequences that move,
+// erase, insert and delete within a line. For example, "10%\r20%\b!" results in "20!".
 //
 // A sequence that moves the cursor to another line ends the current line. Renderer drops all other control
 // sequences. It also drops output on the alternate screen, which full-screen programs use.
@@ -36,7 +36,7 @@ type Renderer struct {
 
 	partialInput          string          // incomplete character or sequence
 	inControlString       bool            // the output is inside a string for the terminal, such as a title
-	finishedLines         strings.Builder // finished lines
+	finishedLines         strings.Builder // finished lines that Write has not returned yet
 	cells                 []cell
 	column                int     // column of the cursor
 	savedColumn           int     // column that the program has saved
@@ -303,8 +303,8 @@ func (r *Renderer) applyControlSequence(params string, finalByte byte) {
 	}
 }
 
-// setAlternateScreen enters or leaves the alternate screen. If the program leaves that screen and never entered
-// it, the text before was printed on it and is dropped.
+// setAlternateScreen enters or leaves the alternate screen. If a text that starts in the middle of an output leaves
+// that screen without having entered it, the text before was on that screen. setAlternateScreen then drops that text.
 func (r *Renderer) setAlternateScreen(on bool) {
 	if !on && r.StartsMidOutput && !r.usedAlternateScreen {
 		r.finishedLines.Reset()

@@ -6,16 +6,16 @@ import "strings"
 // VT500 terminal. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
 	pendingBytes     []byte // the beginning of an incomplete sequence or string
-	maybeC1FirstByte bool   // the last byte may be the first half of a C1 control character, like U+009B
+	maybeC1FirstByte bool   // the last byte may be the first byte of a C1 control character, like U+009B, in UTF-8
 }
 
 // maxControlSequenceBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
 // string is truncated.
 const maxControlSequenceBytes = 256
 
-// write processes the next piece of output. It calls handleControl(item) for each complete item. An item is SO, SI, a
-// sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character
-// counts as the equivalent ESC and byte.
+// write processes the next piece of output. It calls handleControl for each complete control: SO, SI, a sequence from
+// ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character is passed as the
+// equivalent ESC and byte.
 func (s *scanner) write(data []byte, handleControl func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.

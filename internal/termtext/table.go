@@ -41,9 +41,9 @@ func ColumnWidths(rows [][]string) []int {
 	return widths
 }
 
-// FitColumnWidths computes column widths so that the table fits into maxColumns columns of the terminal. A column of
-// width 0 is omitted. FitColumnWidths never omits the first and the last column, which hold the row's name and its
-// main text. If chosenByUser is true, it omits no column.
+// FitColumnWidths computes column widths with which the table fits into terminalColumns columns. A width of 0 means
+// that the column is omitted. FitColumnWidths never omits the first and the last column, which hold the row's name and
+// its main text. If chosenByUser is true, it omits no column.
 //
 // For example, columns of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns of the terminal. They get the
 // widths 2, 10, 8, 0, 0 and 14: FitColumnWidths omits two columns and cuts the last one.
@@ -60,8 +60,8 @@ func FitColumnWidths(widths []int, terminalColumns int, chosenByUser bool) []int
 		used += got[i] + columnGap
 	}
 	for ; used > terminalColumns && shown > 2; shown-- {
-		// Omit the last uncut column that is wider than minColumnWidth, such as a time. Without such a column, omit
-		// the last column that may be omitted.
+		// Omit the last uncut column that is wider than minColumnWidth, such as a time. If no column is that wide, omit the
+		// last column that may be omitted.
 		out, time := 0, false
 		for i := 1; i < len(got)-1; i++ {
 			if wide := got[i] > minColumnWidth; got[i] > 0 && (wide || !time) {
@@ -71,7 +71,7 @@ func FitColumnWidths(widths []int, terminalColumns int, chosenByUser bool) []int
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	// no column can be omitted any more, so cut the wider of the first and the last one
+	// no further column can be omitted, so cut the wider one of the first and the last column
 	for ; used > terminalColumns; used-- {
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
@@ -94,8 +94,8 @@ func FitColumnWidths(widths []int, terminalColumns int, chosenByUser bool) []int
 	return got
 }
 
-// TableLines returns the lines of a table, beginning with the heading, for a terminal with width columns. Cells
-// are untrusted text. TableLines cuts long cells and, if necessary, omits columns.
+// TableLines returns the lines of a table, beginning with the heading, for a terminal with terminalColumns columns.
+// Cells are untrusted text. TableLines cuts long cells and, if necessary, omits columns.
 func TableLines(terminalColumns int, headings []string, rows [][]string) []string {
 	shown := [][]string{headings}
 	for _, row := range rows {
@@ -109,8 +109,8 @@ func TableLines(terminalColumns int, headings []string, rows [][]string) []strin
 		func(_ int, cell string) string { return cell })
 }
 
-// MinTableWidth is the smallest width in columns for which lines are laid out. In a narrower window, the
-// terminal breaks the lines.
+// MinTableWidth is the smallest number of columns for which tables are laid out. In a narrower window, the terminal
+// wraps the lines.
 const MinTableWidth = 20
 
 // ZonePlaceholder marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time zone.

@@ -15,8 +15,8 @@ func DisplayWidth(s string) (n int) {
 	return n
 }
 
-// Truncate shortens a text to maxColumns columns, and ends it with an ellipsis. It does not split a colour sequence
-// or separate a combining mark from its letter. At the end of a text with colours, it resets them.
+// Truncate shortens a text to maxColumns columns, and ends it with an ellipsis. It does not split a colour sequence,
+// and does not separate a combining mark from its letter. If the text has colours, Truncate resets them at the end.
 func Truncate(s string, maxColumns int) string {
 	if DisplayWidth(s) <= maxColumns {
 		return s
@@ -42,8 +42,8 @@ func Truncate(s string, maxColumns int) string {
 	return b.String() + mark + last
 }
 
-// nextDisplayUnit returns the length in bytes, and the columns, of the first unit of a text. A unit is a colour
-// sequence, or a character with its combining marks. isColour is true for a colour sequence.
+// nextDisplayUnit returns the first unit of a text: its length in bytes, and the columns that it takes. A unit is a
+// colour sequence, or a character with its combining marks. isColour is true for a colour sequence.
 func nextDisplayUnit(s string) (isColour bool, byteLength, columns int) {
 	if k := ColourSequenceBytes(s); k > 0 {
 		return true, k, 0

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A cell that is too wide is cut and ends with a mark. It then fills the width, or is one column narrower if
-// the next character would take two columns. A combining mark stays with its letter.
+// Truncate cuts a text that is too wide, and ends it with a mark. The result is as wide as allowed, or one column
+// narrower if the next character takes two columns. A combining mark stays with its letter.
 func TestTruncateFillsWidthWithMark(t *testing.T) {
 	for _, c := range [][2]string{
 		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
@@ -23,7 +23,7 @@ func TestTruncateFillsWidthWithMark(t *testing.T) {
 	}
 }
 
-// Width counts the columns that terminals use for each character.
+// DisplayWidth counts the columns that terminals use for each character.
 func TestDisplayWidthMatchesTerminals(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1,

@@ -24,16 +24,17 @@ var builtPrograms struct {
 	path map[string]string
 }
 
-// lockHeldVariable is an environment variable that Main sets after it has taken its lock. A test may start its
-// own test binary again; the child process sees the variable and does not wait for the lock.
+// lockHeldVariable is an environment variable that RunPackageTests sets after it has taken its lock. A test may start
+// its own test binary as a child process. Because of this variable, the child process does not wait for the lock.
 const lockHeldVariable = "QUEUECTL_TEST_LOCKED"
 
-// RunPackageTests is the TestMain of a package. It runs the tests. Only two packages whose tests call Main run at a
-// time, because their services, clients and jobs together use the whole machine.
+// RunPackageTests implements TestMain for a package: it runs the tests of the package. The tests of at most two
+// packages that use RunPackageTests run at a time, because their services, clients and jobs together use the whole
+// machine.
 //
-// A test may start its own test binary as a helper process. It then sets one of the environment variables in
-// roles. In that process, Main runs the function for the variable instead of the tests, and exits with its
-// result.
+// A test may start its own test binary as a helper process. To do so, it sets one of the environment variables in
+// helpersByVariable. In the helper process, RunPackageTests calls the function for the variable instead of running the
+// tests. The result of the function is the exit code of the process.
 func RunPackageTests(m *testing.M, helpersByVariable map[string]func() int) {
 	for variable, run := range helpersByVariable {
 		if os.Getenv(variable) != "" {
@@ -51,7 +52,7 @@ func RunPackageTests(m *testing.M, helpersByVariable map[string]func() int) {
 		if err != nil {
 			panic(err)
 		}
-		defer unlock() // needed only after a panic, because the lock ends with the process
+		defer unlock() // unlocks after a panic; otherwise the lock ends with the process
 		os.Setenv(lockHeldVariable, "1")
 	}
 	code := m.Run()
@@ -79,7 +80,7 @@ func RepositoryRoot() string {
 	}
 }
 
-// acquireProcessLock waits until no other process holds the lock with this name, and takes it.
+// acquireProcessLock waits until no other process holds the lock with the given name, and takes the lock.
 func acquireProcessLock(lockName string) (unlock func(), err error) {
 	dir, err := checkoutCacheDir()
 	if err != nil {
@@ -92,8 +93,8 @@ func acquireProcessLock(lockName string) (unlock func(), err error) {
 	return func() { f.Close() }, waitForFileLock(f)
 }
 
-// acquireOneOfLocks waits until one of the two locks is free, and takes it. A goroutine keeps waiting for the other
-// lock, takes that lock when it is free, and releases it immediately.
+// acquireOneOfLocks waits until one of the two locks is free, and takes it. One goroutine waits for each lock. The
+// goroutine that gets its lock second releases that lock immediately.
 func acquireOneOfLocks(lockNames [2]string) (unlock func(), err error) {
 	type result struct {
 		unlock func()
@@ -129,8 +130,8 @@ func checkoutCacheDir() (string, error) {
 // BuiltProgram returns the path of the program built with the given build tag. The tag "" means the program as
 // shipped.
 //
-// All packages build into one directory, where the go command links a program again only if its code has
-// changed. Each package uses a copy, because a later run may replace the program in that directory.
+// All packages build into one directory, where the go command links a program again only if its code has changed. Each
+// package uses a copy of the program, because a later run may replace the program in the common directory.
 func BuiltProgram(t testing.TB, buildTag string) string {
 	t.Helper()
 	builtPrograms.Lock()
@@ -138,7 +139,7 @@ func BuiltProgram(t testing.TB, buildTag string) string {
 	if p := builtPrograms.path[buildTag]; p != "" {
 		return p
 	}
-	// If QUEUECTL_TEST_BIN names a directory with built programs, use these, because this machine may lack Go.
+	// If QUEUECTL_TEST_BIN names a directory with built programs, use these programs, because this machine may lack Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
 		return filepath.Join(dir, "plain"+buildTag, ProgramFiles[0])
 	}

@@ -14,11 +14,12 @@ import (
 )
 
 // diskServerVariable is the environment variable that makes this test binary the server of a Disk. Its value is the
-// directory in which the server mounts its files. The server is a separate process, because a process that
-// reads a file which it serves itself can wait forever.
+// directory in which the server mounts its files. The server must be a separate process: a process that reads a file
+// from its own server can wait forever.
 const diskServerVariable = "QUEUECTL_TEST_DISK"
 
-// DiskServerRole is an entry for the map that Main expects. It makes a test binary serve a Disk.
+// DiskServerRole is an entry for the argument helpersByVariable of RunPackageTests. It makes a test binary serve a
+// Disk.
 var DiskServerRole = map[string]func() int{diskServerVariable: func() int {
 	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskServerVariable)))
 	return 1
@@ -28,17 +29,17 @@ var DiskServerRole = map[string]func() int{diskServerVariable: func() int {
 // file disk.img is served by a FUSE server.
 type Disk struct {
 	testing.TB
-	// dir is the base directory. Its subdirectories are fuse (the served files), disk and cut (mount points).
+	// baseDir contains the directories fuse (the served files), disk and cut (mount points).
 	baseDir              string
 	WriteLog             *os.File // file to which the FUSE server logs the writes
 	InitialContent       []byte   // initial content of the disk
 	fuseServer           *exec.Cmd
 	serverExit           chan error // receives the error of the server when it ends
-	fuseConnectionNumber string     // number of the FUSE connection; Abort needs it
+	fuseConnectionNumber string     // number of the FUSE connection; AbortServer needs it
 }
 
-// NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only a file named "stuck".
-// A read of that file hangs.
+// NewDisk creates and serves a disk of sizeMiB MiB. If sizeMiB is 0, the disk has no content. The server then serves
+// only a file named "stuck", on which every read hangs.
 func NewDisk(t testing.TB, sizeMiB int64) *Disk {
 	t.Helper()
 	dir, err := os.MkdirTemp(inMemoryDir(), "qd")
@@ -71,7 +72,7 @@ func inMemoryDir() string {
 	return ""
 }
 
-// makeDiskImage creates an image with an empty ext4 file system, or an empty file if mib is 0.
+// makeDiskImage creates an image with an empty ext4 file system, or an empty file if sizeMiB is 0.
 func makeDiskImage(t testing.TB, path string, sizeMiB int64, mkfsOptions ...string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -130,8 +131,8 @@ func (d *Disk) startFUSEServer() {
 	}
 }
 
-// mountDeviceNumber returns the minor device number of the mount at path, or "" if nothing is mounted there. It does
-// not access the mounted file system, which may hang.
+// mountDeviceNumber returns the minor device number of the file system mounted at mountPoint, or "" if nothing is
+// mounted there. It does not access the mounted file system, which may hang.
 func mountDeviceNumber(mountPoint string) string {
 	raw, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(raw)) {
@@ -143,8 +144,9 @@ func mountDeviceNumber(mountPoint string) string {
 	return ""
 }
 
-// AbortServer kills the server. That closes the FUSE connection, so processes that wait for a reply get an error. In
-// case the server hangs, Abort also aborts the connection through the kernel's control files, if they exist.
+// AbortServer kills the server. This closes the FUSE connection, so processes that wait for a reply get an error. If
+// the server hangs, the kill may not end it. So AbortServer also aborts the connection through the kernel's control
+// files, if they exist.
 func (d *Disk) AbortServer() {
 	d.fuseServer.Process.Kill()
 	os.WriteFile("/sys/fs/fuse/connections/"+d.fuseConnectionNumber+"/abort", []byte("1"), 0)
@@ -169,7 +171,7 @@ func (d *Disk) Close() {
 	d.fuseServer = nil
 }
 
-// Unmount unmounts a directory. While a process uses the mount, it tries again, for at most ten seconds.
+// Unmount unmounts a directory. While a process still uses the mount, Unmount tries again, for at most ten seconds.
 func Unmount(dir string) error {
 	err := syscall.Unmount(dir, 0)
 	for deadline := time.Now().Add(10 * time.Second); err == syscall.EBUSY; err = syscall.Unmount(dir, 0) {

@@ -50,9 +50,9 @@ func serveDisk(dir string) error {
 	select {}
 }
 
-// cleanUpOrphan cleans up after the parent process has died. It ends the services, unmounts the disks with
-// their loop devices, and removes the files. When this process exits, the FUSE connection closes. Processes
-// that wait for a reply of this server then end.
+// cleanUpOrphan cleans up after the parent process (the test) has died. It ends the services, unmounts the disks with
+// their loop devices, and removes the files. When this process exits, the FUSE connection closes. Then processes that
+// still wait for a reply of this server get an error and can end.
 func cleanUpOrphan(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
@@ -113,8 +113,8 @@ func (d *fuseServedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenO
 	return fuse.OK
 }
 
-// Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. Despite its name, it is
-// not a flush to the disk; Fsync is.
+// Flush implements fuse.RawFileSystem. The kernel calls it when a descriptor is closed. Despite its name, it does not
+// request a flush to the disk. Fsync does.
 func (d *fuseServedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.OK }
 
 // Read implements fuse.RawFileSystem.

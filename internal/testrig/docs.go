@@ -8,11 +8,18 @@ import (
 )
 
 // FencedBlockPattern matches a fenced code block of a documentation page. The word after the fence is the kind of the
-// block. A "console" block is an example: lines that begin with "$ " are commands, and the lines below a
-// command are its stdout and stderr together. In this output, the character … matches any text within a line,
-// and a line that contains only … matches any number of lines. A "toml" block is a settings file, each line
-// of a "sh" block calls a make target, and a "json" block is valid JSON. The kinds "cmd" and "powershell" are for
-// Windows, and "text" is not an example. No other kind is allowed.
+// block:
+//
+//   - "console" is an example. Lines that begin with "$ " are commands. The lines below a command are its stdout and
+//     stderr together. In them, the character … matches any text within a line, and a line that contains only …
+//     matches any number of lines.
+//   - "toml" is a settings file.
+//   - "sh" calls a make target in each line.
+//   - "json" is valid JSON.
+//   - "cmd" and "powershell" are for Windows.
+//   - "text" is not an example.
+//
+// No other kind is allowed.
 var FencedBlockPattern = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
 // MatchesOutput reports whether the output of a command matches the output that a page shows. In want, the

@@ -24,8 +24,8 @@ func ProcessCPUTicks(t *testing.T, pid int) int {
 	return user + system
 }
 
-// InjectSyscallFault makes system calls of the service fail or wait. It attaches strace to the service with the given
-// options, which describe the calls and the fault. The fault ends when the caller calls stop.
+// InjectSyscallFault makes system calls of the service fail or wait. It attaches strace to the service with
+// straceOptions, which describe the calls and the fault. The fault ends when the caller calls stop.
 func (q *Queue) InjectSyscallFault(straceOptions ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.ServiceCmd.Process.Pid), "-o", os.DevNull}, straceOptions...)
@@ -46,8 +46,8 @@ func (q *Queue) InjectSyscallFault(straceOptions ...string) (stop func()) {
 	}
 }
 
-// MountQueueDisk creates and mounts an ext4 disk of the given size. The mount point is then the queue's directory, and
-// MountQueueDisk returns it. The options are those of mkfs.
+// MountQueueDisk creates an ext4 disk of the given size and mounts it. The mount point is then the queue's state
+// directory, and MountQueueDisk returns its path. mkfsOptions are the options of mkfs.
 func (q *Queue) MountQueueDisk(size string, mkfsOptions ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.StateDir, "disk.img"), filepath.Join(q.StateDir, "disk")

@@ -23,8 +23,8 @@ import (
 var ProgramFiles = []string{"queuectl" + ExecutableSuffix, "queuectld" + ExecutableSuffix}
 
 // InstallPrograms copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
-// queuectlPath is the path of the original queuectl; queuectld is next to it. Install may replace earlier
-// copies. Processes that run an earlier copy continue.
+// queuectlPath is the path of the original queuectl. queuectld is in the same directory. InstallPrograms may replace
+// earlier copies. Processes that run an earlier copy continue.
 func InstallPrograms(t testing.TB, queuectlPath, targetDir string) string {
 	t.Helper()
 	for _, name := range ProgramFiles {
@@ -38,12 +38,12 @@ type Queue struct {
 	testing.TB
 	osSpecificFields
 	ClientPath  string    // path of the client, queuectl
-	StateDir    string    // state directory, with slashes, so that a shell reads it unchanged
-	ServiceEnv  []string  // environment variables of the service, in addition to those that Environment returns
-	StoreURL    string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
+	StateDir    string    // state directory; with slashes on Windows too, so that a shell reads the path unchanged
+	ServiceEnv  []string  // environment variables of the service, in addition to those that UserEnvironment returns
+	StoreURL    string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in StateDir
 	ServiceCmd  *exec.Cmd // the running service; nil if none runs
 	ServiceLog  *LockedBuffer
-	ServiceExit chan error // receives the result of Cmd.Wait when the service ends
+	ServiceExit chan error // receives the result of ServiceCmd.Wait when the service ends
 }
 
 // LockedBuffer is a buffer whose methods may be called concurrently.
@@ -64,8 +64,8 @@ func (l *LockedBuffer) String() string {
 	return l.b.String()
 }
 
-// NewQueue creates a state directory without a service. Start starts a service on it, with the program built
-// with tag (see BuiltProgram). At the end of the test, all processes of the queue are ended.
+// NewQueue creates a state directory without a service. Queue.Start starts a service for it, with the program built
+// with buildTag (see BuiltProgram). At the end of the test, all processes of the queue are ended.
 func NewQueue(t testing.TB, buildTag string) *Queue {
 	t.Helper()
 	dir, err := newPrivateTempDir()
@@ -104,7 +104,7 @@ func (q *Queue) TryStart(args ...string) error {
 		return err
 	}
 	defer stderr.Close()
-	cmd.Stderr = stderr // use a file and not a pipe, because runners keep stderr open after the service is killed
+	cmd.Stderr = stderr // a file instead of a pipe, because runners keep stderr open after the service is killed
 	if err := StartCommand(cmd); err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (q *Queue) StopService() int {
 	return code
 }
 
-// RunnerPIDs returns the pids of the queue's live runners. The name of a runner's directory begins
-// with the pid.
+// RunnerPIDs returns the pids of the queue's live runners. It reads them from the names of the runners' directories,
+// which begin with the pid.
 func (q *Queue) RunnerPIDs() (pids []int) {
 	dir := q.RunnerDir()
 	entries, _ := filepath.Glob(dir + "/*.*")
@@ -207,7 +207,7 @@ func (q *Queue) RunCLI(args ...string) CommandResult {
 	return q.RunCLIWithInput("", args...)
 }
 
-// RunCLIWithInput is like CLI, and passes stdin to the command.
+// RunCLIWithInput is like RunCLI, and passes stdin to the command.
 func (q *Queue) RunCLIWithInput(stdin string, args ...string) CommandResult {
 	q.Helper()
 	for tries := 1; ; tries++ {
@@ -219,8 +219,8 @@ func (q *Queue) RunCLIWithInput(stdin string, args ...string) CommandResult {
 	}
 }
 
-// MustRunCLI runs a queuectl command, requires exit code 0 and returns the output without white space at its
-// ends.
+// MustRunCLI runs a queuectl command on the queue and requires exit code 0. It returns the output without leading and
+// trailing white space.
 func (q *Queue) MustRunCLI(args ...string) string {
 	q.Helper()
 	r := q.RunCLI(args...)
@@ -230,7 +230,7 @@ func (q *Queue) MustRunCLI(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// Job contains the fields that tests read of a job in the output of "queuectl show --json".
+// Job contains fields of a job in the output of "queuectl show --json": those that tests read.
 type Job struct {
 	ID             string `json:"id"`
 	State          string `json:"state"`
@@ -265,7 +265,7 @@ func (q *Queue) ShowJob(id string) (j Job) {
 	return j
 }
 
-// WaitUntil calls isMet repeatedly until it returns true. After limit, it fails the test with the text in condition.
+// WaitUntil calls isMet repeatedly until it returns true. After timeout, it fails the test with conditionText.
 func (q *Queue) WaitUntil(conditionText string, timeout time.Duration, isMet func() bool) {
 	q.Helper()
 	timeout *= TimeoutFactor
@@ -276,7 +276,7 @@ func (q *Queue) WaitUntil(conditionText string, timeout time.Duration, isMet fun
 	}
 }
 
-// ServiceConn is a connection to the service on which tests send and read JSON messages themselves.
+// ServiceConn is a connection to the service. With it, tests can send and read single JSON messages.
 type ServiceConn struct {
 	*Queue
 	net.Conn

@@ -20,7 +20,7 @@ import (
 const (
 	ExecutableSuffix  = ""          // suffix of executable files
 	KilledJobExitCode = -1          // exit code of a job that a signal ended; -1 means no exit code
-	NetworkDirFinding = "is on NFS" // text of the finding of "queuectl doctor" about a directory on a network
+	NetworkDirFinding = "is on NFS" // what "queuectl doctor" reports about a directory on a network
 	SocketName        = "queuectl.sock"
 	MkdirCommand      = "mkdir -p" // command that messages recommend to create a directory
 
@@ -41,13 +41,13 @@ func init() { runtime.LockOSThread() }
 // StartCommand starts a command. On Windows the start can fail under Wine, so that version retries.
 func StartCommand(cmd *exec.Cmd) error { return cmd.Start() }
 
-// startFailedTemporarily reports whether a program did not start for a reason that may disappear, so that a retry makes
-// sense. On Linux no such reason is known.
+// startFailedTemporarily reports whether a program did not start for a reason that may be temporary. The caller then
+// tries again. On Linux no such reason is known.
 func startFailedTemporarily(CommandResult) bool { return false }
 
 // osSpecificFields contains the fields of Queue that only Linux needs.
 type osSpecificFields struct {
-	ServiceCredential *syscall.Credential // account of the service; nil means that of this process
+	ServiceCredential *syscall.Credential // account of the service; nil means the account of this process
 	// socket that the test passes to the service; nil if the service creates its socket
 	controlSocket  *os.File
 	WebPageSockets []*os.File // sockets that the test passes to the service for the web page
@@ -93,8 +93,8 @@ func ShellCommand(line string) *exec.Cmd { return exec.Command("/bin/sh", "-c", 
 // ToolPath returns a name by which a job can start a standard program. On Windows it returns a path.
 func ToolPath(toolName string) string { return toolName }
 
-// newPrivateTempDir creates a directory that other users cannot access. Its name is short, because the length
-// of a socket's path is limited.
+// newPrivateTempDir creates a directory that other users cannot access. The name of the directory is short, because the
+// path of a socket in it must not be too long.
 func newPrivateTempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
 // RequestServiceStop asks the service to stop.
@@ -144,13 +144,13 @@ func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
 // not support that.
 func HalfClose(c net.Conn) bool { return c.(*net.UnixConn).CloseWrite() == nil }
 
-// PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
-// before a worker is free. PrefetchBuildTag is the build tag of a program with these failpoints. Both are empty on
-// Linux, because there the service prefetches short jobs anyway.
+// PrefetchFailpoints lists failpoints with which a service prefetches every job: it sends jobs to a runner before a
+// worker is free. PrefetchBuildTag is the build tag of a program with these failpoints. Both are empty on Linux,
+// because there the service prefetches short jobs without failpoints.
 const PrefetchFailpoints, PrefetchBuildTag = "", ""
 
-// runnerHelperCommandText is a text in the command line of the process that helps a runner. On Linux a runner has no
-// such process, so no command line contains this text.
+// runnerHelperCommandText is a text that identifies a runner's helper process by its command line. On Linux runners
+// have no helper process, so no command line contains this text.
 const runnerHelperCommandText = "\x00"
 
 // LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
@@ -203,7 +203,7 @@ func ProcessesUsingDir(dir string) map[int]string {
 	return list
 }
 
-// PeakMemoryBytes returns the highest resident memory that a process has had, in bytes.
+// PeakMemoryBytes returns the highest resident memory of a process since it started, in bytes.
 func PeakMemoryBytes(t testing.TB, pid int) int64 {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -229,7 +229,8 @@ func CopyDir(src, dst string) error {
 	return err
 }
 
-// SetUpHome prepares the home directory of a script. It links the program bin into a directory that is in PATH.
+// SetUpHome prepares the home directory of a script. It links the program at programPath into a directory that is in
+// PATH.
 func (s *ScriptShell) SetUpHome(programPath string) error {
 	s.env = []string{"HOME=" + s.HomeDir, "PATH=" + s.HomeDir + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC",
 		"LANG=C.UTF-8"}
@@ -239,10 +240,10 @@ func (s *ScriptShell) SetUpHome(programPath string) error {
 // scriptLineCommand returns a command that runs a line of the script in a shell.
 func (s *ScriptShell) scriptLineCommand(line string) *exec.Cmd { return ShellCommand(line) }
 
-// PlatformScriptLine returns a line of a script in the form for this system. The scripts contain the Unix form.
+// PlatformScriptLine converts a line of a script to the form for this system. Scripts are written for Unix.
 func (s *ScriptShell) PlatformScriptLine(line string) string { return line }
 
-// ToUnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
+// ToUnixOutput converts the output of a line to the form that it has on Unix, because the scripts contain that form.
 func (s *ScriptShell) ToUnixOutput(text string) string { return text }
 
 // CurrentUserName returns the name of the account that runs the tests.
@@ -262,9 +263,9 @@ func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, exitC
 // IsOwnerOnly reports whether only the owner of a file can access it.
 func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
-// InstallProgram copies a program into the directory of the queue. A separate process writes the copy. If this process
-// wrote it, a child that has just been forked could still have the file open for writing. The kernel would then
-// refuse to execute the program (ETXTBSY).
+// InstallProgram copies a program into the directory of the queue. A separate process writes the copy, for this reason:
+// if this process wrote it, a concurrently forked child could inherit the descriptor that is open for writing. The
+// kernel would then refuse to execute the program (ETXTBSY).
 func (q *Queue) InstallProgram(sourcePath, fileName string) string {
 	q.Helper()
 	CopyProgram(q, sourcePath, q.Path(fileName))

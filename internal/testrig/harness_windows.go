@@ -31,7 +31,7 @@ import (
 const (
 	ExecutableSuffix  = ".exe"                  // suffix of executable files
 	KilledJobExitCode = 1                       // exit code of a job that the runner has ended
-	NetworkDirFinding = "is on a network drive" // text of the finding of "queuectl doctor" about a directory on a network
+	NetworkDirFinding = "is on a network drive" // what "queuectl doctor" reports about a directory on a network
 	MkdirCommand      = "mkdir"                 // command that messages recommend to create a directory
 
 	// Starting a process is slow on Windows. Tests divide their number of jobs by JobCountDivisor and multiply their
@@ -40,8 +40,8 @@ const (
 
 	JobsOutliveKilledRunners = false // jobs end with their runner, because Windows ends the runner's job object
 	JobsCanUseTerminals      = false // the service cannot give jobs a terminal
-	// ServiceStopIsAudited says that a stop of the service leaves an audit event. Windows has no SIGTERM, so a request
-	// stops the service.
+	// ServiceStopIsAudited is true if a stop of the service leaves an audit event. On Windows a request stops the service,
+	// because Windows has no SIGTERM, and each request leaves an audit event.
 	ServiceStopIsAudited  = true
 	SentDataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
@@ -61,8 +61,8 @@ func StartCommand(cmd *exec.Cmd) error {
 	return err
 }
 
-// startFailedTemporarily reports whether the client could not start queuectld for a reason that may disappear. That
-// happens sometimes under Wine.
+// startFailedTemporarily reports whether the client could not start queuectld for a reason that may be temporary. This
+// sometimes happens under Wine.
 func startFailedTemporarily(r CommandResult) bool {
 	return r.ExitCode != 0 && strings.Contains(r.Stderr, windows.ERROR_INTERNAL_ERROR.Error())
 }
@@ -143,7 +143,7 @@ func newPrivateTempDir() (string, error) {
 	return dir, windows.CreateDirectory(name, attributes)
 }
 
-// RequestServiceStop stops the service with "service stop". Windows has no SIGTERM, and Ctrl-Break would need
+// RequestServiceStop stops the service with "queuectl service stop". Windows has no SIGTERM, and Ctrl-Break would need
 // a separate console.
 func (q *Queue) RequestServiceStop() {
 	q.Helper()
@@ -224,12 +224,12 @@ func HalfClose(c net.Conn) bool {
 	return ok && w.CloseWrite() == nil
 }
 
-// PrefetchFailpoints are the failpoints that make a service prefetch every job: it sends jobs to a runner
-// before a worker is free. PrefetchBuildTag is the build tag of a program with these failpoints. Without them, the
-// service prefetches only short jobs. On Windows, every job takes too long for that.
+// PrefetchFailpoints lists failpoints with which a service prefetches every job: it sends jobs to a runner before a
+// worker is free. PrefetchBuildTag is the build tag of a program with these failpoints. Without these failpoints, the
+// service prefetches only short jobs. On Windows, no job is short enough.
 const PrefetchFailpoints, PrefetchBuildTag = "ahead", "failpoint"
 
-// runnerHelperCommandText is a text in the command line of the process that helps a runner: the console host.
+// runnerHelperCommandText is a text that identifies a runner's helper process, the console host, by its command line.
 const runnerHelperCommandText = "conhost.exe"
 
 // LockingCommand returns a shell command that takes a lock for a job. The lock is released when all processes
@@ -348,14 +348,15 @@ func ProcessesUsingDir(dir string) map[int]string {
 	return list
 }
 
-// isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs
-// a desktop starts this process. If a job does so, the process has the job's environment but outlives the job.
+// isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs a
+// desktop starts this process. If a job is the first, the process inherits the job's environment, but may outlive the
+// job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalizePaths(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")
 }
 
-// PeakMemoryBytes returns the highest memory use that a process has had, in bytes.
+// PeakMemoryBytes returns the highest memory use of a process since it started, in bytes.
 func PeakMemoryBytes(t testing.TB, pid int) int64 {
 	t.Helper()
 	h, err := windows.OpenProcess(windows.PROCESS_QUERY_INFORMATION|windows.PROCESS_VM_READ, false, uint32(pid))
@@ -401,8 +402,8 @@ func CopyDir(src, dst string) error {
 	})
 }
 
-// SetUpHome prepares the home directory of a script. It puts the program bin into a directory in PATH, and the
-// settings file at the path that queuectl uses on Windows.
+// SetUpHome prepares the home directory of a script. It puts the program at programPath into a directory in PATH, and
+// the settings file at the path that queuectl uses on Windows.
 func (s *ScriptShell) SetUpHome(programPath string) error {
 	state := filepath.Join(s.HomeDir, ".local", "state")
 	for _, v := range UserEnvironment(s.HomeDir) {
@@ -475,7 +476,7 @@ func plainCommandWords(line string) (words []string, err error) {
 	return words, nil
 }
 
-// PlatformScriptLine returns a line of a script in the form for this system. The scripts contain the Unix form.
+// PlatformScriptLine converts a line of a script to the form for this system. Scripts are written for Unix.
 func (s *ScriptShell) PlatformScriptLine(line string) string {
 	return strings.NewReplacer(unixSettingsPath, windowsSettingsPath, "nowhere.sock",
 		`'\\.\pipe\nowhere.sock'`).Replace(line)
@@ -503,7 +504,7 @@ var homePathPattern = regexp.MustCompile(`~[^ :;"']*`)
 // defaultSettingLinePattern matches the output lines of settings that have their default value.
 var defaultSettingLinePattern = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// ToUnixOutput converts the output of a line to the form that it has on Unix. The scripts contain that form.
+// ToUnixOutput converts the output of a line to the form that it has on Unix, because the scripts contain that form.
 func (s *ScriptShell) ToUnixOutput(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.HomeDir, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",
@@ -522,8 +523,8 @@ func (s *ScriptShell) ToUnixOutput(text string) string {
 	for _, h := range outputReplacements {
 		text = regexp.MustCompile(h.windowsText).ReplaceAllString(text, h.unixText)
 	}
-	// Scripts print no settings that have their default value. On Windows they print the setting shell, whose
-	// origin the replacements above have changed to "default". Remove that line.
+	// On Unix, the output of scripts contains no settings that have their default value. On Windows it contains the
+	// setting shell, whose origin the replacements above have changed to "default". Remove that line.
 	if found := defaultSettingLinePattern.FindAllString(text, -1); len(found) == 1 {
 		text = strings.Replace(text, found[0], "", 1)
 	}
@@ -546,8 +547,8 @@ func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, exitCode int)
 	return "", 0
 }
 
-// IsOwnerOnly returns true, because on Windows the access list of the directory protects the file.
-// Tests of the service check that list.
+// IsOwnerOnly always returns true. On Windows the access list of the directory protects the file, and tests of the
+// service check that list.
 func IsOwnerOnly(os.FileInfo) bool { return true }
 
 // CopyProgram copies a program to a path and replaces the file there. It renames the old file

@@ -18,7 +18,7 @@ type doctorDiagnosis struct {
 	Findings []struct{ Check, Level, Message, Next string }
 }
 
-// RunDoctor runs "queuectl doctor" and returns its findings. It checks that the exit code matches them.
+// RunDoctor runs "queuectl doctor" and returns its findings. It checks that the exit code matches the findings.
 func (q *Queue) RunDoctor(args ...string) doctorDiagnosis {
 	q.Helper()
 	r := q.RunCLI(append([]string{"doctor", "--json"}, args...)...)
@@ -32,8 +32,8 @@ func (q *Queue) RunDoctor(args ...string) doctorDiagnosis {
 	return d
 }
 
-// CheckDoctorFinding checks that "queuectl doctor" reports a failure of the given check. The message or the advice of
-// the failure must contain wantText. The text fault describes what the test has broken.
+// CheckDoctorFinding checks that "queuectl doctor" reports a failure of the check checkName. The message or the advice
+// of the failure must contain wantText. faultText describes what the test has broken.
 func (q *Queue) CheckDoctorFinding(faultText, checkName, wantText string, args ...string) {
 	q.Helper()
 	d := q.RunDoctor(args...)
@@ -139,8 +139,8 @@ func (q *Queue) GetSetting(key string) (s Setting) {
 	return s
 }
 
-// RunRefusedService starts a service that is expected to refuse to start, and kills it after 15 s. It returns the
-// exit code and the output of the service, which the caller must check.
+// RunRefusedService starts a service that should refuse to start. If the service runs after 15 s, RunRefusedService
+// kills it. It returns the exit code and the output of the service, which the caller must check.
 func (q *Queue) RunRefusedService(args ...string) CommandResult {
 	q.Helper()
 	cmd := exec.Command(q.ClientPath, append([]string{"serve"}, args...)...)

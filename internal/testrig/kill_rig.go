@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver with which the test reads the database
+	_ "modernc.org/sqlite" // the driver with which QueryDatabaseInt reads the database
 
 	"github.com/queuectl/queuectl/test/pgserver"
 )
@@ -43,25 +43,26 @@ exit "$5"
 
 const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 
-// Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigJobScript.
+// Rig is a queue whose jobs write their starts and ends to a file, the ledger; see rigJobScript.
 type Rig struct {
 	*Queue
 	NumbersFileContent []byte // content of the file "numbers", parts of which the jobs print
 
 	Mu                   sync.Mutex
 	AckedJobs            map[string]RigJob // acknowledged jobs, by tag; guarded by Mu
-	ResentRequests       int               // number of requests that were sent again; guarded by Mu
+	ResentRequests       int               // number of requests that were repeated after an error; guarded by Mu
 	RecognisedDuplicates int               // number of resent requests that the service recognised; guarded by Mu
 }
 
 // RigJob contains the parameters of one job of a Rig; see rigJobScript.
 type RigJob struct {
 	ID string
-	// Size and Offset of its output are in bytes; Code is its exit code
+	// OutputBytes and OutputOffset say which part of the file "numbers" the job prints.
 	OutputBytes, OutputOffset, RunSeconds, ExitCode int
 }
 
-// NewRig creates a queue and the files of rigJobScript. tag is the build tag of the program (see BuiltProgram).
+// NewRig creates a queue and the files that its jobs need; see rigJobScript. buildTag is the build tag of the program
+// (see BuiltProgram).
 func NewRig(t testing.TB, buildTag string) *Rig {
 	t.Helper()
 	r := &Rig{Queue: NewQueue(t, buildTag), AckedJobs: map[string]RigJob{}}
@@ -119,7 +120,7 @@ func (r *Rig) ReadLedger() (entries []ledgerEntry) {
 	return entries
 }
 
-// CountLedgerEntries counts the notes of a kind (S, E or X) in the ledger, by tag.
+// CountLedgerEntries counts the notes of one kind (S, E or X) in the ledger, by the tag of the job.
 func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
@@ -131,8 +132,8 @@ func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	return n
 }
 
-// CheckNoOverlap fails the test if a note of kind X is in the ledger: two processes ran the same job at the
-// same time.
+// CheckNoOverlap fails the test if the ledger contains a note X. Such a note means that two processes ran the same job
+// at the same time.
 func (r *Rig) CheckNoOverlap() {
 	r.Helper()
 	if x := r.CountLedgerEntries("X"); len(x) > 0 {
@@ -141,7 +142,7 @@ func (r *Rig) CheckNoOverlap() {
 }
 
 // QueryDatabaseInt returns the number that an SQL query returns. It reads the database directly, without the service.
-// It retries, because on Windows the file may be temporarily unavailable.
+// If this fails, it tries again, because on Windows the file may be temporarily unavailable.
 func (q *Queue) QueryDatabaseInt(sqlQuery string) (n int) {
 	q.Helper()
 	if q.StoreURL != "" {
@@ -189,8 +190,8 @@ type Requester struct {
 	ReplyTimeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
 }
 
-// Request sends one request and returns its reply. It passes each notification before the reply to
-// onNotification. An error means that the connection broke; the service may or may not have executed the
+// Request sends one request and returns its reply. If notifications arrive before the reply, it passes them to
+// onNotification. An error means that the connection broke. In that case the service may or may not have executed the
 // request.
 func (r *Requester) Request(method string, params any, onNotification func(json.RawMessage)) (ServiceMessage, error) {
 	got, err := r.tryRequest(method, params, onNotification)
@@ -379,8 +380,8 @@ func (r *Requester) WarmUpPrefetch(workers int) {
 	r.MustRequest("worker.scale", map[string]any{"count": workers})
 }
 
-// StrayProcesses lists the processes of the queue that are neither its service nor its runners. These are the
-// processes whose command line or environment contains the queue's directory.
+// StrayProcesses lists the processes that belong to the queue but are neither its service nor its runners. A process
+// belongs to the queue if its command line or environment contains the queue's directory.
 func (q *Queue) StrayProcesses() (processes []string) {
 	for pid, commands := range ProcessesUsingDir(q.StateDir) {
 		if !strings.HasPrefix(commands, q.ClientPath) && !strings.HasPrefix(commands,
@@ -392,7 +393,8 @@ func (q *Queue) StrayProcesses() (processes []string) {
 	return processes
 }
 
-// WaitKilledByFailpoint waits until the service ends. It reports whether a failpoint killed the service within limit.
+// WaitKilledByFailpoint waits until the service ends. It reports whether a failpoint killed the service before the
+// timeout.
 func (q *Queue) WaitKilledByFailpoint(timeout time.Duration) bool {
 	select {
 	case err := <-q.ServiceExit:

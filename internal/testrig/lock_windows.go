@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// DiskServerRole contains the helper processes that a test needs for a Disk. It is empty, because no test on
-// Windows uses a Disk.
+// DiskServerRole is an argument for RunPackageTests. It is empty, because no test on Windows uses a Disk.
 var DiskServerRole map[string]func() int
 
 // waitForFileLock waits until it can lock a file.

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// PrivateRun lets tests call "queuectl run --private" in the directory Work. Queue is the private queue that these
-// calls use.
+// PrivateRun lets tests call "queuectl run --private" in the directory WorkDir. Queue is the private queue in that
+// directory.
 type PrivateRun struct {
 	*Queue
 	WorkDir string
 }
 
-// NewPrivateRun creates the directory Work. The first call of "queuectl run --private" creates the queue in that
-// directory.
+// NewPrivateRun creates the directory WorkDir. The queue in it is created by the first call of "queuectl run
+// --private".
 func NewPrivateRun(t *testing.T) *PrivateRun {
 	q := NewQueue(t, "")
 	work := filepath.Join(q.StateDir, "work")
@@ -31,7 +31,7 @@ func NewPrivateRun(t *testing.T) *PrivateRun {
 	return &PrivateRun{q, work}
 }
 
-// RunPrivateCommand returns the command "queuectl run --private" in the directory Work, with the given stdin.
+// RunPrivateCommand returns the command "queuectl run --private" in WorkDir, with the given stdin.
 func (p *PrivateRun) RunPrivateCommand(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.ClientPath, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = UserEnvironment(p.WorkDir)

@@ -32,8 +32,8 @@ func (q *Queue) ListNodes() map[string]node {
 	return byName
 }
 
-// CountStartedAttempts returns the number of attempts that the runners have recorded as started in their running
-// tables. A running table is the file in which a runner lists its attempts.
+// CountStartedAttempts returns the number of attempts that the runners have recorded in their running tables. A running
+// table is a file in which a runner lists the attempts that it has started.
 func (q *Queue) CountStartedAttempts() (n int) {
 	const slotBytes = 64 // the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
@@ -49,7 +49,7 @@ func (q *Queue) CountStartedAttempts() (n int) {
 	return n
 }
 
-// RunCLIWithin runs a queuectl command. The test fails if the command takes longer than limit.
+// RunCLIWithin runs a queuectl command. The test fails if the command takes longer than timeout.
 func (q *Queue) RunCLIWithin(timeout time.Duration, args ...string) CommandResult {
 	q.Helper()
 	started := time.Now()
@@ -82,8 +82,8 @@ func (q *Queue) IsServiceAnswering() bool {
 	return json.NewDecoder(c).Decode(&a) == nil && a.Error == nil
 }
 
-// IsFullScale reports whether tests run at the full scale that the documentation promises, which takes minutes;
-// see "make gates".
+// IsFullScale reports whether tests use the numbers and times that the documentation promises, instead of smaller ones.
+// Such tests take minutes; see "make gates".
 func IsFullScale() bool { return os.Getenv("QUEUECTL_SOAK") != "" }
 
 // FreeLoopbackAddress returns a loopback address with a free port.

@@ -22,9 +22,9 @@ var (
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartWithRootRunners starts a service under an ordinary account, and root's launcher, which starts the runners
-// of the service. The policy lists the accounts that jobs may use. StartWithRootRunners skips the test unless
-// the test runs as root.
+// StartWithRootRunners starts a service under an ordinary account, and a launcher as root. The launcher starts the
+// runners of the service. policy is the content of the policy file, which lists the accounts that jobs may use.
+// StartWithRootRunners skips the test unless the test runs as root.
 func StartWithRootRunners(t *testing.T, settings, policy string) *Queue {
 	t.Helper()
 	q, rules := PrepareRootRunners(t, settings, policy)
@@ -82,8 +82,8 @@ func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policy
 	return q, policyPath
 }
 
-// StartLauncher starts the launcher, the process of root that starts runners, in the same way as a service of
-// root does. The launcher ends with the test.
+// StartLauncher starts the launcher: the process with root privileges that starts runners. It does this in the same way
+// as a service that root has started. The launcher ends with the test.
 func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
@@ -114,7 +114,7 @@ func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 	return cmd
 }
 
-// RunJobAs enqueues a job as the user p, waits until the job ends, and returns its output and error.
+// RunJobAs enqueues a job as the given person, waits until the job ends, and returns the job's output and error.
 func (q *Queue) RunJobAs(person Person, args ...string) string {
 	q.Helper()
 	id := q.MustRunAs(person, append([]string{"enqueue", "--max-retries", "0"}, args...)...)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// UpdateScripts is the flag -update. If it is set, tests write the present output of the programs into their scripts.
-// Review every changed line before you commit it.
+// UpdateScripts is the flag -update. If it is set, tests replace the expected output in their scripts by the current
+// output of the programs. Review every changed line before you commit it.
 var UpdateScripts = flag.Bool("update", false, "write what is printed into the scripts")
 
 // ScriptShell runs the command lines of one script.
@@ -41,7 +41,7 @@ func (s *ScriptShell) Command(line string) *exec.Cmd {
 	return cmd
 }
 
-// OutputReplacement says which text replaces a part of the output that differs from run to run.
+// OutputReplacement is a pattern for output that differs from run to run, and the text that replaces it.
 type OutputReplacement struct {
 	Pattern *regexp.Regexp
 	NewText string

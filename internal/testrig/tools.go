@@ -150,7 +150,7 @@ func (w *ServiceConn) JobCountsByState() map[string]int {
 	return st.Jobs
 }
 
-// ErrorCode returns the error code of a reply, or "" if the reply has no error.
+// ErrorCode returns the error code of a reply, or "" if the reply is not an error.
 func (a ServiceMessage) ErrorCode() string {
 	if a.Error == nil {
 		return ""
@@ -171,7 +171,7 @@ func IsDurationNear(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
-// KillListedProcess kills the process in a line that ProcessesWithArg returned. The line begins with the pid.
+// KillListedProcess kills a process that ProcessesWithArg has listed. processLine is the line of the process.
 func KillListedProcess(processLine string) {
 	var pid int
 	if n, _ := fmt.Sscan(processLine, &pid); n == 1 {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TerminalSession is a program that runs on a pseudoterminal. Its methods type and read as the program's user
-// does.
+// TerminalSession is a program that runs on a pseudoterminal. Its methods act as the user at the terminal: they type
+// text and read what the terminal shows.
 type TerminalSession struct {
 	*Screen
 	Queue         *Queue
@@ -71,7 +71,7 @@ func (s *TerminalSession) WaitForText(text string) {
 	s.WaitForTextAfter(0, text)
 }
 
-// WaitForTextAfter waits until text appears in the terminal's output after the given byte offset.
+// WaitForTextAfter waits until text appears in the terminal's output, at or after the byte outputOffset.
 func (s *TerminalSession) WaitForTextAfter(outputOffset int, text string) {
 	s.Queue.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(s.Output.String()[outputOffset:],
@@ -82,8 +82,8 @@ func (s *TerminalSession) WaitForTextAfter(outputOffset int, text string) {
 	}
 }
 
-// WaitExit waits until the program ends, and checks its exit code. It also checks that the program has restored
-// the terminal settings. It returns everything that the terminal has shown.
+// WaitExit waits until the program ends, and checks that its exit code is wantCode. It also checks that the program has
+// restored the terminal settings. It returns everything that the terminal has shown.
 func (s *TerminalSession) WaitExit(wantCode int) string {
 	s.Queue.Helper()
 	timer := time.AfterFunc(20*time.Second, func() { s.Cmd.Process.Kill() })

@@ -25,7 +25,7 @@ type Person struct {
 	Name        string
 	AccessRight string
 	Uid         int
-	Gid         int // 0 means that it equals Uid
+	Gid         int // 0 means that the gid equals Uid
 	Groups      []uint32
 }
 
@@ -40,7 +40,7 @@ var (
 	AllPersons = []Person{Outsider, Reader, Alice, Bob, Operator, Admin}
 )
 
-// AllPersonsAccessSettings contains settings that give each user in Everyone the right in the field Right.
+// AllPersonsAccessSettings contains settings that give each user in AllPersons the right in the field AccessRight.
 const AllPersonsAccessSettings = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
 	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
 
@@ -103,16 +103,15 @@ func (q *Queue) DialAs(person Person) *ServiceConn {
 	return &ServiceConn{q, c, bufio.NewReaderSize(c, 1<<20), 0}
 }
 
-// ConnectAs connects to the service with the state directory dir as a person. The kernel reports that person's
-// ids to the service for the whole connection. While the backlog of the socket is full, ConnectAs waits, as
-// queuectl does.
+// ConnectAs connects to the service that has the given state directory, as a person. The kernel reports the ids of that
+// person to the service for the whole connection. While the backlog of the socket is full, ConnectAs waits, as queuectl
+// does.
 func ConnectAs(stateDir string, person Person) (c net.Conn, err error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
-		// Append a group that is not passed to the kernel, so that groups[0] exists even if the person has no
-		// groups.
+		// Append one element, which is not passed to the kernel. With it, groups[0] exists even if the person has no groups.
 		id, groups := uintptr(person.Uid), append(slices.Clone(person.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(person.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. Whatever
-// host a request names, Browser connects to Address.
+// Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. It always
+// connects to ServerAddress, even if the request is for another host.
 type Browser struct {
 	*Queue
 	LinkHostPort  string // host and port in the links of the page
@@ -45,8 +45,8 @@ type httpResponse struct {
 	ConnectionClosed bool // whether the server closes the connection after this response
 }
 
-// SendRequest sends an HTTP request and returns the response. Before that, it calls each function in modify with the
-// request.
+// SendRequest sends an HTTP request and returns the response. Before it sends the request, it passes the request to
+// each function in modifyRequest.
 func (b *Browser) SendRequest(method, path, formBody string, modifyRequest ...func(*http.Request)) httpResponse {
 	b.Helper()
 	r, err := http.NewRequestWithContext(b.Context(), method, "http://"+b.LinkHostPort+path, strings.NewReader(formBody))
@@ -74,7 +74,8 @@ func (b *Browser) SendRequest(method, path, formBody string, modifyRequest ...fu
 	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
-// WithRequestHeader returns a function for Request that sets a header of the request.
+// WithRequestHeader returns a function for the parameter modifyRequest of SendRequest. The function sets a header of
+// the request.
 func WithRequestHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }

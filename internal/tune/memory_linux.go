@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the memory of an idle service is code and constant data of libraries. The program reads them when it
-// starts and at the first request of each kind, and rarely later. So their pages can be released while the
+// Most of the memory of an idle service contains code and constant data of libraries. The program reads this memory
+// when it starts and at the first request of each kind, and rarely later. So these pages can be released while the
 // service is idle.
 
-// A service is idle if it uses less than 1/idleCPUDivisor of a processor. A garbage collection by MemoryTrimmer is
-// worthwhile only if the service has used minCPUTimeToCollect since the last one.
-// See docs/decisions/0073.
+// A service is idle if it uses less than 1/idleCPUDivisor of a processor. Before it releases memory, MemoryTrimmer
+// collects garbage, but only if the service has used minCPUTimeToCollect since the previous collection. See
+// docs/decisions/0073.
 const (
 	idleCPUDivisor      = 100
 	minCPUTimeToCollect = 20 * time.Millisecond // time on a processor, not elapsed time
@@ -29,13 +29,14 @@ const (
 // MemoryTrimmer releases memory of an idle program to the system. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu          sync.Mutex
-	lastCheckAt time.Time // time of the last call of TrimIfIdle or Start
+	lastCheckAt time.Time // time of the last call of TrimIfIdle or BeginIdleCheck
 	// cpuAtLastCheck is the processor time that the program had used at the last call of TrimIfIdle. cpuAtLastTrim is the
 	// processor time that it had used at the last garbage collection by MemoryTrimmer.
 	cpuAtLastCheck, cpuAtLastTrim time.Duration
 }
 
-// BeginIdleCheck records the start of the first interval for TrimIfIdle.
+// BeginIdleCheck begins the first interval: the first call of TrimIfIdle checks whether the program was idle since
+// then.
 func (t *MemoryTrimmer) BeginIdleCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,9 +58,9 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 	}
 }
 
-// releasePagesLocked releases the pages that are unchanged copies of this program's file and, if includeHeap is
-// set, unused heap memory. If the program uses a released page again, the kernel maps it from the page cache,
-// mostly 64 KiB at a time and in a few microseconds. Errors are ignored. The caller holds mu.
+// releasePagesLocked releases the pages that are unchanged copies of this program's file and, if includeHeap is set,
+// unused memory of the heap. If the program uses a released page of the file again, the kernel maps it from the page
+// cache, mostly 64 KiB at a time and in a few microseconds. Errors are ignored. The caller holds mu.
 func (t *MemoryTrimmer) releasePagesLocked(includeHeap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {

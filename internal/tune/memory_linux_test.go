@@ -46,8 +46,8 @@ Swap:                  4 kB
 	}
 }
 
-// TrimIfIdle collects the heap once when the program is idle again after work. It collects nothing while the
-// program works, and nothing more until the program has worked again.
+// TrimIfIdle collects the heap once when the program is idle again after work. It collects nothing while the program
+// works, and nothing more while the program stays idle.
 func TestHeapIsCollectedOnceWhenIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.BeginIdleCheck()

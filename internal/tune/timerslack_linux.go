@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, that thread
-// sleeps for only 20 µs at a time, which was a sixth of the cost of a short job. The kernel may lengthen every
-// sleep of a thread by the thread's timer slack. So a larger slack makes the monitor thread wake less often. It
-// also delays every other timer of the program, by at most the slack.
+// The Go runtime has a monitor thread (sysmon). If a program makes system calls all the time, the monitor thread wakes
+// every 20 µs. This was a sixth of the cost of a short job. The kernel may lengthen every sleep of a thread by the
+// thread's timer slack, so with a larger slack, the monitor thread wakes less often. The slack also delays all other
+// timers of the program, by at most the slack.
 
 const (
 	timerSlackNanos        = 4_000_000 // ns; slack of this program's threads: one tick of most kernels
@@ -23,9 +23,8 @@ const (
 	timerSlackEnvVariable  = "QUEUECTL_TIMERSLACK"
 )
 
-// originalTimerSlack returns the timer slack, in nanoseconds, of this process before RestartWithTimerSlack
-// changed it.
-// See docs/decisions/0038.
+// originalTimerSlack returns the timer slack, in nanoseconds, that this process had before RestartWithTimerSlack
+// changed it. See docs/decisions/0038.
 var originalTimerSlack = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(timerSlackEnvVariable), 10, 62); err == nil && ns > 0 {
 		return uintptr(ns)
@@ -66,9 +65,9 @@ func ExecWithTimerSlack(env []string) error {
 		"that /proc is mounted", err)
 }
 
-// RestoreTimerSlack gives the calling thread its original slack, which a process that the thread starts
-// inherits. The caller must have locked the goroutine to its thread. RawSyscall6 is safe because this call
-// never blocks.
+// RestoreTimerSlack gives the calling thread its original slack. A process that this thread starts inherits the slack.
+// The caller must have locked the goroutine to its thread. RestoreTimerSlack may use RawSyscall6, because this system
+// call never blocks.
 func RestoreTimerSlack() {
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, originalTimerSlack(), 0, 0, 0, 0)
 }

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// UnreadableTZ returns the value of the environment variable TZ, and unread=true, if package time could not read
-// that value and therefore silently uses UTC. Package time reads only names and paths of zone files. If TZ is
-// not set and the machine's zone file is missing, UnreadableTZ returns the path of that file.
+// UnreadableTZ returns the value of the environment variable TZ if package time cannot read it. isUnreadable is then
+// true, and package time silently uses UTC. Package time reads only names and paths of zone files. If TZ is not set and
+// the machine's zone file is missing, UnreadableTZ returns the path of the zone file.
 func UnreadableTZ() (value string, isUnreadable bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -69,11 +69,11 @@ func zoneNameOfPath(path string) (name string, found bool) {
 	return name, found
 }
 
-// machineZoneName returns the name of the zone of the machine whose root directory is rootDir. If
-// /etc/localtime is a link, the path of its target contains the name. If it is a regular file, the name is
-// that in /etc/timezone, but only if the zone file of that name has the same content as /etc/localtime.
-// Otherwise machineZoneName returns LocalZoneName: a container often has the zone file of its host, but the name
-// from its image. If /etc/localtime is missing, the zone is UTC.
+// machineZoneName returns the name of the zone of the machine whose root directory is rootDir. If /etc/localtime is a
+// link, the path of its target contains the name. If /etc/localtime is missing, the zone is UTC. If /etc/localtime is a
+// regular file, /etc/timezone contains the name. machineZoneName uses that name only if the zone file of the name has
+// the same content as /etc/localtime, and otherwise returns LocalZoneName. The reason is that a container often has the
+// /etc/localtime of its host, but the /etc/timezone of its image.
 func machineZoneName(rootDir string) string {
 	path := filepath.Join(rootDir, localtimeFile)
 	link, err := os.Readlink(path)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The zone of the machine is that in /etc/localtime. The name in /etc/timezone is used only if the zone file of
-// that name has the same content, because the name may come from another machine.
+// The zone of the machine is the one in /etc/localtime. The name in /etc/timezone is used only if the zone file of that
+// name has the same content, because /etc/timezone may come from another machine.
 func TestMachineZoneNameMatchesLocaltime(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},

@@ -2,7 +2,7 @@ package zone
 
 import "time"
 
-// UnreadableTZ returns false, because programs on Windows ignore TZ and use the zone of the machine.
+// UnreadableTZ returns false, because programs on Windows ignore TZ and use the time zone of the machine.
 func UnreadableTZ() (value string, isUnreadable bool) { return "", false }
 
 func machineZone() (*time.Location, error) { return time.Local, nil }

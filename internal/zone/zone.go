@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LocalZoneName is a name for the zone of the machine, whatever zone that is.
+// LocalZoneName is a name that always means the zone of the machine.
 const LocalZoneName = "Local"
 
 // Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
@@ -31,8 +31,8 @@ func Load(name string) (*time.Location, error) {
 		queue.ClipForMessage(name))
 }
 
-// FromTZ returns the zone for a value of the environment variable TZ. The value is a name as for Load, or the
-// path of a zone file. It may begin with a colon.
+// FromTZ returns the zone for a value of the environment variable TZ. The value is a zone in a form that Load accepts,
+// or the path of a zone file. It may begin with a colon.
 func FromTZ(tzValue string) (*time.Location, error) {
 	name := strings.TrimPrefix(tzValue, ":")
 	switch {
@@ -64,9 +64,9 @@ func readZoneFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// parsePOSIXZone parses a zone in the form of POSIX. It has package time parse the zone as the last line of a zone
-// file, which has the same form (RFC 9636, section 3.3). For a zone with summer time but without a rule, that
-// parser uses M3.2.0,M11.1.0, as the C libraries do.
+// parsePOSIXZone parses a zone in the form of POSIX. Package time has no function for this, but parses the same form in
+// the last line of a zone file (RFC 9636, section 3.3). So parsePOSIXZone passes it a zone file with this line. For a
+// zone with summer time but without a rule, package time uses M3.2.0,M11.1.0, as the C libraries do.
 func parsePOSIXZone(name string) (*time.Location, bool) {
 	if !isWellFormedPOSIXZone(name) {
 		return nil, false
@@ -79,25 +79,25 @@ func parsePOSIXZone(name string) (*time.Location, bool) {
 	return l, short != unparsedRuleName
 }
 
-// unparsedRuleName is the abbreviation of a zone in the file that buildTZif returns. If package time returns
-// a time in this zone, it could not parse the last line of the file.
+// unparsedRuleName is the abbreviation of the zone in the file that buildTZif returns. If package time returns a time
+// with this abbreviation, it could not parse the last line of the file.
 const unparsedRuleName = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
 func buildTZif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const zeroCount, countOne, countTwo = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
-	// The part of version 1 is empty.
+	// The data of version 1 of the format is empty.
 	return header + zeroCount + zeroCount + zeroCount + zeroCount + zeroCount + zeroCount +
-		// The part of version 2 has one zone, whose name has two bytes.
+		// The data of version 2 has one zone, whose name has two bytes.
 		header + zeroCount + zeroCount + zeroCount + zeroCount + countOne + countTwo +
 		// The zone has offset 0, no summer time, and abbreviation number 0.
 		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedRuleName + "\x00" +
 		"\n" + lastLine + "\n"
 }
 
-// isWellFormedPOSIXZone reports whether a zone may be passed to package time's parser, which accepts more than
-// POSIX allows. isWellFormedPOSIXZone checks the names, the hours of the offsets, which are at most 24, and the
+// isWellFormedPOSIXZone reports whether a zone may be passed to package time's parser. This parser accepts more than
+// POSIX allows. So isWellFormedPOSIXZone checks the names, the hours of the offsets, which are at most 24, and the
 // separator before the rule.
 func isWellFormedPOSIXZone(zone string) bool {
 	const name, offset = `(?:[A-Za-z]{3,}|<[A-Za-z0-9+-]{3,}>)`, `[+-]*(?:\d|[01]\d|2[0-4])(?::[-+:\d]*)?`

@@ -23,20 +23,21 @@ type runFollower struct {
 	app         *cli.App
 	client      *control.Client
 	startedAt   time.Time
-	isStopping  *atomic.Bool    // the user has stopped the run, so bad health is not reported
+	isStopping  *atomic.Bool    // the user has stopped the run, so bad health needs no warning
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
 	jobLog      *cli.JobLog     // nil without --joblog
 
-	lastStatus           control.Status // reply to the last request for the status
-	initiallyEnded       int64          // number of jobs that had ended at the start
-	jobsUntilStatusCheck int64          // number of jobs that must end before the next request for the status
+	lastStatus           control.Status // status of the queue, from the latest request
+	initiallyEnded       int64          // number of jobs that earlier runs had ended
+	jobsUntilStatusCheck int64          // number of jobs that must end before IsDone requests the status again
 	lastEventSeq         int64          // number of the last event that was handled
-	sawNoneRunning       bool           // the user has stopped the run, and none of its jobs is running any more
-	hasNewEvents         bool           // there were events since the last status request
-	healthWarningPrinted bool           // the service's bad health was printed
+	sawNoneRunning       bool           // IsDone has seen that noneRunning is closed
+	hasNewEvents         bool           // events have arrived since the last status request
+	healthWarningPrinted bool           // a warning about the service's bad health was printed
 }
 
-// readInitialStatus reads the status of the queue, from which the follower starts.
+// readInitialStatus reads the status of the queue before the first job starts. The follower handles only the events
+// after this status.
 func (f *runFollower) readInitialStatus(ctx context.Context) (err error) {
 	if f.lastStatus, err = f.client.Status(ctx, control.NoParams{}); err != nil {
 		return err
@@ -46,7 +47,8 @@ func (f *runFollower) readInitialStatus(ctx context.Context) (err error) {
 	return nil
 }
 
-// countJobs returns how many jobs of the last status will still run, and how many have ended.
+// countJobs counts the jobs in the last status: those that have not ended and can run, and those that have ended. It
+// does not count held jobs.
 func (f *runFollower) countJobs() (unfinishedCount, endedCount int64) {
 	for _, s := range queue.States() {
 		switch n := f.lastStatus.Jobs[s.String()]; {
@@ -60,8 +62,8 @@ func (f *runFollower) countJobs() (unfinishedCount, endedCount int64) {
 	return unfinishedCount, endedCount
 }
 
-// followJobs follows the jobs. After each event about an ended job, it prints the job's output. From time to time, it
-// requests the status, which shows when all jobs have ended.
+// followJobs prints the output of each job that ends, until no more jobs will run. From time to time it requests the
+// status, which shows how many jobs are left.
 func (f *runFollower) followJobs(ctx context.Context) error {
 	follower := cli.Follower{App: f.app, Client: f.client, CheckNow: f.noneRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
@@ -79,8 +81,9 @@ func (f *runFollower) followJobs(ctx context.Context) error {
 	return nil
 }
 
-// IsDone implements cli.FollowedJobs. If jobs have changed, it requests the status, but not after each event.
-// With very many short jobs, that would be slow.
+// IsDone implements cli.FollowedJobs. It requests the status only if there are new events. Unless slowCheckAllowed is
+// true, it also waits until jobsUntilStatusCheck jobs have ended, because a request after each of very many short jobs
+// would be slow.
 func (f *runFollower) IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error) {
 	select {
 	case <-f.noneRunning:
@@ -121,7 +124,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	return true, f.printSummary(ctx, ended)
 }
 
-// Progress implements cli.FollowedJobs. It returns the progress according to the last status.
+// Progress implements cli.FollowedJobs. It computes the progress from the last status.
 func (f *runFollower) Progress() *cli.JobsProgress {
 	if f.sawNoneRunning {
 		return nil
@@ -144,7 +147,7 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 		return ""
 	}
 	s, err := f.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: 1})
-	if err != nil || len(s.Running) > 0 { // if err is not nil, the stream of events reports the error
+	if err != nil || len(s.Running) > 0 { // the stream of events reports the same failure, so ignore err
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed} {
@@ -157,8 +160,8 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	return ""
 }
 
-// HandleEvent implements cli.FollowedJobs. If the event is the end of a job that will not run again,
-// HandleEvent prints the job's output.
+// HandleEvent implements cli.FollowedJobs. If the event says that a job has ended and will not run again, HandleEvent
+// prints the job's output.
 func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error) {
 	f.lastEventSeq, f.hasNewEvents = e.Seq, true
 	if e.Kind != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
@@ -197,8 +200,8 @@ func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) err
 	return f.app.PrintOutput(ctx, f.client, control.LogsParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
 }
 
-// printSummary prints how many jobs are in each state. ended is the number of ended jobs, including those of
-// earlier runs.
+// printSummary prints how many jobs are in each state. endedCount is the number of ended jobs, including those that
+// ended in earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error {
 	count := func(s queue.State) int64 { return f.lastStatus.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

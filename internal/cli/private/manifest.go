@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runManifest holds everything that determines the jobs of a private run, except the lines of the list. It is
-// stored in the run's directory. A later run compares its manifest with the stored one, and names the
-// differences. See docs/decisions/0067.
+// runManifest contains everything that determines the jobs of a private run, except the lines of the list of jobs. It
+// is stored in the directory of the run. A later run with the same directory compares its own manifest with the stored
+// one, and lists the differences in an error. See docs/decisions/0067.
 type runManifest struct {
 	Source    string                     `json:"from"`              // source of the list, such as "--file"
 	Program   []string                   `json:"program,omitempty"` // program to run for each argument
@@ -52,8 +52,9 @@ func (a *runManifest) save(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, connect.RunManifestName), raw, 0o600)
 }
 
-// readManifest returns the manifest in a directory, or nil if the file is missing or damaged. Without the
-// manifest, a later run still detects a change by the hashes of the lines, but cannot name the difference.
+// readManifest returns the manifest in a directory, or nil if the file is missing or damaged. The hashes of the lines
+// also contain the manifest. So without the file, a later run still detects that flags have changed, but cannot say
+// which ones.
 func readManifest(dir string) (*runManifest, error) {
 	name := filepath.Join(dir, connect.RunManifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -78,8 +79,8 @@ func (a *runManifest) sourceArguments() string {
 	return "--arg-file or :::"
 }
 
-// describeChanges describes how the manifest of a later run differs from this one. It names the flag that sets each
-// difference.
+// describeChanges returns one text for each difference between this manifest and that of a later run. Each text names
+// the flag.
 func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 	if a.Source != later.Source {
 		changes = append(changes, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s",
@@ -103,8 +104,8 @@ func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 	return changes
 }
 
-// describeRepeatedFlagChanges describes how the values of a repeated flag, such as --env NAME=VALUE, differ. It
-// prints only the names, because the values may be secret.
+// describeRepeatedFlagChanges describes how the values of a flag that can be repeated, such as --env NAME=VALUE, have
+// changed. It prints only the NAMEs, because the values may be secret.
 func describeRepeatedFlagChanges(flag string, oldJSON, newJSON json.RawMessage) (changes []string) {
 	before, now := map[string]string{}, map[string]string{}
 	json.Unmarshal(oldJSON, &before) // the map stays empty if the value is missing or is not a map

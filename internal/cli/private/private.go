@@ -36,12 +36,12 @@ type privateJobs struct {
 	client             *control.Client
 	socket             string            // path of the socket of the service
 	commonSpec         queue.Spec        // job settings from the flags, for every job
-	manifest           *runManifest      // everything that determines a job, except its line
+	manifest           *runManifest      // everything that determines the jobs, except the lines of the list
 	lineHashPrefix     []byte            // the manifest as JSON; each line is hashed together with it
-	storedIDByLine     map[int]string    // ids of the jobs that earlier runs have stored, by line number
-	idsByDeclaredID    map[string]string // ids of the jobs in the queue, by the ids that their lines declare
-	isResumed          bool              // an earlier run has stored the list
-	lastLineNumber     int               // number of the last line that was read
+	storedIDByLine     map[int]string    // ids of the jobs that earlier runs have stored, by the number of the job's line
+	idsByDeclaredID    map[string]string // ids of the jobs in the queue, by the ids that the lines of the list declare
+	isResumed          bool              // an earlier run has stored jobs in the queue
+	lastLineNumber     int               // number of the last line that was read; see storeJobOfLine
 	upload             *enqueue.Upload
 	storeCtx           context.Context // ends when the user asks to stop; then no more jobs are stored
 	listReader         io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
@@ -95,8 +95,8 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	defer p.client.Close()
 	p.upload.Client = p.client
 	done := make(chan error, 1)
-	// This goroutine ends when all jobs have ended, when ctx ends, or when the service ends. If it is waiting
-	// for more of the list, it ends with the process.
+	// This goroutine ends when all jobs have ended, when ctx ends, or when the service ends. If it is still reading the
+	// list from a pipe, it ends with the process.
 	go func() { done <- p.storeAndFollowJobs(ctx, storing, workerCount) }()
 	select {
 	case err = <-done:
@@ -116,8 +116,8 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 
 // openJobList opens the list of jobs. The list stays open until the process ends.
 //
-// canBegin is false if the list is empty, which is a success and needs no directory. It is also false if a
-// signal has arrived before the first job. That is possible because a list from a pipe may take any time.
+// canBegin is false if the list is empty. This is a success, and the run then needs no directory. canBegin is also
+// false if a signal arrives before the first job, because a pipe may not deliver the list for any length of time.
 func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err error) {
 	dir, err := p.app.AbsDir()
 	if err != nil {
@@ -140,8 +140,8 @@ func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err 
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	// This goroutine ends when it has read a part of the first job or the end of the list. If the list never
-	// sends data, the goroutine ends with the process.
+	// This goroutine ends when it has read the beginning of the first job, or the end of the list. If a pipe never sends
+	// data, the goroutine ends with the process.
 	go func() { empty <- p.isEmptyJobList(in) }()
 	select {
 	case none := <-empty:
@@ -168,7 +168,7 @@ func (p *privateJobs) isEmptyJobList(in *bufio.Reader) bool {
 			text = strings.Join(strings.Fields(text), "")
 		}
 		switch isJSON := p.JobsFile != ""; {
-		case err != nil: // the list or the buffer ends here, or reading failed; the next read reports an error
+		case err != nil: // the list ended, the buffer is full, or reading failed; the next read reports an error
 			return err == io.EOF && (text == "" || isJSON && text == "[]")
 		case !strings.HasPrefix(byteOrderMark, text) && !(isJSON && strings.HasPrefix("[]", text)):
 			return false
@@ -235,17 +235,18 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 	if err := storeCtx.Err(); err != nil {
 		return err
 	}
-	close(p.allJobsStored) // the next request starts jobs, so the program must follow them even if the reply is lost
+	close(p.allJobsStored) // WorkerScale starts jobs, so the program must follow the jobs even if the reply is lost
 	if _, err := p.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: workerCount}); err != nil {
 		return err
 	}
 	return errors.Join(f.followJobs(ctx), jobLog.WriteError())
 }
 
-// awaitServiceEnd waits until the service has stopped. The first signal makes it stop the running jobs, and
-// the second one makes it return immediately. Signals that drainRunningJobs has received count too.
+// awaitServiceEnd waits until the service has stopped. The first signal makes it stop the running jobs, and the second
+// one makes it return immediately. Signals that drainRunningJobs has received are included in this count.
 //
-// If awaitServiceEnd returns early, no result is lost: the runner keeps the results of jobs that have ended.
+// If awaitServiceEnd returns early, no result is lost: the runner keeps the results of jobs that end later, and the
+// next run records them.
 func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os.Signal) error {
 	for p.signalCount < 2 {
 		select {
@@ -299,12 +300,12 @@ func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) 
 	close(p.noneRunning)
 }
 
-// noTimeout is a timeout that is longer than any user waits.
+// noTimeout is a time that is longer than any user waits. With it, the service waits for running jobs without a limit.
 const noTimeout = 10_000 * time.Hour
 
-// stopWorkers removes all workers. It closes the returned channel when their jobs have ended or the context
-// ends. With stopRequest.Force, the running jobs return to the queue. It ignores errors, because the jobs
-// also end or return to the queue when the service stops.
+// stopWorkers removes all workers. It closes the returned channel when the workers' jobs have ended, or when the
+// context ends. With stopRequest.Force, the running jobs return to the queue instead of finishing. stopWorkers ignores
+// errors, because the jobs also end or return to the queue when the service stops.
 func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.WorkerStopParams) <-chan struct{} {
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
@@ -320,8 +321,9 @@ func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.Worke
 // to stop. That goroutine may be reading a pipe that never ends.
 const storeStopTimeout = 500 * time.Millisecond
 
-// awaitPrintedResults waits until the results of all ended jobs are printed. It returns earlier if a
-// signal arrives, or after storeStopTimeout if the jobs are not stored yet.
+// awaitPrintedResults waits until storeAndFollowJobs has printed the results of all jobs that have ended. It returns
+// earlier if a signal arrives, or after storeStopTimeout if not all jobs are stored yet. done receives the result of
+// storeAndFollowJobs.
 func (p *privateJobs) awaitPrintedResults(done <-chan error, signals <-chan os.Signal) error {
 	var timeout <-chan time.Time
 	select {

@@ -50,8 +50,8 @@ func (p *privateJobs) loadStoredLines(ctx context.Context) error {
 	return nil
 }
 
-// checkAndSaveManifest stores the manifest for later runs. If an earlier run stored a manifest with different
-// flags, checkAndSaveManifest returns an error.
+// checkAndSaveManifest saves the manifest in the run's directory if this is the first run. In a later run, it compares
+// the manifest with the saved one, and returns an error if the flags differ.
 func (p *privateJobs) checkAndSaveManifest() error {
 	if !p.isResumed {
 		return p.manifest.save(p.app.Dir)
@@ -71,15 +71,15 @@ func (p *privateJobs) checkAndSaveManifest() error {
 		"flags as before, or start a new run with another --dir", p.app.Dir, strings.Join(list, "; "))
 }
 
-// storeNewLines stores a job for each line of the list of jobs that no earlier run has stored. It returns an error
-// if a line has changed since then, or is missing now.
+// storeNewLines stores a job for each line of the list that no earlier run has stored. It returns an error if an
+// earlier run has stored a line that has changed since then, or that is now missing.
 func (p *privateJobs) storeNewLines() error {
 	err := p.EachJob(p.listReader, p.storeJobOfLine)
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
 		p.PrintNoJobs(&p.app.Output)
 	}
-	// storedIDByLine now contains only lines that are missing in this list, because storeJobOfLine has removed the
-	// others.
+	// storeJobOfLine has removed the lines of this list from storedIDByLine. So storedIDByLine now contains only lines
+	// that this list lacks.
 	for _, n := range slices.Sorted(maps.Keys(p.storedIDByLine)) {
 		if n > p.lastLineNumber && len(p.changedLineTexts) < maxListedChanges {
 			p.changedLineTexts = append(p.changedLineTexts, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
@@ -113,8 +113,8 @@ func (p *privateJobs) storedCommandText(id string) string {
 	return fmt.Sprintf("%q", truncateToLine(present.JobTitle(&j.Job)))
 }
 
-// changedLineText describes how a line differs from the job that an earlier run stored for it. storedID is
-// the id of that job.
+// changedLineText describes how a line differs from the job that an earlier run stored for the same line number.
+// storedID is the id of that job.
 func (p *privateJobs) changedLineText(lineNumber int, storedID string, newSpec *queue.Spec) string {
 	stored := p.storedCommandText(storedID)
 	current := fmt.Sprintf("%q", truncateToLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
@@ -124,8 +124,8 @@ func (p *privateJobs) changedLineText(lineNumber int, storedID string, newSpec *
 	return fmt.Sprintf("the command of line %d was %s, now it is %s", lineNumber, stored, current)
 }
 
-// replaceParentIDs replaces the ids in depends_on. In the list, a line refers to another one by the id that
-// this line declares. In the queue, the jobs of these lines have other ids.
+// replaceParentIDs replaces the ids in depends_on. A line refers to a parent by the id that the parent's line declares.
+// In the queue, the parent's job has another id, because the ids of a private run begin with the line number.
 func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	// All lines share the slice from the flags, so change a copy of it.
 	spec.DependsOn = slices.Clone(spec.DependsOn)
@@ -145,9 +145,9 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	return nil
 }
 
-// storeJobOfLine stores the job of one line if no earlier run has stored it.
+// storeJobOfLine stores the job of one line of the list, unless an earlier run has stored it.
 func (p *privateJobs) storeJobOfLine(lineText []byte, lineNumber int) error {
-	// In a JSON array, several jobs may be on one line of the file, but each needs its own number.
+	// A JSON array can contain several jobs on one line of the file, but each job needs a different number.
 	p.lastLineNumber = max(lineNumber, p.lastLineNumber+1)
 	spec, err := p.JobSpec(&p.commonSpec, lineText)
 	if err != nil {

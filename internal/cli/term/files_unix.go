@@ -33,9 +33,9 @@ func awaitPipeReaderGone(f *os.File) error {
 	}
 }
 
-// PrepareOutput duplicates an output file to another descriptor. If a write to descriptor 1 or 2 fails with
-// EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling SIGPIPE
-// would also prevent this, but would add 4 % to the time of an enqueue.
+// PrepareOutput duplicates the descriptor of an output file to a number above 2. If a write to descriptor 1 or 2 fails
+// with EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling SIGPIPE would
+// also prevent this, but would make an enqueue 4 % slower.
 func PrepareOutput(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstDuplicateFD)
 	if err != nil {
@@ -44,8 +44,8 @@ func PrepareOutput(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// firstDuplicateFD is the lowest descriptor that PrepareOutput uses. It is higher than the descriptors that a
-// parent process usually passes to this process.
+// firstDuplicateFD is the lowest descriptor to which PrepareOutput duplicates. Parent processes usually pass only lower
+// descriptors.
 const firstDuplicateFD = 10
 
 // IsClosedPipeError reports whether a write failed because the pipe has no reader.

@@ -32,8 +32,8 @@ func awaitPipeReaderGone(f *os.File) error {
 	return nil
 }
 
-// These are the states of a pipe and the information class that queries them, as defined in
-// ntifs.h.
+// The first constants are states of a pipe. The last one is the information class that queries the state. ntifs.h
+// defines them.
 const (
 	pipeUnknown          = 0
 	pipeOpen             = 3

@@ -42,16 +42,16 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.EscapeControls(text)
 }
 
-// TTYOutput converts the output that a job sent to its terminal to the lines of text that the terminal
-// finally shows.
+// TTYOutput converts the output of a job that has a terminal. The result is the lines of text that such a terminal
+// shows in the end.
 type TTYOutput struct {
 	Renderer           termtext.Renderer
 	ShowUnfinishedLine bool   // show the unfinished line, and redraw it when it changes
 	unfinishedLine     string // the unfinished line as displayed
 }
 
-// ConvertPiece processes the next piece of the output and returns what to print. The function escape escapes a text for
-// the output file.
+// ConvertPiece processes the next piece of the output and returns what to print. The parameter escape is a function
+// that escapes a text for the file to which the caller prints.
 func (t *TTYOutput) ConvertPiece(text string, escape func(string) string) string {
 	lines := t.Renderer.Write(text)
 	if !t.ShowUnfinishedLine {

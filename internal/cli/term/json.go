@@ -30,9 +30,8 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// escapeControls escapes the characters in JSON text that can control a terminal and that JSON itself does
-// not escape: DEL, the C1 control characters and the bidirectional controls. A decoder still gets the same
-// value.
+// escapeControls escapes characters in JSON text that can control a terminal but that JSON does not escape itself: DEL,
+// the C1 control characters and the bidirectional controls. A JSON decoder gets the same value from the result.
 func escapeControls(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, isControl) {
 		return raw

@@ -39,8 +39,8 @@ type Output struct {
 	frame *bytes.Buffer
 }
 
-// Println prints a line. After an error it prints nothing more, and returns that error from every later call.
-// So a caller that prints several lines need only check the error of the last one.
+// Println prints a line. If printing fails, all later calls print nothing and return the same error. So a caller that
+// prints several lines need only check the error of the last call.
 func (o *Output) Println(line string) error {
 	if o.printErr == nil {
 		_, o.printErr = fmt.Fprintln(o.Writer(), line)
@@ -65,8 +65,8 @@ func (o *Output) PrintMessage(format string, args ...any) {
 	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintInfo prints a sentence on standard error if that is a terminal and --quiet is not set. It always
-// returns nil, because a command has done its work even if the sentence cannot be printed.
+// PrintInfo prints a sentence on standard error if standard error is a terminal and --quiet is not set. It always
+// returns nil, because a command has succeeded even if the sentence cannot be printed.
 func (o *Output) PrintInfo(format string, args ...any) error {
 	if IsTerminal(o.Stderr) && !o.Quiet {
 		fmt.Fprintln(o.Stderr, o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
@@ -74,9 +74,8 @@ func (o *Output) PrintInfo(format string, args ...any) error {
 	return nil
 }
 
-// PrintActionResult prints the result of a command that has acted on an object: the object's name for scripts, and a
-// sentence for people. If standard output and standard error are the same terminal, it prints only the
-// sentence.
+// PrintActionResult prints the result of a command that has acted on an object: objectName for scripts, and a sentence
+// for people. If standard output and standard error are the same terminal, it prints only the sentence.
 func (o *Output) PrintActionResult(objectName, sentence string) error {
 	if o.Quiet || !IsTerminal(o.Stdout) || !IsTerminal(o.Stderr) {
 		if err := o.Println(objectName); err != nil {
@@ -95,7 +94,7 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 }
 
 // RunUntilReaderGone calls action with a context that it cancels when no process reads standard output any more.
-// Without this, an action that seldom prints would notice the closed pipe only at its next write.
+// Without the cancellation, an action that seldom prints would not notice for a long time that the pipe is closed.
 func (o *Output) RunUntilReaderGone(ctx context.Context, action func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -169,8 +168,8 @@ func (o *Output) PrintMissingOutput(text string) error {
 	return err
 }
 
-// PrintNoJobsSelected prints that no job is selected. It does so even if standard error is not a terminal or
-// --quiet is set. Otherwise the author of a script might assume that jobs were selected.
+// PrintNoJobsSelected prints that no job is selected, even if standard error is not a terminal or --quiet is set.
+// Otherwise the author of a script might assume that jobs were selected.
 func (o *Output) PrintNoJobsSelected() {
 	if !IsTerminal(o.Stderr) || o.Quiet {
 		o.PrintMessage("no job matches the selection")
@@ -201,8 +200,8 @@ func (o *Output) AskYesNo(format string, args ...any) bool {
 	return word == "y" || word == "yes"
 }
 
-// TerminalColumns returns how many columns a line may fill. If the file is not a terminal, it returns 0, which means no
-// limit.
+// TerminalColumns returns how many columns a line on the file's terminal may fill. If the file is not a terminal, it
+// returns 0, which means that lines have no limit.
 func TerminalColumns(file *os.File) int {
 	if !IsTerminal(file) {
 		return 0
@@ -213,7 +212,8 @@ func TerminalColumns(file *os.File) int {
 	return 80
 }
 
-// These constants bound the size that a terminal reports, because memory use grows with that size.
+// These constants limit the terminal size that this package uses. A terminal can report any size, and memory use grows
+// with it.
 const (
 	maxColumns = 1000
 	maxLines   = 500
@@ -265,12 +265,13 @@ func (o *Output) DrawProgressBar(b ProgressBar) {
 	o.ShowProgress("%s", termtext.Truncate(text, width))
 }
 
-// ShowProgress shows a progress text on a terminal, instead of the previous text. An empty format removes the
-// text.
+// ShowProgress shows a progress text on a terminal, instead of the previous progress text. An empty format only removes
+// the previous text.
 //
-// The terminal may be resized at any time. If it gets narrower, it breaks the line. So the cursor stays at
-// the beginning of the line, and the next call clears everything after the cursor. Line wrapping is off while
-// ShowProgress prints, because the terminal may already be narrower than the width that it last reported.
+// The user may make the terminal narrower at any time. The terminal then wraps the progress text onto more lines. So
+// ShowProgress leaves the cursor at the beginning of the text, and the next call clears everything after the cursor.
+// Line wrapping is off while ShowProgress prints, because the terminal may already be narrower than the width that
+// ShowProgress has read.
 func (o *Output) ShowProgress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.progressShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)

@@ -50,8 +50,8 @@ func (o *Output) PrintTable(headings []string, rows [][]string) error {
 	return o.PrintColouredTable(headings, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintColouredTable prints a table like PrintTable. colourCell(column, cell) returns the cell with colours.
-// It is called after the cell was cut to the width of its column.
+// PrintColouredTable prints a table like PrintTable. It cuts each cell to the width of its column, and then calls
+// colourCell(column, cell), which returns the cell with colours.
 func (o *Output) PrintColouredTable(headings []string, rows [][]string,
 	colourCell func(column int, cell string) string) (err error) {
 	limit := TerminalColumns(o.Stdout)

@@ -82,14 +82,14 @@ func unitName(word string) string {
 	}[strings.TrimSuffix(strings.ToLower(word), "s")]
 }
 
-// calendarStep is a distance between two times: a number of calendar months and a duration. One month after a
+// calendarStep is a distance between two times: a number of calendar months plus a duration. One calendar month after a
 // time is the same day of the next month, at the same time of day.
 type calendarStep struct {
 	months   int
 	duration time.Duration
 }
 
-// maxStepMonths is the longest step in months. It equals the longest duration, ten years.
+// maxStepMonths is the longest step in months: ten years, like the longest duration.
 const maxStepMonths = 120
 
 // ParseCalendarStep parses a step: a duration, or a number of months or years.
@@ -112,8 +112,8 @@ func ParseCalendarStep(text string) (s calendarStep, err error) {
 	return s, nil
 }
 
-// addTo returns t plus the given number of steps. Steps of whole days keep the time of day, even if a clock
-// change lies between the two times.
+// addTo returns t plus stepCount steps. If the step is a number of whole days, the result has the same time of day as
+// t, even if the clocks change between the two.
 func (s calendarStep) addTo(t time.Time, stepCount int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
@@ -123,8 +123,8 @@ func (s calendarStep) addTo(t time.Time, stepCount int) time.Time {
 	return t.Add(time.Duration(stepCount) * (s.duration % day))
 }
 
-// FromNow returns the time one step after or before now. A day of the step is always 24 hours, even if the
-// clocks change.
+// FromNow returns the time that is one step after or before now. Here a day is always 24 hours, even if the clocks
+// change.
 func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == Backward {

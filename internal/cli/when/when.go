@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// direction chooses between the two times that an incomplete text like 15:04 can mean.
+// direction says which time an incomplete text like 15:04 means: the next or the previous time with this time of day.
 // See docs/decisions/0069.
 type direction int
 
 const (
-	Forward  direction = iota // the text means the next such time
-	Backward                  // the text means the previous such time
+	Forward  direction = iota // the next such time
+	Backward                  // the previous such time
 )
 
 // ParseTime parses a time as people write it, in the zone of now unless the text names another zone. If the text is
@@ -64,7 +64,7 @@ func notATimeError(text string, searchDirection direction) error {
 		"\"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.ClipForMessage(text))
 }
 
-// splitISODateTime splits the first word at the T of ISO 8601, between a date and a time.
+// splitISODateTime splits the first word in two if it is a date and a time joined by a T, as in ISO 8601.
 func splitISODateTime(words []string) []string {
 	if len(words) == 0 {
 		return nil
@@ -135,8 +135,9 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStepToTime adds the duration in stepText to the time in baseText, or to now if baseText is "". Like at(1),
-// adding days keeps the time of day. Only after the word now may the duration be a number without a unit.
+// addStepToTime adds the duration in stepText to the time in baseText, or to now if baseText is "". Like the command
+// at(1), it keeps the time of day when it adds days. A number without a unit is accepted only if baseText is the word
+// now.
 func addStepToTime(baseText, stepText string, now time.Time, searchDirection direction) (time.Time, error) {
 	s, err := ParseCalendarStep(stepText)
 	if err != nil {
@@ -182,7 +183,7 @@ func parseRelativeTime(words []string, now time.Time, searchDirection direction)
 }
 
 // namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs every
-// repeatYears years. For a day that does not recur, both are 0.
+// repeatYears years. If a day does not recur, repeatDays and repeatYears are 0.
 type namedDay struct {
 	year        int
 	month       time.Month
@@ -249,8 +250,8 @@ func removeWordAt(fillerWord string, words []string, i int) []string {
 	return words
 }
 
-// timeAt returns the time on the day d with the time of day of timeOfDay. If the day recurs, searchDirection
-// selects the next or the previous such time.
+// timeAt returns the time on day d that has the time of day of timeOfDay. If the day recurs, searchDirection selects
+// the next or the previous such time. The function returns false if no such time exists.
 func (d namedDay) timeAt(timeOfDay, now time.Time, searchDirection direction) (time.Time, bool) {
 	step := 1
 	if searchDirection == Backward {

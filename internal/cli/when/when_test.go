@@ -166,8 +166,8 @@ func TestParseTimeHandlesClockChanges(t *testing.T) {
 	}
 }
 
-// A flag for a past time, such as --since, takes an incomplete time as the previous occurrence instead of the
-// next one.
+// With Backward, as for a flag like --since, ParseTime takes an incomplete time as the previous such time instead of
+// the next one.
 func TestBackwardSearchPicksPreviousTime(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
@@ -232,7 +232,7 @@ func TestDocumentedTimesAndDurationsAreAccepted(t *testing.T) {
 			}
 			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
 				if i%2 == 0 {
-					continue // the text between two forms
+					continue // skip the text between two quoted forms
 				}
 				seen++
 				if err := read[title](form); err != nil {

@@ -22,8 +22,8 @@ func stateDirDescriptor() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(ServiceName) + ")"
 }
 
-// secureStateDir creates the service's directory, or restricts the access to an existing one. If the settings
-// file does not exist, it creates it with the default settings.
+// secureStateDir creates the service's directory, or restricts the access to an existing one. If settingsFile does not
+// exist, secureStateDir creates it with the default settings.
 func secureStateDir(dir, settingsFile string) error {
 	if err := createOrRestrictDir(dir); err != nil {
 		return fmt.Errorf("cannot set up the state folder %s: %w", dir, err)
@@ -63,9 +63,9 @@ func createOrRestrictDir(dir string) error {
 	return restrictDir(dir, name, sd)
 }
 
-// restrictDir restricts the access to an existing directory. Every user may create directories in its parent,
-// so another user may have created the directory. restrictDir returns an error if another user owns the
-// directory or a file in it, because that user could keep access.
+// restrictDir restricts the access to an existing directory. Every user may create directories in the parent, so
+// another user may have created this one. restrictDir returns an error if another user owns the directory or a file in
+// it, because an owner can always get access.
 func restrictDir(dir string, dirUTF16 *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(
 		dirUTF16,
@@ -100,7 +100,7 @@ func restrictDir(dir string, dirUTF16 *uint16, sd *windows.SECURITY_DESCRIPTOR) 
 	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, securityInfo, owner, nil, dacl, nil); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(dir) // from here on, no other user can add files to the directory
+	list, err := os.ReadDir(dir) // access is restricted now, so no other user can add files after this list was read
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,8 @@ func restrictDir(dir string, dirUTF16 *uint16, sd *windows.SECURITY_DESCRIPTOR) 
 	return nil
 }
 
-// checkTrustedOwner returns an error unless the owner in sd is the system, the administrators, this process's
-// user or the service's account. name names the file or directory in the error.
+// checkTrustedOwner returns an error unless the owner in sd is the system, the administrators, this process's user or
+// the service's account. displayName is the name of the file or directory in the error.
 func checkTrustedOwner(displayName string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()

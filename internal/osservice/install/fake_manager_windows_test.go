@@ -22,7 +22,7 @@ type fakeServiceManager struct {
 	profileErr          error // error that the removal of the account's profile returns
 	service             *Service
 	registered          bool
-	state               svc.State // of the service
+	state               svc.State // state of the service
 	failedStartExitCode uint32    // exit code of a service that cannot start; 0 if it can
 	progressQueryCount  int       // number of status queries during a start or stop; each one reports progress
 	reportsNoProgress   bool      // a start or stop reports no progress

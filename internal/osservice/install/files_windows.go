@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner puts a copy of the runner program into a directory next to it, because old runners may still
-// run during an upgrade. If these executed the installed file itself, Windows would ask for a restart before
-// it replaces that file.
+// installRunner copies the runner program into a directory next to it. Runners execute the copy, because they may still
+// run during an upgrade. If they executed the installed file itself, Windows would ask for a restart before it replaces
+// that file.
 func installRunner(clientPath string) error {
 	path, err := copies.EnsureCopy(clientPath, copies.CopiesDir(clientPath))
 	if err == nil {
@@ -31,9 +31,9 @@ func removeUnusedRunners(clientPath string) {
 	}
 }
 
-// removeRunners removes all copies of the runner program. Runners end shortly after their service, so
-// removeRunners waits up to fileReleaseTimeout for those that are running. It returns an error if a copy
-// still runs then, for example for a user's own service.
+// removeRunners removes all copies of the runner program. Runners end shortly after their service, so removeRunners
+// waits up to fileReleaseTimeout for running copies. It returns an error if a copy runs longer, for example for a
+// user's own service.
 func removeRunners(clientPath string) error {
 	end := time.Now().Add(fileReleaseTimeout)
 	for ; !copies.RemoveCopies(copies.CopiesDir(clientPath)); time.Sleep(statePollInterval) {

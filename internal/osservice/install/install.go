@@ -50,8 +50,8 @@ func (o Options) NotRegisteredError() error {
 }
 
 // checkControlAllowed returns an error if the caller may not control the service. Every user may control their own
-// service. Only root, or on Windows an elevated administrator, may control the system's service. isRoot is
-// true for these users.
+// service. Only root, or on Windows an elevated administrator, may control the system's service. isRoot says whether
+// the caller is such a user.
 func (o Options) checkControlAllowed(verb string, isRoot bool) error {
 	if o.IsUserService || isRoot {
 		return nil
@@ -59,7 +59,7 @@ func (o Options) checkControlAllowed(verb string, isRoot bool) error {
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// runIfControlAllowed calls do() if the service is registered and the caller may control it.
+// runIfControlAllowed calls action if the service is registered and the caller may control it.
 func (o Options) runIfControlAllowed(verb string, isRoot, isRegistered bool, action func() error) error {
 	if !isRegistered {
 		return o.NotRegisteredError()

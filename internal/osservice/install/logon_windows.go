@@ -20,8 +20,8 @@ func setLogonCommand(commandLine string) error {
 	return k.SetStringValue(ServiceName, commandLine)
 }
 
-// removeLogonCommand removes the command that setLogonCommand has set. It returns registry.ErrNotExist if there
-// is none.
+// removeLogonCommand removes the command that setLogonCommand has set. It returns registry.ErrNotExist if no command is
+// set.
 func removeLogonCommand() error {
 	k, err := registry.OpenKey(registry.CURRENT_USER, osservice.LogonRunKey, registry.SET_VALUE)
 	if err != nil {
@@ -31,7 +31,7 @@ func removeLogonCommand() error {
 	return k.DeleteValue(ServiceName)
 }
 
-// logonCommandText is the words in messages for the command that Windows runs at logon.
+// logonCommandText is how messages describe the command that Windows runs at logon.
 const logonCommandText = "the command that starts your service at logon (value " + ServiceName +
 	" of the registry key " +
 	`HKEY_CURRENT_USER\` + osservice.LogonRunKey + ")"
@@ -44,8 +44,8 @@ func (s *Service) installUserService() error {
 	return s.DirectControl.Start()
 }
 
-// uninstallUserService stops the user's own service and removes the command that starts it at logon.
-// wasRegistered reports whether there was such a command.
+// uninstallUserService stops the user's own service and removes the command that starts it at logon. wasRegistered
+// reports whether such a command existed.
 func (s *Service) uninstallUserService() (wasRegistered bool, err error) {
 	if wasRegistered = s.IsRegistered(); !wasRegistered {
 		return false, nil

@@ -39,7 +39,7 @@ func checkNotReplaceable(program string, readDescriptor func(path string) (*wind
 		}
 		top := filepath.Dir(path) == path
 		if top {
-			rights &^= windows.DELETE // a drive cannot be moved away, so this right is harmless there
+			rights &^= windows.DELETE // a drive cannot be renamed, so the right to delete it is harmless
 		}
 		sd, err := readDescriptor(path)
 		if err != nil {

@@ -28,7 +28,8 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	for _, c := range []struct{ drive, above, dir, program, refused string }{
 		{drive, programs, programs, programs, ""},
 		{data, programs, programs, programs, ""},
-		// C:\above has the access list of a drive: others may create directories in it, and change only these.
+		// C:\above has the access list of a drive: other accounts may create directories in it, but may change only those
+		// that they have created.
 		{drive, drive, programs, programs, ""},
 		{drive, programs, programs, made, `C:\above\dir\q.exe`},
 		{drive, programs, made, programs, `C:\above\dir`},

@@ -34,7 +34,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), launchdService: unit}, nil
 }
 
-// plistPath returns the path of the service's file for launchd.
+// plistPath returns the path of the property list file with which launchd runs the service.
 func (s *Service) plistPath() string {
 	if s.IsUserService {
 		return osservice.PlistPath()

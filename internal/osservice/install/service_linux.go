@@ -24,9 +24,9 @@ const (
 	webUnit  = ServiceName + "-web.socket"
 )
 
-// units lists the units that both the system's service and a user's own service have. The last two units are
-// sockets. sliceUnits lists two slices (groups of processes): the first contains every runner, and the second
-// contains the first slice.
+// commonUnits lists the units that both the system's service and a user's own service have. socketUnits are the sockets
+// among them. sliceUnits lists two slices (groups of processes): every runner runs in the first slice, and the first
+// slice is in the second one.
 var (
 	commonUnits = []string{mainUnit, ServiceName + "-runner@.service", ServiceName + ".socket", ServiceName +
 		"-runner.socket"}
@@ -59,8 +59,8 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
 }
 
-// packageFileName returns the name of the file from which Install creates a unit. The packages contain the
-// same files.
+// packageFileName returns the name that the file of a unit has in the packages. Install creates the unit from the same
+// file.
 func (o Options) packageFileName(name string) string {
 	if o.IsUserService {
 		return "user/" + name
@@ -123,7 +123,7 @@ func (s *Service) unitDir() string {
 	return filepath.Join(s.rootDir, "/etc/systemd/system")
 }
 
-// packagedUnitPath returns the path of a unit that a package has installed, or "" if no package has.
+// packagedUnitPath returns the path of a unit that a package has installed, or "" if no package has installed one.
 func (s *Service) packagedUnitPath() string {
 	if s.IsUserService {
 		return ""
@@ -204,11 +204,12 @@ const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
 type installedFile struct {
-	installPath, packageFileName string // where the file is installed; its name among the files of the packages
+	installPath, packageFileName string // path of the installed file; name of the file in the packages
 	keepExisting                 bool   // keep an existing file, because users edit it
 }
 
-// registrationFiles returns the files of the registration, in the order in which they are written and removed.
+// registrationFiles returns the files of the registration, in the order in which Install writes them and Uninstall
+// removes them.
 func (s *Service) registrationFiles() (installedFiles []installedFile) {
 	for _, name := range commonUnits {
 		installedFiles = append(installedFiles, installedFile{installPath: filepath.Join(s.unitDir(), name),
@@ -305,8 +306,8 @@ func (s *Service) switchToPackagedUnits() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeRegistrationFiles removes the files of the registration, except those that users edit. existed reports whether
-// any of them existed.
+// removeRegistrationFiles removes the files of the registration, except those that users edit. anyExisted reports
+// whether at least one of the files existed.
 func (s *Service) removeRegistrationFiles() (anyExisted bool, err error) {
 	for _, f := range s.registrationFiles() {
 		if f.keepExisting {
@@ -326,8 +327,7 @@ func (s *Service) controlService(verb string) error { return s.systemctl(verb, m
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	// An error is ignored here: for every state except active, systemctl prints the state and exits with a
-	// failure.
+	// Ignore the error: systemctl exits with a failure for every state except active, but also prints the state.
 	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainUnit)...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
@@ -369,12 +369,12 @@ func checkProgramTrust(program string) error {
 }
 
 // copyProgramsAdvice is the advice to run the service from copies of the programs. %[1]s is the directory of the
-// originals.
+// original programs.
 const copyProgramsAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 
-// untrustedProgramAdvice returns what to do if users other than root can change path, which is the program or one of
-// its parent directories.
+// untrustedProgramAdvice returns what to do if users other than root can change untrustedPath, which is the path of the
+// program or of one of its parent directories.
 func untrustedProgramAdvice(program, untrustedPath string, ownerUID uint32, mode os.FileMode) string {
 	switch {
 	case ownerUID == 0 && mode.Perm()&0o002 == 0: // only a group may write, as in older Debian's /usr/local/bin

@@ -176,9 +176,9 @@ func TestInstallKeepsPackagedUnits(t *testing.T) {
 	}
 }
 
-// If a package has installed units since Install, Uninstall replaces the units of Install by those of the
-// package. If the units of Install were enabled and running, the package's units then are too. Install
-// returns an error that explains this.
+// If a package has installed units since Install, Uninstall replaces the units of Install by the units of the package.
+// If the units of Install were enabled and running, the units of the package are enabled and running afterwards. A
+// second Install returns an error that explains this.
 func TestUninstallSwitchesToPackagedUnits(t *testing.T) {
 	m := newMachine(t, systemOptions)
 	if err := m.service.Install(); err != nil {

@@ -41,9 +41,9 @@ type Service struct {
 
 	addEventSource, removeEventSource func(name string) error // add and remove an event log source
 
-	// Copies of the runner program are in a directory next to the program. installRunner adds a copy of the
-	// current version. removeUnusedRunners removes the copies of other versions that are not running. removeRunners
-	// removes all copies.
+	// These functions handle the copies of the runner program, which are in a directory next to the program. installRunner
+	// adds a copy of the current version. removeUnusedRunners removes the copies of other versions that are not running.
+	// removeRunners removes all copies.
 	installRunner, removeRunners func(clientPath string) error
 	removeUnusedRunners          func(clientPath string)
 
@@ -145,8 +145,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// updateRegistration makes a registered service start this program. changed reports whether the service had
-// another command before.
+// updateRegistration makes a registered service start this program. changed reports whether the service started another
+// command before.
 func (s *Service) updateRegistration() (changed bool, err error) {
 	e, err := s.openService()
 	if err != nil {
@@ -160,9 +160,9 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 	return true, e.setRegisteredCommand(s.commandLine())
 }
 
-// Configure configures a registered service: its directory, the runner program, recovery actions, the event log
-// source, the time that it gets before a shutdown, a SID for access lists, and few privileges. It may be called
-// again.
+// Configure sets up a registered service: its directory, the runner program, recovery actions, the event log source,
+// the time limit at a shutdown, and a SID for access lists. It also removes most privileges of the service. Configure
+// may be called again.
 func (s *Service) Configure() error {
 	if err := s.checkControlAllowed("prepare", s.isElevated); err != nil {
 		return err
@@ -235,8 +235,9 @@ func ignoreUnsupportedError(err error) error {
 	return err
 }
 
-// RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be
-// undone. A runner program that is still running is kept, and the next upgrade removes it.
+// RemoveOldRunners removes the runner programs of other versions. Call it only when an upgrade can no longer be undone,
+// because an undone upgrade needs the old runner program. A runner program that is still running is kept, and the next
+// upgrade removes it.
 func (s *Service) RemoveOldRunners() error {
 	if err := s.checkControlAllowed("prepare --tidy", s.isElevated); err != nil {
 		return err
@@ -275,8 +276,8 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 		if err := s.Stop(false); err != nil {
 			return wasRegistered, err
 		}
-		// kardianos also returns an error if only the event log source is missing. In that case it has removed
-		// the registration.
+		// kardianosService.Uninstall also returns an error if only the event log source is missing. In that case the service
+		// is no longer registered.
 		if err := s.kardianosService.Uninstall(); err != nil && s.IsRegistered() {
 			return wasRegistered, err
 		}
@@ -355,7 +356,7 @@ func (s *Service) stopAndWait() error {
 	return s.waitForState(svc.Stopped)
 }
 
-// controlIfAllowed calls do() if the service is registered and the caller may control it.
+// controlIfAllowed calls action if the service is registered and the caller may control it.
 func (s *Service) controlIfAllowed(verb string, action func() error) error {
 	return s.Options.runIfControlAllowed(verb, s.isElevated, s.IsRegistered(), action)
 }
@@ -367,8 +368,8 @@ const (
 	stateChangeStallTimeout = 60 * time.Second
 )
 
-// waitForState waits until the service is in the state want. If the service should run but has stopped,
-// waitForState returns the reason.
+// waitForState waits until the service is in wantedState. If the service should run but has stopped, waitForState
+// returns the reason.
 func (s *Service) waitForState(wantedState svc.State) error {
 	e, err := s.openService()
 	if err != nil {

@@ -16,14 +16,13 @@ import (
 const adminOnlyMessage = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user " +
 	"for your own service"
 
-// packagedDaemonPath and packagedClientPath are the paths of the two programs in the packages' files.
+// packagedDaemonPath and packagedClientPath are the paths of queuectld and queuectl in the files of the packages.
 const (
 	packagedDaemonPath = "/usr/libexec/queuectl/queuectld"
 	packagedClientPath = "/usr/bin/queuectl"
 )
 
-// adaptedPackageFile returns a file of the packages, in which the paths of this installation replace those of the
-// packages.
+// adaptedPackageFile returns the text of a file from the packages, but with the paths of this installation.
 func (o Options) adaptedPackageFile(fileName string) string {
 	raw, err := packaging.InstalledFiles.ReadFile(fileName)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command wineshim writes a bcryptprimitives.dll for Wine 8, which lacks this library. Without the library, no
-// Go program starts. It contains no code: it forwards the only function that Go needs to the equivalent
-// function of Wine.
+// Command wineshim writes a bcryptprimitives.dll for Wine 8, which lacks this library. Without the library, no Go
+// program starts. The library that wineshim writes contains no code. It forwards calls of the only function that Go
+// needs to the equivalent function of Wine.
 package main
 
 import (
