@@ -33,8 +33,8 @@ type ServerOptions struct {
 	ExplainError func(error) error
 }
 
-// toolDescriptions contains one line "NAME: DESCRIPTION" for each tool. The line with the name "instructions" tells the
-// client how to use the tools together.
+// toolDescriptions contains one line "NAME: DESCRIPTION" for each tool. The line with the name "instructions" explains
+// to the client how to use the tools together.
 //
 //go:embed descriptions.txt
 var toolDescriptions string

@@ -17,8 +17,8 @@ import (
 
 // MaxLabelledQueues limits how many queues get a label with their name. All other queues share the label
 // OtherQueuesLabel. Two kinds of queues always get a label with their name: queues that are paused or have a
-// concurrency limit, and queues that the store's statistics list by name. If a count of the latter moved to another
-// label, the counter of the old label would decrease. See docs/decisions/0086.
+// concurrency limit, and queues that the store's statistics list by name. If the counts of a listed queue moved to
+// another label, the counter of the queue's label would decrease. See docs/decisions/0086.
 const (
 	MaxLabelledQueues = 100
 	OtherQueuesLabel  = "(others)"
@@ -118,8 +118,8 @@ func (c *queueCollector) ensureQueue(name string) *queueMetrics {
 	return q
 }
 
-// addQueueState adds the state of a queue. The state of a queue without a label of its name is added to that of
-// OtherQueuesLabel.
+// addQueueState adds the state of a queue. If the queue does not get a label with its name (see MaxLabelledQueues), its
+// state is added to that of OtherQueuesLabel.
 func (c *queueCollector) addQueueState(q *control.QueueView) {
 	if c.metricsByQueue[q.Queue] == nil && len(c.metricsByQueue) >= MaxLabelledQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.ensureQueue(OtherQueuesLabel)

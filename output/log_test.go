@@ -216,7 +216,7 @@ func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // a character of one byte, because logModel does not know that the log cuts only between characters
+				p[i] = next & 0x7f // a character of one byte; the log cuts only between characters, which logModel ignores
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.writtenBytes[s] = append(m.writtenBytes[s], p...)

@@ -77,8 +77,8 @@ func newSecretMask(secrets [][]byte) *secretMask {
 	return m
 }
 
-// maskNext processes the next bytes of the stream. It returns the bytes that cannot be a part of a secret that is not
-// complete yet. In the result, *** replaces each secret.
+// maskNext processes the next bytes of the stream. It returns the bytes of which it is now known whether they belong to
+// a secret. In the result, *** replaces each secret.
 func (m *secretMask) maskNext(p []byte) []byte {
 	for _, b := range p {
 		m.heldBackBytes = append(m.heldBackBytes, b)

@@ -40,7 +40,7 @@ type psFunction struct{ beginToken, endToken int }
 type psRules struct {
 	psFile
 	functions            map[string]psFunction
-	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so that their callers must check it
+	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
 	exitCodeSetters      map[string]bool // functions that set $script:Code themselves or call a function that sets it
 	problems             []string
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jsonObject returns a JSON object with n members that have the same value.
+// jsonObject returns a JSON object with n members, which all have the given value.
 func jsonObject(n int, value string) string {
 	var b strings.Builder
 	for i := range n {
@@ -22,7 +22,7 @@ func jsonObject(n int, value string) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// jsonArray returns a JSON array of n equal elements.
+// jsonArray returns a JSON array of n elements, which all have the given value.
 func jsonArray(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
@@ -75,7 +75,7 @@ func TestSpecFieldsBoundEntryCount(t *testing.T) {
 	}
 }
 
-// An error lists at most 20 problems, and says if more exist. Only the first unknown name gets a suggestion,
+// An error lists at most 20 problems, and says if there are more. Only the first unknown name gets a suggestion,
 // because the search for a similar name takes long.
 func TestListedProblemsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxObjectMembers: true} {
@@ -147,7 +147,7 @@ func TestClippedTextIsBounded(t *testing.T) {
 	}
 }
 
-// An edit neither encodes nor decodes a large value that it does not change.
+// An edit neither encodes nor decodes a large value of a field that it does not change.
 func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	large := &queue.Spec{Command: ptr("true"), Stdin: ptr(strings.Repeat("\x01", queue.MaxStdinBytes)),
 		Env: map[string]string{}}

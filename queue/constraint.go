@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Constraint defines which values a field of a job, or a parameter of a method, accepts. The code that checks a
-// value and the JSON Schema both use the Constraint, so they cannot differ.
+// Constraint defines which values a field of a job, or a parameter of a method, accepts. The checks of values and the
+// JSON Schema both use the same Constraint, so they always agree.
 //
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
 // "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
@@ -27,7 +27,7 @@ type Constraint struct {
 	MinItems      int         // smallest number of entries in a list
 	MaxItems      int         // largest number of entries in a list or a map; 0 means unlimited
 	NoDuplicates  bool        // a list must not contain an entry twice
-	MessageSuffix string      // text at the end of the message about an invalid value
+	MessageSuffix string      // text at the end of the error message about an invalid value
 }
 
 // Range limits a number. Min and Max themselves are accepted.
@@ -36,13 +36,13 @@ type Range struct {
 	ExclusiveMin bool // Min itself is rejected
 }
 
-// TextFormat is a format of texts. Pattern is the regular expression for the JSON Schema. Valid reports whether
-// a text has the format. If Check is not nil, it is used instead of Valid.
+// TextFormat is a format of texts. Pattern is the regular expression for the JSON Schema. IsValid reports whether a
+// text has the format. If CheckText is not nil, it is used instead of IsValid.
 type TextFormat struct {
 	Pattern     string
 	IsValid     func(string) bool
 	Description string // second part of the message "… is not …", like "an id: 1 to 128 letters"
-	// CheckText returns an error that says what is wrong with a text. It is nil if Valid is used.
+	// CheckText returns an error that says what is wrong with a text. It is nil if IsValid is used.
 	CheckText func(text string) error
 	IsSecret  bool // messages must not repeat the text, which may be secret
 }
@@ -55,7 +55,7 @@ func (f *TextFormat) Accepts(text string) bool {
 	return f.IsValid(text)
 }
 
-// nameCharsText is the last part of the Description of a format for names.
+// nameCharsText is the last part of the field Description of a format for names.
 const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
 // These are parts of the patterns of the formats below.
@@ -118,7 +118,7 @@ func checkLock(text string) error { return errorOf(ParseLockDemand(text)) }
 
 func checkRateLimit(text string) error { return errorOf(ParseRateDemand(text)) }
 
-// errorOf drops the value that a call returns and returns its error.
+// errorOf returns the second result of a call, the error, and drops the first result.
 func errorOf[T any](_ T, err error) error { return err }
 
 func checkDependency(text string) error {
@@ -136,12 +136,12 @@ func checkLabelName(name string) error {
 	return nil
 }
 
-// FieldConstraint returns the constraint of a job field. It returns nil if the field accepts any value of its
+// FieldConstraint returns the constraint of a job field. It returns nil for a field that accepts all values of its
 // kind.
 func FieldConstraint(fieldName string) *Constraint { return fieldConstraints()[fieldName] }
 
-// fieldConstraints returns the constraints of job fields, by the name of the field. They are built at the first
-// use, because programs that only send jobs do not need them and would be slower.
+// fieldConstraints returns the constraints of job fields, by the name of the field. They are built at the first use. A
+// program that only sends jobs does not need them, and is faster without them.
 var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
 		return &Constraint{NumberRange: &Range{Min: low, Max: high}, MessageSuffix: note}
@@ -220,20 +220,19 @@ func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 	return c.checkRange(field, d.Seconds(), quantityWords{"a duration", "short", "long", text})
 }
 
-// checkSize returns an error if the constraint does not accept a size of n bytes.
+// checkSize returns an error if the constraint does not accept a size of byteCount bytes.
 func (c *Constraint) checkSize(field string, byteCount int64) error {
 	text := func(n float64) string { return FormatSize(int64(n)) }
 	return c.checkRange(field, float64(byteCount), quantityWords{"a size", "small", "large", text})
 }
 
-// quantityWords holds the words with which messages describe one kind of value, such as durations.
+// quantityWords contains the words with which messages describe one kind of value, such as durations.
 type quantityWords struct {
 	name, lessWord, moreWord string               // such as "a duration", "short" and "long"
 	formatValue              func(float64) string // formats a value
 }
 
-// noUpperLimit as the maximum of a Range means that there is no upper limit. Messages then mention only the
-// minimum.
+// noUpperLimit is a maximum of a Range that means that there is no upper limit. Messages then mention only the minimum.
 const noUpperLimit = 1e18
 
 // checkRange returns an error if n is outside the range of the constraint. The message uses the words in q.
@@ -277,7 +276,7 @@ func (c *Constraint) checkEnum(field, text string) error {
 	return InvalidField(field, "unknown value %q; use %s", ClipForMessage(text), joinAlternatives(c.Enum))
 }
 
-// CheckEntryCount returns an error if the constraint does not accept a list or map of n entries.
+// CheckEntryCount returns an error if the constraint does not accept a list or map of entryCount entries.
 func (c *Constraint) CheckEntryCount(field string, entryCount int) error {
 	switch {
 	case entryCount < c.MinItems:
@@ -317,8 +316,8 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 	return InvalidField(field, "%s=%q is not %s", ClipForMessage(name), ClipForMessage(value), c.EntryFormat.Description)
 }
 
-// checkFormat returns an error if the text is longer than maxBytes or does not have the format. If maxBytes is
-// 0 or format is nil, it does not check the length or the format.
+// checkFormat returns an error if the text is longer than maxBytes, or does not have the format. If maxBytes is 0, it
+// does not check the length. If format is nil, it does not check the format.
 func checkFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
@@ -373,7 +372,7 @@ func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries m
 	}
 }
 
-// checkValue returns an error if v, the value of the field, violates the field's constraint.
+// checkValue returns an error if value, the value of the field, violates the field's constraint.
 func (f *Field) checkValue(value any) *Error {
 	c, err := f.constraint, error(nil)
 	switch v := value.(type) {

@@ -15,7 +15,7 @@ type EndCause uint8
 // These are the causes. They are sent between service and runner as numbers, so the numbers must not change.
 const (
 	EndExited             EndCause = iota + 1 // the command exited with an exit code
-	EndSignalled                              // a signal that queuectl did not send ended the command
+	EndSignalled                              // ended by a signal that queuectl did not send
 	EndTimedOut                               // the timeout expired
 	EndKilled                                 // a user cancelled the job
 	EndStopped                                // the service had to stop the attempt
@@ -33,33 +33,34 @@ const (
 	EndCannotStart                            // not started, because a file that the job names is missing or unusable
 )
 
-// AttemptOutcome describes how an attempt ended. The runner or the service determines it, and Decide uses it.
+// AttemptOutcome describes how an attempt ended. The runner or the service determines it. DecideAfterAttempt decides
+// from it how the job continues.
 type AttemptOutcome struct {
 	EndCause    EndCause
 	ExitCode    int64  // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
 	Signal      int    // signal number, if EndCause is EndSignalled
-	Error       string // message for users; if it is "", Decide composes one
+	Error       string // message for users; if it is "", DecideAfterAttempt composes one
 	RanIsolated bool   // the runner ran no other job during the attempt
 	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because the job reached
 	// its memory limit.
 	HitMemoryLimit bool
-	// WasPaused means that a user had paused the job and it was still paused when the attempt ended.
+	// WasPaused means that a user had paused the job, and had not resumed it when the attempt ended.
 	WasPaused bool
 }
 
 // BackoffStrategy determines how the retry delay grows from retry to retry.
 type BackoffStrategy string
 
-// These are the strategies. After n failed attempts, the delay is base^n seconds (Exponential), base × n
-// seconds (Linear), or always RetryPolicy.FixedDelay (Fixed).
+// These are the strategies. After n failed attempts, the delay is base^n seconds (BackoffExponential), base × n seconds
+// (BackoffLinear), or always RetryPolicy.FixedDelay (BackoffFixed).
 const (
 	BackoffExponential BackoffStrategy = "exponential"
 	BackoffLinear      BackoffStrategy = "linear"
 	BackoffFixed       BackoffStrategy = "fixed"
 )
 
-// Backoff holds the backoff settings of one job. They have the same meaning as in RetryPolicy. A zero value
-// means that the setting of the service applies.
+// Backoff contains the backoff settings of one job, with the same meaning as in RetryPolicy. If a field is zero, the
+// setting of the service applies instead.
 type Backoff struct {
 	BaseSeconds float64         `json:"base,omitempty"`
 	Strategy    BackoffStrategy `json:"strategy,omitempty"`
@@ -67,35 +68,34 @@ type Backoff struct {
 	Jitter      *float64        `json:"jitter,omitempty"`
 }
 
-// RetryPolicy holds the backoff settings of the service. The service reads them again for each failed
+// RetryPolicy contains the backoff settings of the service. The service reads these settings again for each failed
 // attempt.
 type RetryPolicy struct {
 	BaseSeconds float64 // seconds, greater than 0
 	Strategy    BackoffStrategy
 	MaxDelay    time.Duration // longest delay
 	Jitter      float64       // 0 to 1: with 0.2, the delay varies by ±20 %
-	FixedDelay  time.Duration // delay with the strategy Fixed, and after an exit code in the job's DeferCodes
+	FixedDelay  time.Duration // delay with BackoffFixed, and after an exit code in the job's DeferCodes
 }
 
 // A shortage means that a job could not start because the machine lacked resources. The job then waits for
 // firstShortageDelay. Each further shortage in a row doubles the wait, up to maxShortageDelay.
 //
-// The job did not cause the shortage, so it loses no attempt. But after MaxShortagesInRow in a row, the next one
-// counts as a failure, because the job itself may be the cause.
+// The job did not cause the shortage, so the attempt does not count. But after MaxShortagesInRow shortages in a row,
+// the next one counts as a failure, because the job itself may be the cause.
 const (
 	firstShortageDelay = time.Second
 	maxShortageDelay   = 30 * time.Second
 	MaxShortagesInRow  = 100
 )
 
-// AttemptDecision is the result of Decide for the outcome of an attempt: the job's next state, and how the attempt
-// counts. Delay begins when the store records the decision.
+// AttemptDecision is the result of DecideAfterAttempt: the job's next state, and how the attempt counts.
 type AttemptDecision struct {
 	NextState         State
 	Reason            Reason
 	Error             string        // message for users; "" if the job is completed
 	CountsAttempt     bool          // the attempt counts towards the job's MaxAttempts
-	StartDelay        time.Duration // until the job can start again
+	StartDelay        time.Duration // time until the job can start again, from when the store records the decision
 	RecordsAttempt    bool          // the attempt gets its own row in the store
 	CountsDeferral    bool          // the attempt counts towards the job's Deferrals
 	CountsShortage    bool          // the attempt counts towards the job's Shortages
@@ -107,8 +107,8 @@ type AttemptDecision struct {
 // death of a runner while it ran only this job. Job.RunnerCrashes counts them.
 const PoisonCrashCount = 3
 
-// DecideAfterAttempt returns the decision for an attempt of job j with outcome o. j is the job as it was when the
-// attempt was claimed. No other code decides how a job continues after an attempt.
+// DecideAfterAttempt returns the decision after an attempt of job j with the given outcome. j is the job as it was when
+// the attempt was claimed. No other code decides how a job continues after an attempt.
 func DecideAfterAttempt(j *Job, outcome AttemptOutcome, policy RetryPolicy) AttemptDecision {
 	d := decideWithoutMemoryNote(j, outcome, policy)
 	if outcome.HitMemoryLimit && outcome.EndCause != EndOutOfMemory && (d.NextState == Failed || d.NextState == Dead) {
@@ -118,7 +118,7 @@ func DecideAfterAttempt(j *Job, outcome AttemptOutcome, policy RetryPolicy) Atte
 	return d
 }
 
-// decideWithoutMemoryNote is like Decide, but does not add a note about the memory limit to the error.
+// decideWithoutMemoryNote is like DecideAfterAttempt, but does not add a note about the memory limit to the error.
 func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy) AttemptDecision {
 	d := AttemptDecision{Error: outcome.Error, RecordsAttempt: true}
 	switch outcome.EndCause { // these causes do not show whether the job kills its runner, so keep NeedsIsolation
@@ -132,7 +132,7 @@ func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy)
 		return d.afterExit(j, outcome, policy)
 	case EndExited:
 		return d.afterExit(j, outcome, policy)
-	case EndCannotStart: // treated like an exit code in NoRetryCodes, since a retry would fail too
+	case EndCannotStart: // treated like an exit code in NoRetryCodes, because a retry would fail too
 		if outcome.ExitCode != 127 {
 			outcome.ExitCode = 126
 		}
@@ -192,8 +192,8 @@ func (d AttemptDecision) afterOutOfMemory(j *Job, o AttemptOutcome, p RetryPolic
 	return d.afterFailure(j, p)
 }
 
-// afterShortage completes the decision for an attempt that could not start because the machine lacked
-// resources. After MaxShortagesInRow of these attempts in a row, the next one counts as a failure.
+// afterShortage completes the decision for an attempt that could not start because the machine lacked resources. After
+// MaxShortagesInRow such attempts in a row, the next one counts as a failure.
 func (d AttemptDecision) afterShortage(j *Job, p RetryPolicy) AttemptDecision {
 	d.Reason = ReasonShortage
 	if j.Shortages >= MaxShortagesInRow {
@@ -235,8 +235,8 @@ func (d AttemptDecision) afterExit(j *Job, o AttemptOutcome, p RetryPolicy) Atte
 	return d.afterFailure(j, p)
 }
 
-// afterFailure completes the decision for a failed attempt, which counts. If an attempt remains, the job is
-// retried; otherwise it is dead.
+// afterFailure completes the decision for an attempt that counts as failed. If the job has another attempt, it is
+// retried. Otherwise it is dead.
 func (d AttemptDecision) afterFailure(j *Job, p RetryPolicy) AttemptDecision {
 	d.CountsAttempt, d.NextState = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
@@ -245,7 +245,7 @@ func (d AttemptDecision) afterFailure(j *Job, p RetryPolicy) AttemptDecision {
 	return d
 }
 
-// lossCause says why the end of an attempt is unknown: the machine went down, or the runner died.
+// lossCause returns why it is unknown how an attempt ended: the machine went down, or the runner died.
 func (o *AttemptOutcome) lossCause() (Reason, string) {
 	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
 		return ReasonInterrupted, "the machine went down"
@@ -253,8 +253,8 @@ func (o *AttemptOutcome) lossCause() (Reason, string) {
 	return ReasonLost, "the runner died"
 }
 
-// afterLoss completes the decision for a started attempt whose end is unknown, because its runner or machine
-// went down.
+// afterLoss completes the decision for an attempt that had started. It is unknown how the attempt ended, because its
+// runner or machine went down.
 func (d AttemptDecision) afterLoss(j *Job, o AttemptOutcome) AttemptDecision {
 	d.CountsAttempt = true
 	reason, cause := o.lossCause()
@@ -324,7 +324,7 @@ func (p RetryPolicy) retryDelay(j *Job, failedAttempts int) time.Duration {
 		seconds = math.Pow(p.BaseSeconds, float64(failedAttempts))
 	}
 	seconds *= 1 + p.Jitter*jitterFactor(j.Seq, failedAttempts)
-	seconds = min(seconds, p.MaxDelay.Seconds())                        // not NaN, since base is greater than 0
+	seconds = min(seconds, p.MaxDelay.Seconds())                        // not NaN, because base is greater than 0
 	return min(p.MaxDelay, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 

@@ -14,7 +14,7 @@ import (
 var retryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
 	FixedDelay: time.Minute}
 
-// jobWithFourAttempts returns a running job with MaxAttempts 4, of which usedAttempts attempts are used. It applies
+// jobWithFourAttempts returns a running job that may have four attempts and has used usedAttempts of them. It applies
 // the given changes to the job.
 func jobWithFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: usedAttempts, State: queue.Processing,
@@ -34,19 +34,19 @@ func withNoRetryCodes(codes ...int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NoRetryCodes = codes }
 }
 
-// withCrashes makes a job one that was the only job of n runners when they died.
+// withCrashes returns a change of a job: n runners have died while this job was their only job.
 func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
 
-// withShortages sets how many times in a row the job could not start because of a shortage.
+// withShortages returns a change of a job: the job had n shortages in a row.
 func withShortages(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
 
 func withOnLost(onLost queue.OnLost) func(*queue.Job) {
 	return func(j *queue.Job) { j.OnLost = onLost }
 }
 
-// withDeferrals makes exit code 75 postpone a job, which was already postponed n times.
+// withDeferrals returns a change of a job: exit code 75 postpones the job, and has already done so n times.
 func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferrals = []int{75}, n }
 }
@@ -234,8 +234,8 @@ func TestDecideMatchesOutcomeTable(t *testing.T) {
 	}
 }
 
-// A job that cannot start because of a shortage waits longer each time, up to half a minute. The delay depends
-// only on how many shortages in a row this job has had.
+// A job that cannot start because of a shortage waits longer each time, up to half a minute. The wait depends only on
+// the number of shortages that this job has had in a row.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.DecideAfterAttempt(jobWithFourAttempts(0, withShortages(n)),
@@ -280,7 +280,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 	})
 }
 
-// An unknown EndCause is a bug in the program, so Decide panics.
+// An unknown EndCause is a bug in the program, so DecideAfterAttempt panics.
 func TestDecidePanicsOnUnknownEndCause(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -372,8 +372,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// If a file that a job names is missing, the job is dead after one attempt, since a retry would fail too. If
-// the job's settings give the exit code 126 or 127 a meaning, that meaning applies instead.
+// If a file that a job names is missing, the job is dead after one attempt, because a retry would fail too. But if the
+// job's settings give the exit code 126 or 127 a meaning, this meaning applies instead.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	policy := queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {

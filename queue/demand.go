@@ -11,8 +11,8 @@ import (
 // GateKind is a kind of gate. A gate is a limited thing that a job needs in order to start, such as a lock.
 type GateKind uint8
 
-// These are the kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must
-// not change. Resources must come last, so the number of a new kind must be below GateResource.
+// These are the kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must not
+// change. A claim must check resources last (see CheckDemands). So the number of a new kind must be below GateResource.
 const (
 	GateUser     GateKind = 1   // limits the running jobs of one user
 	GateNode     GateKind = 2   // limits the nodes on which a job may run
@@ -27,7 +27,7 @@ var demandableGateKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 // DemandableGateKinds returns the kinds of gates that a job can request.
 func DemandableGateKinds() []GateKind { return slices.Clone(demandableGateKinds) }
 
-// SharedOwner is the owner of gates that all users share. Other gates have the uid of a user as their owner.
+// SharedOwner is the owner of gates that all users share. The owner of any other gate is the uid of a user.
 const SharedOwner = -1 << 31
 
 // Demand is a gate (lock, rate, resource or node) that a job needs in order to start. The quota of the job's
@@ -41,8 +41,8 @@ type Demand struct {
 	RatePeriod time.Duration `json:"per,omitempty"` // period of a rate
 }
 
-// GateOwner returns the owner of the demanded gate if a job of user uid demands it. Nodes, resources, and keys that
-// begin with @ belong to SharedOwner.
+// GateOwner returns the owner of the demanded gate, if a job of the user uid demands it. The owner of nodes, resources,
+// and keys that begin with @ is SharedOwner.
 func (d Demand) GateOwner(uid int) int {
 	if !d.StatesLimit() || strings.HasPrefix(d.GateKey, "@") {
 		return SharedOwner
@@ -84,9 +84,8 @@ func (d Demand) nounAndField() (noun, field string) {
 	return "resource", "resources"
 }
 
-// CheckDemands returns an error if a demand is invalid, or if the demands are not in the order in which a claim
-// checks them. Resources must come last: the units of a resource are reserved for a job only if nothing else
-// blocks the job.
+// CheckDemands returns an error if a demand is invalid, or if the demands are not in the order in which a claim checks
+// them. Resources come last. So a claim reserves units of a resource for a job only if no other gate blocks the job.
 func CheckDemands(demands []Demand) error {
 	if len(demands) > MaxDemands {
 		return InvalidField("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
@@ -138,8 +137,8 @@ func validDemandKey(d Demand) bool {
 	return ValidID(strings.TrimPrefix(d.GateKey, "@"))
 }
 
-// DemandsSignature returns a text that is the same for all jobs which need the same number of units of the same
-// gates.
+// DemandsSignature returns a text that is the same for two jobs exactly if they need the same number of units of the
+// same gates.
 func DemandsSignature(demands []Demand) string {
 	var b strings.Builder
 	for _, d := range demands {

@@ -24,8 +24,8 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLockDemand parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db,
-// Amount is 0: an operator sets the limit with `queuectl gate set`.
+// ParseLockDemand parses a lock as users write it: KEY or KEY:n. The result for a shared key without a number, such as
+// @db, has Amount 0: an operator sets the limit of such a key with `queuectl gate set`.
 func ParseLockDemand(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, GateKey: key, Amount: 1}
@@ -47,8 +47,8 @@ func ParseLockDemand(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRateDemand parses a rate as users write it: KEY=N/PERIOD. It also accepts a shared key alone, such as @api.
-// Amount is then 0, because an operator sets the limit.
+// ParseRateDemand parses a rate as users write it: KEY=N/PERIOD. It also accepts a shared key without a rate, such as
+// @api. The result then has Amount 0, because an operator sets the limit.
 func ParseRateDemand(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, GateKey: key}); !counted && strings.HasPrefix(key, "@") && validDemandKey(d) {
@@ -139,8 +139,8 @@ func DemandedResourceUnits(j *Job) map[string]int {
 	return counts
 }
 
-// demandsOfSpec returns the demands for the locks, rates, resources and nodes that a spec names, in the order
-// in which a claim checks them. It ignores errors, because checkFields has already reported them.
+// demandsOfSpec returns the demands for the locks, rates, resources and nodes in a spec, in the order in which a claim
+// checks them. It ignores invalid ones, because checkFields has already reported them.
 func demandsOfSpec(s *Spec) (demands []Demand) {
 	add := func(d Demand, _ error) { demands = append(demands, d) }
 	if s.NodeSelector != nil {
@@ -190,8 +190,8 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	return id, condition, nil
 }
 
-// resolveDependencies sets the job's dependencies and reports duplicates. It sets only the ids of the parents;
-// the store looks them up later. It ignores malformed entries, because checkFields has already reported them.
+// resolveDependencies sets the job's dependencies and reports duplicates. It sets only the ids of the parents, because
+// only the store can look up these jobs. It ignores malformed entries, because checkFields has already reported them.
 func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
@@ -208,8 +208,8 @@ func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 		""))))
 }
 
-// AppendResourceUnits appends the numbers of the units of one resource to text, which may contain other resources.
-// For example, it appends "gpu=0,2", after a space if text is not empty.
+// AppendResourceUnits appends the numbers of the units of one resource to text, such as "gpu=0,2". text may already
+// contain other resources. If text is not empty, a space precedes the new part.
 func AppendResourceUnits(text, resource string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resolve converts the locks, rates, resources and dependencies in a spec to those of a job. SpecOfJob converts
-// them back.
+// ResolveSpec converts the locks, rates, resources and dependencies in a spec to the fields of a job. SpecOfJob
+// converts these fields back.
 func TestResolveConvertsDemandsAndDependencies(t *testing.T) {
 	j, err := queue.ResolveSpec(&queue.Spec{
 		Command: ptr("true"), Queue: ptr("gpu"), Lock: ptr("db:2"), RateLimit: ptr("@api=10/h"),
@@ -44,8 +44,8 @@ func TestResolveConvertsDemandsAndDependencies(t *testing.T) {
 	}
 }
 
-// A rate limits the starts of jobs that share its key, so a rate without a key is rejected. The message shows
-// how to write a rate.
+// A rate limits the starts of all jobs with the same key, so a rate without a key is rejected. The message shows how to
+// write a rate.
 func TestRateLimitNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"1/s":  `the rate "1/s" has no key; write it like api=1/s`,

@@ -1,20 +1,21 @@
 package queue
 
-// Dependency says that a job, the dependant, waits for another job, the parent. Condition says how the parent
-// must end.
+// Dependency says that a job, the dependant, waits for another job, the parent. Condition says in which state the
+// parent must end.
 type Dependency struct {
-	ParentID  string `json:"-"`   // id that the user gave; used until the store has found the job
-	ParentSeq int64  `json:"job"` // number of the job
-	// ParentDraftNumber identifies the parent instead of JobSeq if the parent is a new job in the same request. It is
-	// the number of the parent in the request, from 1; 0 means that JobSeq is set.
+	ParentID  string `json:"-"`   // id of the parent as the user gave it; used until the store has found the parent
+	ParentSeq int64  `json:"job"` // number of the parent
+	// ParentDraftNumber identifies the parent instead of ParentSeq if the parent is a new job in the same request. It is
+	// the position of the parent in the request, from 1. If it is 0, ParentSeq is set.
 	ParentDraftNumber int                 `json:"draft,omitempty"`
 	Condition         DependencyCondition `json:"how"`
 }
 
-// MaxDependencies is the maximum number of dependencies of one job, and of all jobs in a request together.
+// MaxDependencies is the maximum number of dependencies of one job. It is also the maximum for all jobs in one request
+// together.
 const MaxDependencies = 10_000
 
-// DependencyCondition says how the parent must end.
+// DependencyCondition says in which state the parent must end.
 type DependencyCondition uint8
 
 // These are the values of DependencyCondition.

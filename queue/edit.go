@@ -52,7 +52,7 @@ func SpecOfJob(j *Job) *Spec {
 	return s
 }
 
-// valuesByName converts entries of the form NAME=value to a map. It returns nil without entries.
+// valuesByName converts entries of the form NAME=value to a map. It returns nil if there are no entries.
 func valuesByName(entries []string) map[string]string {
 	if len(entries) == 0 {
 		return nil
@@ -74,8 +74,8 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// mergeJSON sets the field from JSON, like setJSON. For a map, it keeps the existing entries and adds the given
-// ones; the value null removes an entry.
+// mergeJSON sets the field from a JSON value, like setJSON. But if the field is a map, mergeJSON keeps the existing
+// entries and adds those of the value. An entry with the value null is removed.
 func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
 		return f.setJSON(s, value)
@@ -104,8 +104,8 @@ var exclusiveFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
-// clearExclusiveFields clears the fields that cannot be set together with the field called name. It keeps
-// fields for which isGiven returns true.
+// clearExclusiveFields clears the fields that cannot be set together with the field fieldName. It keeps the fields for
+// which isGiven returns true.
 func (s *Spec) clearExclusiveFields(fieldName string, isGiven func(name string) bool) {
 	for _, other := range exclusiveFields[fieldName] {
 		if !isGiven(other) {
@@ -114,8 +114,8 @@ func (s *Spec) clearExclusiveFields(fieldName string, isGiven func(name string) 
 	}
 }
 
-// Override copies the fields that flags sets to s, and adds the entries of maps. It clears each field of s
-// that cannot be combined with a copied field.
+// Override copies each field that overrides sets to s. For a map, it adds the entries to those of s. It clears each
+// field of s that cannot be set together with a copied field.
 func (s *Spec) Override(overrides *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].specMember(overrides).IsNil() }
 	for _, f := range specFields() {
@@ -134,9 +134,9 @@ func (s *Spec) Override(overrides *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386): a JSON object of fields. The value null
-// restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
-// caller does that. If Edit returns an error, the job is unchanged.
+// Edit changes a waiting job according to a merge patch (RFC 7386): a JSON object of fields. The value null restores a
+// field's default. Maps are merged. Edit does not change under which account the job runs, because the caller does
+// that. If Edit returns an error, the job is unchanged.
 func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 	patch, err := parsePatch(patchJSON)
 	if err != nil {
@@ -155,7 +155,7 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 		}
 	}
 	if isJSONNull(patch["delay"]) {
-		s.RunAt = nil // a stored job has run_at and no delay, so null for delay clears run_at
+		s.RunAt = nil // a stored job has run_at instead of delay, so null for delay clears run_at
 	}
 	if err := s.setMembers(patchJSON, nil, (*Field).mergeJSON); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 	return nil
 }
 
-// setDueTime sets when the edited job is due. If the patch removes that time, the job is due now.
+// setDueTime sets the time when the edited job is due. If the patch removes this time, the job is due now.
 func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.RawMessage) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
@@ -205,7 +205,7 @@ func (j *Job) setDueTime(edited *Job, patchedSpec *Spec, patch map[string]json.R
 // UneditableField is the only field that an edit cannot change.
 const UneditableField = "id"
 
-// JointEditFields says that an edit which contains Field must also contain RequiredField.
+// JointEditFields means that an edit which contains Field must also contain RequiredField.
 var JointEditFields = struct{ Field, RequiredField string }{"on_dependency_failure", "depends_on"}
 
 // isJSONNull reports whether a field has the value null in a patch. value is nil if the patch does not contain the

@@ -50,8 +50,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// WithBatchIndex returns a copy of the error for a job in a batch. index is the number of the job in the batch, from
-// 1.
+// WithBatchIndex returns a copy of the error with the number of a job in a batch. The first job has number 1.
 func (e *Error) WithBatchIndex(batchIndex int) *Error {
 	indexed := *e
 	indexed.BatchIndex = batchIndex
@@ -64,7 +63,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// These are errors with each code, as targets for errors.Is.
+// These are targets for errors.Is, one for each code.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
 	ErrInvalidRequest = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
@@ -87,7 +86,8 @@ func Errorf(code ErrorCode, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// InvalidField returns an Error of CodeInvalid about a field. It shortens the name of the field if that is long.
+// InvalidField returns an Error of CodeInvalid about a field. If the name of the field is long, it is shortened in the
+// error.
 func InvalidField(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: ClipForMessage(field), Message: fmt.Sprintf(format, args...)}
 }
@@ -99,8 +99,8 @@ const maxClippedBytes = 80
 // after a whole character and ends with an ellipsis.
 func ClipForMessage(s string) string { return ClipJSON(s, maxClippedBytes) }
 
-// ClipJSON shortens a text that takes more than limit bytes in JSON, without the quotes. It cuts after a whole
-// character and appends an ellipsis, which is not counted.
+// ClipJSON shortens a text that takes more than maxBytes bytes in JSON, without the quotes. It cuts after a whole
+// character and appends an ellipsis, which may exceed maxBytes.
 func ClipJSON(s string, maxBytes int) string {
 	if 6*len(s) <= maxBytes { // JSON needs at most six bytes for one byte
 		return s
@@ -124,7 +124,7 @@ func jsonEncodedBytes(text string, r rune) int {
 		return 6
 	case utf8.RuneError:
 		if !strings.HasPrefix(text, string(utf8.RuneError)) {
-			return 6 // invalid UTF-8
+			return 6 // for invalid UTF-8, json.Marshal writes \ufffd
 		}
 	}
 	if r < ' ' {
@@ -151,8 +151,8 @@ func (l *errorList) add(problem error) {
 	l.problems = append(l.problems, problem)
 }
 
-// err combines all problems into one *Error, with the field of the first problem. It returns nil without
-// problems.
+// err combines all problems into one *Error, with the field of the first problem. It returns nil if no problem was
+// added.
 func (l *errorList) err() error {
 	if len(l.problems) == 0 {
 		return nil
@@ -178,9 +178,9 @@ func (l *errorList) err() error {
 	return &joined
 }
 
-// DidYouMean returns "; did you mean …?" with the known word that is most similar to word, or "" if none is
-// similar enough. For a distance d and a longer word of n bytes, similar enough means 2d < n and 3d ≤ n+1. See
-// editDistance.
+// DidYouMean returns "; did you mean …?" with the known word that is most similar to word. It returns "" if no known
+// word is similar enough. Two words are similar enough if their distance d (see editDistance) and the length n of the
+// longer word fulfil 2d < n and 3d ≤ n+1.
 func DidYouMean(word string, knownWords []string) string {
 	if best := NearestWord(word, knownWords); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)

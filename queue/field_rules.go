@@ -2,20 +2,20 @@ package queue
 
 import "slices"
 
-// FieldRule is a rule about fields of a job: a field requires one of several other fields, or excludes all of
-// them. Resolve checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules.
-// A field that is null, false, or an empty map counts as not given.
+// FieldRule is a rule about fields of a job: either a field requires one of several other fields, or it excludes all of
+// them. ResolveSpec checks every spec against these rules, and the JSON Schema of a job contains the same rules. A
+// field that is null, false, or an empty map counts as not given.
 //
 // For example, {Field: "unique_for", OtherFields: []string{"unique"}, RequiresOther: true, …} rejects {"unique_for":
 // "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field         string // field that the error names
 	OtherFields   []string
-	RequiresOther bool // true: Field requires one of OtherFields; false: it excludes them all
+	RequiresOther bool // true: Field requires at least one of OtherFields; false: it excludes all of them
 	Message       string
-	// areEquivalent reports whether Field and the other field have equivalent values. Resolve then accepts both,
-	// because replies of the service contain both, and a client may send them back. A schema cannot express this
-	// exception, so the schema accepts only one of the fields.
+	// areEquivalent reports whether Field and the other field have equivalent values. ResolveSpec then accepts both
+	// fields. The reason is that replies of the service contain both, and a client may send them back. A schema cannot
+	// express this exception, so the schema accepts only one of the fields.
 	areEquivalent func(*Spec) bool
 }
 
@@ -30,7 +30,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalInputMessage, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"must be one more than field max_retries; use only one of them", sameAttemptsAndRetries},
-	// This row is only for the schema. Decode has already compared the two fields when a spec is checked.
+	// Only the schema uses this row. For a spec, DecodeJSON has already compared the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
 	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// textFormats returns the text formats of all job fields, and those of patterns and signals. The keys say
-// where each format is used.
+// textFormats returns the text formats of all job fields, and the formats of patterns and signals. The key of a format
+// says where the format is used.
 func textFormats() map[string]*TextFormat {
 	signal := &TextFormat{Pattern: SignalPattern(), CheckText: func(text string) error {
 		_, err := ParseSignal(text)
@@ -25,8 +25,8 @@ func textFormats() map[string]*TextFormat {
 	return all
 }
 
-// A text format accepts a text exactly if its pattern in the JSON Schema matches the text, except where
-// patternIsTooWide.
+// A text format accepts a text exactly if its pattern in the JSON Schema matches the text. patternIsTooWide lists the
+// exceptions.
 func TestTextFormatsAcceptWhatPatternsMatch(t *testing.T) {
 	for name, form := range textFormats() {
 		t.Run(name, func(t *testing.T) {

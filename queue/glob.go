@@ -52,8 +52,8 @@ func invalidGlobError(pattern string) error {
 	return InvalidField("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", ClipForMessage(pattern))
 }
 
-// GlobFormat is the format of a pattern for Glob. The JSON Schema also accepts reversed ranges like [z-a], which
-// Glob rejects.
+// GlobFormat is the format of a pattern for CompileGlob. The JSON Schema also accepts reversed ranges like [z-a], which
+// CompileGlob rejects.
 var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, CheckText: checkGlob}
 
 func checkGlob(pattern string) error { return errorOf(CompileGlob(pattern)) }

@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// globPiece is one element of a glob pattern: a *, or an element that matches one character, if matchesRune returns
-// true for the character. The test uses pieces for a simple implementation of globs to compare Glob with.
+// globPiece is one element of a glob pattern: a *, or an element that matches each character for which matchesRune
+// returns true. This file implements globs in a simple way, with pieces. The test compares CompileGlob with this
+// implementation.
 type globPiece struct {
 	matchesAnyText bool
 	matchesRune    func(rune) bool
@@ -60,10 +61,10 @@ func parseGlob(pattern string) (pieces []globPiece, ok bool) {
 	return pieces, true
 }
 
-// globMatches reports whether the pieces match the whole text. After each piece, it knows all positions in the
-// text at which the pieces up to this one can end.
+// globMatches reports whether the pieces match the whole text. For each piece, it computes all positions in the text at
+// which a match of the pieces up to this one can end.
 func globMatches(pieces []globPiece, text []rune) bool {
-	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
+	reach := make([]bool, len(text)+1) // positions at which a match of the previous pieces may end
 	reach[0] = true
 	for _, p := range pieces {
 		next := make([]bool, len(text)+1)
@@ -83,7 +84,7 @@ func globMatches(pieces []globPiece, text []rune) bool {
 	return reach[len(text)]
 }
 
-// Glob accepts the same patterns and matches the same texts as the simple implementation in this file.
+// CompileGlob accepts the same patterns and matches the same texts as the simple implementation in this file.
 func FuzzGlob(f *testing.F) {
 	for _, seed := range [][2]string{{"a*", "ab"}, {"*a*b*", "xaxbx"}, {"?[a-c]", "xb"}, {"[!a]*", "bb"}, {"[]", ""},
 		{"[a-]", "-"}, {"**", ""}, {"é?", "éx"}, {"[z-a]", "b"}, {"*aab", "aaab"}} {

@@ -2,8 +2,8 @@ package queue
 
 import "slices"
 
-// HookEvents is a set of events of a job. Each event can cause a hook, which is another job that runs a command
-// or sends a webhook.
+// HookEvents is a set of events of a job. An event can cause a hook: another job, which runs a command or sends a
+// webhook.
 type HookEvents uint8
 
 // These are the events, and two flags. IsHook marks a job that is itself a hook, so it cannot have hooks.
@@ -23,15 +23,15 @@ const (
 // AllHookEvents lists the events in the order in which their hook jobs are created.
 var AllHookEvents = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hook jobs. MaxWaitingHookJobs is the maximum number of waiting hook jobs of one
-// user; further ones are not created.
+// HookQueue is the queue of hook jobs. MaxWaitingHookJobs is the maximum number of waiting hook jobs of one user. If a
+// user has that many, further hook jobs are not created.
 const (
 	HookQueue          = "hooks"
 	MaxWaitingHookJobs = 10_000
 )
 
-// HookEventsOfState returns the events that occur when a job enters a state. For Failed, this is always
-// HookFailed, so pass Failed only after an attempt has ended.
+// HookEventsOfState returns the events that occur when a job enters a state. For Failed it always returns HookFailed,
+// which means that an attempt has failed. So call it with Failed only after an attempt has ended.
 func HookEventsOfState(s State) HookEvents {
 	switch s {
 	case Completed:
@@ -80,8 +80,8 @@ func (c *HookCommands) EventsWithCommand() (events HookEvents) {
 	return events
 }
 
-// RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. This is the user
-// of a hook that the settings define. For all other jobs, the result is nil.
+// RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. Only hooks that the
+// settings define are restricted like this, to the user of the hook. For all other jobs, the result is nil.
 func (j *Job) RestrictedToUID() *int {
 	if j.HookEvents&HookFromSettings == 0 {
 		return nil

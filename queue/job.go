@@ -81,8 +81,8 @@ type Execution struct {
 	TTY bool `json:"tty,omitempty"`
 	HookCommands
 	RunAsUser string `json:"user,omitempty"`
-	// RunAsUID is the uid of the account User, if the request named that account. If RunAsUID is nil, the setting
-	// run_as of the service decides which account the job runs as.
+	// RunAsUID is the uid of the account RunAsUser, if the request named an account. If RunAsUID is nil, the setting
+	// run_as of the service decides under which account the job runs.
 	RunAsUID *int `json:"as_uid,omitempty"`
 }
 
@@ -122,19 +122,20 @@ type Job struct {
 	DependsOn           []Dependency        `json:"After"`
 	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
 	ParentCount         int                 // number of dependencies, including those on removed jobs
-	// DependencyResults holds the results of the job's parents, as JSON. It is passed to the attempt and is not
-	// stored.
+	// DependencyResults contains the results of the job's parents, as JSON. The service passes it to the attempt, and does
+	// not store it.
 	DependencyResults []byte `json:"-"`
-	// Unique is a key that only one unfinished job of the user may have; "" means no key. An ended job keeps its
-	// key until UniqueFor has passed. OnConflict says what happens to a draft whose key another job has.
+	// Unique is a key that only one unfinished job of the user may have. "" means that the job has no key. After the job
+	// has ended, no other job may have the key until UniqueFor has passed. OnConflict says what happens to a draft if
+	// another job has the same key.
 	Unique     string
 	UniqueFor  time.Duration
 	OnConflict ConflictAction
 	Schedule   string // schedule that created the job; "" if none did
 	// HookEvents contains the events for which HookCommands has a command, and the flags for hook jobs.
 	HookEvents HookEvents
-	// UsesQueueRetention means that the job's queue had its own retention settings, instead of the general ones, when
-	// the job ended.
+	// UsesQueueRetention means that the job's queue had retention settings when the job ended. They apply instead of the
+	// general retention settings.
 	UsesQueueRetention bool  `json:"Kept"`
 	HookUID            int   // uid of the user whose job caused this hook; 0 for other jobs
 	OutputBytes        int64 // size of the job's outputs in bytes
@@ -149,8 +150,8 @@ type Job struct {
 	Attempts        int    // attempts that count towards MaxAttempts, since the job was last put in the queue
 	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
 	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
-	// Shortages counts how many times in a row the job could not start because the machine lacked resources. An
-	// attempt, and putting the job in the queue, set it to 0.
+	// Shortages counts how many times in a row the job could not start because the machine lacked resources. It is set to
+	// 0 after an attempt that has started, and when the job is put in the queue.
 	Shortages      int
 	NeedsIsolation bool   // the next attempt gets a runner without other jobs, because a runner died
 	RunnerCrashes  int    // runners that died while running only this job, since the job was last put in the queue
@@ -170,25 +171,26 @@ type Job struct {
 	CreatedAt     UnixMillis
 	UpdatedAt     UnixMillis
 	RunAt         UnixMillis // when the job was first due
-	DueAt         UnixMillis // when the job is due now; in state failed, the time of the retry
+	DueAt         UnixMillis // when the job is due; in state failed, the time of the retry
 	AgingSince    UnixMillis // when ageing (gaining rank by waiting) started
-	ArrivalNumber int64      // number of jobs that were enqueued up to AgingSince, including this one
-	Rank          int64      // result of Order.Rank; set only in the result of a claim or of a list of leases
-	// StartPosition is the place of a claimed job in the order in which jobs start; it is zero for other jobs.
-	// Normally it consists of the job's own Rank and Seq. If fairness lets the job start before a better-ranked
-	// job of another user, it consists of the Rank and Seq of that job. Jobs with equal StartPosition start in
-	// the order in which they were claimed.
+	ArrivalNumber int64      // number of jobs enqueued until AgingSince, including this one
+	Rank          int64      // result of RankOrder.Rank; set only in the result of a claim or of a list of leases
+	// StartPosition is the position of a claimed job in the order in which jobs start. It is zero for all other jobs.
+	// Normally it consists of the job's own Rank and Seq. If fairness lets the job start before a job of another user with
+	// a better rank, it consists of the Rank and Seq of the other user's job. Jobs with equal StartPosition start in the
+	// order in which they were claimed.
 	StartPosition StartPosition
 	ExpiresAt     UnixMillis
 	StartedAt     UnixMillis // start of the last attempt
 	EndedAt       UnixMillis // when the job ended; 0 if it has not ended
 }
 
-// StartPosition is a place in the order in which the claimed jobs of a queue start. Rank is compared first.
+// StartPosition is a position in the order in which the claimed jobs of a queue start. Positions are compared by Rank,
+// then by Seq.
 type StartPosition struct{ Rank, Seq int64 }
 
-// IsDisowned reports whether the job has no account to run as: the uid of its user now belongs to another
-// account, and the job names no account.
+// IsDisowned reports whether the job has no account under which it can run: the uid of its user now belongs to another
+// account, and the job does not name an account.
 func (j *Job) IsDisowned() bool { return j.UID < 0 && j.RunAsUID == nil }
 
 // CommandFingerprint returns a hash of the job's user, queue, working directory and command or argv, to recognise jobs
@@ -208,7 +210,7 @@ type ConflictAction uint8
 const (
 	ConflictReturn  ConflictAction = iota // the draft is not stored; the request returns the other job
 	ConflictReject                        // the request fails with ErrExists
-	ConflictReplace                       // the other job is cancelled if it waits; otherwise like ConflictReject
+	ConflictReplace                       // if the other job is waiting, it is cancelled; otherwise like ConflictReject
 )
 
 // conflictNames contains the names of the values of ConflictAction, as users write them.
@@ -234,8 +236,8 @@ func (p InputParts) FieldNames() (names []string) {
 	return names
 }
 
-// Lease is the right to run one attempt of a job. Each claim of the job raises Fence, so a result with an older
-// Fence is recognised.
+// Lease is the right to run one attempt of a job. Each claim of the job raises the job's Fence. So the store can
+// recognise, and reject, the result of an earlier lease.
 type Lease struct {
 	Seq   int64
 	Fence int64
@@ -244,8 +246,8 @@ type Lease struct {
 // Lease returns the lease of a claimed job.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime returns how long the job has waited to start: until it started or ended, or until now. The time
-// begins when the job could first run, or when it was last released or retried.
+// QueueTime returns how long the job has waited to start. The wait begins when the job could first run, or when it was
+// last released or retried. It ends when the job starts or ends. If the job is still waiting, the wait lasts until now.
 func (j *Job) QueueTime(now UnixMillis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
@@ -276,15 +278,15 @@ type Attempt struct {
 	PeakTasks               int64         // highest number of concurrent processes and threads; 0 if unknown
 	LeftoverProcesses       int           // number of background processes that were ended
 	DroppedBytes            int64         // bytes that were printed but not kept
-	// Output contains the output as records, which output.DecodeJSON reads. If the output is too large for the
-	// store, OutputFileRef names the file of the runner that contains it. At most one of both is set.
+	// Output contains the output as records, which output.DecodeJSON reads. If the output is too large for the store,
+	// OutputFileRef names a file of the runner that contains the output. At most one of the two fields is set.
 	Output        []byte
 	OutputFileRef string
 	// OutputBytes is the number of bytes of output that are kept. If the output was removed to free space,
 	// OutputBytes is OutputRemovedByRetention or OutputRemovedByQuota.
 	OutputBytes int64
-	// Result is the attempt's result as JSON; nil means none. ResultError says why a result was not kept. If the
-	// output is removed to free space, the result is removed with it.
+	// Result is the attempt's result as JSON, or nil if the attempt has no result. ResultError says why a result was not
+	// kept. If the output is removed to free space, the result is removed too.
 	Result      []byte
 	ResultError string
 }
@@ -355,19 +357,19 @@ func EventKinds() []EventKind {
 		EventScheduleMissed, EventScheduleSkipped}
 }
 
-// Event is one row of the stored list of events. Seq numbers the events without gaps.
+// Event is one row of the stored list of events. Seq is the number of the event. No number is skipped.
 type Event struct {
 	Seq             int64
 	Time            UnixMillis
 	Kind            EventKind
 	JobSeq          int64 // number of the job; 0 if the event concerns no job
 	JobID           string
-	State           State // state of the job after the event; 0 if it was removed
+	State           State // state of the job after the event; 0 if the event removed the job
 	Detail          EventDetail
 	RestrictedToUID *int // see Job.RestrictedToUID
 }
 
-// EventDetail holds the data of an event apart from its kind and its job.
+// EventDetail contains the data of an event, except its kind and its job.
 type EventDetail struct {
 	AttemptNumber   int        `json:"attempt,omitempty"`
 	StartedAt       UnixMillis `json:"started_at,omitempty"`
@@ -379,7 +381,7 @@ type EventDetail struct {
 	CausedByUID     *int       `json:"uid,omitempty"`     // user who caused the event
 	SettingName     string     `json:"key,omitempty"`     // name of the setting
 	Value           string     `json:"value,omitempty"`
-	// action that caused the event, if it does not follow from the kind
+	// action that caused the event; empty if the event's kind already names the action
 	Verb              string     `json:"verb,omitempty"`
 	ActionTarget      string     `json:"target,omitempty"` // object of the action, if it is not a job
 	ClientPID         int        `json:"pid,omitempty"`    // process id of the client that caused the event

@@ -15,15 +15,15 @@ const maxNestingDepth = 32
 // MaxObjectMembers is the maximum number of members of a JSON object in the input.
 const MaxObjectMembers = 16_384
 
-// CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The
-// error is an *Error of CodeParse that says where the fault is. Call CheckJSON before EachMember, EachElement
-// and DecodeJSONString, which do not check their input.
+// CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The error is
+// an *Error of CodeParse that says where the fault is. Call CheckJSON before EachMember, EachElement and
+// DecodeJSONString, because these functions do not check their input.
 //
-// CheckJSON checks long strings itself and the rest with package json. That is faster, because much of the
-// input is output of jobs in long strings.
+// CheckJSON checks long strings itself, and the rest with package json. This is faster than checking everything with
+// package json, because much of the input is output of jobs in long strings.
 func CheckJSON(line []byte) error {
 	depth := 0
-	// shortenedLine is line without the contents of long strings. Package json checks it, and this function
+	// shortenedLine is line without the contents of long strings. Package json checks shortenedLine. CheckJSON itself
 	// checks the long strings.
 	var shortenedLine []byte
 	from := 0 // start of the part of line that is not in shortenedLine yet
@@ -66,9 +66,8 @@ func CheckJSON(line []byte) error {
 // longStringBytes is the length, in bytes, above which CheckJSON checks a string itself.
 const longStringBytes = 256
 
-// isPlainJSONText reports whether the text of a JSON string is certainly valid. text must be UTF-8. The result
-// is true if text contains no control characters and only one-letter escapes. If it is false, the text may be
-// valid too.
+// isPlainJSONText reports whether the text of a JSON string contains no control characters and only one-letter escapes.
+// Such a text is valid, if it is UTF-8. A text for which the result is false may be valid too.
 func isPlainJSONText(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -158,7 +157,7 @@ func skipJSONValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the surrounding object or array ends here, and so does this number or literal
+				return i // a number or literal ends where the surrounding object or array ends
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -192,9 +191,9 @@ func skipJSONString(data []byte, i int) int {
 	}
 }
 
-// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. It decodes one-letter escapes
-// itself and others with package json. That is faster, because much of the input is output of jobs, with many
-// newlines.
+// DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. It decodes one-letter escapes itself,
+// and other escapes with package json. This is faster than using package json alone, because much of the input is
+// output of jobs with many newlines.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return unmarshalJSONString(raw)
@@ -224,9 +223,9 @@ func unmarshalJSONString(raw json.RawMessage) (s string, err error) {
 	return s, CheckSurrogates(raw)
 }
 
-// CheckSurrogates returns an error if a JSON string contains only half of an escaped surrogate pair, which is
-// not a character (RFC 8259, section 8.2). Package json would silently replace such a half. CheckJSON must have
-// accepted the string.
+// CheckSurrogates returns an error if a JSON string contains only one half of an escaped surrogate pair. One half is
+// not a character (RFC 8259, section 8.2), and package json would silently replace it. CheckJSON must have accepted the
+// string.
 func CheckSurrogates(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')

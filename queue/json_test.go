@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nestingDepth returns how deep JSON is nested, computed with the decoder of package json.
+// nestingDepth returns how deep a JSON text is nested. It uses the decoder of package json.
 func nestingDepth(raw []byte) (deepestLevel int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
@@ -44,8 +44,8 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	}
 }
 
-// Half of an escaped surrogate pair is rejected and not silently replaced. A text that only looks like an
-// escape, because its backslash is escaped, is accepted.
+// One half of an escaped surrogate pair is rejected, and not silently replaced. A text that only looks like an escape,
+// because its backslash is itself escaped, is accepted.
 func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd",

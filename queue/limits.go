@@ -8,7 +8,7 @@ type EnforcementExtent int
 // These are the values of EnforcementExtent.
 const (
 	Unenforced         EnforcementExtent = iota
-	EnforcedPerProcess                   // enforced for each process, not for all together
+	EnforcedPerProcess                   // enforced for each process, but not for all processes of a job together
 	Enforced                             // enforced as specified
 )
 
@@ -19,7 +19,7 @@ type Enforcement struct {
 	Mechanism  string // mechanism that enforces the limit, or why none does
 }
 
-// jobLimits lists the fields that limit a job. The function has reports whether a job has that limit.
+// jobLimits lists the job fields that contain limits. For each field, has reports whether a job has the limit.
 var jobLimits = []struct {
 	name string
 	has  func(j *Job) bool
@@ -32,8 +32,8 @@ var jobLimits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements describes how every limit is enforced. It copies the entries of knownEnforcements. For all other
-// limits, it says that they are not enforced.
+// Enforcements returns one entry for each limit. If knownEnforcements has an entry for a limit, it returns a copy of
+// that entry. Otherwise the entry says that the limit is not enforced.
 func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) {
 	for _, l := range jobLimits {
 		e := Enforcement{LimitField: l.name,

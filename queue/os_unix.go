@@ -19,8 +19,9 @@ func SameVariableName(a, b string) bool { return a == b }
 // unquotedChars contains the characters, except letters and digits, that need no quoting in a POSIX shell.
 const unquotedChars = "%+,-./:=@_"
 
-// isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword at the beginning of a
-// command. It knows only keywords made of letters. quoteWord quotes others, such as { and !, anyway.
+// isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword at the beginning of a command. It
+// knows only keywords that consist of letters. Other keywords, such as { and !, contain characters that are always
+// quoted.
 func isShellKeyword(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
@@ -28,11 +29,11 @@ func isShellKeyword(word string) bool {
 	}, word)
 }
 
-// quoteWord quotes a text for a POSIX shell. The result is one line of printable characters, which users can
-// copy. For a text with unprintable characters, it is "$(printf '…')".
+// quoteWord quotes a text for a POSIX shell. The result is one line of printable characters, which users can copy. If
+// the text contains unprintable characters, the result has the form "$(printf '…')".
 //
-// A shell removes newlines from the end of such a result. So a text that ends in a newline is quoted as $'…',
-// which works in bash, ksh and zsh, but not in dash.
+// A shell removes newlines from the end of the output of "$(printf '…')". So a text that ends in a newline is quoted as
+// $'…' instead. This works in bash, ksh and zsh, but not in dash.
 func quoteWord(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -47,8 +48,8 @@ func quoteWord(text string) string {
 			b.WriteString(`\t`)
 		case r == '\\':
 			b.WriteString(`\\`)
-		// Escape ! and a leading - too. Otherwise bash would replace ! by a command from its history, and printf
-		// would take - as the beginning of an option.
+		// Also escape ! and a leading -. Otherwise bash would replace ! by a command from its history, and printf would
+		// interpret - as the beginning of an option.
 		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0):
 			b.WriteRune(r)
 		default:

@@ -40,9 +40,9 @@ var shellUnsafeWords = []string{
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// installedShells returns the installed shells by name. Each value is a text to send to the shell before a
-// command line, so that the shell treats that line like one that a user types. For example, it turns on bash's
-// history expansion. dash is included because it supports only POSIX.1-2017.
+// installedShells returns the names of the installed shells. The value for each name is text to send to the shell
+// before a command line. With this text, the shell treats the line like one that a user types: for example, the text
+// turns on bash's history expansion. dash is included because it supports only POSIX.1-2017.
 func installedShells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -94,8 +94,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// CommandText quotes a word that ends with a newline so that bash reads it back. No way to quote such a word on
-// one line works in every POSIX shell.
+// CommandText quotes a word that ends with a newline so that bash reads it back. No form of quotes for such a word
+// works in every POSIX shell on one line.
 func TestCommandTextQuotesFinalNewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

@@ -18,8 +18,8 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// ResolveSpec checks a spec and returns the requested job as a draft, a job that is not stored yet. The error is an
-// *Error of CodeInvalid. It lists all problems, up to maxListedErrors.
+// ResolveSpec checks a spec and returns the requested job as a draft: a job that is not stored yet. If the spec is
+// invalid, the error is an *Error of CodeInvalid, which lists all problems, up to maxListedErrors.
 func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 	var problems errorList
 	check := func(ok bool, field, format string, args ...any) {
@@ -90,7 +90,7 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 	return j, problems.err()
 }
 
-// fieldChecker reports a problem with a field if ok is false. Problems are listed in the order of the calls.
+// fieldChecker reports a problem with a field if ok is false. The error lists the problems in the order of the calls.
 type fieldChecker = func(ok bool, field, format string, args ...any)
 
 // resolveCommand sets the job's shell, and reports a spec that has neither command nor argv.
@@ -99,7 +99,7 @@ func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = ValueOr(s.Shell, d.Shell)
 	} else {
-		j.Command = "" // ignore field command: replies of the service contain both command and argv
+		j.Command = "" // replies of the service contain both command and argv, so ignore command
 	}
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
@@ -110,7 +110,8 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
+		// checkMapEntry reports a name or a value that is too long by itself. This condition finds pairs that are too long
+		// only together.
 		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
 			check(false, "env", pairTooLongMessage, ClipForMessage(name), size, MaxCommandBytes)
 		}
@@ -132,16 +133,16 @@ var queuectlVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECT
 	"QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", AttemptCookieVariable}
 
-// TraceparentVariable and Tracestate are the names of two environment variables of jobs. They contain the trace to
-// which a job belongs, in the format of the W3C Trace Context headers. The client copies them from its own
-// environment.
+// TraceparentVariable and TracestateVariable are the names of two environment variables of jobs. They contain the trace
+// to which a job belongs, in the format of the W3C Trace Context headers. The client copies these variables from its
+// own environment.
 const (
 	TraceparentVariable = "TRACEPARENT"
 	TracestateVariable  = "TRACESTATE"
 )
 
-// WithoutTrace returns the spec without its trace. Two requests that differ only in the trace request the same
-// job, so they are compared without it.
+// WithoutTrace returns the spec without the two environment variables of its trace. Two requests that differ only in
+// their traces request the same job, so they are compared without the traces.
 func (s *Spec) WithoutTrace() *Spec {
 	if s.Env[TraceparentVariable] == "" && s.Env[TracestateVariable] == "" {
 		return s
@@ -155,9 +156,9 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// AttemptCookieVariable is the name of an environment variable that marks every process of an attempt. Its value
-// differs between attempts. The runner searches for the value to find processes that have left the attempt's
-// session.
+// AttemptCookieVariable is the name of an environment variable that marks every process of an attempt. Each attempt has
+// a different value. The runner searches all processes for this value, to find processes of the attempt that have left
+// its session.
 const AttemptCookieVariable = "QUEUECTL_COOKIE"
 
 // pairTooLongMessage is the error message for a name and a value that together exceed a limit.
@@ -167,7 +168,8 @@ const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximu
 func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
-		// checkMapEntry reports a name or a value that is too long by itself. Here only their sum is checked.
+		// checkMapEntry reports a name or a value that is too long by itself. This check finds pairs that are too long only
+		// together.
 		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, ClipForMessage(k),
 			size,
 			MaxLabelBytes)

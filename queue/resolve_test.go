@@ -49,7 +49,7 @@ func TestResolveConvertsRetriesToAttempts(t *testing.T) {
 
 func textOfBytes(n int) string { return strings.Repeat("x", n) }
 
-// envOfBytes returns an environment with a size of n bytes, which includes names, = and terminating NULs.
+// envOfBytes returns an environment with a size of n bytes. The size includes names, = and terminating NULs.
 func envOfBytes(n int) map[string]string {
 	m := map[string]string{}
 	for i := 0; n > 0; i++ {
@@ -72,14 +72,14 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// fieldLimit describes the limit of a field. atLimit sets a value that ResolveSpec must accept. beyondLimit sets
-// the next value, which ResolveSpec must reject with an error that names the field.
+// fieldLimit describes the limit of a field. atLimit sets a value at the limit, which ResolveSpec must accept.
+// beyondLimit sets the next value, which ResolveSpec must reject with an error that names the field.
 type fieldLimit struct {
 	name, field          string
 	atLimit, beyondLimit func(*queue.Spec)
 }
 
-// specChange returns f unchanged. It gives a function literal the type that the table of fieldLimits needs.
+// specChange returns its argument. It gives a function literal the type that the table in fieldLimits needs.
 func specChange(f func(*queue.Spec)) func(*queue.Spec) { return f }
 
 func withCommand(command string) func(*queue.Spec) {
@@ -92,8 +92,8 @@ func withArgv(argv ...string) func(*queue.Spec) {
 
 func withID(id string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &id } }
 
-// withIntField returns a function that makes a change of a spec from a number: the change sets the named field
-// to the number.
+// withIntField returns a function that takes a number, and returns a change of a spec: the change sets the field
+// fieldName to the number.
 func withIntField(fieldName string) func(n int64) func(*queue.Spec) {
 	return func(n int64) func(*queue.Spec) {
 		return func(s *queue.Spec) {
@@ -160,8 +160,8 @@ func fieldLimits() []fieldLimit {
 	}
 }
 
-// Every limit is exact: Resolve accepts a value at the limit, and rejects the next value with an error that
-// names the field.
+// Every limit is exact: ResolveSpec accepts a value at the limit, and rejects the next value with an error that names
+// the field.
 func TestResolveRejectsValuesBeyondLimits(t *testing.T) {
 	for _, l := range fieldLimits() {
 		at, beyond := queue.Spec{Command: ptr("true")}, queue.Spec{Command: ptr("true")}
@@ -174,7 +174,7 @@ func TestResolveRejectsValuesBeyondLimits(t *testing.T) {
 	}
 }
 
-// checkSpecRefused checks that Resolve rejects a spec as invalid, with an error that begins with the field's name.
+// checkSpecRefused checks that ResolveSpec rejects a spec as invalid, with an error that begins with the field's name.
 func checkSpecRefused(t *testing.T, caseName string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.ResolveSpec(s, serviceDefaults)
@@ -267,7 +267,7 @@ func TestResolveErrorNamesInvalidField(t *testing.T) {
 	}
 }
 
-// The error of Resolve contains all problems of a spec.
+// The error of ResolveSpec contains all problems of a spec.
 func TestResolveReportsAllProblems(t *testing.T) {
 	_, err := queue.ResolveSpec(
 		&queue.Spec{Priority: ptr[int64](1 << 40), MaxRetries: ptr[int64](-1), Cwd: ptr("x")}, serviceDefaults)

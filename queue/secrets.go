@@ -37,8 +37,8 @@ func validSecretReference(text string) bool {
 	return isAbsolutePath(text) && hasNoNUL(text)
 }
 
-// validCredentialName reports whether name is a valid name of a credential by the rules of systemd. The name cannot
-// contain a path, so it cannot lead to a file in another directory.
+// validCredentialName reports whether name is a valid name of a credential by the rules of systemd. Such a name cannot
+// contain a slash, so it cannot lead to a file in another directory.
 func validCredentialName(name string) bool {
 	for i := range len(name) {
 		c := name[i]

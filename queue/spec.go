@@ -16,9 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// Spec is a user's request for a job. A field that is nil is not set. In JSON, the names of the members are in
-// the field tags, and other members are rejected. The documentation lists the fields in this order. See
-// docs/decisions/0066.
+// Spec is a user's request for a job. A field that is nil is not set. In JSON, each member has the name in the field's
+// tag. Unknown members are rejected. The documentation lists the fields in this order. See docs/decisions/0066.
 type Spec struct {
 	ID                  *string           `field:"id"`
 	Command             *string           `field:"command"`
@@ -47,7 +46,8 @@ type Spec struct {
 	UniqueFor           *time.Duration    `field:"unique_for"`
 	OnConflict          *string           `field:"on_conflict"`
 	Env                 map[string]string `field:"env"`
-	// EnvPass holds names of variables. The client must replace it by entries of Env, so Resolve rejects it.
+	// EnvPass contains names of variables. The client must replace EnvPass by entries of Env, so ResolveSpec rejects
+	// EnvPass.
 	EnvPass         []string          `field:"env_pass"`
 	EnvSecret       map[string]string `field:"env_secret"`
 	MaskSecrets     *bool             `field:"mask_secrets"`
@@ -77,11 +77,11 @@ type Spec struct {
 	OutputLimit     *int64            `field:"output_limit" kind:"size"`
 }
 
-// FieldKind says how a command line writes the value of a field.
+// FieldKind says in which form a value of a field is written on a command line.
 type FieldKind uint8
 
-// These are the kinds. For a list or a map, a flag may be repeated: each flag adds one entry. An entry of a map
-// has the form NAME=value. Exit codes are integers, separated by commas or in repeated flags.
+// These are the kinds. If the value is a list or a map, a flag may be repeated: each flag adds one entry. An entry of a
+// map has the form NAME=value. Exit codes are integers, separated by commas or in repeated flags.
 const (
 	KindText FieldKind = iota
 	KindInteger
@@ -104,8 +104,8 @@ type Field struct {
 	constraint      *Constraint // accepted values; nil means all values of the kind
 }
 
-// specFields returns the table of job fields. The table is built at the first use, since most programs do not need
-// it. Its rows timeout and timeout_ms both belong to the member Timeout.
+// specFields returns the table of job fields. The table is built at the first use, because most programs do not need
+// it. The rows timeout and timeout_ms of the table both belong to the member Timeout of Spec.
 var specFields = sync.OnceValue(func() (fieldTable []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
@@ -143,8 +143,8 @@ var specFields = sync.OnceValue(func() (fieldTable []Field) {
 //go:embed fields.txt
 var fieldUsageText string
 
-// usageByField returns the descriptions by field name. The map is built at the first use, since most programs do not
-// need it.
+// usageByField returns the descriptions of the fields, by field name. The map is built at the first use, because most
+// programs do not need it.
 var usageByField = sync.OnceValue(func() map[string]string {
 	texts := make(map[string]string, len(specFields()))
 	for line := range strings.Lines(fieldUsageText) {
@@ -191,8 +191,8 @@ func (s *Spec) DecodeJSON(data []byte, handleUnknown func(name string, value jso
 	return s.setMembers(data, handleUnknown, (*Field).setJSON)
 }
 
-// setMembers calls setField for each member of a JSON object that is a field and not null. It passes other
-// members to handleUnknown (see Decode).
+// setMembers calls setField for each member of a JSON object that is a field and not null. It passes members that are
+// not fields to handleUnknown (see DecodeJSON).
 func (s *Spec) setMembers(data []byte, handleUnknown func(name string, value json.RawMessage) (bool, error),
 	setField func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var problems errorList
@@ -271,8 +271,8 @@ func (s *Spec) CheckUTF8() error {
 
 const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a script"
 
-// SetFieldText sets a field from the value of a command-line flag. For a list, a map or exit codes, each call adds
-// to the value.
+// SetFieldText sets a field from the value of a command-line flag. If the field is a list, a map or exit codes, each
+// call adds entries to the field.
 func (s *Spec) SetFieldText(fieldName, value string) error {
 	f := fieldsByName()[fieldName]
 	if f == nil {
@@ -352,8 +352,8 @@ func CheckFieldName(name string) error {
 	return nil
 }
 
-// unknownFieldHint returns the end of the error for an unknown field: the field that the user probably meant,
-// or where all fields are listed.
+// unknownFieldHint returns the end of the error message for an unknown field: the field that the user probably meant
+// or, if none is similar, where all fields are listed.
 func unknownFieldHint(name string) string {
 	for _, pair := range [...][2]string{
 		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},

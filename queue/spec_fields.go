@@ -56,8 +56,8 @@ func (f *Field) specMember(s *Spec) reflect.Value {
 	return reflect.ValueOf(s).Elem().Field(f.specMemberIndex)
 }
 
-// jsonValue returns the value of the field for JSON, or nil if the field is not set. For timeout_ms it always
-// returns nil, because the value is written as timeout.
+// jsonValue returns the value of the field for JSON, or nil if the field is not set. For timeout_ms it always returns
+// nil, because the same value is already written as timeout.
 func (f *Field) jsonValue(s *Spec) any {
 	member := f.specMember(s)
 	if member.IsNil() {
@@ -77,8 +77,8 @@ func (f *Field) jsonValue(s *Spec) any {
 	return reflect.Indirect(member).Interface()
 }
 
-// acceptsNumbersAsText reports whether the field accepts a whole number in JSON instead of a text. Job ids and
-// amounts are often numbers, so clients may send them without quotes.
+// acceptsNumbersAsText reports whether the field is a text that may also be a whole number in JSON. Job ids and amounts
+// often consist of digits, so clients may send them without quotes.
 func (f *Field) acceptsNumbersAsText() bool {
 	return f.Name == "id" || f.Name == "depends_on" || f.Name == "resources"
 }

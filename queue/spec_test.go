@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// drawOptional draws a pointer to a value of the generator g, or nil.
+// drawOptional draws a pointer that is nil or points to a value of the generator g.
 func drawOptional[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
@@ -173,8 +173,8 @@ func TestSpecReadsEveryField(t *testing.T) {
 	}
 }
 
-// The error for an unknown field suggests the most similar known one. A field that is given twice is rejected,
-// in any order and under either of its names.
+// The error for an unknown field suggests the most similar known field. A field that is given twice is rejected, in any
+// order and under each of its names.
 func TestSpecRejectsUnknownAndDuplicateFields(t *testing.T) {
 	for _, c := range []struct{ json, field, says string }{
 		{`{"comand":"x"}`, "comand", `"command"`},
@@ -234,8 +234,8 @@ func TestSpecTakesNullAsNotGiven(t *testing.T) {
 	}
 }
 
-// Parsing does not panic for any JSON. If it accepts a spec, encoding and decoding do not change the spec, and
-// Resolve either accepts the spec or rejects it with CodeInvalid.
+// Parsing does not panic for any JSON. If parsing accepts a spec, encoding and decoding do not change the spec.
+// ResolveSpec then accepts the spec, or rejects it with CodeInvalid.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`,
 		`{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`,
@@ -263,8 +263,8 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// An edit changes only the fields that it names. SpecOfJob must contain each field of Execution, because an edit
-// would reset the fields that it omits.
+// An edit changes only the fields that it names. SpecOfJob must set every field of Execution. Otherwise an edit would
+// reset the fields that SpecOfJob does not set.
 func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
 		OutputLimit: 1 << 20}

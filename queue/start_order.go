@@ -8,15 +8,17 @@ import (
 // Scheduling is the rule by which a queue orders its waiting jobs.
 type Scheduling string
 
-// These are the rules. SchedulingByAging orders jobs by priority, and a job gains priority while it waits.
-// SchedulingByPriority orders jobs by their given priority, SchedulingByArrival by the time of arrival.
+// These are the rules. SchedulingByAging orders jobs by priority, but a job gains priority while it waits.
+// SchedulingByPriority orders jobs by the priority that their users have set. SchedulingByArrival orders jobs by the
+// time of their arrival.
 const (
 	SchedulingByAging    Scheduling = "aging"
 	SchedulingByPriority Scheduling = "priority"
 	SchedulingByArrival  Scheduling = "fifo"
 )
 
-// AgingUnit says what earns a waiting job priority: time, or jobs that are enqueued after it.
+// AgingUnit says for what a waiting job gains priority: for the time that it waits, or for the jobs that are enqueued
+// after it.
 type AgingUnit string
 
 // These are the values of AgingUnit. With AgingByTime, a job gains one point of priority per AgingInterval.
@@ -34,11 +36,11 @@ type RankOrder struct {
 	AgingInterval time.Duration
 }
 
-// Rank returns a job's sort key; jobs with a lower rank start first. The parameters are the job's Priority,
-// AgingSince and ArrivalNumber. Jobs with equal ranks start in the order of Seq.
+// Rank returns a job's sort key. Jobs with a lower rank start first, and jobs with equal ranks start in the order of
+// Seq. The parameters are the job's Priority, AgingSince and ArrivalNumber.
 //
-// A rank never changes while the job waits. All waiting jobs gain points at the same speed, so their order
-// stays the same. On overflow, the result is the nearest int64.
+// The rank of a job does not change while the job waits. This is possible because all waiting jobs gain points at the
+// same speed, so their order stays the same. If the rank does not fit an int64, the result is the nearest int64.
 func (o RankOrder) Rank(priority int64, agingSince UnixMillis, arrivalNumber int64) int64 {
 	switch {
 	case o.Scheduling == SchedulingByPriority:
@@ -51,8 +53,8 @@ func (o RankOrder) Rank(priority int64, agingSince UnixMillis, arrivalNumber int
 	return saturatingSub(int64(agingSince), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of
-// jobs that were ever enqueued. The other parameters are those of Rank.
+// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of all jobs
+// that were enqueued until now. agingSince and arrivalNumber are fields of the job, as for Rank.
 func (o RankOrder) AgingPoints(agingSince, now UnixMillis, arrivalNumber, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling != SchedulingByAging || agingSince == 0:
@@ -63,9 +65,9 @@ func (o RankOrder) AgingPoints(agingSince, now UnixMillis, arrivalNumber, enqueu
 	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// MaxEffectivePriority returns an upper bound for the effective priority (the priority plus the points gained by
-// waiting) of all jobs with the given rank or a higher one. enqueuedJobs is the number of jobs that were ever
-// enqueued. Scheduling must not be SchedulingByArrival.
+// MaxEffectivePriority returns an upper bound for the effective priority of all jobs that have the given rank or a
+// higher one. The effective priority is the priority plus the points gained by waiting. enqueuedJobs is the number of
+// all jobs that were enqueued until now. Scheduling must not be SchedulingByArrival.
 func (o RankOrder) MaxEffectivePriority(rank int64, now UnixMillis, enqueuedJobs int64) int64 {
 	switch {
 	case o.Scheduling == SchedulingByPriority:

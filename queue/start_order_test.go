@@ -12,16 +12,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// orderByTime is the Order in which jobs gain priority with time, orderByEnqueues that in which they gain it
-// with each enqueued job.
+// With orderByTime, jobs gain priority with time. With orderByEnqueues, they gain priority with each job that is
+// enqueued.
 var orderByTime = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 var orderByEnqueues = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 	AgingInterval: time.Minute}
 
-// Jobs start in the order of priority plus points. Here, four jobs have these priorities and points: (3,5),
-// (5,3), (8,0) and (2,7). The last job has a sum of nine and starts first. The others have a sum of eight and
-// start in the order of arrival.
+// Jobs start in the order of their sums of priority and points. Here, four jobs have these priorities and points:
+// (3,5), (5,3), (8,0) and (2,7). The last job has the sum nine, so it starts first. The others have the sum eight, so
+// they start in the order of arrival.
 func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
@@ -40,8 +40,8 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	}
 }
 
-// At any time when two jobs are runnable, the order of their ranks is the order of their effective
-// priorities. Ranks never change, although effective priorities grow. This holds for both kinds of ageing.
+// At any time, two runnable jobs have the same order by rank as by effective priority. Ranks never change, although
+// effective priorities grow. This holds for both units of ageing.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]queue.RankOrder{orderByTime, orderByEnqueues}).Draw(t, "order")
@@ -65,8 +65,8 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	})
 }
 
-// On overflow, a rank is the nearest int64. Even then, a job with a higher priority never ranks behind one with
-// a lower priority, and an earlier job never behind a later one.
+// If a rank does not fit an int64, it is the nearest int64. Even then, a job with a higher priority never ranks behind
+// a job with a lower priority, and an earlier job never ranks behind a later one.
 func TestRankSaturatesOnOverflow(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
 		math.MaxInt64 - 1, math.MaxInt64}))
@@ -87,7 +87,7 @@ func TestRankSaturatesOnOverflow(t *testing.T) {
 	})
 }
 
-// SchedulingByPriority uses only the priority; SchedulingByArrival ignores it.
+// SchedulingByPriority uses only the priority. SchedulingByArrival ignores the priority.
 func TestRankWithoutAgeing(t *testing.T) {
 	p, f := queue.RankOrder{Scheduling: queue.SchedulingByPriority}, queue.RankOrder{Scheduling: queue.SchedulingByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
@@ -114,8 +114,8 @@ func TestAgingPointsCountWholeIntervals(t *testing.T) {
 	}
 }
 
-// For the rank of a job, MaxEffectivePriority returns the job's effective priority or one more. No job that ranks
-// behind it has a higher effective priority.
+// For the rank of a job, MaxEffectivePriority returns the job's effective priority or one more. No job with this rank
+// or a higher one has a higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.UnixMillis(1_000_000), 500
 	for _, o := range []queue.RankOrder{

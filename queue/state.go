@@ -1,8 +1,8 @@
 // Package queue defines what a job is, how its state may change and what the outcome of an attempt means for
 // it. It has no I/O, no clock, no randomness and no goroutines.
 //
-// Start with Job and State. Resolve turns a Spec (a user's request) into a Job. Decide turns the outcome of an
-// attempt into the job's next state. Verb.EffectOn applies a user's action to a job.
+// Start with Job and State. ResolveSpec turns a Spec (a user's request) into a Job. DecideAfterAttempt turns the
+// outcome of an attempt into the job's next state. Verb.EffectOn applies a user's action to a job.
 package queue
 
 import (
@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// State is the state of a job. No stored job has the zero State. A job in a state below Processing waits; a job
-// in a state above it has ended.
+// State is the state of a job. No stored job has the zero State. A job waits if its state is a number below Processing,
+// and has ended if its state is a number above Processing.
 type State uint8
 
 // These are the states. The numbers are stored and compared, so they must not change.
@@ -88,8 +88,8 @@ func (s State) HasEnded() bool { return s > Processing }
 // IsRunnable reports whether a job in state s can start when it is due and a worker is free.
 func (s State) IsRunnable() bool { return s == Pending || s == Failed }
 
-// ParseStates returns the states that a name selects: one state, or several for the names "waiting" (pending,
-// failed, blocked and held) and "done" (completed). For an unknown name, it returns an ErrInvalid that suggests
+// ParseStates returns the states that a name selects. Most names select one state. The name "waiting" selects pending,
+// failed, blocked and held, and "done" selects completed. For an unknown name, the error is an ErrInvalid that suggests
 // the most similar name.
 func ParseStates(name string) ([]State, error) {
 	switch name {
@@ -111,8 +111,8 @@ func ParseStates(name string) ([]State, error) {
 		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateNameForWord returns the name of the state that other programs call by the given word, such as processing for
-// "running". It returns "" if it does not know the word.
+// StateNameForWord returns the name of a state for a word that other programs use for this state. For example, it
+// returns processing for "running". It returns "" if it does not know the word.
 func StateNameForWord(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":

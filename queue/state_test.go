@@ -44,7 +44,7 @@ func TestCanChangeToMatchesTransitions(t *testing.T) {
 	}
 }
 
-// Waiting, IsRunnable and Ended return true exactly for the listed states.
+// IsWaiting, IsRunnable and HasEnded return true exactly for the listed states.
 func TestStatePredicatesMatchListedStates(t *testing.T) {
 	for _, s := range queue.States() {
 		want := map[string]string{

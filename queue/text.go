@@ -21,14 +21,14 @@ type durationUnit struct {
 	duration time.Duration
 }
 
-// durationUnits is a slice, because a map would be built at every start of the program.
+// durationUnits is a slice instead of a map, because a map would be built at every start of the program.
 var durationUnits = []durationUnit{
 	{"ns", time.Nanosecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"ms", time.Millisecond},
 	{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
 }
 
-// ParseDuration parses a duration such as 90, 90s, 1.5h, 1h30m or 7d. A number alone is in seconds.
-// It rejects negative durations and those above MaxDuration.
+// ParseDuration parses a duration such as 90, 90s, 1.5h, 1h30m or 7d. A number without a unit is in seconds. Negative
+// durations, and durations above MaxDuration, are rejected.
 func ParseDuration(text string) (time.Duration, error) {
 	if seconds, err := parseDecimal(text); err == nil {
 		return DurationOfSeconds(seconds)
@@ -152,7 +152,7 @@ func FormatDuration(d time.Duration) string {
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
 	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
-	default: // String computes with integers, so the fraction is exact
+	default: // Duration.String computes with integers, so the fraction is exact
 		b.WriteString(d.String())
 	}
 	return b.String()
@@ -221,7 +221,7 @@ func DescribeSize(n int64) string {
 // UnixMillis is a time in milliseconds since 1970 UTC. 0 means no time.
 type UnixMillis int64
 
-// UnixMillisOf converts t to Millis. It rounds down.
+// UnixMillisOf converts t to UnixMillis. It rounds down.
 func UnixMillisOf(t time.Time) UnixMillis { return UnixMillis(t.UnixMilli()) }
 
 // Time converts m to a time in UTC.
@@ -256,8 +256,8 @@ func ParseTime(text string) (UnixMillis, error) {
 	return UnixMillisOf(t), nil
 }
 
-// CommandText returns command or, if command is "", a line that a shell splits into the words of argv. If that
-// line takes more than MaxCommandBytes bytes in JSON, CommandText cuts it and appends "…".
+// CommandText returns command. If command is "", it returns a line that a shell splits into the words of argv. If that
+// line takes more than MaxCommandBytes bytes in JSON, CommandText cuts the line and appends "…".
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command

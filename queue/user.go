@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// NoUser is the uid for actions that the service takes on its own, without a request of a user.
+// NoUser is the uid for actions that no user has requested, but that the service takes by itself.
 const NoUser = math.MinInt
 
 type userContextKey struct{}
 
-// WithUserID returns a context for a request of the user uid. The store serves users round robin, and reads the
-// uid from this context.
+// WithUserID returns a context for a request of the user uid. The store reads the uid from this context, to serve users
+// round robin.
 func WithUserID(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, userContextKey{}, uid)
 }

@@ -34,8 +34,8 @@ func decodeNumber(v json.RawMessage) (float64, error) {
 	return ParseNumber(string(v))
 }
 
-// decodeTextOrNumber returns the value of a JSON text, or a JSON number as text. Its error says that the value
-// must be as in description.
+// decodeTextOrNumber returns the text of a JSON string, or a JSON number as text. For any other value, the error says
+// that the value must be as in description.
 func decodeTextOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
@@ -74,8 +74,8 @@ func decodeTime(v json.RawMessage) (UnixMillis, error) {
 	return ParseTime(t)
 }
 
-// setTimeoutMS sets *timeout to a value in milliseconds. It rejects the value if the field timeout has set a
-// different one.
+// setTimeoutMS sets *timeout to a value in milliseconds. If the field timeout has already set *timeout to a different
+// value, setTimeoutMS returns an error.
 func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 	ms, err := decodeInteger(v)
 	if err != nil {
@@ -126,8 +126,8 @@ func (f *Field) decodeText(v json.RawMessage) (string, error) {
 	return DecodeJSONString(v)
 }
 
-// decodeList reads a list of texts. The result has no spare capacity, to save memory, because many jobs may be
-// loaded.
+// decodeList reads a list of texts. The result has no spare capacity, because many jobs may be in memory at the same
+// time.
 func (f *Field) decodeList(v json.RawMessage) ([]string, error) {
 	list := []string{}
 	err := EachElement(v, func(e json.RawMessage) error {

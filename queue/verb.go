@@ -51,9 +51,9 @@ var verbRules = map[Verb]verbRule{
 		"only jobs that are not running can be removed"},
 }
 
-// EffectOn returns the effect of a verb on a job: the job's next state and the event to record. If the next
-// state is 0, the job is removed. hasEffect is false if the job already is as the verb would make it. If the
-// job's state does not allow the verb, EffectOn returns ErrWrongState.
+// EffectOn returns the effect of a verb on a job: the job's next state and the event to record. If the next state is 0,
+// the job is to be removed. hasEffect is false if the verb would not change the job. If the job's state does not allow
+// the verb, EffectOn returns ErrWrongState.
 func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool, err error) {
 	r := verbRules[v]
 	switch {
@@ -70,8 +70,8 @@ func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool
 		v.suggestCommand(j))
 }
 
-// suggestCommand returns the command that the user probably wants for a job in whose state the verb is not
-// allowed. It returns "" if no such command is known.
+// suggestCommand returns the command that the user probably wants if the job's state does not allow the verb. It
+// returns "" if no such command is known.
 func (v Verb) suggestCommand(j *Job) string {
 	switch {
 	case v == VerbRemove:

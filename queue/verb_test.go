@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A verb changes the state of a job only as the state table allows, and changes no running job. If the verb is
-// not allowed in the state of a job, the error names that state.
+// A verb changes the state of a job only as the state table allows, and does not change a running job. If a job's state
+// does not allow the verb, the error names the state.
 func TestVerbsFollowStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
@@ -43,8 +43,7 @@ func TestVerbsFollowStateTable(t *testing.T) {
 	}
 }
 
-// If a verb is not allowed in the state of a job, the error contains the command to use instead, with the job's
-// id.
+// If a job's state does not allow a verb, the error contains the command to use instead, with the job's id.
 func TestVerbErrorNamesCommandToUse(t *testing.T) {
 	for _, c := range []struct {
 		verb  queue.Verb
@@ -72,7 +71,7 @@ func TestVerbErrorNamesCommandToUse(t *testing.T) {
 	}
 }
 
-// drawValidSpec returns an arbitrary spec that Resolve accepts.
+// drawValidSpec returns an arbitrary spec that ResolveSpec accepts.
 func drawValidSpec(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
@@ -161,8 +160,9 @@ func normalize(j queue.Job) queue.Job {
 	return j
 }
 
-// An edit is a merge patch: null restores the default of a field, and the entries of maps are added to the
-// existing ones. A field clears those that cannot be combined with it. An error names the field that caused it.
+// An edit is a merge patch: null restores the default of a field, and the entries of a map are added to the existing
+// entries. If an edit sets a field, it clears the fields that cannot be set together with this field. An error names
+// the field that caused it.
 func TestEditAppliesMergePatch(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.ResolveSpec(

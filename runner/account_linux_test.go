@@ -23,7 +23,7 @@ type startedProcess struct {
 	startTicks int64 // start time in clock ticks since boot
 }
 
-// startProcess starts a process under the account with this uid, in a new session. It ends with the test.
+// startProcess starts a process under the account with the given uid, in a new session. The process ends with the test.
 func startProcess(t *testing.T, uid uint32) startedProcess {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -48,7 +48,8 @@ func startProcess(t *testing.T, uid uint32) startedProcess {
 	return b
 }
 
-// procStatFields returns the fields of the process's /proc/PID/stat from the third one, the process state, on.
+// procStatFields returns the fields of /proc/PID/stat of the process, beginning with the third field, the process
+// state.
 func (b startedProcess) procStatFields(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
@@ -59,9 +60,9 @@ func (b startedProcess) procStatFields(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// createAccountRunner creates the directory of a runner that has switched to uid 1, and locks it as a living
-// runner would. The running table (the file that lists running attempts) names runnerProcess as the runner,
-// and the processes jobs as its jobs.
+// createAccountRunner creates the directory of a runner that has switched to uid 1, and locks the directory as a living
+// runner would. The running table (the file that lists running attempts) contains runnerProcess as the runner and
+// jobProcesses as the processes of its jobs.
 func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
 	jobProcesses ...startedProcess) (dir string) {
 	t.Helper()
@@ -89,8 +90,8 @@ func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProc
 	return dir
 }
 
-// EndAllRunners, called by root, ends only processes of the account to which a runner has switched. That
-// account can write the pid of any other process into the runner's directory.
+// If root calls EndAllRunners, it ends only processes of the account to which a runner has switched. This account can
+// write the pid of any process into the runner's directory, so other processes must be safe.
 func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
@@ -131,7 +132,7 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	}
 }
 
-// OutputSize counts a symbolic link in the output directory as 0 bytes, because its target may belong to
+// OutputSize counts a symbolic link in the output directory as 0 bytes, because the target of the link may belong to
 // another account.
 func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()

@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Client is the connection of a service to one living runner. Service and runner exchange frames, the messages
-// of package wire. A goroutine must call Run to receive them. All methods except Run and Close may be called
-// from any goroutine.
+// Client is the connection of a service to one living runner. Service and runner exchange frames, the messages of
+// package wire. To receive frames, a goroutine must call ReceiveFrames. All methods except ReceiveFrames and Close may
+// be called from any goroutine.
 type Client struct {
 	RunnerDir string // the runner's directory
 	// HelloReply is the runner's answer to Hello, the first request of each connection.
@@ -34,16 +34,16 @@ type Client struct {
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
-// ErrRunnerSawNewerDatabase means that this service has an older copy of the database than an earlier service. The
-// database counts the starts of services, and the runner has already accepted a connection with the same or a
-// later number.
+// ErrRunnerSawNewerDatabase means that this service has an older copy of the database than a service that was connected
+// to the runner before. Each start of a service gets a number from the database. The runner has already accepted a
+// connection with the number of this start, or with a later one.
 var ErrRunnerSawNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
-// ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
+// ErrNoReply means that the runner will not send a reply, because the connection or the attempt has ended.
 var ErrNoReply = errors.New("no reply from the runner: the connection to it was lost, or the job's attempt has ended")
 
-// ErrAttemptEnding means that the requested action is no longer possible, because the attempt has ended or is
-// being ended.
+// ErrAttemptEnding means that an action on an attempt is no longer possible, because the attempt has ended or is
+// ending.
 var ErrAttemptEnding = errors.New("the job's attempt has ended, or is ending")
 
 // helloTimeout bounds the wait for the answer to Hello.
@@ -54,8 +54,8 @@ func IsAlive(runnerDir string) (bool, error) {
 	return rundir.IsLockHeld(filepath.Join(runnerDir, rundir.LockFileName))
 }
 
-// Connect connects to the living runner in a directory. epoch is the number of this start of the service; from
-// now on, the runner rejects frames of earlier starts. Connect waits for the runner's answer, at most for
+// Connect connects to the living runner in a directory. epoch is the number of this start of the service. From now on,
+// the runner rejects frames of earlier starts. Connect waits for the runner's answer to Hello, at most for
 // helloTimeout.
 func Connect(runnerDir string, epoch int64, serviceVersion string) (*Client, error) {
 	conn, err := rundir.Dial(filepath.Join(runnerDir, rundir.SocketFileName))
@@ -74,16 +74,16 @@ func Connect(runnerDir string, epoch int64, serviceVersion string) (*Client, err
 		c.conn.Close()
 		return nil, err
 	}
-	// Take the PID from the kernel. A runner that switched to a user's account could send the PID of any
-	// process, and messages advise people to end the process with this PID.
+	// Take the pid from the kernel if the runner has switched to a user's account. Such a runner could send the pid of any
+	// process, and messages advise people to end the process with this pid.
 	if HasSwitchedAccount(runnerDir) {
 		c.HelloReply.RunnerPID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
 
-// listAttemptLeases lists the attempts, running or ended, that a living runner knows. It connects with NoEpoch, so
-// the runner also keeps its connection to the service.
+// listAttemptLeases lists the attempts, running or ended, that a living runner knows. It connects with wire.NoEpoch. So
+// the runner does not treat the connection as a new service, and keeps the connection to its service.
 func listAttemptLeases(runnerDir string) (leases []wire.Lease, err error) {
 	c, err := Connect(runnerDir, wire.NoEpoch, "")
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *Client) NewestJobSeq() (seq int64) {
 	return seq
 }
 
-// Close closes the connection. It is for a connection on which Run is not called.
+// Close closes the connection. Call it only if no goroutine calls ReceiveFrames.
 func (c *Client) Close() { c.conn.Close() }
 
 // readHelloReply reads the runner's answer to a Hello with this epoch, and stores the answer in HelloReply.
@@ -134,8 +134,8 @@ func (c *Client) readHelloReply(epoch int64) error {
 		"in the runner's directory")
 }
 
-// ReceiveFrames reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for
-// the answer, and all other frames to deliver. One call of deliver gets all frames that arrived together.
+// ReceiveFrames reads frames until the connection or ctx ends. It passes each reply to the goroutine that waits for the
+// reply, and all other frames to deliverFrames. One call of deliverFrames gets all frames that arrived together.
 func (c *Client) ReceiveFrames(ctx context.Context, deliverFrames func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
@@ -173,27 +173,26 @@ func (c *Client) ReceiveFrames(ctx context.Context, deliverFrames func([]wire.Fr
 // closes the connection.
 const maxUnsentBytes = 64 << 20
 
-// Send sends frames to the runner together and in order. It never blocks. If the runner is gone or does not
-// read, the connection is closed and Run returns.
+// Send sends frames to the runner together and in order. It never blocks. If the runner is gone or does not read the
+// frames, the connection is closed, and ReceiveFrames returns.
 func (c *Client) Send(frames ...wire.Frame) {
 	if c.outbox.SendFrames(frames...) > maxUnsentBytes {
 		c.conn.Close()
 	}
 }
 
-// deliverReply passes an answer to the goroutine that waits for it. If no goroutine waits, the answer is
-// dropped.
+// deliverReply passes a reply to the goroutine that waits for it. If no goroutine waits, the reply is dropped.
 func (c *Client) deliverReply(reply wire.FrameWithID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := c.pendingReplies[*reply.ID()]; to != nil {
-		to <- reply // does not block: the channel has room for one answer
+		to <- reply // does not block, because the channel has room for one reply
 		delete(c.pendingReplies, *reply.ID())
 	}
 }
 
-// sendRequest sends a message with a new request id and waits for the answer. It returns ErrNoReply if the
-// connection ends or the channel stop is closed before the answer arrives.
+// sendRequest sends requestFrame with a new request id and waits for the reply. It returns ErrNoReply if the connection
+// ends or the channel stopWaiting is closed before the reply arrives.
 func sendRequest[T wire.FrameWithID](
 	ctx context.Context, c *Client, stopWaiting <-chan struct{}, requestFrame wire.FrameWithID,
 ) (reply T, err error) {
@@ -227,9 +226,10 @@ func sendRequest[T wire.FrameWithID](
 	}
 }
 
-// ReadOutput reads output of an attempt after the position cursor (see output.Cursor). If stop is not nil, it
-// waits until such output exists. AttemptUnknown in the reply means that the runner does not know the attempt.
-// ReadOutput returns ErrNoReply if the connection ends or stop is closed.
+// ReadOutput reads the output of an attempt after streamCursors, the positions in the two streams (see
+// output.StreamCursor). If stopWaiting is not nil, ReadOutput waits until such output exists. AttemptUnknown in the
+// reply means that the runner does not know the attempt. ReadOutput returns ErrNoReply if the connection ends or
+// stopWaiting is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, streamCursors [2]int64,
 	stopWaiting <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return sendRequest[*wire.ReadOutputReply](ctx, c, stopWaiting,
@@ -251,9 +251,9 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (repl
 	return *t, nil
 }
 
-// SetPaused freezes the processes of a running attempt or, if freeze is false, resumes them. It returns how many
-// processes have not been frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the
-// attempt or is ending it, and ErrNoReply if the connection ends.
+// SetPaused freezes the processes of a running attempt or, if wantsPaused is false, resumes them. It returns the number
+// of processes that are not frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the attempt
+// or is ending it, and ErrNoReply if the connection ends.
 func (c *Client) SetPaused(ctx context.Context, l wire.Lease, wantsPaused bool) (unchangedProcesses int, err error) {
 	paused, err := sendRequest[*wire.PauseReply](ctx, c, nil, &wire.PauseAttempt{Lease: l, Paused: wantsPaused})
 	switch {
@@ -265,8 +265,8 @@ func (c *Client) SetPaused(ctx context.Context, l wire.Lease, wantsPaused bool) 
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
-// PurgeOutputs makes the runner delete the output files in refs, and waits until it has done so. A file that
-// cannot be deleted causes no error.
+// PurgeOutputs makes the runner delete the output files with the names outputRefs, and waits until it has done so. If a
+// file cannot be deleted, PurgeOutputs returns no error.
 func (c *Client) PurgeOutputs(ctx context.Context, outputRefs []string) error {
 	if _, err := sendRequest[*wire.PurgeOutputsReply](ctx, c, nil,
 		&wire.PurgeOutputs{OutputRefs: outputRefs}); err != nil {

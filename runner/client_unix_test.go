@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startFakeRunner creates a runner's directory, in a directory with the name parentDirName, and listens on the
-// runner's socket. A client that connects gets the frame answer.
+// startFakeRunner creates a runner's directory, in a directory with the name parentDirName, and listens on the runner's
+// socket. A client that connects gets the frame reply.
 func startFakeRunner(t *testing.T, parentDirName string, reply wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), parentDirName, "1.a")
@@ -44,7 +44,7 @@ func startFakeRunner(t *testing.T, parentDirName string, reply wire.Frame) (dir 
 }
 
 // A runner that is ending rejects every service. Connect returns ErrRunnerSawNewerDatabase only if the runner has
-// already accepted a connection with the same or a later epoch, the number of a service start.
+// already accepted a connection with the same epoch (the number of a service start) or a later one.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		_, err := Connect(startFakeRunner(t, "", &wire.HelloRefusal{NewestEpoch: epoch}), 7, "1")
@@ -54,8 +54,8 @@ func TestEndingRunnerRejectsServices(t *testing.T) {
 	}
 }
 
-// A runner may be ending by itself when EndAllRunners asks all runners to end. EndAllRunners then counts the
-// runner and returns no error, even if the runner's files no longer contain its pid.
+// A runner may already be ending when EndAllRunners asks all runners to end. EndAllRunners then counts this runner and
+// returns no error, even if the runner's files no longer contain its pid.
 func TestEndAllRunnersCountsEndingRunner(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")

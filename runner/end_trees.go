@@ -12,17 +12,18 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// AttemptCookie returns the cookie of an attempt: a marker in the environment of each of its processes. name is
-// the name of the runner that started the attempt.
+// AttemptCookie returns the cookie of an attempt: a text in the environment of each of its processes, by which they can
+// be found. runnerName is the name of the runner that started the attempt.
 func AttemptCookie(runnerName string, l wire.Lease) string {
 	return runnerName + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndProcessTrees ends the processes of attempts whose runner is dead: those in leasedAttempts, and those that the
-// files in the runner's directory name. If the machine has rebooted since the runner started, it ends
-// nothing, because the pids may belong to other processes. If the directory is a copy, it also ends nothing,
-// because the original runner may be alive. If the runner has switched to an account, EndProcessTrees ends only
-// processes of that account. The fields RequestID and Error of the reply stay empty. See docs/decisions/0031.
+// EndProcessTrees ends the processes of attempts whose runner is dead: of the attempts in leasedAttempts, and of the
+// attempts in the files of the runner's directory. If the runner has switched to an account, EndProcessTrees ends only
+// processes of that account. The fields RequestID and Error of the reply stay empty.
+//
+// In two cases, EndProcessTrees ends nothing. If the machine has rebooted since the runner started, the pids may belong
+// to other processes. If the directory is a copy, the original runner may be alive. See docs/decisions/0031.
 func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts

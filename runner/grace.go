@@ -8,8 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// SigkillTimeout returns how long to wait after SIGKILL before the remaining processes of a tree are
-// considered unkillable.
+// SigkillTimeout returns how long to wait after SIGKILL. Processes that exist longer are considered unkillable.
 func SigkillTimeout() time.Duration {
 	if failpoint.IsEnabled("impatient") {
 		return 300 * time.Millisecond
@@ -18,7 +17,7 @@ func SigkillTimeout() time.Duration {
 }
 
 // StopGracePeriod returns the longest time that a command gets between SIGTERM and SIGKILL when the service or its
-// runner ends. A job's own setting may be longer, but must not delay the shutdown of the machine.
+// runner ends. A longer setting of a job does not apply then, because it must not delay the shutdown of the machine.
 func StopGracePeriod() time.Duration { return SigkillTimeout() }
 
 // StopGracePeriodFor returns how long a command gets between SIGTERM and SIGKILL when the context of its service

@@ -14,10 +14,10 @@ type Launcher struct {
 	ExitError  <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
-// LauncherError reports that at the moment no process can start a runner as root.
+// LauncherError means that no process can currently start a runner as root.
 type LauncherError struct {
 	PID     int    // pid of the launcher, or of systemd; 0 if no process listens on the socket
-	Problem string // what is wrong with the process PID, or with the socket if PID is 0
+	Problem string // what is wrong with the process; if PID is 0, what is wrong with the socket
 	Advice  string // what an operator can do
 }
 

@@ -9,11 +9,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// StartedAttempts reports which attempts a living runner has started. It reads only files in the runner's
-// directory (the table of running attempts, and the journal of results), so it also works while the runner is
-// unresponsive. hasProcess contains the attempts in the table, and those of the given leases that are in the
-// journal. The value false means that the table names no process yet, so the runner may or may not have
-// started the attempt. ok is false if the files cannot be read or are damaged.
+// StartedAttempts reports which attempts a living runner has started. It reads only files in the runner's directory:
+// the table of running attempts, and the journal of results. So it also works while the runner is unresponsive.
+//
+// hasProcess contains all attempts in the table, and those of the given leases that are in the journal. For an attempt
+// in the table without a process, the value is false: the runner may or may not have started it. For all other
+// attempts, the value is true. ok is false if the files cannot be read or are damaged.
 func StartedAttempts(runnerDir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
@@ -36,9 +37,9 @@ func LivingRunnerPID(runnerDir string) int64 {
 	return int64(t.RunnerPID)
 }
 
-// readLivingRunnerTable reads a living runner's table of running attempts. accountUID is the uid of the account
-// that the runner has switched to, or nil if it has not switched. Jobs of this account can write a wrong pid
-// into the table. So readLivingRunnerTable sets t.PID to 0 if that process does not belong to the account.
+// readLivingRunnerTable reads a living runner's table of running attempts. accountUID is the uid of the account that
+// the runner has switched to, or nil if it has not switched. Jobs of this account can write a wrong pid into the table.
+// So readLivingRunnerTable sets t.RunnerPID to 0 if the process with this pid does not belong to the account.
 func readLivingRunnerTable(runnerDir string) (t rundir.RunningTable, accountUID *uint32, err error) {
 	if accountUID, err = switchedAccountUID(runnerDir); err == nil {
 		t, err = rundir.ReadRunningTable(runnerDir)
@@ -49,11 +50,11 @@ func readLivingRunnerTable(runnerDir string) (t rundir.RunningTable, accountUID 
 	return t, accountUID, err
 }
 
-// KillRunnerByDir kills the runner that uses a directory. It does nothing if the runner has ended.
+// KillRunnerByDir kills the living runner that uses a directory. If the runner has ended, KillRunnerByDir does nothing.
 func KillRunnerByDir(runnerDir string) error { return signalRunner(runnerDir, process.Kill) }
 
-// signalRunner calls sendSignal for the living runner that uses a directory. accountUID is the uid of the
-// account that the runner has switched to, or nil.
+// signalRunner calls sendSignal for the living runner that uses a directory. sendSignal gets the uid of the account
+// that the runner has switched to, or nil if it has not switched.
 func signalRunner(runnerDir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
 	t, owner, err := readLivingRunnerTable(runnerDir)
 	if err != nil {

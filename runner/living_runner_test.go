@@ -36,7 +36,7 @@ func newRunnerFiles(t *testing.T) (dir string, table *rundir.MappedRunningTable,
 	return dir, table, j
 }
 
-// appendResult appends the result of the attempt with the lease l to the journal.
+// appendResult appends the result of the attempt with lease l to the journal.
 func appendResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 	t.Helper()
 	if _, err := j.AppendResult(wire.AppendFrame(nil, &wire.Result{Attempt: wire.Attempt{Lease: l}})); err != nil {
@@ -44,8 +44,8 @@ func appendResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 	}
 }
 
-// The files of an unresponsive runner show which attempts it has started. Its table lists the running
-// attempts; an attempt without a process may not have started yet. Its journal lists the ended attempts whose
+// The files of an unresponsive runner show which attempts it has started. The table lists the running attempts. If it
+// contains no process for an attempt, the attempt may not have started yet. The journal lists the ended attempts whose
 // results no service has received.
 func TestRunnerFilesShowStartedAttempts(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
@@ -70,8 +70,8 @@ func TestRunnerFilesShowStartedAttempts(t *testing.T) {
 	}
 }
 
-// A runner's file with the boot ID has a checksum. If the file is damaged, it counts as missing, and the
-// runner as one of the current boot. Otherwise the runner's living processes could count as ended.
+// The file with a runner's boot ID has a checksum. If the file is damaged, it counts as missing, and the runner counts
+// as started since the last boot. Otherwise living processes of the runner could count as ended.
 func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {

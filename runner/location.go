@@ -17,24 +17,23 @@ type RunnersLocation struct {
 	// RunnersDir is the directory that contains the runners' directories. It belongs to the service's account,
 	// or to root.
 	RunnersDir string
-	// RunnerCommand is the command line that starts a runner under the service's own account. Log receives the
+	// RunnerCommand is the command line that starts a runner under the service's own account. RunnerLog receives the
 	// messages of this runner.
 	RunnerCommand []string
 	RunnerLog     *os.File
-	// SpawnSocketPath is the path of a socket. For each connection to it, systemd or the launcher starts a runner
-	// as root. The service can then read the files in Dir, but not change them. SpawnSocketPath is "" if the
+	// SpawnSocketPath is the path of a socket. For each connection to the socket, systemd or the launcher starts a runner
+	// as root. The service can then read the files in RunnersDir, but not change them. SpawnSocketPath is "" if the
 	// service starts its runners itself.
 	SpawnSocketPath string
-	// SwitchToAccount is the account to which a runner that was started as root switches, permanently, before it
-	// accepts jobs. If Account is "", the runner keeps running as root and starts each job under that job's
-	// account.
+	// SwitchToAccount is the account to which a runner that was started as root switches, permanently, before it accepts
+	// jobs. If SwitchToAccount is "", the runner keeps running as root, and starts each job under the job's account.
 	SwitchToAccount string
-	// SpawnsAsServiceAccount means that runners started through SpawnSocketPath have the service's own account instead
-	// of root, and keep their directories in the service's directory. This is the case if the user's own
-	// systemd manager listens on the socket.
+	// SpawnsAsServiceAccount means that runners started through SpawnSocketPath have the service's own account instead of
+	// root, and have their directories in the service's directory. This is the case if the systemd manager of the user
+	// listens on the socket.
 	SpawnsAsServiceAccount bool
-	// JobTmpdir is the setting job_tmpdir for runners of the service's own account: the directory for the jobs'
-	// private directories. "" means a directory below Dir.
+	// JobTmpdir is the setting job_tmpdir for runners of the service's own account. It is the directory in which jobs get
+	// their private directories. "" means a directory below RunnersDir.
 	JobTmpdir string
 	// LauncherPID is the pid of the launcher that listens on SpawnSocketPath, or 0 if this service has started no
 	// launcher.
@@ -62,20 +61,20 @@ func (l RunnersLocation) DirForNewRunners() string {
 
 // allRunnerParentDirs returns all directories that may contain runners' directories.
 func (l RunnersLocation) allRunnerParentDirs() []string {
-	// Glob cannot fail, because the pattern is valid.
+	// The pattern is valid, so Glob cannot fail.
 	others, _ := filepath.Glob(filepath.Join(l.RunnersDir, rundir.AccountDirPrefix+"*"))
 	return append([]string{l.RunnersDir}, others...)
 }
 
-// HasSwitchedAccount reports whether the runner that uses a directory has switched from root to another
-// account. Jobs of this runner have the same account, so they may have changed anything in the directory.
-// See docs/decisions/0076.
+// HasSwitchedAccount reports whether the runner that uses a directory has switched from root to another account. The
+// runner's jobs run under the same account, so they may have changed anything in the directory. See
+// docs/decisions/0076.
 func HasSwitchedAccount(runnerDir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(runnerDir)), rundir.AccountDirPrefix)
 }
 
-// ListRunnerDirs lists the directories of all runners, living and dead. It skips runners whose parent directory it
-// may not read, because their account has changed its mode.
+// ListRunnerDirs lists the directories of all runners, living and dead. The account of a runner can change the mode of
+// the directory above. If the service may not read that directory, ListRunnerDirs skips the runner.
 func (l RunnersLocation) ListRunnerDirs() (runnerDirs []string, err error) {
 	for _, root := range l.allRunnerParentDirs() {
 		entries, err := os.ReadDir(root)
@@ -113,7 +112,7 @@ func (l RunnersLocation) OutputDirs() (outputDirs []string) {
 	return outputDirs
 }
 
-// OpenOutput opens an output file. ref is its name, as returned by OutputRef.
+// OpenOutput opens an output file. outputRef is the name of the file, as returned by OutputRef.
 func (l RunnersLocation) OpenOutput(outputRef string) (*os.File, error) {
 	if !IsOutputRef(outputRef) {
 		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
@@ -131,8 +130,8 @@ func (l RunnersLocation) OpenOutput(outputRef string) (*os.File, error) {
 // SpawnTimeout bounds the time that a runner takes to start.
 const SpawnTimeout = 10 * time.Second
 
-// SpawnRunner starts a runner, waits until it accepts connections, and returns its directory. If isolated is true,
-// the runner runs one isolated job only.
+// SpawnRunner starts a runner, waits until the runner accepts connections, and returns its directory. If forIsolatedJob
+// is true, the runner runs only one job, which must be isolated.
 func (l RunnersLocation) SpawnRunner(forIsolatedJob bool) (runnerDir string, err error) {
 	name := ""
 	if l.SpawnSocketPath != "" {
@@ -147,9 +146,9 @@ func (l RunnersLocation) SpawnRunner(forIsolatedJob bool) (runnerDir string, err
 	return filepath.Join(l.DirForNewRunners(), name), nil
 }
 
-// KillRunner kills an unresponsive runner with SIGKILL. Its jobs continue until Recover ends them. If the
-// service may not signal the runner, KillRunner sends a request to SpawnSocketPath, so that a process of root
-// kills the runner.
+// KillRunner kills an unresponsive runner with SIGKILL. The runner's jobs continue until RecoverDeadRunner ends them.
+// If the service may not signal the runner, KillRunner sends a request to SpawnSocketPath. A process of root then kills
+// the runner.
 func (l RunnersLocation) KillRunner(runnerDir string) error {
 	if !l.HasExternalDir() {
 		return KillRunnerByDir(runnerDir)
@@ -161,8 +160,8 @@ func (l RunnersLocation) KillRunner(runnerDir string) error {
 	return err
 }
 
-// EndAllRunners asks all living runners to end. After the timeout, it kills the runners that are left, and
-// their jobs. It returns the number of runners that ended.
+// EndAllRunners asks all living runners to end. After the timeout, it kills the remaining runners and their jobs. It
+// returns the number of runners that have ended.
 func (l RunnersLocation) EndAllRunners(timeout time.Duration) (endedCount int, err error) {
 	live, err := l.ListLivingRunnerDirs()
 	signalErrs := map[string]error{}

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputSize returns at most the size that the limit per stream allows, because a job's account can make its
-// output file as large as it likes. OutputSize returns 0 for anything but a regular file.
+// A job's account may be able to make the job's output file as large as it likes. So OutputSize returns at most the
+// size that the limit per stream allows. It returns 0 for anything but a regular file.
 func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory
@@ -55,7 +55,7 @@ func TestOutputRefStaysInOutputDir(t *testing.T) {
 	}
 }
 
-// Purging an output removes its file even while another process reads it.
+// RemoveOutputs removes a file even while another process reads it.
 func TestRemoveOutputsDeletesOpenFile(t *testing.T) {
 	home := RunnersLocation{RunnersDir: t.TempDir()}
 	path := OutputPath(home.RunnersDir, "1-1")

@@ -8,7 +8,7 @@ import (
 )
 
 // switchedAccountUID returns the uid of the account that a runner has switched to, or nil if it has not switched. The
-// uid is the owner of the parent directory of dir. It can be trusted, because root created this directory
+// uid is the owner of the parent directory of runnerDir. It can be trusted, because root created the parent directory
 // and gave it to the account.
 func switchedAccountUID(runnerDir string) (*uint32, error) {
 	if !HasSwitchedAccount(runnerDir) {

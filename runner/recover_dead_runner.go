@@ -11,19 +11,19 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// RecoveryResult describes a dead runner's attempts: the results of those that have ended, from its journal,
-// and those that were running when it died. Recover has killed the processes of the running ones, except
-// StuckProcesses.
+// RecoveryResult describes a dead runner's attempts: the results of the ended attempts, from the runner's journal, and
+// the attempts that were running when the runner died. RecoverDeadRunner has killed the processes of the running
+// attempts, except StuckProcesses.
 type RecoveryResult struct {
 	AttemptResults  []*wire.Result
 	RunningAttempts []wire.Attempt
-	// StartedThisBoot is false if the machine has rebooted since the runner started. It is true if this is unknown,
-	// because the runner's boot ID is missing.
+	// StartedThisBoot is false if the machine has rebooted since the runner started. If the runner's boot ID is missing,
+	// this is unknown, and StartedThisBoot is true.
 	StartedThisBoot bool
 	// FilesDamaged means that the runner's files may not contain all attempts that it has started. After a
 	// reboot it is true, because a power cut may have damaged the files.
 	FilesDamaged bool
-	// LeasesWithProcesses lists the attempts in Recover's argument sentAttempts that still had processes.
+	// LeasesWithProcesses lists the attempts in the argument sentAttempts of RecoverDeadRunner that still had processes.
 	LeasesWithProcesses []wire.Lease
 	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the
 	// running attempts that have such processes.
@@ -32,11 +32,14 @@ type RecoveryResult struct {
 }
 
 // RecoverDeadRunner ends the remaining processes of a dead runner's attempts, and returns what the runner's files say
-// about the attempts. dir is the runner's directory, or "" if it is gone. leasedAttempts lists the attempts
-// that this runner may have received and whose results are not stored yet; Recover returns no other results.
-// sentAttempts lists attempts that this runner may have received, but that no other runner can have received.
-// Recover finds their processes even if dir is damaged or gone. livingRunner is a runner with the rights to
-// kill the processes; nil means that this process kills them.
+// about the attempts. runnerDir is the runner's directory, or "" if the directory is gone.
+//
+// leasedAttempts lists the attempts that this runner may have received and whose results are not stored yet.
+// RecoverDeadRunner returns only results of these attempts. sentAttempts lists attempts that this runner may have
+// received, but that no other runner can have received. RecoverDeadRunner finds the processes of sentAttempts even if
+// runnerDir is damaged or gone.
+//
+// livingRunner is a runner with the rights to kill the processes. If it is nil, this process kills them.
 func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, sentAttempts []wire.Attempt,
 	livingRunner *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunnerFiles(runnerDir, leasedAttempts)
@@ -47,7 +50,8 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 	if livingRunner == nil {
 		reply, err = EndProcessTrees(runnerDir, sentAttempts)
 	} else {
-		// The living runner also compares the boot IDs, because a sandbox may show another boot ID to this process.
+		// The living runner also compares the boot IDs. Its result is right even if this process is in a sandbox that shows
+		// another boot ID.
 		reply, err = livingRunner.endProcessTrees(ctx, runnerDir, sentAttempts)
 	}
 	if err != nil {
@@ -65,9 +69,9 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 	return r, nil
 }
 
-// UnacknowledgedLeases lists the running attempts of the runner in dir, and the ended attempts whose results
-// no service has acknowledged. alive reports whether the runner is alive. For a dead runner, the list may
-// also contain attempts whose results were acknowledged, because only the journal is read.
+// UnacknowledgedLeases lists the running attempts of the runner in runnerDir, and the ended attempts whose results no
+// service has acknowledged. runnerAlive reports whether the runner is alive. The ended attempts of a dead runner are
+// read from its journal, which may also contain results that were acknowledged.
 func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {
 	if runnerAlive, err = IsAlive(runnerDir); err != nil || runnerAlive {
 		if err == nil {
@@ -89,14 +93,14 @@ func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bo
 	return leases, false, err
 }
 
-// ReadDeadRunnerFiles returns what a dead runner's files say about its attempts. It returns results only for the
-// given attempts. Unlike Recover, it ends no processes.
+// ReadDeadRunnerFiles returns what a dead runner's files say about its attempts. It returns results only for
+// leasedAttempts. Unlike RecoverDeadRunner, it ends no processes.
 func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recovered RecoveryResult, err error) {
 	recovered.LeasesWithStuckProcesses, recovered.StartedThisBoot = map[wire.Lease]bool{}, true
 	if runnerDir == "" {
 		return recovered, nil
 	}
-	// storedBoot is "" if the file is missing or damaged.
+	// storedBoot is "" if the file is missing or damaged
 	storedBoot, err := rundir.ReadChecksummedFile(filepath.Join(runnerDir, rundir.BootIDFileName), 64)
 	if err != nil {
 		return recovered, fmt.Errorf("cannot read the runner's boot ID: %w", err)
@@ -132,8 +136,8 @@ func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recov
 	return recovered, nil
 }
 
-// endProcessTrees makes the connected runner call EndProcessTrees for the dead runner in dir, because the connected
-// runner has the rights to kill the processes.
+// endProcessTrees makes the connected runner call EndProcessTrees for the dead runner in runnerDir. The connected
+// runner has the rights to kill the processes, which this process may lack.
 func (c *Client) endProcessTrees(ctx context.Context, runnerDir string, sentAttempts []wire.Attempt) (wire.RecoverReply,
 	error) {
 	name := ""
@@ -153,9 +157,9 @@ func (c *Client) endProcessTrees(ctx context.Context, runnerDir string, sentAtte
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. Before, the caller must save the results and output in
-// it. livingRunner is a runner with the rights to remove the directory; nil means that this process removes
-// it.
+// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and the output in the
+// directory. livingRunner is a runner with the rights to remove the directory. If it is nil, this process removes the
+// directory.
 func RemoveDeadRunner(runnerDir string, livingRunner *Client) error {
 	if livingRunner == nil {
 		return rundir.RemoveDeadRunnerDir(runnerDir)

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// sendSpawnRequest sends a request to SpawnSocketPath. The launcher or systemd, which listens on the socket, starts
-// a new process with the connection as its standard input. This process replies with the name of the runner's
-// directory, which sendSpawnRequest returns.
+// sendSpawnRequest sends a request to the socket SpawnSocketPath. The launcher or systemd, which listens on the socket,
+// starts a new process with the connection as its standard input. The new process replies with the name of the runner's
+// directory. sendSpawnRequest returns this name.
 func (l RunnersLocation) sendSpawnRequest(r SpawnRequest) (dirName string, err error) {
 	if err := l.CheckLauncher(); err != nil {
 		return "", err
@@ -46,8 +46,8 @@ func (l RunnersLocation) spawnSocketError(err error) error {
 	}
 }
 
-// noSpawnReplyError explains why no reply to a request came within SpawnTimeout. pid is the process that listens
-// on SpawnSocketPath: the launcher or systemd.
+// noSpawnReplyError explains why no reply to a request came within SpawnTimeout. listenerPID is the pid of the process
+// that listens on SpawnSocketPath: the launcher or systemd.
 func (l RunnersLocation) noSpawnReplyError(listenerPID int, err error) error {
 	if stopped := stoppedLauncherError(listenerPID); stopped != nil {
 		return stopped

@@ -1,9 +1,9 @@
 // Package runner finds, starts and controls runners: the processes that run the jobs' commands and outlive
 // the service. It also handles what a dead runner has left.
 //
-// Start with Location, which finds and starts runners. Client is a connection to a living runner. Recover
-// ends the processes that a dead runner left behind, and returns the results in its files. The program of
-// the runner is in package runner/daemon. Package runner/rundir defines the runner's files, and package
+// Start with RunnersLocation, which finds and starts runners. Client is a connection to a living runner.
+// RecoverDeadRunner ends the processes that a dead runner left behind, and returns the results in the runner's files.
+// The program of the runner is in package runner/daemon. Package runner/rundir defines the runner's files, and package
 // runner/launcher starts runners as root.
 package runner
 
@@ -17,15 +17,15 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputPath returns the path of an output file below runnersDir, a directory that contains runners'
-// directories. ref is a name returned by OutputRef.
+// OutputPath returns the path of an output file below runnersDir, a directory that contains runners' directories.
+// outputRef is a name returned by OutputRef.
 func OutputPath(runnersDir, outputRef string) string {
 	return filepath.Join(runnersDir, rundir.OutputsDirName, outputRef)
 }
 
-// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. If the runner has
-// switched to an account, jobs of this account can make the file larger than the runner would. So OutputSize
-// returns at most the size of a file in which each stream has limit bytes of output.
+// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. If the runner has switched to an
+// account, jobs of this account can make the file larger than the runner would. So OutputSize returns at most the size
+// of a file with maxStreamBytes bytes of output of each stream.
 func OutputSize(runnersDir, outputRef string, maxStreamBytes int64) int64 {
 	info, err := os.Lstat(OutputPath(runnersDir, outputRef))
 	if err != nil || !info.Mode().IsRegular() {
@@ -34,17 +34,17 @@ func OutputSize(runnersDir, outputRef string, maxStreamBytes int64) int64 {
 	return min(info.Size(), 2*maxStreamBytes+maxStreamBytes/2+maxOutputFramingBytes)
 }
 
-// maxOutputFramingBytes bounds the part of an output file that does not grow with the output.
+// maxOutputFramingBytes is an upper limit for the bytes of an output file that are not output, such as the trailer.
 const maxOutputFramingBytes = 1 << 20
 
-// IsolatedDirSuffix is the end of the directory name of a runner that runs one isolated job only: a job that may
-// have killed its previous runner.
+// IsolatedDirSuffix is the end of the directory name of a runner that runs only one isolated job. A job is isolated if
+// it may have killed its previous runner.
 const IsolatedDirSuffix = ".alone"
 
-// RunsIsolatedJob reports whether the runner that uses a directory runs one isolated job only.
+// RunsIsolatedJob reports whether the runner that uses a directory runs only one isolated job.
 func RunsIsolatedJob(runnerDir string) bool { return strings.HasSuffix(runnerDir, IsolatedDirSuffix) }
 
-// WorkerName returns the name of the worker with the number slot of the runner in dir.
+// WorkerName returns the name of a worker of the runner in runnerDir. slot is the number of the worker.
 func WorkerName(runnerDir string, slot int64) string {
 	if RunsIsolatedJob(runnerDir) {
 		pid, _, _ := strings.Cut(filepath.Base(runnerDir), ".")
@@ -61,18 +61,18 @@ func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// IsOutputRef reports whether ref is a valid name of an output file. A valid name cannot lead to a file
-// outside the output directory.
+// IsOutputRef reports whether outputRef is a valid name of an output file. A valid name cannot lead to a file outside
+// the output directory.
 func IsOutputRef(outputRef string) bool {
 	return outputRef != "" && strings.Trim(outputRef, "0123456789-") == ""
 }
 
-// RemoveOutputs deletes the output files named in refs, below the directory runnersDir. It ignores errors and
-// invalid names.
+// RemoveOutputs deletes the output files with the names outputRefs below the directory runnersDir. It ignores errors
+// and invalid names.
 func RemoveOutputs(runnersDir string, outputRefs []string) {
 	for _, ref := range outputRefs {
 		if IsOutputRef(ref) {
-			os.Remove(OutputPath(runnersDir, ref)) // ignore an error, since the file may be gone already
+			os.Remove(OutputPath(runnersDir, ref)) // ignore an error, because the file may already be gone
 		}
 	}
 }

@@ -10,14 +10,16 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// systemdLingerDir is the directory in which systemd lists the users whose systemd manager also runs while they are
-// logged out. See docs/decisions/0043.
+// systemdLingerDir is the directory in which systemd lists the users with lingering: their systemd managers run even
+// while the users are logged out. See docs/decisions/0043.
 const systemdLingerDir = "/var/lib/systemd/linger"
 
 // scopeCommandPrefixes returns command prefixes that start a runner in a scope: a group of processes that the user's
-// systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control
-// group. The caller tries the prefixes in order; the last one is for an older systemd. scopeCommandPrefixes returns
-// nil if the user has no manager, or if the manager, and so the jobs, would end when the user logs out.
+// systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control group. The
+// caller tries the prefixes in order. The last prefix is for an older systemd.
+//
+// If the user has no systemd manager, scopeCommandPrefixes returns nil. It also returns nil if the manager, and so the
+// jobs, would end when the user logs out.
 func scopeCommandPrefixes() [][]string {
 	program, err := exec.LookPath("systemd-run")
 	if err != nil || !pathExists(filepath.Join(systemdUserSocketDir(), "systemd/private")) {

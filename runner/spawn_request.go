@@ -15,14 +15,14 @@ import (
 //
 //	queuectl wants a runner alone as=mail
 //
-// Systemd or the launcher starts a new process, which reads the line and turns into the runner. It replies
-// with one line: the name of the runner's directory, or the reason why it cannot run. If the service starts a
-// runner itself, the runner sends the same line through a pipe. The service and the runner may be of
-// different versions, so the words never change.
+// Systemd or the launcher starts a new process, which reads the line and then is the runner. The process replies with
+// one line: the name of the runner's directory, or the reason why it cannot run. If the service starts a runner itself,
+// the runner sends the same line through a pipe. The words of these lines must never change, because the service and
+// the runner may be of different versions.
 
-// Words of a request. spawnAccountArg is followed by the name of the account that the runner switches to.
-// spawnTmpdirArg is followed by a path, which extends to the end of the line. spawnKillArg makes the line a request to
-// kill a runner, whose name follows.
+// These are the words of a request. The name of the account that the runner switches to follows spawnAccountArg. A
+// path, which extends to the end of the line, follows spawnTmpdirArg. A line with spawnKillArg is a request to kill a
+// runner, whose name follows.
 const (
 	spawnRequestPrefix = "queuectl wants a runner"
 	spawnIsolatedArg   = "alone"
@@ -31,8 +31,8 @@ const (
 	spawnKillArg       = "end="
 )
 
-// Words of the reply. ReadyReplyPrefix is followed by the name of the new runner's directory, and
-// RefusedReplyPrefix by the reason why no runner was started.
+// These are the words of the reply. The name of the new runner's directory follows ReadyReplyPrefix. The reason why no
+// runner was started follows RefusedReplyPrefix.
 const (
 	ReadyReplyPrefix   = "queuectl runner "
 	RefusedReplyPrefix = "queuectl refused "

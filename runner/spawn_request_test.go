@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A request is one line whose words never change, because the program that reads it may have another version
-// than the service that wrote it.
+// A request is one line whose words never change, because the program that reads the line may have another version than
+// the service that wrote it.
 func TestSpawnRequestFormatIsStable(t *testing.T) {
 	for line, want := range map[string]SpawnRequest{
 		"queuectl wants a runner":                            {},

@@ -21,7 +21,7 @@ func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err e
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
-		return "", err // report the error here, because the runner could only log it
+		return "", err // report the error here, because a started runner could only log it
 	}
 	args := append(l.runnerArgs(forIsolatedJob), l.logFileArgs()...)
 	for _, scope := range scopeCommandPrefixes() {
@@ -45,8 +45,8 @@ func (l RunnersLocation) logFileArgs() []string {
 	return []string{"--log", l.RunnerLog.Name()}
 }
 
-// ReopenRunnerLogs makes the living runners of the service's own account reopen their log files. The service calls
-// it after a log rotation, which has moved the files.
+// ReopenRunnerLogs makes the living runners of the service's own account reopen their log files. The service calls it
+// when a log rotation has moved these files.
 func (l RunnersLocation) ReopenRunnerLogs() {
 	if l.HasExternalDir() {
 		return
@@ -59,9 +59,9 @@ func (l RunnersLocation) ReopenRunnerLogs() {
 	}
 }
 
-// NewDetachedCommand returns a command that starts this program again, as a runner or as the launcher, with the
-// command line argv and extraArgs. The new process outlives this process. So it does not get the descriptors
-// that this process has inherited.
+// NewDetachedCommand returns a command that starts this program again, as a runner or as the launcher, with the command
+// line argv and extraArgs. The new process outlives this process. So it must not inherit descriptors that this process
+// has inherited.
 func NewDetachedCommand(argv []string, extraArgs ...string) *exec.Cmd {
 	cleanstart.SetCloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], extraArgs...)...)
@@ -90,7 +90,7 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (dirName string, err error
 	}()
 	ready.SetReadDeadline(time.Now().Add(SpawnTimeout))
 	if dirName, err = readSpawnReply(ready); err != nil {
-		cmd.Process.Kill() // the caller does not know the runner's directory, so end the runner
+		cmd.Process.Kill() // the caller does not know the runner's directory and cannot use the runner, so end it
 	}
 	return dirName, err
 }

@@ -18,22 +18,23 @@ import (
 )
 
 // spawnRunner starts a runner that outlives this process, with a console but without a window. It waits until the
-// runner accepts connections, and returns the name of the runner's directory. Windows cannot replace a
-// running program, and an update must be possible while jobs run. So the runner runs a copy of the program,
-// which normally was installed next to the program. If this copy is missing, spawn makes one in the runners'
-// directory, where a policy of the machine may forbid programs to run. See docs/decisions/0089.
+// runner accepts connections, and returns the name of the runner's directory.
+//
+// Windows cannot replace a running program, but an update must be possible while jobs run. So the runner runs a copy of
+// the program, which normally was installed next to the program. If this copy is missing, spawnRunner makes a copy in
+// the runners' directory. There, a policy of the machine may forbid programs to run. See docs/decisions/0089.
 func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err error) {
 	return l.spawnRunnerWith((*exec.Cmd).Start, forIsolatedJob)
 }
 
-// spawnRunnerWith implements spawn. It starts the runner by startCommand.
+// spawnRunnerWith implements spawnRunner. It starts the runner with startCommand.
 func (l RunnersLocation) spawnRunnerWith(startCommand func(*exec.Cmd) error, forIsolatedJob bool) (dirName string,
 	err error) {
 	if err := os.MkdirAll(l.RunnersDir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
 	}
 	if err := l.checkWorkspacesDir(); err != nil {
-		return "", err // report the error here, because the runner could only log it
+		return "", err // report the error here, because a started runner could only log it
 	}
 	copyDir := filepath.Join(l.RunnersDir, rundir.ProgramsDirName)
 	program, err := copies.FindCopy(l.RunnerCommand[0], copies.CopiesDir(l.RunnerCommand[0]), copyDir)
@@ -51,8 +52,8 @@ func (l RunnersLocation) spawnRunnerWith(startCommand func(*exec.Cmd) error, for
 	}
 	defer ready.Close()
 	var cmd *exec.Cmd
-	// The service's job object may end all its processes together with the service. So first try to start the
-	// runner outside of it.
+	// If the service is in a job object, its processes may end together with the service. So first try to start the runner
+	// outside the job object.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = InheritedRunnerEnv(), l.RunnersDir, out, l.RunnerLog
@@ -76,8 +77,8 @@ func (l RunnersLocation) spawnRunnerWith(startCommand func(*exec.Cmd) error, for
 // ReopenRunnerLogs does nothing: on Windows, an open file cannot be moved.
 func (l RunnersLocation) ReopenRunnerLogs() {}
 
-// RemoveProgramCopies removes copies of the program in a runners' directory, except those that a process is
-// running. It reports whether it has removed all copies.
+// RemoveProgramCopies removes the copies of the program in a runners' directory, except copies that are running. It
+// reports whether it has removed all copies.
 func RemoveProgramCopies(runnersDir string) bool {
 	return copies.RemoveCopies(filepath.Join(runnersDir, rundir.ProgramsDirName))
 }

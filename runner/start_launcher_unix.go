@@ -9,16 +9,16 @@ import (
 	"strconv"
 )
 
-// LauncherSocketName is the name of the launcher's socket in the runners' directory. It is used on systems
-// without systemd, which otherwise provides the socket.
+// LauncherSocketName is the name of the launcher's socket in the runners' directory. The launcher exists only on
+// systems without systemd. With systemd, a unit provides the socket instead.
 const LauncherSocketName = "spawn.sock"
 
-// StartLauncher starts the launcher: the process that starts root's runners on systems without systemd. The
-// caller must be root. The launcher starts a runner, with the command line argv, for each connection from the
-// service's account. uid and gid are the ids of this account. The launcher ends when this process ends.
+// StartLauncher starts the launcher: the process that starts root's runners on systems without systemd. The caller must
+// be root. For each connection from the service's account, the launcher starts a runner with the command line
+// runnerArgv. serviceUID and serviceGID are the ids of the service's account. The launcher ends when this process ends.
 func StartLauncher(runnerArgv []string, runnersDir, policyFile string, serviceUID, serviceGID int,
 	log *os.File) (l Launcher, err error) {
-	// Nothing is written to this pipe. The launcher ends when lifeline, the writing end, is closed.
+	// Nothing is written to this pipe. When lifeline, the writing end, is closed, the launcher ends.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
@@ -33,7 +33,7 @@ func StartLauncher(runnerArgv []string, runnersDir, policyFile string, serviceUI
 		exited <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + cmd.ProcessState.String() + ")"}
 	})
 	if err != nil {
-		lifeline.Close() // if the launcher is already running, closing the pipe ends it
+		lifeline.Close() // the launcher, if it runs, ends when its pipe is closed
 		return l, fmt.Errorf("cannot start the launcher: %w", err)
 	}
 	return Launcher{SocketPath: filepath.Join(runnersDir, LauncherSocketName), PID: cmd.Process.Pid, ExitError: exited},

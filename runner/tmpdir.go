@@ -9,8 +9,8 @@ import (
 )
 
 // HasCurrentJobTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would get.
-// It returns true for root's runners, because the service's settings do not determine their job_tmpdir:
-// root's policy file does.
+// It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of the service do not
+// change it.
 func (l RunnersLocation) HasCurrentJobTmpdir(runnerDir string) bool {
 	if l.HasExternalDir() {
 		return true
@@ -19,8 +19,8 @@ func (l RunnersLocation) HasCurrentJobTmpdir(runnerDir string) bool {
 	return err == nil && tmpdir == l.JobTmpdir
 }
 
-// CheckJobTmpdir returns an error if no runner of the service's own account could start with the setting
-// job_tmpdir.
+// CheckJobTmpdir returns an error if the setting job_tmpdir would prevent runners of the service's own account from
+// starting.
 func (l RunnersLocation) CheckJobTmpdir() error {
 	if l.JobTmpdir == "" {
 		return nil
@@ -28,8 +28,8 @@ func (l RunnersLocation) CheckJobTmpdir() error {
 	return rundir.CheckJobTmpdir(l.JobTmpdir, l.RunnersDir, false)
 }
 
-// checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable, so
-// that no runner of the service's own account could start.
+// checkWorkspacesDir returns an error if the directory for the jobs' private directories is unsuitable. Then no runner
+// of the service's own account could start.
 func (l RunnersLocation) checkWorkspacesDir() error {
 	if l.JobTmpdir != "" {
 		return l.CheckJobTmpdir()

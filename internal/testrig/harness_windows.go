@@ -41,7 +41,7 @@ const (
 	JobsOutliveKilledRunners = false // jobs end with their runner, because Windows ends the runner's job object
 	JobsCanUseTerminals      = false // the service cannot give jobs a terminal
 	// ServiceStopIsAudited is true if a stop of the service leaves an audit event. On Windows a request stops the service,
-	// because Windows has no SIGTERM, and each request leaves an audit event.
+	// because Windows has no SIGTERM. Such a request leaves an audit event.
 	ServiceStopIsAudited  = true
 	SentDataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )

@@ -33,7 +33,7 @@ func (q *Queue) ListNodes() map[string]node {
 }
 
 // CountStartedAttempts returns the number of attempts that the runners have recorded in their running tables. A running
-// table is a file in which a runner lists the attempts that it has started.
+// table is a file in which a runner lists its running attempts.
 func (q *Queue) CountStartedAttempts() (n int) {
 	const slotBytes = 64 // the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")

@@ -55,8 +55,8 @@ const (
 	powershellText // a PowerShell script
 )
 
-// findShellText finds the option after which a shell takes all further arguments together as one text, such as
-// /c. It returns the index of the option in argv and the kind of the text. Without such an option, the kind is
+// findShellText finds the option after which a shell takes all further arguments together as one text, such as /c. It
+// returns the index of the option in argv, and the kind of the text. If argv has no such option, the kind is
 // noShellText.
 func findShellText(argv []string) (optionIndex, textKind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
@@ -81,9 +81,9 @@ func isParameterAbbreviation(argument, parameter string, minLength int) bool {
 	return len(argument) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(argument))
 }
 
-// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text consists of the
-// arguments after argv[optionIndex]. /S makes cmd.exe remove only the first and the last quote, /D disables the
-// commands in the registry, and /V:OFF makes the exclamation mark an ordinary character.
+// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text consists of the arguments
+// after argv[optionIndex]. In the line, /S makes cmd.exe remove only the first and the last quote, /D disables the
+// commands that the registry would run first, and /V:OFF makes the exclamation mark an ordinary character.
 func cmdExeLine(argv []string, optionIndex int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[optionIndex+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -127,9 +127,9 @@ func IsBatchFile(path string) bool {
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
 }
 
-// batchFileLine returns a command line with which cmd.exe runs a batch file. It rejects arguments with quotes,
-// percent signs or line breaks, because quoting does not keep cmd.exe from interpreting these. The batch file
-// itself may still interpret other characters.
+// batchFileLine returns a command line with which cmd.exe runs a batch file. It rejects arguments with quotes, percent
+// signs or line breaks, because cmd.exe interprets these characters even inside quotes. The batch file itself may still
+// interpret other characters.
 func batchFileLine(argv []string) (string, error) {
 	var words []string
 	for i, a := range argv {

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// If the user database (NSS) does not answer when the runner looks up a job's account, the runner reports that
-// the job could not start for now. Other jobs are not delayed.
+// When the runner looks up a job's account, the user database (NSS) may not answer. Then the runner reports that the
+// job could not start for now. Other jobs are not delayed.
 func TestHungAccountLookupDelaysOnlyItsJob(t *testing.T) {
 	dir := t.TempDir()
 	j, err := rundir.OpenJournal(dir, 0o600, func(rundir.JournalSize) {})

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptPhase is the phase of an attempt. The first phase begins when the service's Start frame for the
-// attempt arrives, and the last one when the service has acknowledged the result. attemptPhaseTransitions lists the
-// transitions.
+// attemptPhase is the phase of an attempt. The first phase begins when the service's Start frame for the attempt
+// arrives. The last phase begins when the service has acknowledged the result. attemptPhaseTransitions lists the
+// allowed transitions.
 type attemptPhase int
 
 const (
@@ -41,14 +41,14 @@ type attempt struct {
 	startFrame           *wire.Start
 	outputLog            *output.Log
 	phase                attemptPhase
-	worker               *process.Worker // the worker that executes the attempt; set in the phases starting and running
-	tableSlot            int64           // slot in the running table; 0 in the phase waiting
-	pid                  int             // pid of the main process; 0 before the phase running
+	worker               *process.Worker // worker that executes the attempt; set in attemptStarting and attemptRunning
+	tableSlot            int64           // slot in the running table; 0 in attemptWaiting
+	pid                  int             // pid of the main process; 0 before attemptRunning
 	startedAtMillis      int64           // milliseconds since 1970
 	reportsImmediately   bool            // frames about the attempt are sent without waiting for other frames
-	pendingKill          func()          // kills the attempt right after the fork; nil unless a kill arrived earlier
-	isPaused             bool            // the process tree is frozen, or is to be frozen when it starts
-	pendingSignals       signalQueue     // signals that are still to be sent to the attempt
+	pendingKill          func()          // executes a kill that arrived before the fork; nil if none did
+	isPaused             bool            // the process tree is frozen, or must be frozen when it starts
+	pendingSignals       signalQueue     // signals that are not sent to the attempt yet
 	encodedResult        []byte          // the encoded Result frame; nil until the attempt has ended
 	resultJournalSegment int             // number of the journal segment that holds the result; 0 if none
 	lastSentProgress     wire.Progress   // the progress that was last sent to the service
@@ -91,7 +91,7 @@ func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {
 	}
 }
 
-// recordResultLocked records the encoded result of the attempt. journalSegment is the number of the journal
+// recordResultLocked records the attempt's result, as an encoded frame. journalSegment is the number of the journal
 // segment that contains the result, or 0 if the result could not be written to the journal.
 func (a *attempt) recordResultLocked(encodedResult []byte, journalSegment int) {
 	next := attemptJournaled
@@ -102,7 +102,7 @@ func (a *attempt) recordResultLocked(encodedResult []byte, journalSegment int) {
 	a.worker, a.encodedResult, a.resultJournalSegment = nil, encodedResult, journalSegment
 }
 
-// killLocked kills an attempt that a worker executes. If the attempt has no process yet, it is killed right
+// killLocked kills an attempt that a worker executes. If the attempt has no process yet, its process is killed right
 // after the fork.
 func (a *attempt) killLocked(endCause int, gracePeriod time.Duration) {
 	if !a.worker.Kill(endCause, gracePeriod) {
@@ -110,7 +110,7 @@ func (a *attempt) killLocked(endCause int, gracePeriod time.Duration) {
 	}
 }
 
-// attemptCookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
+// attemptCookie returns the attempt's cookie: a text that every process of the attempt has in its environment.
 func (s *server) attemptCookie(a *attempt) string {
 	return runner.AttemptCookie(s.dir.runnerName, leaseOf(a))
 }

@@ -74,8 +74,8 @@ func addRunningAttempt(s *server, l wire.Lease) *attempt {
 	return a
 }
 
-// An attempt keeps its slot in the running table until its result is written to the journal or acknowledged by
-// the service. The first of these events frees the slot, and the second does not free it again.
+// An attempt keeps its slot in the running table until its result is written to the journal or acknowledged by the
+// service. The first of these two events frees the slot. The second event must not free the slot again.
 func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 	for _, first := range []string{"journal", "acknowledgement"} {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
@@ -109,8 +109,8 @@ func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 	}
 }
 
-// If a runner is closing, it ends when the result of its last attempt has been stored. settle stores the
-// result and frees the attempt's slot in the running table.
+// A closing runner ends when the result of its last attempt has been stored. settleAttempt stores the result and frees
+// the attempt's slot in the running table.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := addRunningAttempt(s, l)

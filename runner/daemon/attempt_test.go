@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// If the service has killed an attempt, the reported cause is that of the kill, whatever else the runner has
-// observed. Otherwise it is the cause that the runner has observed.
+// If the service has killed an attempt, the result contains the cause of this kill, whatever else the runner has
+// observed. Otherwise the result contains the cause that the runner has observed.
 func TestKillCauseOverridesObservedCause(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result

@@ -38,8 +38,8 @@ func (s *server) handlePauseLocked(c *serviceConn, f *wire.PauseAttempt) {
 	a.worker.SetPaused(f.Paused, answer)
 }
 
-// signalQueue contains the signals that are still to be sent to an attempt. Sending takes long, because it may
-// have to check every process of the machine. Therefore a separate goroutine does it.
+// signalQueue contains the signals that are not sent to an attempt yet. A separate goroutine sends them, because
+// sending takes long: it may have to check every process of the machine.
 type signalQueue struct {
 	signalNumbers []int64 // contains each signal at most once
 	isSending     bool    // the goroutine that sends the signals is running
@@ -77,7 +77,8 @@ func (s *server) takeNextSignal(a *attempt) (signalNumber int64, found bool) {
 	return signalNumber, true
 }
 
-// reportImmediatelyLocked makes the runner send all further frames about an attempt without waiting for others.
+// reportImmediatelyLocked makes the runner send all further frames about an attempt immediately, instead of gathering
+// them with other frames.
 func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 	a := s.attempts[f.Lease]
 	if a == nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// handleRecover answers a Recover request: it ends the processes that attempts of dead runners have left
-// behind.
+// handleRecover answers a Recover request: it ends the remaining processes of a dead runner's attempts.
 func (s *server) handleRecover(c *serviceConn, f *wire.Recover) {
 	s.mu.Lock()
 	newest := c.epoch != 0 && c.epoch == s.serviceLink.newestEpoch
@@ -32,8 +31,7 @@ func (s *server) handleRecover(c *serviceConn, f *wire.Recover) {
 	c.SendFrames(&answer)
 }
 
-// removeDeadRunner removes the directory with the given name, which belongs to a dead runner. If that fails,
-// it logs the error.
+// removeDeadRunner removes the directory of the dead runner with the given name. If that fails, it logs the error.
 func (s *server) removeDeadRunner(runnerName string) {
 	dir, err := s.deadRunnerDir(runnerName)
 	if err == nil {
@@ -44,8 +42,8 @@ func (s *server) removeDeadRunner(runnerName string) {
 	}
 }
 
-// deadRunnerDir returns the path of the directory with the given name. It returns an error if the name is
-// invalid or if the runner that owns the directory is alive.
+// deadRunnerDir returns the directory of the dead runner with the given name. It returns an error if the name is
+// invalid, or if the runner is alive.
 func (s *server) deadRunnerDir(runnerName string) (string, error) {
 	dir := filepath.Join(s.RunnersDir, runnerName)
 	if !filepath.IsLocal(runnerName) || filepath.Base(runnerName) != runnerName || runnerName[0] == '.' ||

@@ -18,8 +18,8 @@ type runnerDirectory struct {
 	workspacesDir string // path of the directory that contains the private directories of attempts
 }
 
-// fileMode returns the mode for a file or directory of the runner. ownerMode contains the permissions of the
-// owner. If groupMayRead is set, the group gets those of them that allow reading and entering.
+// fileMode returns the mode for a file or directory of the runner. ownerMode contains the permissions of the owner. If
+// groupMayRead is set, the group gets the same permissions for reading and entering, but not for writing.
 func (d *runnerDirectory) fileMode(ownerMode os.FileMode) os.FileMode {
 	if d.groupMayRead {
 		return ownerMode | ownerMode>>3&0o050
@@ -35,8 +35,8 @@ func (d *runnerDirectory) socketMode() os.FileMode {
 	return 0o600
 }
 
-// setUpDirectory creates the runner's directory and the files in it. It first takes the lock; without that, a
-// service would consider the runner dead. It creates the socket last, because a service may connect once the socket
+// setUpDirectory creates the runner's directory and the files in it. It takes the lock first, because a service
+// considers a runner without the lock dead. It creates the socket last, because a service may connect when the socket
 // exists.
 func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	d := &s.dir
@@ -54,7 +54,7 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	mode := d.fileMode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, mode) })
-	if err == nil && lock == nil { // another process holds the lock longer than a check for its state takes
+	if err == nil && lock == nil { // another process has held the lock for longer than a check of the lock takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	if d.workspacesDir, err = rundir.CreateRunnerWorkspaces(s.RunnersDir, s.JobTmpdir, d.runnerName,
 		s.accounts != nil); err != nil {
 		lock.Close()
-		os.RemoveAll(d.path) // if something remains, a service removes it later, like the directory of a dead runner
+		os.RemoveAll(d.path) // if something remains, a service later removes it like the directory of a dead runner
 		return nil, err
 	}
 	if s.runningTable, err = rundir.CreateRunningTable(d.path, mode, runnerPID, process.OwnStartTicks()); err != nil {

@@ -57,8 +57,8 @@ func (s *server) newCommand(a *attempt) *process.Command {
 			a.recordForkLocked(pid, forkedAt)
 			s.mu.Unlock()
 		},
-		// The service receives this report with the next results that the runner sends. If the attempt ends
-		// before that, the service learns of its start and its end together.
+		// The runner sends this report together with the next results. If the attempt ends before that, the service receives
+		// the report and the result together.
 		OnStarted: func(int, time.Time) {
 			s.mu.Lock()
 			s.sendFrameLocked(&wire.StartReport{Attempt: toWireAttempt(a)}, a.reportsImmediately)
@@ -67,9 +67,9 @@ func (s *server) newCommand(a *attempt) *process.Command {
 	}
 }
 
-// prepareCommand adds to a command what only the runner knows: the account, the secrets and the private
-// directory. It returns nil on success. On failure, the command cannot run, and prepareCommand returns the
-// result of the attempt.
+// prepareCommand adds to a command what only the runner knows: the account, the secrets and the private directory. It
+// returns nil on success. Otherwise the command cannot run, and prepareCommand returns the result of the failed
+// attempt.
 func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Result {
 	err := s.setCommandAccount(c, ws.attempt.startFrame.AccountUID)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Resu
 	return nil
 }
 
-// failedStartResult returns the result of an attempt whose command could not be started. problem says why.
+// failedStartResult returns the result of an attempt whose command could not be started. failureReason says why.
 func failedStartResult(exitCode int64, failureReason string) *process.Result {
 	now := time.Now()
 	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: failureReason}
@@ -119,8 +119,8 @@ func (s *server) setCommandAccount(c *process.Command, uid int64) error {
 // Without the prefix, the text after NAME= is the path of a file.
 const credentialPrefix = "credential:"
 
-// readSecrets reads the secret environment variables of an attempt. The service sends only references to them.
-// readSecrets returns an error if the attempt's account may not read one of them.
+// readSecrets reads the secrets of an attempt from files and credentials, because the service sends only references to
+// secrets. It returns an error if the attempt's account may not read one of the secrets.
 func (s *server) readSecrets(st *wire.Start) (secrets []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")

@@ -8,26 +8,26 @@ import (
 
 // This file decides when the runner sends its frames.
 //
-// If several results arrive together, the service stores them in one commit. A commit takes as much time as
-// several short jobs, whatever the number of results is. So the runner gathers results for the time settleDelay
-// before it sends them.
+// If several results arrive together, the service stores them in one commit. A commit takes as much time as several
+// short jobs, regardless of the number of results. So the runner gathers results for the time settleDelay before it
+// sends them.
 //
 // While enough attempts are waiting to keep the workers busy, the runner gathers longer, up to maxGatherDelays
 // times settleDelay. It sends early enough that the service can supply more attempts before the workers have no
 // work. A frame that must not wait is sent together with all gathered frames. See docs/decisions/0046.
 
-// gatheredFrames describes the frames that are waiting in the outbox of a connection.
+// gatheredFrames describes the frames that wait in the outbox of a connection to be sent together.
 type gatheredFrames struct {
 	frameCount     int       // number of waiting frames; if it is not 0, a timer will send them
 	gatheringSince time.Time // when the first of these frames was added and the timer was started
 }
 
-// maxGatherDelays limits how long the runner gathers results, as a multiple of settleDelay. The service relies
-// on this limit: it sends enough short jobs in advance to keep the workers busy that long.
+// maxGatherDelays limits how long the runner gathers results, as a multiple of settleDelay. The service knows this
+// limit: it sends enough short jobs in advance to keep the workers busy for that time.
 const maxGatherDelays = 4
 
-// sendFrameLocked sends a frame to the connected service. If sendNow is false, the frame may wait for other frames,
-// at most for maxGatherDelays times settleDelay.
+// sendFrameLocked sends a frame to the connected service. If sendNow is false, the frame may wait to be sent together
+// with other frames, for at most maxGatherDelays times settleDelay.
 func (s *server) sendFrameLocked(f wire.Frame, sendNow bool) {
 	s.sendEncodedFrameLocked(wire.AppendFrame(nil, f), sendNow)
 }
@@ -36,7 +36,7 @@ func (s *server) sendFrameLocked(f wire.Frame, sendNow bool) {
 func (s *server) sendEncodedFrameLocked(encodedFrame []byte, sendNow bool) {
 	c, delay := s.serviceLink.conn, s.serviceLink.settleDelay
 	switch {
-	case c == nil: // no service; drop the frame, because the next HelloReply contains the current state
+	case c == nil: // no service is connected; drop the frame, because the next HelloReply contains the current state
 	case sendNow || delay == 0:
 		c.SendBytes(encodedFrame)
 	default:
@@ -49,8 +49,8 @@ func (s *server) sendEncodedFrameLocked(encodedFrame []byte, sendNow bool) {
 }
 
 // flushGatheredFrames sends the gathered frames. If mayWaitLonger is true and enough attempts are waiting to keep the
-// workers busy, it first waits, for up to maxGatherDelays-1 times settleDelay. It estimates how long the
-// workers will be busy from the number of waiting attempts and the rate at which frames were gathered.
+// workers busy, it first waits, for up to maxGatherDelays-1 times settleDelay. It estimates for how long the workers
+// have work from the number of waiting attempts and from how fast frames were gathered.
 func (s *server) flushGatheredFrames(c *serviceConn, mayWaitLonger bool) {
 	s.mu.Lock()
 	if mayWaitLonger {

@@ -13,18 +13,18 @@ import (
 
 // This file ends a runner's jobs when the leases of its service expire.
 //
-// A lease is the right of a service to run one job. If several nodes share a queue, the leases end after a
-// limited time unless the service renews them. With each renewal, it sends the runner a new deadline (the frame
-// ExtendLeases). If the deadline passes, the runner ends its jobs, so that another node can start them again.
+// A lease is the right of a service to run one job. If several nodes share a queue, the leases expire after a limited
+// time unless the service renews them. With each renewal, the service sends the runner a new deadline (the frame
+// ExtendLeases). If the deadline passes, the runner ends its jobs. Another node can then start the jobs again.
 //
 // The service cannot end the jobs itself in that case, because it may hang or be dead. The runner may hang too.
-// Therefore a watchdog process ends the runner and its jobs if the runner does not end them in time.
+// Therefore a watchdog process ends the runner and its jobs if the runner does not end its jobs in time.
 
-// leaseExpiry says when the leases of the service end. All leases end at the same time. leaseExpiry also contains
-// the watchdog, which ends the jobs in time if the runner hangs or dies.
+// leaseExpiry says when the leases of the service end. All leases end at the same time. leaseExpiry also contains the
+// watchdog: a process that ends the jobs in time if the runner hangs or dies.
 type leaseExpiry struct {
 	leasesEndAt        time.Time     // zero if the leases are not limited in time
-	leasesEndSinceBoot time.Duration // the same time as leasesEndAt, as time since boot; 0 if unknown
+	leasesEndSinceBoot time.Duration // the same instant as leasesEndAt, as time since boot; 0 if unknown
 	checkTimer         *time.Timer   // runs checkLeaseExpiry; nil before its first use
 	watchdogPhase      watchdogPhase
 	watchdogNeeded     chan struct{} // closed when the leases are limited in time
@@ -42,8 +42,8 @@ const (
 	watchdogStartDone                      // the watchdog was started, or could not be started
 )
 
-// canExpireLocked reports whether the leases are limited in time. The running table stores the same fact, for
-// the watchdog.
+// canExpireLocked reports whether the leases are limited in time. The same information is in the running table, where
+// the watchdog reads it.
 func (l *leaseExpiry) canExpireLocked() bool { return !l.leasesEndAt.IsZero() }
 
 // awaitsWatchdogLocked reports whether no attempt may start yet, because the watchdog is still being started.
@@ -73,8 +73,8 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	if l.checkTimer != nil {
 		l.checkTimer.Stop()
 	}
-	// Write to the table only if the value changes. A write blocks if the disk hangs, and would block the
-	// server, because mu is held.
+	// Write to the table only if the value changes. A write blocks if the disk hangs. Because mu is held, it would then
+	// block the whole server.
 	limited := f.Duration > 0
 	if limited != l.canExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)
@@ -94,9 +94,9 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l.armWatchdogLocked()
 }
 
-// watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not ended
-// its jobs. Another node may take over the jobs only later, when the lease of the node ends. watchdogKillDelay
-// is less than half of the shortest time between the end of the leases and the end of the node lease.
+// watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not ended its
+// jobs. Another node may take over the jobs when the lease of the node ends, which is later than the end of the jobs'
+// leases. watchdogKillDelay is less than half of the shortest possible time between these two ends.
 const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked makes the watchdog kill this process watchdogKillDelay after the end of the leases. Until
@@ -105,8 +105,8 @@ func (l *leaseExpiry) armWatchdogLocked() {
 	l.watchdog.SetKillDeadline(runner.TimeSinceBoot() + max(l.remainingTimeLocked(), 0) + watchdogKillDelay)
 }
 
-// leaseCheckInterval is the longest time between two checks whether the leases have ended. A single timer for
-// the end would be late if the machine has slept, because timers do not advance during sleep.
+// leaseCheckInterval is the longest time between two checks whether the leases have ended. Timers do not advance while
+// the machine sleeps. So a single timer for the end of the leases would fire too late after a sleep.
 const leaseCheckInterval = time.Second
 
 // untilNextCheckLocked returns how long to wait before the next check whether the leases have expired.
@@ -130,9 +130,9 @@ func (s *server) checkLeaseExpiry() {
 // watchdogStartWarnDelay is how long the start of a watchdog may take before a message is logged.
 const watchdogStartWarnDelay = 5 * time.Second
 
-// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner
-// dies, the watchdog ends the runner's jobs in time, even if the service hangs. startLeaseWatchdog returns
-// when the runner ends.
+// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner dies, the
+// watchdog ends the runner's jobs in time, even if the service hangs and cannot do it. startLeaseWatchdog returns when
+// the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
 	case <-s.leaseExpiry.watchdogNeeded:

@@ -25,9 +25,9 @@ func newRunningTable(t *testing.T) *rundir.MappedRunningTable {
 	return table
 }
 
-// When the leases end, the runner removes the waiting attempts, and starts no attempt until the leases are
-// renewed. A renewal contains the time from its arrival to the new end of the leases. If this time is 0, the
-// leases do not end.
+// When the leases end, the runner removes the waiting attempts, and starts no attempt until the leases are renewed. A
+// renewal contains a duration: the time from its arrival to the new end of the leases. If the duration is 0, the leases
+// do not end.
 func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
@@ -57,7 +57,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
-		s.runningTable.Close() // a closed table proves that this renewal does not write to it, which could block
+		s.runningTable.Close() // writing to a closed table would fail, so this renewal does not write
 		prolong(3 * time.Second)
 		s.runningTable = newRunningTable(t)
 		time.Sleep(2 * time.Second)
@@ -82,8 +82,8 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 		checkExpired(false)
 		time.Sleep(time.Hour)
 		checkExpired(false)
-		// By the boot clock, the new end of the leases has already passed when this renewal arrives, as if the
-		// machine had slept.
+		// According to the boot clock, the new end of the leases has already passed when this renewal arrives. This is the
+		// case if the machine has slept.
 		withLock(func() {
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
 				ExpiryBootMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})

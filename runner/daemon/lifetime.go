@@ -54,10 +54,9 @@ func (s *server) hasUnendedAttemptsLocked() bool {
 	return false
 }
 
-// stopRunner ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit
-// and no service is connected, stopRunner waits up to stopTimeout for the running attempts to end by themselves.
-// Then it kills the attempts that still run, with the cause queue.EndStopped. It waits at most grace between
-// SIGTERM and SIGKILL.
+// stopRunner ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit and no
+// service is connected, stopRunner waits up to stopTimeout for the running attempts to end by themselves. Then it kills
+// the attempts that still run, with the cause queue.EndStopped and at most gracePeriod between SIGTERM and SIGKILL.
 func (s *server) stopRunner(gracePeriod time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingAttemptsLocked()
@@ -87,8 +86,8 @@ func (s *server) stopRunner(gracePeriod time.Duration) {
 // service was stopped permanently. The runner ends if two calls in a row return true.
 const serviceStopCheckInterval = 2 * time.Second
 
-// watchServiceUnit closes serviceStopped when the operating system has stopped the service permanently. It
-// checks this only while no service is connected. A connected service itself sends the frame Shutdown.
+// watchServiceUnit closes serviceStopped when the operating system has stopped the service permanently. It checks this
+// only while no service is connected. A connected service sends the frame Shutdown instead.
 func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,7 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 		if count++; !isUnwanted {
 			count = 0
 		}
-		// two calls of this function overlapped, and the other has closed the channel
+		// nil means that an overlapping call of this function has closed the channel
 		if s.serviceLink.serviceStopTimer == nil {
 			return
 		}
@@ -117,8 +116,8 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 // more time.
 const endingReportInterval = 10 * time.Second
 
-// reportEnding calls ExtendStopTimeout again and again until the runner ends. ExtendStopTimeout asks the operating
-// system for more time.
+// reportEnding calls ExtendStopTimeout every endingReportInterval until the runner ends. ExtendStopTimeout asks the
+// operating system for more time.
 func (s *server) reportEnding() {
 	tick := time.NewTicker(endingReportInterval)
 	defer tick.Stop()
@@ -139,15 +138,15 @@ const (
 	housekeepInterval = 30 * time.Second
 )
 
-// housekeep does periodic work every housekeepInterval. It reaps ended orphans, which are processes of jobs
-// whose parent has ended. It removes unused control groups and leftover private directories, calls
-// retryJournalWrites, and ends a runner that has been idle for idleExitDelay.
+// housekeep does periodic work every housekeepInterval. It reaps ended orphans (processes of jobs whose parents have
+// ended). It removes unused control groups and leftover private directories. It calls retryJournalWrites, and it ends a
+// runner that has been idle for idleExitDelay.
 //
-// When an attempt may have left orphans, housekeep reaps them immediately.
+// If an attempt may have left orphans, housekeep reaps them without waiting for the next interval.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
-	// fires when ReapEndedOrphans must be called again; nil if it expects no more orphans soon
+	// nextReap fires when ReapEndedOrphans must be called again. It is nil if no orphans will end soon.
 	var nextReap <-chan time.Time
 	for {
 		isRound := false

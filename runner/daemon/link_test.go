@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// connectService connects a service to the runner s. epoch is the number of this service start. accepted
-// reports whether the runner accepts the service.
+// connectService connects a service to the runner s. epoch is the number of the service's start. accepted reports
+// whether the runner accepts the service.
 func connectService(t *testing.T, s *server, epoch int64) (c *serviceConn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
@@ -34,9 +34,9 @@ func connectService(t *testing.T, s *server, epoch int64) (c *serviceConn, accep
 	return c, accepted
 }
 
-// The runner executes only frames of the service with the highest epoch, the number of a service start. It
-// refuses services with the same or a lower epoch. The end of an older connection does not disconnect the
-// newest service.
+// The runner executes only frames of the service with the highest epoch, the number of a service start. It refuses
+// later services with the same or a lower epoch. When the connection of an older service ends, the newest service stays
+// connected.
 func TestNewerServiceReplacesConnection(t *testing.T) {
 	s := newTestServer(t)
 	if !s.isServiceDisconnected() {
@@ -66,8 +66,8 @@ func TestNewerServiceReplacesConnection(t *testing.T) {
 	}
 }
 
-// watchServiceUnit reports only once that the service was stopped permanently, even if a service connects and
-// disconnects again before the runner has ended.
+// watchServiceUnit reports only once that the service was stopped permanently. This also holds if a service connects
+// and disconnects again before the runner has ended.
 func TestStoppedServiceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, isUnwanted := newTestServer(t), atomic.Bool{}

@@ -1,8 +1,8 @@
 package daemon
 
 // A runner limits its own memory to runnerBaseMemoryBytes plus memoryBytesPerWorker for each worker. So a bug in the
-// runner cannot use up the memory of the machine. An idle runner needs 12 MB. Each worker needs memory for the
-// standard input and the output of its job, and for a buffer.
+// runner cannot use up the memory of the machine. For comparison: an idle runner needs 12 MB. Each worker needs memory
+// for the standard input and the output of its job, and for a buffer.
 const (
 	runnerBaseMemoryBytes = 256 << 20
 	memoryBytesPerWorker  = 512 << 10

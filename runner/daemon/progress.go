@@ -19,8 +19,8 @@ const maxProgressLineBytes = 1 << 10
 // the service.
 const progressInterval = 500 * time.Millisecond
 
-// progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text", where
-// N is a percentage. Only the last valid line counts.
+// progressParser parses the lines that an attempt writes to its progress FIFO. A line has the form "N" or "N text",
+// where N is a percentage. Only the last valid line counts.
 type progressParser struct {
 	lastProgress  wire.Progress // progress in the last valid line
 	partialLine   []byte        // the part of the current line that has been read
@@ -28,7 +28,7 @@ type progressParser struct {
 	secretTexts   [][]byte      // secret values, which are masked in each line
 }
 
-// parse parses the next bytes from the FIFO. It reports whether they completed a valid line.
+// parse parses the next bytes from the FIFO. It reports whether these bytes complete a valid line.
 func (p *progressParser) parse(data []byte) (foundValidLine bool) {
 	for part := range bytes.Lines(data) {
 		part, ended := bytes.CutSuffix(part, []byte("\n"))
@@ -42,7 +42,7 @@ func (p *progressParser) parse(data []byte) (foundValidLine bool) {
 	return foundValidLine
 }
 
-// flush parses the incomplete current line as if it were complete. It reports whether the line is valid.
+// flush parses an incomplete line as if it were complete. It reports whether the line is valid.
 func (p *progressParser) flush() (foundValidLine bool) {
 	percent, text, ok := parseProgress(string(output.MaskSecrets(p.partialLine, p.secretTexts)))
 	if ok = ok && !p.skipsLongLine; ok {

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// deadRunnerDir accepts only names of dead runners in the parent directory of this runner. It rejects names
-// that lead to other directories, and the directory with the runners of an account, because that account can
-// change its contents.
+// deadRunnerDir accepts only names of dead runners in the parent directory of this runner. It rejects names that lead
+// to other directories. It also rejects the directory that contains the runners of an account, because the account can
+// change the contents of that directory.
 func TestDeadRunnerDirRejectsOtherNames(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", rundir.OutputsDirName} {

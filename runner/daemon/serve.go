@@ -21,21 +21,22 @@ import (
 type Options struct {
 	launcher.RunnerSettings
 	Version string
-	// WatchdogCommand is the command line that starts this program in the mode in which it is a watchdog.
+	// WatchdogCommand is the command line that starts this program as a watchdog.
 	WatchdogCommand []string
-	// IsServiceStopped reports whether the operating system has stopped the service permanently. The runner calls it
-	// while no service is connected. If it is nil, the runner never ends for this reason.
+	// IsServiceStopped reports whether the operating system has stopped the service permanently. The runner calls it while
+	// no service is connected, and ends if two calls in a row return true. If IsServiceStopped is nil, the runner never
+	// ends for this reason.
 	IsServiceStopped func() bool
-	// ExtendStopTimeout is called every endingReportInterval from the end of the context of Serve until all jobs have
-	// ended. It may be nil.
+	// ExtendStopTimeout is called every endingReportInterval while the runner ends: from the end of Serve's context until
+	// all jobs have ended. It may be nil.
 	ExtendStopTimeout func()
 	Log               *slog.Logger
 	// OnReady is called once the runner's socket accepts connections.
 	OnReady func(dir string)
 }
 
-// server is a runner process. mu guards the fields below it, and callers of methods whose names end in Locked
-// must hold it. The fields above mu are set before the first connection, or have their own locks.
+// server is a runner process. mu guards the fields below mu. Callers of methods whose names end in Locked must hold mu.
+// The fields above mu are set before the first connection, or have their own locks.
 type server struct {
 	Options
 	dir               runnerDirectory
@@ -57,9 +58,9 @@ type server struct {
 	lifetime         runnerLifetime
 	serviceLink      serviceLink
 	attempts         map[wire.Lease]*attempt
-	waitingAttempts  []*attempt     // attempts that no worker has taken, the one to start next first
-	unjournaledCount int            // number of attempts in phase unjournaled
-	stuckAttempts    []wire.Attempt // ended attempts with processes that survived SIGKILL; each keeps its slot
+	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order in which they will start
+	unjournaledCount int            // number of attempts in attemptUnjournaled
+	stuckAttempts    []wire.Attempt // ended attempts with processes that survived SIGKILL; each attempt keeps its slot
 	tableSlots       tableSlotUses
 	workers          workerGroup
 	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use

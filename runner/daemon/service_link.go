@@ -8,15 +8,15 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// serviceLink holds the connection to the service, and the settings that the service has sent.
+// serviceLink contains the connection to the service, and settings that the service has sent.
 type serviceLink struct {
-	newestEpoch int64        // highest number of a service start (epoch) that has connected; 0 before the first
+	newestEpoch int64        // highest epoch (number of a service start) that has connected; 0 before the first
 	conn        *serviceConn // connection to the service with the newest epoch; nil while no service is connected
-	// serviceStopTimer calls IsServiceStopped while no service is connected. It is nil if Options.IsServiceStopped is nil,
-	// or if the runner already knows that the service was stopped permanently.
+	// serviceStopTimer calls IsServiceStopped while no service is connected. It is nil if Options.IsServiceStopped is nil.
+	// It is also nil when the runner knows that the service was stopped permanently.
 	serviceStopTimer *time.Timer
 	lastBusyAt       time.Time     // when the runner last had a service or a running attempt
-	settleDelay      time.Duration // how long results wait for others before they are sent; set by a Setup frame
+	settleDelay      time.Duration // how long results wait for other results before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
@@ -49,8 +49,8 @@ func (s *server) isServiceDisconnected() bool {
 	return s.serviceLink.conn == nil
 }
 
-// handleHelloLocked answers a Hello. It makes c the current connection and returns true if the Hello has a higher
-// epoch (number of a service start) than all earlier ones. Otherwise it returns false.
+// handleHelloLocked answers a Hello. If the epoch of the Hello (the number of a service start) is higher than all
+// earlier epochs, handleHelloLocked makes c the current connection and returns true. Otherwise it returns false.
 func (s *server) handleHelloLocked(c *serviceConn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
@@ -74,14 +74,14 @@ func (s *server) handleHelloLocked(c *serviceConn, h *wire.Hello) bool {
 // endingVersionSuffix is appended to the reported version of a runner that is about to end.
 const endingVersionSuffix = " (ending)"
 
-// helloReplyLocked returns the answer to a Hello and, encoded, the frames to send after it. These are the
+// helloReplyLocked returns the answer to a Hello, and the encoded frames to send after it. These frames contain the
 // results that no service has acknowledged, and the progress of running attempts.
 func (s *server) helloReplyLocked() (reply *wire.HelloReply, encodedFrames []byte) {
 	reply = &wire.HelloReply{
 		ProtocolVersion: wire.ProtocolVersion, RunnerVersion: s.Version, RunnerPID: int64(
 			os.Getpid()), Enforcements: s.limitEnforcements(),
 	}
-	if s.lifetime.phase != runnerServing { // the service sends no new jobs to a runner whose version differs from its own
+	if s.lifetime.phase != runnerServing { // because of the changed version, the service sends no new jobs
 		reply.RunnerVersion += endingVersionSuffix
 	}
 	for _, a := range s.attempts {

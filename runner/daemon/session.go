@@ -22,8 +22,8 @@ const closingReadTimeout = 100 * time.Millisecond
 // acceptRetryDelay is the pause before the runner tries again after it could not accept a connection.
 const acceptRetryDelay = 100 * time.Millisecond
 
-// disconnectJournalSyncDelay is the time from the end of the service's connection until the runner flushes its journal
-// to the disk. Without a service, only the journal has the results, and it must survive a power failure.
+// disconnectJournalSyncDelay is the time from the end of the service's connection until the runner syncs its journal to
+// the disk. Without a service, the results are only in the journal, so the journal must survive a power failure.
 const disconnectJournalSyncDelay = time.Second
 
 // maxConcurrentOutputReads limits how many ReadOutput requests of one connection are in progress at the same time.
@@ -59,7 +59,7 @@ func (s *server) acceptConns() {
 		if errors.Is(err, net.ErrClosed) {
 			return // the runner is ending
 		}
-		if err != nil { // no descriptors or memory; retry, because the next service must be able to connect
+		if err != nil { // descriptors or memory are short; retry, because the next service must be able to connect
 			time.Sleep(acceptRetryDelay)
 			continue
 		}
@@ -119,11 +119,11 @@ func (s *server) serveConn(c *serviceConn) {
 	loops.Wait()
 }
 
-// handleFrame executes one frame of a service. It returns false if the connection must end, for example because
-// a later start of the service (with a higher epoch) has connected.
+// handleFrame executes one frame of a service. It returns false if the connection must end, for example because a later
+// start of the service (with a higher epoch) has connected.
 //
-// mu is held during the check and the execution. So after a new service has read the runner's state, no frame
-// of an earlier service can change it.
+// handleFrame holds mu while it checks the epoch and executes the frame. So once a new service has read the runner's
+// state, frames of earlier services cannot change that state.
 func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 	case *wire.DropStart:
 		s.dropAttemptLocked(f)
 	case *wire.EndAttempt:
-		if a := s.attempts[f.Lease]; a != nil && a.isExecuting() { // the frame Drop cancels a waiting attempt
+		if a := s.attempts[f.Lease]; a != nil && a.isExecuting() { // DropStart cancels a waiting attempt
 			a.reportsImmediately = true
 			a.killLocked(int(f.EndCause), f.GracePeriod)
 		}
@@ -176,8 +176,8 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 	return true
 }
 
-// maxStopTimeout is the upper limit of Setup.StopTimeout. Setup.StopTimeout is how long running attempts may
-// continue when the operating system ends the runner.
+// maxStopTimeout is the upper limit of Setup.StopTimeout: how long running attempts may continue when the operating
+// system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
 // applySetupLocked applies the settings in a Setup frame: the number of workers, settleDelay and stopTimeout.
@@ -196,7 +196,7 @@ func (s *server) applySetupLocked(f *wire.Setup) {
 	s.limitRunnerMemory(target)
 }
 
-// answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits for output after the cursor,
+// answerReadOutput answers a ReadOutput request. If f.Wait is set, it first waits until output after the cursor exists,
 // or until the output is complete.
 func (s *server) answerReadOutput(c *serviceConn, f *wire.ReadOutput) {
 	tooMany := c.activeOutputReads.Add(1) > maxConcurrentOutputReads

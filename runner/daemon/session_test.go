@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The runner gathers frames for settleDelay and then sends them together. After that, it gathers again. A
-// frame that must not wait is sent immediately, together with the frames gathered before it.
+// The runner gathers frames for settleDelay and then sends them together. Then it gathers the next frames. A frame that
+// must not wait is sent immediately, together with the frames that were gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
@@ -53,11 +53,11 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	})
 }
 
-// While attempts are waiting, results are gathered for up to four times settleDelay. They are sent so early
-// that the service has at least settleDelay to send more attempts before the workers have no work.
+// While attempts are waiting, results are gathered for up to four times settleDelay. But they are sent early enough:
+// the service then has at least settleDelay to send more attempts before the workers have no work.
 func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
-	// By the number of waiting attempts: the shortest and the longest time until the frames are sent.
+	// The key is the number of waiting attempts. The value is the shortest and the longest time until the frames are sent.
 	for waiting, want := range map[int][2]time.Duration{
 		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay},
 		60: {4 * delay, 4 * delay},
@@ -94,8 +94,8 @@ func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	}
 }
 
-// A client may wait for the output of an attempt that has not started. If the attempt is dropped, the client
-// gets a reply with AttemptUnknown set.
+// A client may wait for the output of an attempt that has not started. If the service cancels the start of the attempt,
+// the client gets a reply with AttemptUnknown set.
 func TestDroppedAttemptReleasesOutputReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// settleAttempt stores the result of an attempt in the journal, and then sends it to the service. The journal keeps it
-// until the service has acknowledged it.
+// settleAttempt stores the result of an attempt in the journal, and then sends the result to the service. The journal
+// keeps the result until the service has acknowledged it.
 func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
 	s.storeOutput(a, f)
-	// Reading the attempt's fields does not need mu here, because only this worker changes them.
+	// This worker is the only goroutine that changes these fields of the attempt, so reading them does not need mu.
 	f.Attempt = toWireAttempt(a)
 	result := wire.AppendFrame(nil, f)
 	segment, err := s.journal.AppendResult(result)
@@ -74,8 +74,8 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 // resultEndCause returns why an attempt ended: the cause of the kill that ended it, or a cause that the runner has
 // observed. It returns 0 if the command ended by itself.
 //
-// If the cause is queue.EndStartHung, Shortage means that a file, directory or user database needed for the
-// start did not answer, and not that the machine lacks resources.
+// If the result is queue.EndStartHung, the field ResourceShortage of the frame has another meaning: a file, directory
+// or user database that is needed for the start did not answer. The machine does not lack resources.
 func resultEndCause(r *process.Result) int64 {
 	switch {
 	case r.KillCause != 0:
@@ -94,8 +94,8 @@ func resultEndCause(r *process.Result) int64 {
 	return 0
 }
 
-// retryJournalWrites writes results to the journal that could not be written earlier, for example because the disk
-// was full.
+// retryJournalWrites tries again to write results to the journal that could not be written earlier, for example because
+// the disk was full.
 func (s *server) retryJournalWrites() {
 	s.mu.Lock()
 	var unjournaledAttempts []*attempt
@@ -118,7 +118,7 @@ func (s *server) retryJournalWrites() {
 			s.freeSlotLocked(a)
 		}
 		s.mu.Unlock()
-		if !needed { // the service acknowledged the result during the write
+		if !needed { // the service has acknowledged the result during the write
 			s.journal.AckResult(segment)
 		}
 	}

@@ -6,16 +6,16 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spareTableSlotCount is the number of slots in the running table beyond one for each worker. They are needed
-// because an attempt keeps its slot while its result cannot be written to the journal, and its worker needs
-// another slot for the next attempt.
+// spareTableSlotCount is the number of slots in the running table in addition to one for each worker. If the result of
+// an attempt cannot be written to the journal, the attempt keeps its slot. Its worker then needs a spare slot for the
+// next attempt.
 const spareTableSlotCount = 64
 
-// tableSlotUses says which slots of the running table are taken. The running table is the file that lists the
+// tableSlotUses records which slots of the running table are in use. The running table is the file that lists the
 // running attempts.
 type tableSlotUses struct {
-	// useCounts counts, for each slot, why it is still needed: the attempt runs, its result is not in the
-	// journal yet, or it has processes that survived SIGKILL. A slot with count 0 is free.
+	// useCounts counts, for each slot, the reasons for which it is in use. Possible reasons are: the attempt runs, its
+	// result is not in the journal yet, or it has processes that survived SIGKILL. A slot with count 0 is free.
 	useCounts        [rundir.MaxTableSlots + 1]int8
 	reservedCount    int  // number of slots for which the running table has reserved disk space
 	hasWaitingWorker bool // a worker waits for a free slot
@@ -33,8 +33,8 @@ func (s *server) freeSlotLocked(a *attempt) {
 	s.releaseSlotUseLocked(a)
 }
 
-// releaseSlotUseLocked removes one of the reasons for which the slot of an attempt is in use (see useCounts).
-// It wakes workers that wait for a free slot.
+// releaseSlotUseLocked removes one of the reasons for which the slot of an attempt is in use (see useCounts). It then
+// wakes workers that wait for a free slot.
 func (s *server) releaseSlotUseLocked(a *attempt) {
 	s.tableSlots.useCounts[a.tableSlot]--
 	if s.tableSlots.hasWaitingWorker {

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// runnerSocket is the socket on which the runner listens. If another process removes its file, the runner creates it
-// again, because services could not connect otherwise.
+// runnerSocket is the socket on which the runner listens. If another process removes the file of the socket, the runner
+// creates the socket again, so that services can still connect.
 type runnerSocket struct {
 	path string
 	mode os.FileMode
@@ -32,8 +32,8 @@ func (s *runnerSocket) currentListener() net.Listener {
 	return l
 }
 
-// accept waits for the next connection. If the socket is created again in the meantime, accept uses the new
-// one.
+// accept waits for the next connection. If the socket is created again during the wait, accept continues with the new
+// socket.
 func (s *runnerSocket) accept() (net.Conn, error) {
 	for {
 		l := s.currentListener()
@@ -44,7 +44,7 @@ func (s *runnerSocket) accept() (net.Conn, error) {
 	}
 }
 
-// close makes the runner accept no more connections. A removed socket is no longer created again.
+// close makes the runner accept no more connections. If the socket is removed after that, it is not created again.
 func (s *runnerSocket) close() {
 	s.mu.Lock()
 	s.closed = true

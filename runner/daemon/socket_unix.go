@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// socketRecreateDelay is the time from the removal of the socket until it is created again. If the directory is
-// removed in this time too, the runner must end instead.
+// socketRecreateDelay is the time from the removal of the socket until the runner creates it again. The directory may
+// be removed in this time too. Then the runner must end instead.
 const socketRecreateDelay = 50 * time.Millisecond
 
 // minSocketCheckInterval is the shortest, and maxSocketCheckInterval the longest time between two checks whether the
@@ -36,9 +36,9 @@ func (s *runnerSocket) keepReachable(ctx context.Context, log *slog.Logger) (dir
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// keepReachableWith implements keepReachable. It uses waitForChange to notice changes immediately, and also
-// checks at least every maxSocketCheckInterval. The checks are needed because the kernel may refuse to watch a
-// directory, and because it does not report that a parent directory was renamed.
+// keepReachableWith implements keepReachable. It uses waitForChange to notice changes immediately. It also checks at
+// least every maxSocketCheckInterval, for two reasons: the kernel may refuse to watch a directory, and it does not
+// report that a parent directory was renamed.
 func (s *runnerSocket) keepReachableWith(
 	ctx context.Context, log *slog.Logger, waitForChange waitForChangeFunc,
 ) (dirGone bool) {
@@ -115,5 +115,5 @@ func (s *runnerSocket) recreate() error {
 	}
 	old := s.listener
 	s.listener = l
-	return old.Close() // the method accept notices this and uses the new listener
+	return old.Close() // the error of the closed listener makes accept use the new listener
 }

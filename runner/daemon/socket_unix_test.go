@@ -19,7 +19,7 @@ func failToWatchDir(context.Context, string, []string, func() bool) error {
 	return errors.New("too many open files")
 }
 
-// waitWithoutChangeEvent waits until ctx ends, like dir.WaitForChange when the kernel reports no change.
+// waitWithoutChangeEvent waits until ctx ends, like dir.WaitForChange if the kernel reports no change.
 func waitWithoutChangeEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -44,7 +44,7 @@ func withWatchedSocket(t *testing.T, waitForChange waitForChangeFunc,
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), waitForChange) }()
-		time.Sleep(maxSocketCheckInterval) // so that keepReachableWith has finished its first check
+		time.Sleep(maxSocketCheckInterval) // after this time, keepReachableWith has finished its first check
 		f(t, root, gone)
 	})
 }

@@ -46,8 +46,8 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	f.OutputRef = ref
 }
 
-// writeOutputFile writes a log to a file, and syncs the file and its directory. Without that, a power failure could
-// remove the file, but not the result that names it.
+// writeOutputFile writes a log to a file, and syncs the file and its directory. Without the sync, a power failure could
+// remove the file, but keep the result that names the file.
 func writeOutputFile(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {

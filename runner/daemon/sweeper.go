@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// dirRemovalTimeout is how long the sweeper tries to remove one directory. Whatever is left then stays until
-// queueLeftoverDirs queues it again.
+// dirRemovalTimeout is how long the sweeper tries to remove one directory. After that, the rest of the directory stays
+// until queueLeftoverDirs queues it again.
 const dirRemovalTimeout = 10 * time.Second
 
 // workDirSweeper removes the private directories of ended attempts. It alternates between the queued directories and
@@ -33,8 +33,8 @@ func (s *workDirSweeper) init(log *slog.Logger) {
 	s.log, s.queuedPaths, s.failureLoggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxQueuedRemovals limits how many directories are queued. If the queue is full, queueRemoval removes a part of the
-// new directory itself. This slows down the caller, and so the creation of further directories.
+// maxQueuedRemovals limits how many directories are queued. If the queue is full, queueRemoval itself removes a part of
+// the new directory. This slows down the caller, and so limits how fast new directories are created.
 const maxQueuedRemovals = 64
 
 // queueRemoval queues a directory of the given owner for removal.
@@ -54,7 +54,7 @@ func (s *workDirSweeper) queueRemoval(path string, owner *runas.Identity) {
 	s.diskQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
 }
 
-// removePartOfDir removes a part of a directory. If more is left, it queues another step.
+// removePartOfDir removes a part of a directory. If more is left, it queues itself again for the next part.
 func (s *workDirSweeper) removePartOfDir(path string, owner *runas.Identity, deadline time.Time) {
 	more, err := privdir.RemoveDirStep(path, owner)
 	if more && time.Now().Before(deadline) {
@@ -73,12 +73,12 @@ func (s *workDirSweeper) removePartOfDir(path string, owner *runas.Identity, dea
 	}
 }
 
-// queueLeftoverDirs queues the leftover directories in dir. Attempts have used them, and privdir.Dir.Rename has
-// renamed them to mark them for removal.
+// queueLeftoverDirs queues the leftover directories in parentDir. These are directories of ended attempts, which
+// privdir.Dir.Rename has renamed to mark them for removal.
 func (s *workDirSweeper) queueLeftoverDirs(parentDir string) {
 	list, err := os.ReadDir(parentDir)
 	if err != nil {
-		return // dir was removed together with all directories in it
+		return // parentDir was removed together with all directories in it
 	}
 	for _, e := range list {
 		path := filepath.Join(parentDir, e.Name())

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// addStuckAttemptLocked records that an ended attempt still has processes that SIGKILL did not end. pid is one of
-// them. The attempt's slot in the running table stays in use. addStuckAttemptLocked sends the service the list of
-// all such attempts.
+// addStuckAttemptLocked records that an ended attempt still has processes that SIGKILL did not end. stuckPID is the pid
+// of one of these processes. The attempt's slot in the running table stays in use. addStuckAttemptLocked then sends the
+// service the list of all attempts with such processes.
 func (s *server) addStuckAttemptLocked(a *attempt, stuckPID int) {
 	s.tableSlots.useCounts[a.tableSlot]++
 	stuck := toWireAttempt(a)
@@ -18,8 +18,8 @@ func (s *server) addStuckAttemptLocked(a *attempt, stuckPID int) {
 	s.sendFrameLocked(&wire.StuckAttemptsReport{Attempts: s.stuckAttempts}, true)
 }
 
-// awaitStuckProcesses waits until the processes of the attempt that SIGKILL did not end are gone, or until the runner
-// ends. Until then, no other attempt can use the worker or the attempt's slot.
+// awaitStuckProcesses waits until the processes of the attempt that survived SIGKILL are gone, or until the runner
+// ends. During the wait, no other attempt can use the worker or the attempt's slot.
 func (s *server) awaitStuckProcesses(w *process.Worker, a *attempt) {
 	w.AwaitStuckProcesses(s.lifetime.ended)
 	s.mu.Lock()

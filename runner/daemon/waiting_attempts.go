@@ -28,11 +28,11 @@ func (s *server) addWaitingAttemptLocked(f *wire.Start) {
 	s.workers.wakeUp.Signal()
 }
 
-// insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. Within the list, the attempts
-// of one queue are sorted by Position. The service has decided in which order the queues take turns, so the
-// attempts of other queues keep their indexes. The new attempt gets the index of the first attempt of the same
-// queue with a later Position. That attempt moves to the index of the next one of the queue, and so on. The
-// last one moves to the end of the list.
+// insertWaitingAttemptLocked adds an attempt to the list of waiting attempts. Within the list, the attempts of one
+// queue are sorted by Position. The service has decided in which order the queues alternate, so the attempts of other
+// queues keep their indexes in the list. The new attempt gets the index of the first attempt of the same queue with a
+// later Position. That attempt moves to the index of the next attempt of the queue, and so on. The last attempt of the
+// queue moves to the end of the list.
 //
 // For example, the list is a3 b1 a5 (queue and position). Inserting a2 results in a2 b1 a3 a5.
 func (s *server) insertWaitingAttemptLocked(a *attempt) {
@@ -43,7 +43,7 @@ func (s *server) insertWaitingAttemptLocked(a *attempt) {
 		if other.startFrame.Queue != a.startFrame.Queue {
 			continue
 		}
-		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // if equal, in the order of arrival
+		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // if equal, keep the order of arrival
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
@@ -51,15 +51,15 @@ func (s *server) insertWaitingAttemptLocked(a *attempt) {
 	}
 }
 
-// isPastStartDeadline reports whether it is too late to start the attempt. An attempt can have a deadline by the
-// clock and one by the time since boot.
+// isPastStartDeadline reports whether it is too late to start the attempt. An attempt can have two deadlines: one as
+// wall-clock time, and one as time since boot.
 func (a *attempt) isPastStartDeadline() bool {
 	notAfter, bootDeadline := a.startFrame.StartDeadlineMillis, a.startFrame.StartDeadlineBootMillis
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
 		bootDeadline != 0 && runner.TimeSinceBoot().Milliseconds() >= bootDeadline
 }
 
-// hasNoWaitingAttempt reports whether all attempts that the service has sent have been taken by a worker.
+// hasNoWaitingAttempt reports whether workers have taken all attempts that the service has sent.
 func (s *server) hasNoWaitingAttempt() bool {
 	s.mu.Lock()
 	none := len(s.waitingAttempts) == 0
@@ -67,8 +67,8 @@ func (s *server) hasNoWaitingAttempt() bool {
 	return none
 }
 
-// dropAttemptLocked handles the service's request to cancel the start of an attempt. It removes the attempt
-// if no worker has taken it, and replies whether the attempt is gone.
+// dropAttemptLocked handles the service's request to cancel the start of an attempt. If no worker has taken the
+// attempt, dropAttemptLocked removes the attempt. It replies whether the runner no longer has the attempt.
 func (s *server) dropAttemptLocked(f *wire.DropStart) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {

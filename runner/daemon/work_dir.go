@@ -14,26 +14,26 @@ type workDir struct {
 	lastAttemptEndedAt time.Time // end of the worker's last attempt
 }
 
-// A worker normally removes the private directory when an attempt ends. But creating and removing a directory
-// takes a fifth of a short job's time. A worker therefore keeps a directory that the attempt did not use, for
-// its next attempt, in two cases: the attempt started within maxDirReuseGap after the previous attempt ended, or
-// other attempts are waiting. If no next attempt comes, the worker removes the directory idleDirRemoveDelay
-// after its last attempt ended.
+// A worker normally removes the private directory when an attempt ends. But creating and removing a directory takes a
+// fifth of the time of a short job. So if the attempt did not use the directory, the worker keeps it for the next
+// attempt in two cases: the attempt started within maxDirReuseGap after the previous attempt ended, or other attempts
+// are waiting. If no next attempt comes, the worker removes the directory idleDirRemoveDelay after its last attempt
+// ended.
 const (
 	maxDirReuseGap     = time.Millisecond
 	idleDirRemoveDelay = 50 * time.Millisecond
 )
 
-// newWorkDir returns the private directory of a new worker, with a new name. It does not create the
-// directory yet.
+// newWorkDir returns the private directory of a new worker. It gives the directory a new name, but does not create it
+// yet.
 func (s *server) newWorkDir() *workDir {
 	name := strconv.FormatInt(s.namedWorkDirCount.Add(1), 10)
 	return &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, name))}
 }
 
-// removeIdleDirLocked removes the private directory of an idle worker, if idleDirRemoveDelay has passed
-// since the worker's last attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports
-// whether it removed the directory. It releases mu during the removal.
+// removeIdleDirLocked removes the private directory of an idle worker if the worker's last attempt ended at least
+// idleDirRemoveDelay ago. Otherwise it schedules a wake-up of the idle workers. It reports whether it has removed the
+// directory. It releases mu during the removal.
 func (s *server) removeIdleDirLocked(dir *workDir) bool {
 	if time.Since(dir.lastAttemptEndedAt) < idleDirRemoveDelay {
 		if s.idleTimer == nil {

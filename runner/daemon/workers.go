@@ -13,7 +13,7 @@ import (
 type workerGroup struct {
 	count              int        // number of workers, busy or idle
 	targetCount        int        // number of workers that the service wants
-	busyCount          int        // number of attempts that workers are executing
+	busyCount          int        // number of workers that are executing an attempt
 	wakeUp             *sync.Cond // wakes workers that wait in awaitNextAttempt
 	createdThreadCount int        // number of threads that createThreads has made the Go runtime create
 }
@@ -25,7 +25,7 @@ func (s *server) setWorkerCountLocked(target int) {
 	// A thread may keep its processor (P) of the Go scheduler during a system call, so each worker needs a P.
 	procs := min(target+1, 256)
 	runtime.GOMAXPROCS(procs)
-	// While the threads of all workers are in system calls, Go may need this many threads.
+	// While the threads of all workers are in system calls, the Go runtime may need this many threads.
 	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.createdThreadCount {
 		w.createdThreadCount = threads
 		s.goroutines.Go(func() { createThreads(threads) })
@@ -37,9 +37,8 @@ func (s *server) setWorkerCountLocked(target int) {
 	w.wakeUp.Broadcast()
 }
 
-// createThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might
-// need a new thread at a time when the system cannot create one. It would then end the runner, and with it
-// all jobs.
+// createThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might need a new
+// thread at a time when the system cannot create threads. The runtime would then end the runner and, with it, all jobs.
 func createThreads(n int) {
 	var created sync.WaitGroup
 	created.Add(n)
@@ -56,8 +55,8 @@ func createThreads(n int) {
 	close(release)
 }
 
-// runWorker runs one worker. The worker executes waiting attempts until there are too many workers or the
-// runner is closing.
+// runWorker runs one worker. The worker executes waiting attempts until it is a surplus worker or the runner is
+// closing.
 func (s *server) runWorker() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
@@ -108,8 +107,8 @@ func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
 	a.tableSlot, a.startedAtMillis = slot, time.Now().UnixMilli()
-	// Write the attempt to the table before comparing its deadline with the clock. A service that finds no
-	// such attempt in the table after BootDeadlineMillis then knows that the attempt will never start.
+	// Write the attempt to the table before comparing its deadline with the clock. If a service finds no such attempt in
+	// the table after StartDeadlineBootMillis, it then knows that the attempt will never start.
 	s.runningTable.SetStartingAttempt(slot, leaseOf(a), a.startedAtMillis)
 	if a.isPastStartDeadline() {
 		s.runningTable.FreeSlot(slot)

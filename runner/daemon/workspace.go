@@ -36,12 +36,12 @@ type workspace struct {
 	resultJSON     []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
 	resultError    string // why the attempt's result file is invalid; "" if it is valid or missing
 	progress       progressParser
-	secretTexts    [][]byte // secret values, replaced in everything the attempt reports
+	secretTexts    [][]byte // secrets, which are replaced in everything that the attempt reports
 }
 
-// SetMaskedTexts implements process.ProgressHandler. It sets the secret texts to replace in the attempt's reports.
-// The result is JSON, so a secret in it may be JSON-escaped. SetMaskedTexts therefore adds the escaped form of each
-// text.
+// SetMaskedTexts implements process.ProgressHandler. It sets the secrets to replace in the attempt's reports. The
+// attempt's result is JSON, so a secret in the result may be JSON-escaped. SetMaskedTexts therefore adds the escaped
+// form of each secret.
 func (ws *workspace) SetMaskedTexts(secretTexts [][]byte) {
 	ws.secretTexts = secretTexts
 	for _, t := range secretTexts {
@@ -69,7 +69,7 @@ func (ws *workspace) openWorkDir(c *process.Command) error {
 			errors.Is(err, syscall.EDQUOT)); ws.runsWithoutDir {
 			ws.server.Log.Warn("no disk space for a job's private directory; the job runs without one",
 				"job", ws.attempt.startFrame.Seq, "error", err)
-			return nil // a full disk must not prevent the job from running
+			return nil // a full disk must not prevent the job from running, so run it without a private directory
 		}
 		return err
 	}
@@ -118,8 +118,8 @@ func (ws *workspace) collectAttemptReports(r *process.Result) {
 	f.lastAttemptEndedAt = r.EndedAt
 }
 
-// readResultFile reads the result that an attempt wrote. resultJSON is nil if the attempt wrote no result or
-// an invalid one. problem says why the result is invalid, and is "" otherwise.
+// readResultFile reads the result that an attempt wrote. resultJSON is nil if the attempt wrote no result or an invalid
+// one. For an invalid result, resultProblem says what is wrong. Otherwise resultProblem is "".
 func readResultFile(dir *workDir, secretTexts [][]byte) (resultJSON []byte, resultProblem string) {
 	raw, err := dir.ReadFile(resultFileName, queue.MaxResultBytes)
 	switch {

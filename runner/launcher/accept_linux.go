@@ -20,17 +20,18 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxSpawnRequestBytes bounds a request for a runner, in bytes. It leaves room for a file path in the request.
+// maxSpawnRequestBytes is the maximum length of a request for a runner, in bytes. A request may contain a file path.
 const maxSpawnRequestBytes = 16 << 10
 
-// HandleSpawnRequest reads a service's request for a runner from the connection on standard input, and does
-// every step that needs root's rights. It replaces standard input with /dev/null. cgroupDelegated means that
-// this process may divide its control group. If the request names an account, HandleSpawnRequest switches
-// this process to that account permanently.
+// HandleSpawnRequest reads a service's request for a runner from the connection on standard input, and executes every
+// step that needs root's rights. It replaces standard input with /dev/null. If the request names an account,
+// HandleSpawnRequest switches this process to that account permanently.
+//
+// cgroupDelegated means that this process may divide its control group.
 func HandleSpawnRequest(runnersDir, policyFile string, cgroupDelegated bool) (*AcceptedSpawnRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit what package net adds to the error
+		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the operation, which package net adds to the error
 			err = call.Err
 		}
 		return nil, fmt.Errorf("standard input is not a connection from the service (%w); only systemd and queuectl itself "+
@@ -110,16 +111,16 @@ func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnReque
 	return nil
 }
 
-// createJobCgroups creates control groups for jobs if cgroupDelegated is true, that is, if this process may
-// divide its own control group.
+// createJobCgroups creates control groups for jobs if cgroupDelegated is true. That means that this process may divide
+// its own control group.
 func (g *AcceptedSpawnRequest) createJobCgroups(cgroupDelegated bool) {
 	if cgroupDelegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 
-// prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
-// the account that the request names. The group with this gid may read the runner's files.
+// prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to the account
+// that the request names. The group readerGID may read the runner's files.
 func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, readerGID int,
 	cgroupDelegated bool) error {
 	if err := createSharedDir(g.RunnersDir, 0, readerGID, runnersDirMode); err != nil {
@@ -172,7 +173,7 @@ func (g *AcceptedSpawnRequest) switchAccount(accountName, policyFile string, rea
 	}
 	if g.JobTmpdir != "" {
 		g.JobTmpdir = filepath.Join(g.JobTmpdir, rundir.AccountDirPrefix+account.Name)
-		os.Mkdir(g.JobTmpdir, 0o700) // ignore an error: the directory may exist; if it does not, Lchown fails too
+		os.Mkdir(g.JobTmpdir, 0o700) // the directory may exist, so ignore an error; if the directory is missing, Lchown fails
 		if err := os.Lchown(g.JobTmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 // policyCache points to the policy that was read last. It is nil before the first read.
 type policyCache = atomic.Pointer[cachedPolicy]
 
-// cachedPolicy is a policy, and the state of its file (times, size, mode) just before the file was read.
+// cachedPolicy is a policy, with the times, size and mode that its file had just before it was read.
 type cachedPolicy struct {
 	accountPolicy
 	fileStamp accounts.FileStamp
@@ -29,18 +29,18 @@ func (a *Accounts) AllowedAccountByUID(uid uint32) (accounts.Account, error) {
 	return account, err
 }
 
-// RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It
-// returns "" if the policy allows them or cannot be checked now. The runner checks again before it starts a
-// job.
+// RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It returns "" if
+// the policy allows the jobs, or cannot be checked now. In the second case jobs may be accepted, but the runner checks
+// the policy again before it starts them.
 func (a *Accounts) RefusalReason(uid uint32) string {
 	_, err := a.AllowedAccountByUID(uid)
 	reason, _ := errors.AsType[policyRefusalError](err)
 	return string(reason)
 }
 
-// authorizeAccount checks whether the policy allows jobs of an account. Its parameters are the results of
-// looking up the account. If err is nil and the policy allows the jobs, authorizeAccount returns the account
-// with its groups, and the policy. Otherwise it returns an error.
+// authorizeAccount checks whether the policy allows jobs of an account. account and lookUpErr are the results of
+// looking up the account. If lookUpErr is nil and the policy allows the jobs, authorizeAccount returns the policy, and
+// the account with its groups. Otherwise it returns an error.
 func (a *Accounts) authorizeAccount(account accounts.Account, lookUpErr error) (accounts.Account, *accountPolicy,
 	error) {
 	if lookUpErr != nil {

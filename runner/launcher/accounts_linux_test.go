@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// If the look-up of an account or its groups gets no answer, the account's jobs wait until it does. They
-// neither fail nor run without some of their groups.
+// Looking up an account or its groups may get no answer. Then the jobs of this account wait until a look-up gets an
+// answer. They neither fail, nor run without some of their groups.
 func TestHungAccountLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	answers := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
@@ -41,8 +41,8 @@ func TestHungAccountLookupDelaysJobs(t *testing.T) {
 	checkError("after the groups are known", 61400, true)
 }
 
-// The policy file is read again only after it has changed. A change of its mode alone counts too, because a
-// policy file that other accounts than root can change must be rejected.
+// The policy file is read again only after it has changed. A change of its mode also counts, because a policy file that
+// accounts other than root can change must be rejected.
 func TestPolicyFileIsRereadOnlyAfterChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runner.conf")
 	a := &Accounts{PolicyFile: path}
@@ -63,7 +63,8 @@ func TestPolicyFileIsRereadOnlyAfterChange(t *testing.T) {
 	if os.Geteuid() == 0 { // a file of another owner is always refused
 		checkCached("a new file")
 	}
-	// A file system may store the change time only to within some milliseconds, so one chmod may not change it.
+	// A file system may store the change time of a file with a resolution of some milliseconds, so one chmod may leave it
+	// unchanged.
 	for start := time.Now(); ; {
 		if err := os.Chmod(path, 0o666); err != nil {
 			t.Fatal(err)

@@ -20,10 +20,10 @@ const (
 	maxCredentialBytes   = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential with this name for a job of the account with this uid. It
-// returns an error if the policy does not allow the account to use the credential. Only a runner that runs as
-// root passes Accounts. Any other runner passes nil, and in credentials what it read before it switched from
-// root to its account.
+// AllowedCredential returns the systemd credential credentialName for a job of the account with the given uid. It
+// returns an error if the policy does not allow the account to use the credential. a is nil unless the runner runs as
+// root. preloadedCredentials contains the credentials that any other runner read before it switched from root to its
+// account.
 func AllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string, uid int64) ([]byte,
 	error) {
 	if a == nil {

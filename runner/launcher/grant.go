@@ -14,9 +14,9 @@ type RunnerSettings struct {
 	ForIsolatedJob bool   // the runner runs one isolated job only
 	// ServiceUID is the uid of the service. The runner accepts connections only from this uid and from root.
 	ServiceUID int
-	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If it is set, the
-	// runner runs as root and starts each job under that job's account. It is "" for a runner that does not
-	// run as root.
+	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If PolicyFile is set, the
+	// runner runs as root and starts each job under the job's account. PolicyFile is "" for a runner that does not run as
+	// root.
 	PolicyFile string
 	// Credentials holds the systemd credentials that jobs may use, by name. It is set only for a runner that
 	// started as root and then switched to the account of its jobs.
@@ -29,11 +29,11 @@ type RunnerSettings struct {
 // has checked a service's request.
 type AcceptedSpawnRequest struct {
 	RunnerSettings
-	// NoCgroupsReason says why jobs get no control groups although this process may divide its own. It is nil
-	// if jobs get control groups, or if this process may not divide its control group.
+	// NoCgroupsReason says why jobs get no control groups although this process may divide its control group. It is nil if
+	// jobs get control groups. It is also nil if this process may not divide its control group.
 	NoCgroupsReason error
-	// KilledOtherRunner means that the request was to kill another runner, and that this is done. This
-	// process must then end instead of running a runner.
+	// KilledOtherRunner means that the request was to kill another runner, and that the runner was killed. This process
+	// must then end without running a runner.
 	KilledOtherRunner bool
 	ServiceConn       net.Conn // the connection on which the request came and the reply is sent
 }

@@ -23,9 +23,9 @@ const launcherLockFileName = "launcher.lock"
 // acceptRetryDelay is the pause before the launcher tries again after it could not accept a connection.
 const acceptRetryDelay = 100 * time.Millisecond
 
-// RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it
-// starts a process with the command line argv and the connection as standard input. Only the account with
-// this uid and root may connect. The group with this gid may read the runners' files in runnersDir.
+// RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it starts
+// a process with the command line runnerArgv and the connection as standard input. Only the account serviceUID and root
+// may connect. The group readerGID may read the runners' files in runnersDir.
 func RunLauncher(ctx context.Context, runnerArgv []string, runnersDir, policyFile string, serviceUID, readerGID int,
 	log *slog.Logger) error {
 	if err := createSharedDir(runnersDir, 0, readerGID, runnersDirMode); err != nil {
@@ -87,8 +87,9 @@ func RunLauncher(ctx context.Context, runnerArgv []string, runnersDir, policyFil
 	}
 }
 
-// takeLauncherLock makes this process the launcher for a directory. If another launcher is running, the error
-// contains its pid. That launcher may still be running after the end of its service because it hangs.
+// takeLauncherLock makes this process the launcher for a directory. If another launcher is running, the error contains
+// the pid of that launcher. Such a launcher may be left from an earlier service, because it hung when that service
+// ended.
 func takeLauncherLock(runnersDir string) (*os.File, error) {
 	path := filepath.Join(runnersDir, launcherLockFileName)
 	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, 0o600) })

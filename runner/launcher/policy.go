@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// accountPolicy says whose jobs a runner of root may run. It is read from a file that belongs to root, so the
-// service cannot change it. Only Linux has a policy. See docs/decisions/0060.
+// accountPolicy says whose jobs a runner of root may run. It is read from a file that belongs to root, so the service
+// cannot change it. The policy exists only on Linux. See docs/decisions/0060.
 type accountPolicy struct {
 	policyFile    string // path of the policy file
 	allowRootJobs bool   // jobs may run as root
@@ -72,9 +72,9 @@ func parsePolicy(file, text string) (accountPolicy, error) {
 	return p, nil
 }
 
-// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
-// The entry * does not include the service's own account: its jobs could connect to the runner like the
-// service does, and start jobs of every account. So this account must be listed by its name. groupNamed
+// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if the policy allows them.
+// The entry * does not include the service's own account: jobs of this account could connect to the runner, as the
+// service does, and start jobs of every account. So the policy must list this account by its name. lookUpGroupID
 // returns the id of the group with the given name.
 func (p *accountPolicy) refusalReason(a *accounts.Account, serviceUID int,
 	lookUpGroupID func(string) (uint32, bool)) string {
@@ -101,8 +101,8 @@ func (p *accountPolicy) refusalReason(a *accounts.Account, serviceUID int,
 		`"accounts = %[3]s" in %[2]s`, a.Name, p.policyFile, strings.Join(p.allowedAccounts, " "))
 }
 
-// allowsCredential reports whether the jobs of an account may use a credential. The account must be
-// listed for the credential by its name or by a group.
+// allowsCredential reports whether the jobs of an account may use a credential. The policy must list the account for
+// this credential, by its name or by a group.
 func (p *accountPolicy) allowsCredential(credentialName string, a *accounts.Account,
 	lookUpGroupID func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentialUsers[credentialName], func(entry string) bool {
@@ -111,9 +111,8 @@ func (p *accountPolicy) allowsCredential(credentialName string, a *accounts.Acco
 	})
 }
 
-// matchPolicyEntry compares an account with an entry of the policy. nameMatches means that the entry is the
-// account's user name. groupMatches means that the entry is @group, and the account is a member of that
-// group.
+// matchPolicyEntry compares an account with an entry of the policy. nameMatches means that the entry is the account's
+// user name. groupMatches means that the entry is @group, and that the account is a member of this group.
 func matchPolicyEntry(
 	policyEntry string, a *accounts.Account, lookUpGroupID func(string) (uint32, bool),
 ) (nameMatches, groupMatches bool) {
@@ -143,8 +142,8 @@ type policyRefusalError string
 // Error returns the reason.
 func (e policyRefusalError) Error() string { return string(e) }
 
-// IsPermanentError reports whether a later attempt would fail with the same error: the policy does not allow the
-// account's jobs, or the account does not exist. Other errors may be temporary.
+// IsPermanentError reports whether later attempts to start the job would fail with the same error. That is the case if
+// the policy does not allow the account's jobs, or if the account does not exist. Other errors may be temporary.
 func IsPermanentError(err error) bool {
 	_, isRefused := errors.AsType[policyRefusalError](err)
 	_, isMissing := errors.AsType[accounts.NoAccountError](err)

@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// An account gets a credential only if the policy lists the account for this credential, by name or by group.
-// The name "all" is an ordinary credential: it does not allow the others.
+// An account gets a credential only if the policy lists the account for this credential, by name or by group. The
+// credential name "all" has no special meaning: it does not allow other credentials.
 func TestPolicyAllowsCredentialPerAccount(t *testing.T) {
 	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
 	if err != nil {

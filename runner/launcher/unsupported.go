@@ -44,7 +44,7 @@ func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, err
 		"use a file instead")
 }
 
-// Watchdog has no function: only Linux has a watchdog process.
+// Watchdog does nothing: only Linux has a watchdog process.
 type Watchdog struct{}
 
 // StartWatchdog returns process.ErrUnsupported.

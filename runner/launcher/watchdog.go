@@ -5,6 +5,6 @@ import (
 	"time"
 )
 
-// NoKillDeadline, as an argument of Watchdog.SetDeadline, means that there is no deadline. It is a time since
+// NoKillDeadline, as an argument of Watchdog.SetKillDeadline, means that the runner has no deadline. It is a time since
 // boot that is never reached.
 const NoKillDeadline = time.Duration(math.MaxInt64)

@@ -30,24 +30,24 @@ import (
 // runner that hangs when the leases expire, and ends the jobs of a dead runner. The service also ends the
 // jobs of a dead runner, but the service may hang for too long.
 
-// hungStartCheckInterval is the time between two checks for hanging starts. A child is noticed by the first or
-// second check after its fork. From then on, it has process.ExecTimeout to reach exec; otherwise the watchdog
-// kills it. See docs/decisions/0030.
+// hungStartCheckInterval is the time between two checks for hanging starts. The first or second check after a fork
+// notices the child. From then on, the child has process.ExecTimeout to reach exec. Otherwise the watchdog kills it.
+// See docs/decisions/0030.
 const hungStartCheckInterval = 50 * time.Millisecond
 
-// maxChildAgeStep limits by how much one check increases the recorded age of a child. Otherwise a child would
-// seem to hang after the whole machine was suspended between two checks.
+// maxChildAgeStep limits by how much one check increases the recorded age of a child. Without this limit, all children
+// would seem to hang after the whole machine was suspended between two checks.
 const maxChildAgeStep = 2 * hungStartCheckInterval
 
-// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the time between
-// two checks was more than twice as long, the watchdog itself was stopped. It then ignores the deadline,
-// because the deadline is outdated.
+// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the time between two checks
+// was more than twice as long, the watchdog itself was stopped. The watchdog then ignores the deadline, because the
+// deadline is outdated after such a long time.
 const deadlineCheckInterval = time.Second
 
 // watchdogRestartDelay is the pause before a watchdog that ended is started again.
 const watchdogRestartDelay = time.Second
 
-// Watchdog is the runner's handle of its watchdog process.
+// Watchdog represents the watchdog process in the runner.
 type Watchdog struct {
 	argv             []string // arguments of the watchdog process
 	checksHungStarts bool     // the watchdog process checks for hanging starts
@@ -59,9 +59,9 @@ type Watchdog struct {
 	done             chan struct{} // closed after the last watchdog process has ended
 }
 
-// StartWatchdog starts a watchdog process for the runner in dir. argv is the command line that starts this
-// program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksHungStarts is true,
-// the runner must call the method CheckHungStarts when it starts commands.
+// StartWatchdog starts a watchdog process for the runner in runnerDir. watchdogArgv is the command line that starts
+// this program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksHungStarts is true, the
+// runner must call the method CheckHungStarts when it starts commands.
 func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts bool, log *slog.Logger) (*Watchdog,
 	error) {
 	reader, writer, err := os.Pipe()
@@ -77,8 +77,8 @@ func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts boo
 	err = unix.SetNonblock(g.messageWriterFD, true)
 	if err == nil {
 		started := make(chan error)
-		// Start the watchdog from another thread than the main thread, because package process treats children of
-		// the main thread as orphans.
+		// Start the watchdog from a thread that is not the main thread, because package process treats children of the main
+		// thread as orphans.
 		go g.supervise(watchdogArgv[0], started)
 		err = <-started
 	}
@@ -91,15 +91,15 @@ func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts boo
 	return g, nil
 }
 
-// supervise runs the watchdog process, and starts it again if it ends, until End is called. It sends the
-// error of the first start, or nil, to the given channel.
+// supervise runs the watchdog process until End is called. If the process ends earlier, supervise starts it again.
+// supervise sends the error of the first start, or nil, to firstStartError.
 func (g *Watchdog) supervise(program string, firstStartError chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runner.InheritedRunnerEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.messageReader, os.Stderr
-		// Give the watchdog its own session. Otherwise runner.Recover would treat it as a process of a job.
+		// Give the watchdog a new session. Otherwise runner.RecoverDeadRunner would treat it as a process of a job.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
@@ -124,19 +124,19 @@ func (g *Watchdog) supervise(program string, firstStartError chan<- error) {
 	}
 }
 
-// CheckHungStarts makes the watchdog check for hanging starts until no attempt is running. It does not block.
+// CheckHungStarts makes the watchdog check for hanging starts, until no attempt is running. It does not block.
 func (g *Watchdog) CheckHungStarts() { g.sendMessage(checkHungStartsMessage) }
 
-// SetKillDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
-// call replaces the time of an earlier one. SetDeadline does not block.
+// SetKillDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later call
+// replaces the time of an earlier one. SetKillDeadline does not block.
 func (g *Watchdog) SetKillDeadline(sinceBoot time.Duration) { g.sendMessage(sinceBoot) }
 
 // checkHungStartsMessage is the message that CheckHungStarts sends to the watchdog. Any other message is a new
 // deadline, in nanoseconds since boot. A message has 8 bytes.
 const checkHungStartsMessage = 0
 
-// sendMessage writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
-// the watchdog hangs, or still has many messages to read.
+// sendMessage writes a message to the pipe, completely or not at all. If the pipe is full, it drops the message. In
+// that case the watchdog hangs, or still has many messages to read.
 func (g *Watchdog) sendMessage(message time.Duration) {
 	if g != nil {
 		var buf [8]byte
@@ -155,10 +155,9 @@ func (g *Watchdog) End() {
 	}
 }
 
-// RunWatchdog runs in the watchdog process of the runner in dir. It checks for hanging starts, and kills a
-// runner that is still alive at its deadline. It reads the runner's messages from standard input, which ends
-// when the runner has ended. If the service's leases are limited in time, RunWatchdog then ends the jobs of a
-// dead runner.
+// RunWatchdog runs in the watchdog process of the runner in runnerDir. It checks for hanging starts, and kills a runner
+// that is still alive at its deadline. It reads the runner's messages from standard input, which ends when the runner
+// ends. If the service's leases are limited in time, RunWatchdog then ends the jobs of the dead runner.
 func RunWatchdog(runnerDir string) error {
 	table, err := rundir.MapLiveRunningTable(runnerDir)
 	if err != nil {
@@ -183,8 +182,7 @@ func RunWatchdog(runnerDir string) error {
 	if !table.LeasesExpire() {
 		return nil
 	}
-	// Wait until the runner's lock is released. This may happen a moment after the runner's end of the pipe
-	// is closed.
+	// Wait until the runner's lock is released. That may be a moment after the runner's end of the pipe was closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
 		if alive, err := runner.IsAlive(runnerDir); err != nil || !alive {
 			_, ended := runner.EndProcessTrees(runnerDir, nil)

@@ -28,7 +28,7 @@ type runFollower struct {
 	jobLog      *cli.JobLog     // nil without --joblog
 
 	lastStatus           control.Status // status of the queue, from the latest request
-	initiallyEnded       int64          // number of jobs that earlier runs had ended
+	initiallyEnded       int64          // number of jobs that had ended in earlier runs
 	jobsUntilStatusCheck int64          // number of jobs that must end before IsDone requests the status again
 	lastEventSeq         int64          // number of the last event that was handled
 	sawNoneRunning       bool           // IsDone has seen that noneRunning is closed

@@ -90,8 +90,9 @@ func buildDLL() []byte {
 	return out.Bytes()
 }
 
-// exportTable returns the export table, which contains one function. The address of this function points to a
-// text inside the table. The loader therefore forwards calls to the function that the text names.
+// exportTable returns the export table, which contains one function. The address of the function points to a text
+// inside the table. The loader takes such an address to mean that the text names another function, and forwards calls
+// to that function.
 func exportTable() []byte {
 	type directory struct {
 		_                                               [12]byte
