@@ -113,8 +113,8 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string)
 
 var nullJSONID = json.RawMessage("null")
 
-// checkMessage is like checkLine, but for one message. It accepts requests, notifications and responses of JSON-RPC
-// 2.0. Their parameters must be an object, as MCP requires.
+// checkMessage is like checkLine, except that it checks one message. It accepts requests, notifications and responses
+// of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {

@@ -255,7 +255,7 @@ func OwnerOnlySecurityDescriptor() string { return PipeSecurityDescriptor() }
 
 // PipeSecurityDescriptor returns the security descriptor of a pipe. This user, the system and administrators may serve
 // and use the pipe. The accounts in allowedClients may only use the pipe. Processes on other machines cannot connect. A
-// user who is logged in through ssh can connect, because the processes of that user run on this machine.
+// session through ssh can connect, because its processes run on this machine.
 func PipeSecurityDescriptor(allowedClients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")

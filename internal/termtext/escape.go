@@ -58,8 +58,8 @@ const ResetColours = "\x1b[0m"
 // EscapeControls escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
 func EscapeControls(s string) string { return EscapeControlsExcept(s, "\n\t", true) }
 
-// EscapeLiveOutput is like EscapeControls, but for output that a job is still writing. It also keeps carriage returns,
-// because programs use them to redraw a progress line.
+// EscapeLiveOutput is like EscapeControls. It is for output that a job is still writing. It also keeps carriage
+// returns, because programs use them to redraw a progress line.
 func EscapeLiveOutput(s string) string { return EscapeControlsExcept(s, "\n\t\r", true) }
 
 // EscapeControlsExcept replaces control characters by readable escape sequences. It keeps the characters in

@@ -24,7 +24,7 @@ import (
 // watchdog: a process that ends the jobs in time if the runner hangs or dies.
 type leaseExpiry struct {
 	leasesEndAt        time.Time     // zero if the leases are not limited in time
-	leasesEndSinceBoot time.Duration // the same instant as leasesEndAt, as time since boot; 0 if unknown
+	leasesEndSinceBoot time.Duration // leasesEndAt as time since boot; 0 if unknown
 	checkTimer         *time.Timer   // runs checkLeaseExpiry; nil before its first use
 	watchdogPhase      watchdogPhase
 	watchdogNeeded     chan struct{} // closed when the leases are limited in time
