@@ -20,7 +20,7 @@ import (
 const (
 	ExecutableSuffix  = ""          // suffix of executable files
 	KilledJobExitCode = -1          // exit code of a job that a signal ended; -1 means no exit code
-	NetworkDirFinding = "is on NFS" // what "queuectl doctor" reports about a directory on a network
+	NetworkDirFinding = "is on NFS" // part of the message of "queuectl doctor" about a directory on a network
 	SocketName        = "queuectl.sock"
 	MkdirCommand      = "mkdir -p" // command that messages recommend to create a directory
 

@@ -31,7 +31,7 @@ import (
 const (
 	ExecutableSuffix  = ".exe"                  // suffix of executable files
 	KilledJobExitCode = 1                       // exit code of a job that the runner has ended
-	NetworkDirFinding = "is on a network drive" // what "queuectl doctor" reports about a directory on a network
+	NetworkDirFinding = "is on a network drive" // part of the message of "queuectl doctor" about a directory on a network
 	MkdirCommand      = "mkdir"                 // command that messages recommend to create a directory
 
 	// Starting a process is slow on Windows. Tests divide their number of jobs by JobCountDivisor and multiply their
@@ -40,8 +40,8 @@ const (
 
 	JobsOutliveKilledRunners = false // jobs end with their runner, because Windows ends the runner's job object
 	JobsCanUseTerminals      = false // the service cannot give jobs a terminal
-	// ServiceStopIsAudited is true if a stop of the service leaves an audit event. On Windows a request stops the service,
-	// because Windows has no SIGTERM. Such a request leaves an audit event.
+	// ServiceStopIsAudited is true if a stop of the service leaves an audit event. Windows has no SIGTERM, so a request
+	// stops the service, and such a request is audited.
 	ServiceStopIsAudited  = true
 	SentDataSurvivesClose = false // the last data sent on a connection is lost when the peer closes it
 )
@@ -349,8 +349,7 @@ func ProcessesUsingDir(dir string) map[int]string {
 }
 
 // isWineDesktop reports whether a command line is that of Wine's desktop process. The first program that needs a
-// desktop starts this process. If a job is the first, the process inherits the job's environment, but may outlive the
-// job.
+// desktop starts this process. If a job starts it, it has the job's environment but outlives the job.
 func isWineDesktop(cmdline string) bool {
 	return strings.Contains(normalizePaths(cmdline), "/system32/explorer.exe") &&
 		strings.HasSuffix(strings.TrimSpace(cmdline), "/desktop")

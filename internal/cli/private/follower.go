@@ -81,9 +81,8 @@ func (f *runFollower) followJobs(ctx context.Context) error {
 	return nil
 }
 
-// IsDone implements cli.FollowedJobs. It requests the status only if there are new events. Unless slowCheckAllowed is
-// true, it also waits until jobsUntilStatusCheck jobs have ended, because a request after each of very many short jobs
-// would be slow.
+// IsDone implements cli.FollowedJobs. It requests the status only if there are new events and, unless slowCheckAllowed
+// is true, only after jobsUntilStatusCheck jobs have ended. A request after each of very many short jobs would be slow.
 func (f *runFollower) IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error) {
 	select {
 	case <-f.noneRunning:
