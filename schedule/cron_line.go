@@ -1,11 +1,13 @@
 // Package schedule computes when recurring jobs are due: the occurrences (planned times) of a cron line in a
 // time zone.
 //
-// Start with Parse and CronLine.Next. A cron line describes times as a wall clock shows them. When a time zone changes
-// its offset, for example for summer time, the clock skips some times and shows others twice. If the hour field is a
-// number or a list, as in "30 2 * * *", each of these times still has exactly one occurrence (nextWallClockOccurrence).
-// If the hour field contains *, a step or a range, an occurrence happens whenever the clock shows a matching time
-// (nextElapsedOccurrence).
+// Start with Parse and CronLine.NextOccurrence. A cron line describes times as a wall clock shows them. When a time
+// zone changes its offset, for example for summer time, the clock skips some times and shows others twice. How a line
+// treats these times depends on its hour field:
+//
+// If the hour field is a number or a list of numbers, as in "30 2 * * *", each matching wall-clock time has exactly one
+// occurrence, even a time that the clock skips or shows twice (nextWallClockOccurrence). If the hour field contains *,
+// a step or a range, an occurrence happens whenever the clock shows a matching time (nextElapsedOccurrence).
 package schedule
 
 import (
@@ -24,8 +26,8 @@ import (
 const (
 	MaxLineBytes = 1024        // maximum length in bytes
 	MinInterval  = time.Second // shortest interval of @every; job ids contain times in whole seconds
-	// maxSearchYears limits how far ahead Next searches for an occurrence, in years. For example, a February 29
-	// that is a Sunday may be 40 years away.
+	// maxSearchYears limits how far ahead NextOccurrence searches, in years. For example, the next February 29 that is a
+	// Sunday may be 40 years away.
 	maxSearchYears = 50
 )
 
@@ -33,10 +35,10 @@ const (
 type CronLine struct {
 	everyInterval time.Duration // interval of @every; 0 for other lines
 	isReboot      bool          // the line is @reboot
-	// fields finds wall-clock times that match the line. They are passed to the cron library as times in UTC, so
-	// that the library applies no time zone.
+	// timeFields finds wall-clock times that match the line. Wall-clock times are passed to the cron library as times in
+	// UTC, so that the library applies no time zone.
 	timeFields      *cron.SpecSchedule
-	usesElapsedTime bool // Next uses nextElapsedOccurrence instead of nextWallClockOccurrence
+	usesElapsedTime bool // NextOccurrence uses nextElapsedOccurrence instead of nextWallClockOccurrence
 }
 
 // cronField describes one field of a cron line.
@@ -69,8 +71,8 @@ var nicknames = map[string]string{
 const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
 	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse parses a cron line. Its error is about the field cron. The error names the invalid part of the line and
-// the accepted values.
+// Parse parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and names the invalid part
+// of the line and the accepted values.
 func Parse(text string) (CronLine, error) {
 	if len(text) > MaxLineBytes {
 		return CronLine{}, queue.InvalidField("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
@@ -150,7 +152,7 @@ func parseCronFields(fieldTexts []string) (CronLine, error) {
 		return CronLine{}, queue.InvalidField("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
-	// As in crontab(5), a day must match both day fields if one of them begins with *.
+	// As in crontab(5), a day must match both day fields if one of the fields begins with *.
 	days.DowOrDom = !isUnrestricted(fieldTexts[dayOfMonthField]) && !isUnrestricted(fieldTexts[dayOfWeekField])
 	l := CronLine{timeFields: days, usesElapsedTime: strings.ContainsAny(fieldTexts[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -161,9 +163,9 @@ func parseCronFields(fieldTexts []string) (CronLine, error) {
 	return l, nil
 }
 
-// parseFieldList checks the comma-separated list in a field, and returns it in a form that the library accepts.
-// The library rejects a step that is longer than its range. In crontab(5), such a step selects only the first
-// value of the range, so parseFieldList replaces the range and the step by this value.
+// parseFieldList checks the comma-separated list in a field, and returns the list in a form that the library accepts.
+// The library rejects a step that is longer than its range. In crontab(5), such a step selects only the first value of
+// the range, so parseFieldList replaces the range and the step by this value.
 func parseFieldList(fieldIndex int, fieldText string) (normalizedList string, ok bool) {
 	items := strings.Split(fieldText, ",")
 	for i, item := range items {
@@ -200,7 +202,7 @@ func isUnrestricted(fieldText string) bool { return fieldText[0] == '*' || field
 func (l *CronLine) IsAtBoot() bool { return l.isReboot }
 
 // NextOccurrence returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
-// createdAt is when the schedule was created: the intervals of @every start at this time. Every occurrence is
+// createdAt is when the schedule was created, and the first interval of @every starts at this time. Every occurrence is
 // a whole number of milliseconds.
 func (l *CronLine) NextOccurrence(afterTime, createdAt time.Time, zone *time.Location) time.Time {
 	switch {
@@ -231,8 +233,8 @@ func (l *CronLine) nextElapsedOccurrence(afterTime time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// The offset changes at the time end, and nothing matches before. Continue at end, which may match,
-		// with the new offset.
+		// The offset of the time zone changes at end, and no matching time comes before end. Continue at end, which may
+		// match, with the new offset.
 		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
@@ -253,8 +255,8 @@ func (l *CronLine) nextWallClockOccurrence(afterTime time.Time) time.Time {
 	}
 }
 
-// NewestOccurrences returns the n newest occurrences after afterTime and until lastTime, oldest first. Next
-// describes the other parameters. NewestOccurrences searches a short period before lastTime first, then
+// NewestOccurrences returns the newest occurrences after afterTime and until lastTime, at most maxCount, oldest first.
+// The other parameters are as in NextOccurrence. NewestOccurrences searches a short period before lastTime first, then
 // longer ones, so it is fast even if many more occurrences exist.
 func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
 	maxCount int) (occurrences []time.Time) {
@@ -283,9 +285,9 @@ func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T15040
 // numberedJobIDCount is the number of the last id that CandidateJobID returns without a random suffix.
 const numberedJobIDCount = 20
 
-// CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries
-// the ids in order until one is free. The first id has no suffix, the next ones end in a number, and those
-// after numberedJobIDCount end in random characters, so that no user can take all of them in advance.
+// CandidateJobID returns an id to try for the job of an occurrence. The caller tries candidateNumber 1, 2 and so on
+// until an id is free. The first id has no suffix, the next ones end in a number. The ids after numberedJobIDCount end
+// in random characters, so that no user can take all of them in advance.
 func CandidateJobID(scheduleName string, plannedAt time.Time, candidateNumber int) string {
 	id := scheduleName + "@" + FormatTimestamp(plannedAt)
 	switch {

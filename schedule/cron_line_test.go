@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nextOccurrences returns the next n occurrences of a line after a time, in the form that the wall clock shows.
+// nextOccurrences returns the given number of occurrences of a line after a time, in the form that the wall clock
+// shows.
 func nextOccurrences(t *testing.T, line, zone, after string, count int) (occurrences []string) {
 	t.Helper()
 	l, err := Parse(line)
@@ -219,8 +220,8 @@ func TestInvalidCronLinesAreRejected(t *testing.T) {
 	}
 }
 
-// NewestOccurrences returns the n newest occurrences, or all if there are fewer. It is fast even if the range
-// contains many more.
+// NewestOccurrences returns the newest occurrences: maxCount of them, or all if there are fewer. It is fast even if the
+// range contains many more.
 func TestNewestOccurrencesReturnsLastOnes(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -259,7 +260,7 @@ func TestNewestOccurrencesReturnsLastOnes(t *testing.T) {
 	}
 }
 
-// In each zone, Next always returns a later time than its argument. Called with one millisecond before an
+// In each zone, NextOccurrence always returns a later time than its argument. Called with one millisecond before an
 // occurrence, it returns that occurrence.
 func TestNextOccurrenceAlwaysAdvances(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut",

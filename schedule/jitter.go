@@ -21,7 +21,8 @@ func JitterDelay(scheduleName string, plannedAt time.Time, maxDelay time.Duratio
 const maxComparedIntervals = 100
 
 // ShortestInterval returns the shortest interval between two occurrences after afterTime. It compares the next
-// maxComparedIntervals intervals. It returns 0 if fewer than two occurrences exist. Next describes the parameters.
+// maxComparedIntervals intervals. It returns 0 if fewer than two occurrences exist. The parameters are as in
+// NextOccurrence.
 func (l *CronLine) ShortestInterval(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
 	last := l.NextOccurrence(afterTime, createdAt, zone)
 	for i := 0; i < maxComparedIntervals && !last.IsZero(); i++ {

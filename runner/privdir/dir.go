@@ -16,15 +16,15 @@ import (
 	"syscall"
 )
 
-// maxDirNameTries is how many names are tried for a new directory. A name is taken while an old directory with
-// this name could be neither removed nor renamed.
+// maxDirNameTries is how many names are tried for a new directory. A name cannot be used if an old directory with this
+// name could be neither removed nor renamed.
 const maxDirNameTries = 100
 
 // RenamedDirInfix is part of the name of every directory that Rename has renamed.
 const RenamedDirInfix = ".gone."
 
-// pathWithEnding returns the path of the directory with ending appended. With ending "", this is the path of
-// the directory; otherwise the path of something next to the directory.
+// pathWithEnding returns the path of the directory with ending appended. With ending "", the result is the path of the
+// directory itself. Otherwise, the result is the path of a file or directory next to it.
 func (d *Dir) pathWithEnding(ending string) string {
 	if d.nameSuffix == 0 {
 		return d.pathPrefix + ending
@@ -35,10 +35,10 @@ func (d *Dir) pathWithEnding(ending string) string {
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
-// Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the
-// caller passes to RemoveDirStep. If renaming fails, it returns the old path, and the next Open uses another
-// name. processAlive means that a process of the command is still alive and may write progress notes. Rename
-// then also removes the FIFO or file for these notes, and the next command gets a new one.
+// Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the caller
+// passes to RemoveDirStep. If renaming fails, Rename returns the old path, and the next Open uses another name.
+// processAlive means that a process of the command is still alive and may write progress notes. Rename then also
+// removes the FIFO or file for these notes, so that the next command gets a new one.
 func (d *Dir) Rename(processAlive bool) (renamedPath string) {
 	renamedPath = d.Path
 	for try := range maxDirNameTries {
@@ -86,8 +86,8 @@ func (d *Dir) RemoveSiblingFile(name string) { os.Remove(d.pathPrefix + "." + na
 // errNotRegularFile means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegularFile = errors.New("not a regular file")
 
-// ReadUpTo reads up to maxBytes+1 bytes of a file. The caller knows that the file is too large if it gets
-// more than maxBytes bytes.
+// ReadUpTo reads up to maxBytes+1 bytes of a file. If the caller gets more than maxBytes bytes, the file is larger than
+// maxBytes.
 func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the
-// account that the command runs as. The command writes progress notes to the FIFO. The caller must ensure
-// that no other account can create, rename or remove files in the parent directory. One goroutine at a time
-// may use a Dir.
+// Dir creates a private directory and a FIFO next to it, for one command after another. The directory and the FIFO
+// belong to the account that the command runs as. The command writes progress notes to the FIFO. The caller must ensure
+// that no other account can create, rename or remove files in the parent directory. One goroutine at a time may use a
+// Dir.
 //
 // If a command has not used its directory, the next command of the same account gets the same directory. Any
 // use changes the directory's times, so one system call shows whether it was used. See docs/decisions/0058.
@@ -23,7 +23,7 @@ type Dir struct {
 	ProgressPath string // path of the FIFO
 
 	pathPrefix string // prefix of the paths of all directories and FIFOs
-	nameSuffix int    // number in the current names, or 0; grows if the name of an old directory or FIFO is not free
+	nameSuffix int    // number in the current names, or 0; grows if an old directory or FIFO still has the name
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
@@ -58,14 +58,15 @@ func (d *Dir) Open(owner *runas.Identity) (err error) {
 	return nil
 }
 
-// sameFileRights reports whether two identities have the same rights on files that only their owner may use:
-// whether their user and group are equal.
+// sameFileRights reports whether two identities have the same user and group. They then have the same rights on files
+// that only their owner may use.
 func sameFileRights(a, b *runas.Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// create creates the FIFO and the directory, unless they exist. At first both belong to the account of this
-// process, so the command's account cannot interfere. At the end create gives them to the command's account.
+// create creates the FIFO and the directory, unless they exist. At first, the FIFO and the directory belong to the
+// account of this process, so the command's account cannot interfere. At the end, create gives them to the command's
+// account.
 func (d *Dir) create() (err error) {
 	if d.fifoFD < 0 {
 		d.ProgressPath = d.pathWithEnding(".progress")
@@ -88,9 +89,9 @@ func (d *Dir) create() (err error) {
 		return err
 	}
 	d.isOpen = true
-	// Set the directory's times to a value that the kernel's clock never has. The kernel's clock for files
-	// may not advance for milliseconds. Without this value, an immediate change could leave the times as they
-	// were.
+	// Set the directory's times to a value that the kernel's clock never has. The kernel's clock for files may not advance
+	// for milliseconds. Without this value, a change within that time would leave the directory's times as they were, and
+	// WasUsed would not notice the change.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -109,10 +110,9 @@ func (d *Dir) chownToOwner(fd int) error {
 	return unix.Fchown(fd, int(d.owner.UID), int(d.owner.GID))
 }
 
-// WasUsed reports whether the directory was changed, moved or removed. It checks the open descriptor, because
-// a check of the path could hang in a file system that the user has mounted there. A command can hide its
-// files from WasUsed by resetting the directory's times. But then only a later command of the same account can
-// see these files.
+// WasUsed reports whether the directory was changed, moved or removed. It checks the open descriptor, because a check
+// of the path could hang in a file system that the user has mounted there. A command can hide its files from WasUsed by
+// resetting the directory's times. This is harmless: only a later command of the same account can then see these files.
 func (d *Dir) WasUsed() bool {
 	var currentStat unix.Stat_t
 	err := unix.Fstat(d.dirFD, &currentStat)
@@ -158,12 +158,12 @@ func (d *Dir) CreateSiblingFile(name string, content []byte) (path string, err e
 	return path, errors.Join(err, file.Close())
 }
 
-// ReadFile reads a file that the command left in the directory, with the rights of the command's account. It
-// returns up to maxBytes+1 bytes; more than maxBytes means that the file is too large. It returns
+// ReadFile reads a file that the command left in the directory, with the rights of the command's account. It returns up
+// to maxBytes+1 bytes. A result of more than maxBytes bytes means that the file is too large. ReadFile returns
 // os.ErrNotExist if the file does not exist.
 func (d *Dir) ReadFile(name string, maxBytes int64) ([]byte, error) {
-	// Reading the file may hang, and use the descriptor after the Dir is closed. So use a duplicate of the
-	// descriptor.
+	// Reading the file may hang. The hung read could then use the descriptor after the Dir is closed. So read through a
+	// duplicate of the descriptor.
 	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates a private directory and a file next to it, for one command after another. Both belong to the
-// account of this process. The command writes progress notes to the file. One goroutine at a time may use a
-// Dir.
+// Dir creates a private directory and a file next to it, for one command after another. The directory and the file
+// belong to the account of this process. The command writes progress notes to the file. One goroutine at a time may use
+// a Dir.
 type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the file for progress notes
 
 	pathPrefix            string // prefix of the paths of all directories and files
-	nameSuffix            int    // number in the current names, or 0; grows if the name of an old file is not free
+	nameSuffix            int    // number in the current names, or 0; grows if an old file still has the name
 	isOpen                bool
 	lastProgressFileState progressFileState
 }
 
-// progressFileState is the size and time of the file for progress notes. If both are equal to those of the
-// last call, DrainProgress does not read the file.
+// progressFileState is the size and time of the file for progress notes. If neither has changed since the last call,
+// DrainProgress does not read the file.
 type progressFileState struct {
 	size    int64
 	modTime time.Time
@@ -82,8 +82,8 @@ func (d *Dir) CreateSiblingFile(name string, content []byte) (path string, err e
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// ReadFile reads a file that the command left in the directory. It returns up to maxBytes+1 bytes; more than
-// maxBytes means that the file is too large. It returns os.ErrNotExist if the file does not exist.
+// ReadFile reads a file that the command left in the directory. It returns up to maxBytes+1 bytes. A result of more
+// than maxBytes bytes means that the file is too large. ReadFile returns os.ErrNotExist if the file does not exist.
 func (d *Dir) ReadFile(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(d.Path, name)
 	info, err := os.Lstat(path)

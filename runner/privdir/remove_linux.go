@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// A directory is removed in several steps. These constants limit one step. See docs/decisions/0058.
+// A directory is removed in several steps, each with one call of RemoveDirStep. These constants limit one step. See
+// docs/decisions/0058.
 const (
 	// removeStepTimeout limits the duration of one step. It is shorter than runas.LookUpTimeout, the time
 	// after which runas.LookUpInDirAs treats the step as hung.
@@ -23,10 +24,10 @@ const (
 // errDirNotEmptied means that a step has ended before the directory was empty.
 var errDirNotEmptied = errors.New("not everything is removed yet")
 
-// RemoveDirStep does one step of removing a directory, with the rights of the account that owns the directory.
-// hasMore means that the caller must call it again. RemoveDirStep returns an error if something cannot be
-// removed. It follows no link and enters no mounted file system. The caller must ensure that no other account
-// can change the parent directory.
+// RemoveDirStep does one step of removing a directory, with the rights of the account that owns the directory. If
+// hasMore is true, the caller must call RemoveDirStep again. RemoveDirStep returns an error if something cannot be
+// removed. It follows no link and enters no mounted file system. The caller must ensure that no other account can
+// change the parent directory.
 func RemoveDirStep(path string, owner *runas.Identity) (hasMore bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// A read of a process's memory, such as /proc/PID/environ, can block indefinitely. For example, the process
-// can map a file at the address of its environment, on a file system that does not respond. So a separate
-// goroutine does each of these reads, and the caller waits for it for at most memoryReadTimeout. See
-// docs/decisions/0054.
+// A read of a process's memory, such as /proc/PID/environ, can block indefinitely. For example, the process can map a
+// file at the address of its environment, on a file system that does not respond. So each of these reads runs in a
+// separate goroutine, and the caller waits at most memoryReadTimeout for the result. See docs/decisions/0054.
 var globalHungReads = hungMemoryReads{hungByUID: map[uint32]int{}}
 
-// ReadProcessMemory calls the function read, which reads the memory of the process with this pid, and returns its
-// result. It returns ok=false if the read hangs, or if an earlier read for a process of the same account
-// still hangs.
+// ReadProcessMemory calls readMemory, which reads the memory of the process with this pid, and returns its result. It
+// returns ok=false if readMemory hangs, or if an earlier call for a process of the same account still hangs.
 func ReadProcessMemory(pid int, readMemory func() string) (memoryText string, ok bool) {
 	return globalHungReads.read(pid, readMemory)
 }
@@ -35,7 +33,8 @@ func (m *hungMemoryReads) read(pid int, read func() string) (text string, ok boo
 		return "", false
 	}
 	reply := make(chan string, 1)
-	// This goroutine ends when the read returns, at the latest at the end of the process.
+	// This goroutine ends when the read returns. A read that hangs returns at the latest when the process that it reads
+	// ends.
 	go func() { reply <- read() }()
 	select {
 	case text = <-reply:
@@ -63,7 +62,7 @@ func (m *hungMemoryReads) isAccountBlocked(pid int) bool {
 	return ok && m.hungByUID[uid] > 0
 }
 
-// addHungReads adds delta to the number of an account's reads that hang.
+// addHungReads adds delta to the number of hanging reads of an account's processes.
 func (m *hungMemoryReads) addHungReads(uid uint32, delta int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

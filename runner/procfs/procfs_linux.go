@@ -80,8 +80,8 @@ func TracerPID(pid int) int {
 	return tracer
 }
 
-// SignalSet returns a set of signals from /proc/PID/status. name is the field, such as SigIgn for the ignored
-// signals. Signal n is in the set if bit n-1 is 1.
+// SignalSet returns a set of signals from /proc/PID/status. fieldName is the field that contains the set, such as
+// SigIgn for the ignored signals. Signal n is in the set if bit n-1 of signalBits is 1.
 func SignalSet(pid int, fieldName string) (signalBits uint64) {
 	signalBits, _ = strconv.ParseUint(statusField(pid, fieldName), 16, 64)
 	return signalBits

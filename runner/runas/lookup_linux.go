@@ -58,7 +58,7 @@ func (l *abandonedLookUps) limitError(uid uint32) error {
 	return nil
 }
 
-// adjustCount changes the account's count and the total by n.
+// adjustCount adds delta to the number of abandoned look-ups of the account, and to the total.
 func (l *abandonedLookUps) adjustCount(uid uint32, delta int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,9 +68,10 @@ func (l *abandonedLookUps) adjustCount(uid uint32, delta int) {
 	}
 }
 
-// LookUpAs calls f with the rights of an account, and returns its result. A file system of the account may
-// never respond. So after LookUpTimeout, LookUpAs returns ErrLookUpHung. If f returns a result later, the result is
-// passed to release. If id is nil, LookUpAs simply calls f, without a time limit.
+// LookUpAs calls lookUp with the rights of an account, and returns its result. A file system of the account may never
+// respond. So after LookUpTimeout, LookUpAs returns ErrLookUpHung. If lookUp succeeds after the timeout,
+// releaseLateResult gets its result, unless releaseLateResult is nil. If id is nil, LookUpAs simply calls lookUp,
+// without a time limit.
 func LookUpAs[T any](id *Identity, lookUp func() (T, error), releaseLateResult func(T)) (found T, err error) {
 	if id == nil {
 		return lookUp()
@@ -83,7 +84,7 @@ func LookUpAs[T any](id *Identity, lookUp func() (T, error), releaseLateResult f
 		err   error
 	}
 	results := make(chan result, 1)
-	// Only the kernel can end a call that hangs, so this goroutine may stay after the timeout.
+	// Only the kernel can end a call that hangs, so this goroutine may still exist after the timeout.
 	go func() {
 		var r result
 		r.err = callWithIdentity(id, func() (err error) {
@@ -98,7 +99,7 @@ func LookUpAs[T any](id *Identity, lookUp func() (T, error), releaseLateResult f
 	case <-time.After(LookUpTimeout):
 	}
 	hungLookUps.adjustCount(id.UID, 1)
-	go func() { // this goroutine ends when the call of f returns
+	go func() { // this goroutine ends when lookUp returns
 		r := <-results
 		hungLookUps.adjustCount(id.UID, -1)
 		if r.err == nil && releaseLateResult != nil {
@@ -108,8 +109,8 @@ func LookUpAs[T any](id *Identity, lookUp func() (T, error), releaseLateResult f
 	return found, ErrLookUpHung
 }
 
-// LookUpInDirAs calls f as LookUpAs does. It closes dirFD, a descriptor that f uses, when f has returned. If f
-// hangs, LookUpInDirAs returns before that.
+// LookUpInDirAs calls lookUp as LookUpAs does. dirFD is a descriptor that lookUp uses. When lookUp has returned,
+// LookUpInDirAs closes dirFD. If lookUp hangs, LookUpInDirAs returns first, and dirFD is closed when lookUp returns.
 func LookUpInDirAs[T any](owner *Identity, dirFD int, lookUp func() (T, error)) (found T, err error) {
 	var started atomic.Bool
 	found, err = LookUpAs(owner, func() (found T, err error) {
@@ -126,18 +127,19 @@ func LookUpInDirAs[T any](owner *Identity, dirFD int, lookUp func() (T, error)) 
 }
 
 // ResourceShortageError means that a command could not start because this process lacks a resource: descriptors, a
-// child process, kernel memory or a control group. An error about a file that the command names is never a
+// child process, kernel memory or a control group. A problem with a file that the command names never causes a
 // ResourceShortageError.
 type ResourceShortageError struct{ Err error }
 
-// Error returns the reason.
+// Error returns the message of Err.
 func (e *ResourceShortageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns Err.
 func (e *ResourceShortageError) Unwrap() error { return e.Err }
 
-// ClassifyAccountSwitchError returns an error of switching to an account. It turns a lack of kernel memory into a
-// ResourceShortageError. All other errors are caused by the account, so it returns them unchanged.
+// ClassifyAccountSwitchError classifies err, the error of a failed switch to another account. If the kernel lacks
+// memory, the result is a ResourceShortageError. All other errors are caused by the account, so they are returned
+// unchanged.
 func ClassifyAccountSwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ResourceShortageError{Err: err}

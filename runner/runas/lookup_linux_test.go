@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// LookUpAs waits no longer than LookUpTimeout, and passes a later result to release. While maxAbandonedLookUpsPerUser
-// look-ups of an account hang, look-ups of this account fail without being started. Look-ups of other
-// accounts still start.
+// LookUpAs waits no longer than LookUpTimeout, and passes a later result to releaseLateResult. While
+// maxAbandonedLookUpsPerUser look-ups of an account hang, look-ups of this account fail without being started. Look-ups
+// of other accounts still start.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {

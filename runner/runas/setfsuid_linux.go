@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// callWithIdentity calls f with the file rights of an account, and with no other file rights (setfsuid(2)). f
-// must do its work in the goroutine that calls it. While f runs, its thread has no capabilities: with root's
-// capabilities, f could open the directories of any process through links in /proc. See docs/decisions/0053.
+// callWithIdentity calls f with the file rights of an account, and with no other file rights (setfsuid(2)). f must do
+// its work in the goroutine in which it is called, because only the thread of this goroutine has these rights. While f
+// runs, the thread has no capabilities: with root's capabilities, f could open the directories of any process through
+// links in /proc. See docs/decisions/0053.
 func callWithIdentity(id *Identity, f func() error) error {
 	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
@@ -27,9 +28,9 @@ func callWithIdentity(id *Identity, f func() error) error {
 	return f()
 }
 
-// restoreIdentity gives its thread the rights of this process again. This can only fail for lack of kernel
-// memory, so it retries. After maxRestoreRetries retries it panics, because the thread must not continue with
-// the rights of another account.
+// restoreIdentity gives the calling thread the rights of this process again. This can only fail for lack of kernel
+// memory, so restoreIdentity retries. After maxRestoreRetries retries it panics, because the thread must not continue
+// with the rights of another account.
 func restoreIdentity() {
 	for retries := 0; ; retries++ {
 		err := errors.Join(setCapabilities(true), setFileIdentity(ownIdentity()))
@@ -56,8 +57,8 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// setFileIdentity gives this thread the file rights of an account. The thread must have the capabilities for
-// this. After an error, the thread may already have other groups.
+// setFileIdentity gives this thread the file rights of an account. The thread must have the capabilities to set its
+// groups and file ids. After an error, the thread may already have other groups.
 func setFileIdentity(id *Identity) error {
 	var groups *uint32
 	if len(id.Groups) > 0 {

@@ -16,16 +16,16 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues in
-// a new segment. When all results in the newest segment are acknowledged, and the segment is larger than
-// minTruncatedSegmentBytes, it is truncated. For a smaller one, this is not worth a system call.
+// A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues in a new
+// segment. When all results in the newest segment are acknowledged, the journal truncates the segment if it is larger
+// than minTruncatedSegmentBytes. Truncating a smaller segment is not worth a system call.
 const (
 	maxSegmentBytes          = 64 << 20
 	minTruncatedSegmentBytes = 1 << 20
 )
 
-// Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files to
-// the disk. Without it, written results survive the death of any process, but not a power cut.
+// Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files to the disk.
+// Results that were written but not flushed survive the death of any process, but not a power cut.
 //
 // For each result, the journal contains a record: a CRC-32 (IEEE), followed by the Result frame that the CRC
 // covers. Each record is written by one system call. The methods may be called concurrently.
@@ -36,8 +36,8 @@ type Journal struct {
 	// grown, so the last size that it received is never too large.
 	onResize func(JournalSize)
 
-	// mu guards all fields below. It is held during a write until the record is complete or removed again, so
-	// the next record never follows an incomplete one.
+	// mu guards all fields below. A write of a record holds mu until the record is complete or, after an error, removed
+	// again. So the next record never follows an incomplete one.
 	mu                    sync.Mutex
 	segmentFile           *os.File      // file of the current segment
 	segmentNumber         int           // number of the current segment
@@ -48,14 +48,15 @@ type Journal struct {
 	recordBuf             []byte        // reused to build each record
 }
 
-// JournalSize is the size of a journal in bytes: of the newest segment, and of all older segments together.
-// If a journal is smaller, it is damaged.
+// JournalSize is the size of a journal in bytes: of the newest segment, and of all older segments together. A runner
+// stores it in its table of running attempts. A journal that is smaller than its stored size is damaged.
 type JournalSize struct {
 	newestSegment                          int // number of the newest segment; 0 before the journal exists
 	newestSegmentBytes, olderSegmentsBytes int64
 }
 
-// OpenJournal creates the journal of a new runner in the directory dir. Journal.onResize describes onResize.
+// OpenJournal creates the journal of a new runner in the directory dir. onResize receives the size of the journal, as
+// described for Journal.onResize.
 func OpenJournal(dir string, mode os.FileMode, onResize func(JournalSize)) (*Journal, error) {
 	j := &Journal{
 		dir: dir, mode: mode, onResize: onResize,
@@ -96,8 +97,8 @@ func segmentPath(dir string, segment int) string {
 	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(segment))
 }
 
-// AppendResult writes a record with the Result frame. It returns the number of the segment that contains the
-// record, or 0 after an error.
+// AppendResult writes a record with encodedResult, an encoded Result frame. It returns the number of the segment that
+// contains the record, or 0 after an error.
 func (j *Journal) AppendResult(encodedResult []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -122,8 +123,8 @@ func (j *Journal) AppendResult(encodedResult []byte) (segment int, err error) {
 	return j.segmentNumber, nil
 }
 
-// AckResult records that one result in a segment was acknowledged. When all results of a segment that is not the
-// newest are acknowledged, Ack removes the file of the segment.
+// AckResult records that one result in a segment was acknowledged. When all results of a segment that is not the newest
+// are acknowledged, AckResult removes the file of the segment.
 func (j *Journal) AckResult(segment int) {
 	if j.recordResultAck(segment) {
 		os.Remove(j.segmentPath(segment)) // after an error, the file stays, and the service ignores its results as outdated

@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxJournalBytes bounds how many bytes of a journal are read. Jobs may have written anything into the
-// journal, if the runner has switched to their account.
+// maxJournalBytes bounds how many bytes of a journal are read. If the runner has switched to the account of its jobs,
+// the jobs may have written anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases
-// isWantedLease returns true. If a record of a segment is damaged or incomplete, it ignores this record and the
-// rest of the segment. complete reports whether the journal has at least minSize, the size that the runner
-// stored in its table of running attempts.
+// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases isWantedLease
+// returns true. If a segment contains a damaged or incomplete record, ReadJournal ignores this record and the rest of
+// the segment. minSize is the size that the runner stored in its table of running attempts. complete reports whether
+// the journal has at least this size.
 func ReadJournal(
 	dir string, minSize JournalSize, isWantedLease func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {

@@ -27,8 +27,8 @@ func newJournal(t *testing.T) *Journal {
 	return j
 }
 
-// appendResults appends one result for each job in seqs. It returns the numbers of the segments that contain
-// the results.
+// appendResults appends one result for each of the given jobs. It returns the numbers of the segments that contain the
+// results.
 func appendResults(t *testing.T, j *Journal, jobSeqs ...int64) (segments []int) {
 	t.Helper()
 	for _, seq := range jobSeqs {
@@ -41,7 +41,7 @@ func appendResults(t *testing.T, j *Journal, jobSeqs ...int64) (segments []int) 
 	return segments
 }
 
-// checkJournal checks that a dead runner's journal contains results of exactly the jobs in want.
+// checkJournal checks that a dead runner's journal contains results of exactly the given jobs.
 func checkJournal(t *testing.T, dir, situation string, wantJobSeqs ...int64) {
 	t.Helper()
 	results, _, err := ReadJournal(dir, JournalSize{}, func(wire.Lease) bool { return true })

@@ -14,7 +14,7 @@ import (
 // current contents.
 type LiveRunningTable struct{ slots tableSlots }
 
-// MapLiveRunningTable maps the table of the runner in dir into memory, until this process ends.
+// MapLiveRunningTable maps the table of the runner whose directory is runnerDir into memory, until this process ends.
 func MapLiveRunningTable(runnerDir string) (LiveRunningTable, error) {
 	f, err := os.Open(filepath.Join(runnerDir, RunningTableFileName))
 	if err != nil {
@@ -37,8 +37,8 @@ func (t LiveRunningTable) RunnerPID() int { return int(t.slots.field(0, 0)) }
 // node may start the job.
 func (t LiveRunningTable) LeasesExpire() bool { return t.slots.field(0, leasesExpireField)&1 != 0 }
 
-// AttemptInSlot returns the lease of the attempt in a slot, from 1 to MaxTableSlots. The lease has Seq 0 if the slot is
-// free. Otherwise, forked reports whether the attempt has a process.
+// AttemptInSlot returns the lease of the attempt in a slot, from 1 to MaxTableSlots. If the slot is free, the lease has
+// Seq 0. Otherwise, forked reports whether the attempt has a process.
 func (t LiveRunningTable) AttemptInSlot(slot int) (l wire.Lease, forked bool) {
 	return wire.Lease{Seq: t.slots.field(slot, 0), Fence: t.slots.field(slot, 1)}, t.slots.field(slot, 2) != 0
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lockWaitTimeout is how long WaitForLock waits for a lock, because the process that holds the lock may be about
-// to end.
+// lockWaitTimeout is how long WaitForLock waits for a lock. Waiting is useful because the process that holds the lock
+// may be about to end.
 const lockWaitTimeout = 2 * time.Second
 
 // WaitForLock calls tryLock until it gets the lock, and returns the locked file. It returns nil if this takes
@@ -22,8 +22,8 @@ func WaitForLock(tryLock func() (f *os.File, ok bool, err error)) (*os.File, err
 	}
 }
 
-// RemoveRunnerDir removes the directory of this runner. It removes the lock file last: without its lock, a
-// service would consider the runner dead, and read files that are being removed.
+// RemoveRunnerDir removes the directory of this runner. It removes the lock file last: without the lock file, a service
+// would consider the runner dead, and read files that are being removed.
 func RemoveRunnerDir(runnerDir string, lock *os.File) error {
 	list, err := os.ReadDir(runnerDir)
 	for _, e := range list {

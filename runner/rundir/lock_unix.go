@@ -20,8 +20,8 @@ func LockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist.
-// It tries to take a shared lock, which does not conflict with that of a concurrent check.
+// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist. It tries
+// to take a shared lock, so that concurrent calls of IsLockHeld do not conflict.
 func IsLockHeld(path string) (bool, error) {
 	f, err := OpenRegularFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,9 +46,9 @@ func LockDir(path string) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// OpenRegularFile opens a regular file in a runner's directory for reading. If the runner has switched to an
-// account, jobs may have put anything into this directory. So OpenRegularFile follows no symbolic link, and does
-// not block on a FIFO. If the file is not regular, the error is the same as for a missing file.
+// OpenRegularFile opens a regular file in a runner's directory for reading. If the runner has switched to the account
+// of its jobs, the jobs may have put anything into this directory. So OpenRegularFile follows no symbolic link, and
+// does not block on a FIFO. If the file is not regular, the error is the same as for a missing file.
 func OpenRegularFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {

@@ -17,8 +17,8 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 // unmapFile removes a mapping.
 func unmapFile(mem []byte) error { return unix.Munmap(mem) }
 
-// fileID returns the device and inode number of a file. If a copy of the file exists at the same time, its
-// numbers are different.
+// fileID returns the device and inode number of a file. A copy of the file that exists at the same time has other
+// numbers.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)

@@ -28,8 +28,7 @@ func unmapFile(mem []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
-// fileID returns two numbers that identify a file. If a copy of the file exists at the same time, its numbers
-// are different.
+// fileID returns two numbers that identify a file. A copy of the file that exists at the same time has other numbers.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var info windows.ByHandleFileInformation
 	err = windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info)

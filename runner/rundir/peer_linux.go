@@ -38,7 +38,7 @@ func PeerPID(c net.Conn) int64 {
 }
 
 // CheckPeerAccount returns an error if the process at the other end of a socket belongs neither to the service's
-// account nor to root. uid is the uid of the process, or -1 if it is unknown.
+// account nor to root. peerUID is the uid of that process, or -1 if it is unknown.
 func CheckPeerAccount(c net.Conn, serviceUID int) (peerUID int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package rundir reads and writes the files in a runner's directory. A service uses these files to find the
 // runner, and to learn which attempts a dead runner has started and how they ended.
 //
-// A runner and the service that finds it may be of different versions, so the names and formats in this
-// package never change. Start with the names below. Journal stores the results that the service has not
-// acknowledged, and Table the running attempts. A living runner holds a lock on the file LockFileName.
+// A runner and the service that finds it may be of different versions, so the names and formats in this package never
+// change. Start with the names below. Journal stores the results that the service has not acknowledged.
+// MappedRunningTable stores the running attempts. A living runner holds a lock on the file LockFileName.
 package rundir
 
 import "strings"
@@ -25,9 +25,9 @@ const (
 	LockFileName             = "lock" // locked while the runner is alive
 	SocketFileName           = "run.sock"
 	BootIDFileName           = "boot-id"
-	RunningTableFileName     = "running" // table of running attempts (see Table)
+	RunningTableFileName     = "running" // table of running attempts (see MappedRunningTable)
 	journalFilePrefix        = "journal" // results, in segments journal.1, journal.2, …
-	backgroundGroupsFileName = "spared"  // process groups that jobs were allowed to leave behind
+	backgroundGroupsFileName = "spared"  // process groups that jobs were allowed to leave running
 	tmpdirFileName           = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// AppendBackgroundGroup stores the id of a process group in a runner's directory. The group is one that continues
-// after its job, as the job allows.
+// AppendBackgroundGroup stores the id of a process group in a runner's directory. The group continues to run after its
+// job has ended, because the job allows this.
 func AppendBackgroundGroup(runnerDir string, pgid int, mode os.FileMode) error {
 	f, err := os.OpenFile(filepath.Join(runnerDir, backgroundGroupsFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {

@@ -25,8 +25,9 @@ type MappedRunningTable struct {
 	reservedDiskBytes int64 // size in bytes of the start of the file that has disk space
 }
 
-// CreateRunningTable creates the table of running attempts for a new runner in dir. pid and runnerStartTicks identify
-// the runner's process. runnerStartTicks is its start time, as returned by process.OwnStartTicks.
+// CreateRunningTable creates the table of running attempts for a new runner in runnerDir. runnerPID and
+// runnerStartTicks identify the runner's process. runnerStartTicks is its start time, as returned by
+// process.OwnStartTicks.
 func CreateRunningTable(runnerDir string, mode os.FileMode, runnerPID int, runnerStartTicks int64) (*MappedRunningTable,
 	error) {
 	f, err := os.OpenFile(filepath.Join(runnerDir, RunningTableFileName), os.O_CREATE|os.O_RDWR, mode)
@@ -56,8 +57,8 @@ func CreateRunningTable(runnerDir string, mode os.FileMode, runnerPID int, runne
 	return t, nil
 }
 
-// ReserveSlots reserves disk space for the given number of slots, and returns how many slots have disk space
-// now. A write to a slot without disk space would kill the runner (SIGBUS) if the disk is full.
+// ReserveSlots reserves disk space for the given number of slots. It returns how many slots have disk space now. If the
+// disk is full, a write to a slot without disk space would kill the runner (SIGBUS).
 func (t *MappedRunningTable) ReserveSlots(slotCount int) (int, error) {
 	page := make([]byte, 4096)
 	for t.reservedDiskBytes < int64(slotCount+1)*tableSlotBytes {
@@ -83,9 +84,9 @@ func (t *MappedRunningTable) writeSlot(slot int64, fields ...int64) {
 	}
 }
 
-// SetJournalSize stores the size of the journal, so that a service can notice if a part of the journal is
-// missing. The runner may die at any time. So the stored size is never too large, not even while the journal
-// changes to a new segment.
+// SetJournalSize stores the size of the journal, so that a service can notice if a part of the journal is missing. The
+// runner may die between two writes. So SetJournalSize writes the fields in an order in which the stored size is never
+// too large, not even while the journal changes to a new segment.
 func (t *MappedRunningTable) SetJournalSize(size JournalSize) {
 	if int64(size.newestSegment) != t.tableSlots.field(0, journalSizeField) {
 		t.tableSlots.setField(0, journalSizeField+1, 0)
@@ -99,10 +100,10 @@ func (t *MappedRunningTable) SetJournalSize(size JournalSize) {
 // runner's pid and start time, and the device and inode number of the table's file.
 const journalSizeField = 4
 
-// leasesExpireField is the index of a header field with two numbers. The lower 32 bits are 1 if the service's
-// leases expire, and otherwise 0. The upper 32 bits are a checksum of the fields before journalSizeField. If the
-// checksum is wrong, these fields are damaged. Readers then ignore the pid, and do not take the directory for
-// a copy because of a wrong device or inode number.
+// leasesExpireField is the index of a header field with two numbers. The lower 32 bits are 1 if the service's leases
+// expire, and otherwise 0. The upper 32 bits are a checksum of the fields before journalSizeField. If the checksum is
+// wrong, these fields are damaged. Readers then ignore the pid. They also ignore the device and inode number, which
+// normally show whether the directory is a copy.
 const leasesExpireField = 7
 
 // SetLeasesExpire stores whether the leases of the runner's service expire.

@@ -14,12 +14,12 @@ import (
 // tableSlots is the contents of the file with a table of running attempts.
 type tableSlots []byte
 
-// field returns the i-th number of a slot.
+// field returns one of the numbers in a slot. fieldIndex counts from 0.
 func (s tableSlots) field(slot, fieldIndex int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*tableSlotBytes+8*fieldIndex:]))
 }
 
-// setField sets the i-th number of a slot.
+// setField sets one of the numbers in a slot. fieldIndex counts from 0.
 func (s tableSlots) setField(slot, fieldIndex int, value int64) {
 	binary.LittleEndian.PutUint64(s[slot*tableSlotBytes+8*fieldIndex:], uint64(value))
 }
@@ -27,7 +27,7 @@ func (s tableSlots) setField(slot, fieldIndex int, value int64) {
 // RunningTable is the parsed content of a runner's table of running attempts.
 type RunningTable struct {
 	// RunnerPID and RunnerStartTicks are the pid and the start time of the runner's process. If the directory is a copy,
-	// PID is 0: the stored pid is that of the original runner, which may be alive.
+	// RunnerPID is 0: the stored pid is that of the original runner, which may be alive.
 	RunnerPID        int
 	RunnerStartTicks int64
 	Attempts         []wire.Attempt
@@ -35,8 +35,8 @@ type RunningTable struct {
 	IsIntact         bool // the file has its full size and a valid header
 }
 
-// ReadRunningTable reads the table of running attempts in a runner's directory. If the file is missing, the result
-// is empty. If the file is too short, the result may be incomplete, and Intact is false.
+// ReadRunningTable reads the table of running attempts in a runner's directory. If the file is missing, the result is
+// empty. If the file is too short, the result may be incomplete, and IsIntact is false.
 func ReadRunningTable(runnerDir string) (t RunningTable, err error) {
 	f, err := OpenRegularFile(filepath.Join(runnerDir, RunningTableFileName))
 	if errors.Is(err, os.ErrNotExist) {

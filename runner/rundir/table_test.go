@@ -133,8 +133,8 @@ func TestMissingTableHeaderMeansNoAttempts(t *testing.T) {
 	}
 }
 
-// If the header of a table is damaged, the runner's pid is unknown, but the directory does not count as a
-// copy. In a copy, the attempts belong to another runner, so their processes would not be ended.
+// If the header of a table is damaged, the runner's pid is unknown, but the directory does not count as a copy. If it
+// did, the attempts would be taken for those of another runner, and their processes would not be ended.
 func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalSizeField {
 		dir := t.TempDir()

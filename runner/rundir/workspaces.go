@@ -15,11 +15,11 @@ import (
 
 // The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
 //
-// By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is /mnt/scratch/RUNNER,
-// and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir. This file is read when a
-// dead runner's directory is removed. So the private directories are found even if job_tmpdir has changed.
-// The file does not contain the last part of the path, the runner's name. So even if the file was
-// manipulated, only a directory with this name can be removed.
+// By default, this directory is ROOT/jobs/RUNNER. ROOT is the runners' directory, and RUNNER is the name of the runner.
+// With job_tmpdir = /mnt/scratch, the directory is /mnt/scratch/RUNNER, and the runner first stores the text
+// /mnt/scratch in the file ROOT/RUNNER/tmpdir. When a dead runner's directory is removed, this file shows where the
+// private directories are, even if job_tmpdir has changed. The file does not contain the last part of the path, the
+// runner's name. So even if the file was manipulated, only a directory with this name can be removed.
 
 // JobTmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
 const JobTmpdirSetting = "job_tmpdir"
@@ -32,7 +32,7 @@ func StoreJobTmpdir(runnerDir, tmpdir string, mode os.FileMode) error {
 	return atomicfile.Write(filepath.Join(runnerDir, tmpdirFileName), []byte(AppendChecksum(tmpdir)), mode)
 }
 
-// ReadJobTmpdir returns the job_tmpdir of the runner that uses a directory, or "" if it has none.
+// ReadJobTmpdir returns the job_tmpdir of the runner whose directory is runnerDir, or "" if the runner has none.
 func ReadJobTmpdir(runnerDir string) (string, error) {
 	return ReadChecksummedFile(filepath.Join(runnerDir, tmpdirFileName), maxTmpdirFileBytes)
 }
@@ -40,9 +40,9 @@ func ReadJobTmpdir(runnerDir string) (string, error) {
 // WorkspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckJobTmpdir returns an error if a directory is unsuitable as job_tmpdir. No other account may be able to
-// change it. It must not be inside runnersDir, because a subdirectory of it could then have the same path as
-// a runner's directory. If othersMayEnter is true, other accounts must be able to enter it.
+// CheckJobTmpdir returns an error if the directory path is unsuitable as job_tmpdir. No other account may be able to
+// change it. It must not be inside runnersDir, because one of its subdirectories could then have the same path as a
+// runner's directory. If othersMayEnter is true, other accounts must be able to enter it.
 func CheckJobTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -30,9 +30,9 @@ func CheckWorkspacesDir(dir string) error {
 	return nil
 }
 
-// checkParentDirs returns an error if another account could change or replace a directory that is to contain the
-// private directories of jobs. realPath is its path without symbolic links. If othersMayEnter is true, all
-// accounts must be able to enter it.
+// checkParentDirs returns an error if another account could change or replace path, a directory that is to contain the
+// private directories of jobs. realPath is path without symbolic links. If othersMayEnter is true, all accounts must be
+// able to enter the directory.
 func checkParentDirs(path, realPath string, othersMayEnter bool) error {
 	if realPath != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + realPath)

@@ -38,18 +38,18 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	return b
 }
 
-// decoder decodes values from its input. If the input is damaged, it sets damaged, and returns zero for all
+// decoder decodes values from its input. If the input is damaged, the decoder sets isDamaged, and returns zero for all
 // further values.
 type decoder struct {
 	remainingInput []byte
-	remainingText  string // same bytes as raw; decoded texts are substrings of this string
+	remainingText  string // same bytes as remainingInput; decoded texts are substrings of this string
 	isDamaged      bool
 }
 
 func (d *decoder) markDamaged() { d.isDamaged, d.remainingInput, d.remainingText = true, nil, "" }
 
-// takeBytes removes the first n bytes from the input and returns them. If the input does not have n bytes, it
-// is damaged.
+// takeBytes removes the first n bytes from the input and returns them. If the input has fewer than n bytes, takeBytes
+// marks it as damaged.
 func (d *decoder) takeBytes(n int) (taken string) {
 	if n < 0 || n > len(d.remainingText) {
 		d.markDamaged()
@@ -113,7 +113,7 @@ func (d *decoder) readValue(v reflect.Value) {
 			return
 		}
 		n := d.readInt()
-		// Check this before allocating memory for n entries.
+		// Check n before allocating memory for n entries.
 		if n < 0 || n > int64(len(d.remainingInput)/minEncodedBytes(v.Type().Elem())) {
 			d.markDamaged()
 		} else if n > 0 {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Outbox writes to a connection without blocking its callers. SendBytes and FlushNow write what the connection
-// accepts immediately. Run writes the rest, and needs a separate goroutine.
+// Outbox writes to a connection without blocking its callers. SendBytes, SendFrames and FlushNow write what the
+// connection accepts immediately. Run, which needs a separate goroutine, writes the rest.
 type Outbox struct {
 	conn net.Conn
 	wake chan struct{} // wakes Run
@@ -20,7 +20,7 @@ type Outbox struct {
 // NewOutbox returns the outbox of a connection.
 func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan struct{}, 1)} }
 
-// AddBytes adds bytes to the outbox. Send, SendFrames or FlushNow writes them later.
+// AddBytes adds bytes to the outbox. The next call of SendBytes, SendFrames or FlushNow writes them.
 func (o *Outbox) AddBytes(b []byte) {
 	o.mu.Lock()
 	o.unsentBytes = append(o.unsentBytes, b...)
@@ -33,8 +33,8 @@ func (o *Outbox) SendBytes(b []byte) {
 	o.FlushNow()
 }
 
-// SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the
-// number of bytes that are left for Run.
+// SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the number of
+// bytes that the connection did not accept and that Run writes later.
 func (o *Outbox) SendFrames(frames ...Frame) (unsentBytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,16 +45,16 @@ func (o *Outbox) SendFrames(frames ...Frame) (unsentBytes int) {
 	return len(o.unsentBytes)
 }
 
-// FlushNow writes the bytes that Buffer has added. It does not block.
+// FlushNow writes the bytes that AddBytes has added. It does not block.
 func (o *Outbox) FlushNow() {
 	o.mu.Lock()
 	o.flushLocked(writeNonBlocking)
 	o.mu.Unlock()
 }
 
-// flushLocked passes the bytes in the outbox to write, which returns how many of them it wrote. The rest is
-// left to Run. If another goroutine is already writing, flushLocked leaves all bytes to that goroutine. The
-// caller holds mu, which flushLocked unlocks during the write.
+// flushLocked passes the bytes in the outbox to the function write, which returns how many of them it wrote. Run writes
+// the rest. If another goroutine is already writing, flushLocked leaves all bytes to that goroutine. The caller holds
+// mu, which flushLocked unlocks during the write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.isWriting && !o.isClosed && len(o.unsentBytes) > 0 {
 		data := o.unsentBytes

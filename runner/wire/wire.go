@@ -1,7 +1,7 @@
 // Package wire encodes frames: the messages between the service and a runner.
 //
-// A frame is its length (u32, little endian), followed by its type (u8) and its fields as varints and
-// length-prefixed bytes. The length counts the bytes after itself. Start with Frame, AppendFrame and Parse.
+// A frame is its length (u32, little endian), followed by its type (u8) and its fields as varints and length-prefixed
+// bytes. The length does not include its own four bytes. Start with Frame, AppendFrame and ParseFrame.
 package wire
 
 import (
@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// ProtocolVersion is the newest protocol version that this program supports. Each side sends its own in its
-// first frame, and both then use the lower one. A new version may only add types of frames, and optional
-// fields at the end of a type (optionalFieldCounts), which older versions omit. Everything else in the layout of a
-// type never changes, so a side that knows a type can read its frames from every version. See
-// docs/decisions/0051.
+// ProtocolVersion is the newest protocol version that this program supports. Each side sends its ProtocolVersion in its
+// first frame, and both sides then use the lower one. A new version may only add types of frames, and optional fields
+// at the end of a type (optionalFieldCounts). Older versions omit these fields. Everything else in the layout of a type
+// never changes, so a side that knows a type can read its frames from every version. See docs/decisions/0051.
 const ProtocolVersion = 1
 
-// Compare returns a negative number if p comes before other, and a positive number if p comes after other. It
-// compares Rank, then Seq. If both are equal, a position with StartsBeforeJob set comes first.
+// Compare returns a negative number if p comes before other, and a positive number if p comes after other. It compares
+// Rank, then Seq. If both have the same Rank and Seq, a position with StartsBeforeJob set comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.StartsBeforeJob != other.StartsBeforeJob {
@@ -54,8 +53,8 @@ type Frame any
 // RequestID identifies a request of the service. The runner's reply has the same RequestID.
 type RequestID int64
 
-// ID returns a pointer to this RequestID. Thus requests and replies, which contain a RequestID, implement
-// Exchange.
+// ID returns a pointer to this RequestID. It makes all requests and replies, which embed a RequestID, implement
+// FrameWithID.
 func (id *RequestID) ID() *RequestID { return id }
 
 // FrameWithID is a frame that is a request or a reply. A reply has the RequestID of its request.
@@ -63,17 +62,17 @@ type FrameWithID interface{ ID() *RequestID }
 
 // Frames that the service sends.
 type (
-	// Hello is the first frame of a connection. Epoch is the number of this start of the service: each start
-	// has a higher number. After a Hello, the runner rejects frames from connections with a lower epoch. With
-	// NoEpoch as the epoch, the runner only sends the HelloReply.
+	// Hello is the first frame of a connection. Epoch is the number of this start of the service: each start has a higher
+	// number. After a Hello, the runner rejects frames from connections with a lower epoch. If Epoch is NoEpoch, the
+	// runner only sends the HelloReply.
 	Hello struct {
 		ProtocolVersion int64
 		Epoch           int64
 		ServiceVersion  string
 	}
-	// Setup contains the settings of the runner. Workers is how many attempts run at the same time.
-	// SettleDelay is how long the runner collects results before it sends them. StopTimeout is how long
-	// running attempts may continue after the operating system has asked the runner to end.
+	// Setup contains the settings of the runner. WorkerCount is how many attempts run at the same time. SettleDelay is how
+	// long the runner collects results before it sends them. StopTimeout is how long running attempts may continue after
+	// the operating system has asked the runner to end.
 	Setup struct {
 		WorkerCount int64
 		SettleDelay time.Duration
@@ -81,7 +80,7 @@ type (
 	}
 	// QueuePosition is the position of a waiting attempt in its queue. Compare defines the order.
 	QueuePosition struct {
-		// Rank and Seq are the rank and the number of the attempt's job. If StartsBeforeJob is set, they belong to
+		// Rank and Seq are the rank and the number of the attempt's job. If StartsBeforeJob is set, Rank and Seq belong to
 		// another job, and the attempt starts before that job.
 		Rank, Seq       int64
 		StartsBeforeJob bool // the attempt starts before the job with this Rank and Seq
@@ -107,8 +106,8 @@ type (
 		AllowBackground         bool
 		StartDeadlineMillis     int64 // start deadline in milliseconds since 1970; 0 means none
 		StartDeadlineBootMillis int64 // start deadline in milliseconds since boot (TimeSinceBoot); 0 means none
-		// MemoryBytes (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
-		// attempt together; 0 means no limit.
+		// MemoryBytes (in bytes), MilliCPUs (in thousandths of a processor) and MaxTasks (processes and threads) limit all
+		// processes of the attempt together; 0 means no limit.
 		MemoryBytes, MilliCPUs, MaxTasks int64
 		TTY                              bool     // run the attempt on a new terminal; Stdin and StdinFile are then ""
 		Nice                             int64    // nice value of each process; 0 means the runner's own nice value
@@ -138,8 +137,8 @@ type (
 	}
 	// DropStart withdraws an earlier Start, if the attempt has not started yet. The reply is DropStartReply.
 	DropStart struct{ Lease }
-	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
-	// to the attempt's result.
+	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM and, after GracePeriod, SIGKILL. It copies
+	// EndCause to the attempt's result.
 	EndAttempt struct {
 		Lease
 		EndCause    int64
@@ -155,14 +154,14 @@ type (
 		// the time that the machine slept. 0 means unknown.
 		ExpiryBootMillis int64
 	}
-	// ReportImmediately makes the runner send the start and the result of an attempt without delay. Otherwise
-	// the runner may collect several reports.
+	// ReportImmediately makes the runner send the start and the result of an attempt without delay. Otherwise the runner
+	// may collect reports of several attempts and send them together.
 	ReportImmediately struct{ Lease }
 	// AckResults acknowledges results that the service has stored.
 	AckResults struct{ Leases []Lease }
-	// ReadOutput requests the output of an attempt after the position Cursor. The reply is ReadOutputReply.
-	// If Wait is set, the runner replies when there is new output, or when the output is complete. Otherwise
-	// it replies immediately.
+	// ReadOutput requests the output of an attempt after the positions StreamCursors. The reply is ReadOutputReply. If
+	// WaitForOutput is set, the runner replies when there is new output, or when the output is complete. Otherwise it
+	// replies immediately.
 	ReadOutput struct {
 		Lease
 		RequestID
@@ -189,8 +188,8 @@ type (
 	// Shutdown ends the runner once all its attempts have ended. If the service has acknowledged all results,
 	// the runner then removes its directory.
 	Shutdown struct{}
-	// Recover ends the remaining processes of attempts of dead runners: those in Attempts and, if RunnerName
-	// is not "", those that the files in the directory of this dead runner name. The reply is RecoverReply.
+	// Recover ends the remaining processes of dead runners' attempts. These are the attempts in Attempts and, if
+	// RunnerName is not "", the attempts that the files in this dead runner's directory name. The reply is RecoverReply.
 	Recover struct {
 		RequestID
 		RunnerName string
@@ -213,15 +212,15 @@ type (
 		UnacknowledgedLeases []Lease
 		Enforcements         []LimitEnforcement // how the runner enforces each limit
 	}
-	// HelloRefusal is the reply to a Hello that the runner refuses: the epoch is not higher than the highest
-	// one that the runner has accepted, or the runner is about to end. Epoch is this highest epoch.
+	// HelloRefusal is the reply to a Hello that the runner refuses, for one of two reasons. Either the epoch of the Hello
+	// is not higher than NewestEpoch, the highest epoch that the runner has accepted, or the runner is about to end.
 	HelloRefusal struct{ NewestEpoch int64 }
 	// StartReport reports that an attempt has started. The runner does not send it for an attempt that ends
 	// within a few milliseconds.
 	StartReport struct{ Attempt }
-	// DropStartReply is the reply to Drop. Dropped means that the attempt will not run. The runner also sends a
-	// DropStartReply without having got a Drop, if the StartDeadlineMillis or BootDeadlineMillis of an attempt passes
-	// before its start.
+	// DropStartReply is the reply to DropStart. Dropped means that the attempt will not run. The runner also sends a
+	// DropStartReply without having got a DropStart, if the start deadline of an attempt passes before the attempt has
+	// started.
 	DropStartReply struct {
 		Lease
 		Dropped bool
@@ -230,13 +229,13 @@ type (
 	// keeps a worker busy. Attempt.PID is the pid of one such process. The runner sends StuckAttemptsReport whenever the
 	// list has changed, and after HelloReply if the list is not empty.
 	StuckAttemptsReport struct{ Attempts []Attempt }
-	// Result says how an attempt ended. The runner sends it again after every HelloReply, until it gets an
-	// Ack with the lease of the attempt.
+	// Result says how an attempt ended. The runner sends it again after every HelloReply, until it gets an AckResults with
+	// the lease of the attempt.
 	Result struct {
 		Attempt
 		EndedAtMillis int64 // milliseconds since 1970
-		// EndCause is the reason for which the attempt was ended: the Cause in EndAttempt, or one that the
-		// runner has detected. It is 0 if the attempt ended by itself.
+		// EndCause is the reason why the attempt was ended: the EndCause in EndAttempt, or a reason that the runner has
+		// detected. It is 0 if the attempt ended by itself.
 		EndCause           int64
 		TimedOut           bool
 		IdleTimedOut       bool // the attempt timed out because it printed nothing for IdleTimeout
@@ -261,24 +260,24 @@ type (
 		// processes was killed.
 		ReachedMemoryLimit bool
 	}
-	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second
-	// for each attempt. It also sends the last one again after HelloReply.
+	// ProgressReport reports the progress of a running attempt. The runner sends at most two a second for each attempt.
+	// After HelloReply, the runner sends the last ProgressReport of each running attempt again.
 	ProgressReport struct {
 		Lease
 		Progress
 	}
-	// ReadOutputReply is the reply to ReadOutput. Data contains pieces of output without times, encoded by
+	// ReadOutputReply is the reply to ReadOutput. OutputChunks contains pieces of output without times, encoded by
 	// output.AppendEncodedChunks.
 	ReadOutputReply struct {
 		RequestID
-		StreamCursors  [2]int64 // position after Data; use it in the next ReadOutput
+		StreamCursors  [2]int64 // positions after OutputChunks; use them in the next ReadOutput
 		OutputComplete bool
 		AttemptUnknown bool // the runner does not have this attempt
 		OutputChunks   []byte
 	}
-	// RecoverReply is the reply to Recover. StartedThisBoot is false if the machine has certainly rebooted since the
-	// dead runner started. Survivors lists the processes that SIGKILL did not end. LeasesWithProcesses lists
-	// the attempts in Recover.Attempts that still had processes.
+	// RecoverReply is the reply to Recover. StartedThisBoot is false if the machine has certainly rebooted since the dead
+	// runner started. StuckProcesses lists the processes that SIGKILL did not end. LeasesWithProcesses lists the attempts
+	// in Recover.Attempts that still had processes when the runner got the request.
 	RecoverReply struct {
 		RequestID
 		StartedThisBoot     bool
@@ -289,17 +288,17 @@ type (
 	// PurgeOutputsReply is the reply to PurgeOutputs. Some of the files may still exist, because they could
 	// not be deleted.
 	PurgeOutputsReply struct{ RequestID }
-	// PauseReply is the reply to Pause. UnchangedProcesses is the number of processes of the tree that are
-	// not frozen or resumed yet. NotRunning means that the attempt is not running, or is being ended.
+	// PauseReply is the reply to PauseAttempt. UnchangedProcesses is the number of processes of the tree that are not
+	// frozen or resumed yet. NotRunning means that the attempt is not running, or is being ended.
 	PauseReply struct {
 		RequestID
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
-	// TypeInputReply is the reply to TypeInput. WrittenBytes is how many bytes the terminal accepted, from
-	// the start of the input. It accepts the rest only after the program has read some input. TerminalModeControls
-	// contains the control sequences with which the program has set the terminal's modes. NoTerminal means
-	// that the attempt is not running, or has no terminal.
+	// TypeInputReply is the reply to TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start of
+	// the input. The terminal accepts the rest only after the program has read some input. TerminalModeControls contains
+	// the control sequences with which the program has set the terminal's modes. NoTerminal means that the attempt is not
+	// running, or has no terminal.
 	TypeInputReply struct {
 		RequestID
 		WrittenBytes         int64
@@ -372,9 +371,9 @@ var frameTypes = [...]Frame{
 	29: (*ExtendLeases)(nil),
 }
 
-// optionalFieldCounts contains the number of optional fields at the end of each type of frame, by the number of
-// the type. Append omits the last fields of a frame if they are optional and zero. Older versions omit all
-// optional fields.
+// optionalFieldCounts contains the number of optional fields at the end of each type of frame, by the number of the
+// type. If the last fields of a frame are optional and zero, AppendFrame omits them. Older versions of the program omit
+// all optional fields.
 var optionalFieldCounts = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
 // AppendFrame appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
@@ -405,9 +404,9 @@ const frameHeaderBytes = 5
 // ErrIncompleteFrame means that the input ends before the end of a frame.
 var ErrIncompleteFrame = errors.New("incomplete frame")
 
-// ParseFrame decodes the first frame in b, and returns its encoded size in bytes. The frame shares no memory with
-// b. ErrIncompleteFrame means that the caller must read more bytes first. After any other error, the rest of
-// the input cannot be read either. Unknown bytes at the end of a frame are an error.
+// ParseFrame decodes the first frame in b. It returns the frame and the number of bytes of b that encode it. The frame
+// shares no memory with b. ErrIncompleteFrame means that the caller must read more bytes first. After any other error,
+// the rest of the input cannot be read either. Unknown bytes at the end of a frame are an error.
 func ParseFrame(b []byte) (Frame, int, error) {
 	if len(b) < frameHeaderBytes {
 		return nil, 0, ErrIncompleteFrame
@@ -434,7 +433,7 @@ func ParseFrame(b []byte) (Frame, int, error) {
 			break
 		}
 		d.readValue(v.Field(i))
-		// A frame that ends in an optional zero field is damaged, because Append omits such a field.
+		// An optional zero field at the end means that the frame is damaged, because AppendFrame omits such a field.
 		if optional && len(d.remainingInput) == 0 && v.Field(i).IsZero() {
 			d.markDamaged()
 		}

@@ -98,7 +98,7 @@ func fillRandom(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// ParseFrame returns the frame that Append has encoded, with the same fields. It ignores the bytes after the
+// ParseFrame returns the frame that AppendFrame has encoded, with the same fields. It ignores the bytes after the
 // frame.
 func TestFramesAreReadAsWritten(t *testing.T) {
 	kinds := map[string]bool{}
@@ -185,8 +185,8 @@ func TestIncompleteFrameReturnsErrIncompleteFrame(t *testing.T) {
 	}
 }
 
-// Parse rejects a frame whose length does not fit its fields, a frame of an unknown type, and a frame larger
-// than MaxFrameBytes.
+// ParseFrame rejects a frame whose length does not fit its fields, a frame of an unknown type, and a frame larger than
+// MaxFrameBytes.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	addSize := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -234,7 +234,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	checkRefused("a flag that is 2", addSize([]byte{14, 0, 0, 2}))
 }
 
-// Append panics if its argument is not a frame, with a message that names the type of the argument.
+// AppendFrame panics if its argument is not a frame, with a message that names the type of the argument.
 func TestAppendFrameRejectsNonFrames(t *testing.T) {
 	for _, f := range []wire.Frame{nil, wire.Shutdown{}, &wire.Lease{}, (*wire.Lease)(nil), "text"} {
 		func() {
@@ -249,7 +249,7 @@ func TestAppendFrameRejectsNonFrames(t *testing.T) {
 	}
 }
 
-// Whatever bytes Parse gets, it does not panic, and does not report a size beyond them. If it returns a
+// Whatever bytes ParseFrame gets, it does not panic, and does not report a size larger than its input. If it returns a
 // frame, encoding and parsing this frame returns the same frame.
 func FuzzParseFrame(f *testing.F) {
 	for _, frame := range exampleFrames() {
