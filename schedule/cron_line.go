@@ -71,8 +71,8 @@ var nicknames = map[string]string{
 const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
 	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and names the invalid part
-// of the line and the accepted values.
+// Parse parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and names the
+// invalid part of the line and the accepted values.
 func Parse(text string) (CronLine, error) {
 	if len(text) > MaxLineBytes {
 		return CronLine{}, queue.InvalidField("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)

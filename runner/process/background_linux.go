@@ -9,32 +9,32 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// maxBackgroundTreesPerUser is how many process trees of one account may live on after their commands have
-// ended.
+// maxBackgroundTreesPerUser is how many process trees of one account may live on after their commands have ended.
 const maxBackgroundTreesPerUser = 64
 
 // allBackgroundTrees records the process trees that live on after their commands have ended.
 var allBackgroundTrees backgroundTrees
 
-// backgroundTrees is a list of process trees that are allowed to live on. Workers can use it concurrently.
+// backgroundTrees is a list of process trees that are allowed to live on after their commands. Workers can use it
+// concurrently.
 type backgroundTrees struct {
 	mu    sync.Mutex
 	trees []*backgroundTree // guarded by mu
 }
 
-// backgroundTree describes a spared tree: processes that a command left behind and that are allowed to live on.
+// backgroundTree describes the processes that one command left behind and that are allowed to live on.
 type backgroundTree struct {
 	uid        uint32 // account of the command
 	cgroupPath string // directory of the control group; "" without a control group
 	cookie     string
-	procs      []procfs.Process // at most maxRecordedProcesses of the processes; empty if there is a control group
+	procs      []procfs.Process // at most maxRecordedProcesses of its processes; empty if there is a control group
 }
 
-// maxRecordedProcesses limits how many processes of a spared tree without a control group are recorded.
+// maxRecordedProcesses limits how many processes of a background tree without a control group are recorded.
 const maxRecordedProcesses = 16
 
-// addTree records a spared tree. It returns false if the account already has maxBackgroundTreesPerUser living
-// trees.
+// addTree records a background tree. It returns false if the account already has maxBackgroundTreesPerUser trees with
+// living processes.
 func (t *backgroundTrees) addTree(s *backgroundTree) bool {
 	if t.addTreeIfRoom(s) {
 		return true
@@ -43,8 +43,8 @@ func (t *backgroundTrees) addTree(s *backgroundTree) bool {
 	return t.addTreeIfRoom(s)
 }
 
-// addTreeIfRoom records a spared tree if fewer than maxBackgroundTreesPerUser trees of its account are recorded,
-// and reports whether it did.
+// addTreeIfRoom records a background tree if fewer than maxBackgroundTreesPerUser trees of its account are recorded. It
+// reports whether it has recorded the tree.
 func (t *backgroundTrees) addTreeIfRoom(s *backgroundTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programBlockers lists the security features of Windows that can stop a program from running, and the error code of
-// each. eventLog is the name of the event log that contains the details, below "Applications and Services
-// Logs", "Microsoft", "Windows".
+// programBlockers lists the security features of Windows that can stop a program from running. code is the error code
+// of a start that the feature has blocked. eventLog is the name of the event log that contains the details, below
+// "Applications and Services Logs", "Microsoft", "Windows".
 var programBlockers = []struct {
 	code              syscall.Errno
 	blocker, eventLog string

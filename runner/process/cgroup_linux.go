@@ -24,8 +24,8 @@ import (
 // and nothing else. All methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
 	parentPath string
-	// oomCountFile is the path of the version 1 file that counts out-of-memory kills in all subgroups
-	// together. It is "" if version 1 does not manage the memory.
+	// oomCountFile is the path of a file of cgroup version 1, which counts out-of-memory kills in all subgroups together.
+	// It is "" if version 1 does not manage the memory.
 	oomCountFile string
 
 	mu              sync.Mutex
@@ -34,13 +34,13 @@ type Cgroups struct {
 	abandonedPaths []string
 }
 
-// supervisorGroupName is the name of the subgroup for this process itself. The kernel allows a group to have
-// either processes or controllers for its subgroups, so this process may not stay in the group that it
-// divides.
+// supervisorGroupName is the name of the subgroup for this process itself. The kernel does not allow a group to have
+// both processes and controllers for its subgroups. So this process may not stay in the group that it divides into
+// subgroups.
 const supervisorGroupName = "supervisor"
 
-// defaultMaxTasks is the limit of tasks (processes and threads) of a command that sets no such limit. A control
-// group enforces it.
+// defaultMaxTasks limits the tasks (processes and threads) of a command that sets no limit of tasks itself. A control
+// group enforces the limit.
 const defaultMaxTasks = 4096
 
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
@@ -73,8 +73,8 @@ func NewCgroups() (*Cgroups, error) {
 	return &Cgroups{parentPath: path, oomCountFile: oomCountFilePathV1()}, controllerErrs
 }
 
-// oomCountFilePathV1 returns the path of a file of this process's version 1 group, which counts the processes
-// that the kernel killed because memory ran out. It returns "" if version 1 does not manage the memory.
+// oomCountFilePathV1 returns the path of a file of the version 1 control group of this process. The file counts the
+// processes that the kernel killed because memory ran out. The result is "" if version 1 does not manage the memory.
 func oomCountFilePathV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
@@ -124,8 +124,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errs
 }
 
-// LimitOwnMemory limits the memory of this process, in bytes. The limit does not include commands, which are
-// in other groups. If LimitOwnMemory returns an error, no limit is set.
+// LimitOwnMemory limits the memory of this process to maxBytes. The limit does not include commands, which are in other
+// groups. If LimitOwnMemory returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(maxBytes int64) error {
 	err := os.WriteFile(filepath.Join(c.parentPath, supervisorGroupName, "memory.max"),
 		[]byte(strconv.FormatInt(maxBytes, 10)), 0)
@@ -142,22 +142,22 @@ type cgroup struct {
 	eventsFD        int        // descriptor of cgroup.events
 	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
 	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together, as cgroup version 1 does
-	limits          TreeLimits // the current limits; Tasks is never 0, because setLimits replaces 0 by defaultMaxTasks
+	limits          TreeLimits // the current limits; Tasks is not 0, because setLimits replaces 0 by defaultMaxTasks
 	missingLimits   []string   // names of the current limits that no controller enforces
-	// Values of the kernel's counters when they were last read. oomKillCount counts processes that were killed
-	// because memory ran out. memoryLimitHitCount counts how often this group or one of its subgroups reached its
-	// memory limit. ownMemoryLimitHitCount counts this only for the group itself.
+	// The last values of three counters of the kernel. oomKillCount counts processes that were killed because memory ran
+	// out. memoryLimitHitCount counts how often this group or one of its subgroups reached its memory limit.
+	// ownMemoryLimitHitCount counts how often this group itself reached its limit.
 	oomKillCount, memoryLimitHitCount, ownMemoryLimitHitCount int64
 	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
 	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
-	// wasUsed means that an earlier command ran in the group. Its peak of tasks may be higher than that of
-	// the next command, and the file pids.peak cannot be reset.
+	// wasUsed means that an earlier command ran in the group. The file pids.peak, which cannot be reset, may then contain
+	// a peak of tasks that is higher than that of the next command.
 	wasUsed bool
 }
 
-// newCgroup creates a group for a worker. If it fails, the worker has no group, and finds the processes of a
-// tree by their process group, session and cookie.
+// newCgroup creates a group for a worker. If newCgroup fails, the worker has no group. The worker then finds the
+// processes of a tree by their process group, session and cookie.
 func (c *Cgroups) newCgroup() (*cgroup, error) {
 	path, err := c.createGroupDir()
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *Cgroups) createGroupDir() (path string, err error) {
 // maxGroupNameTries is how many names createGroupDir tries before it returns an error.
 const maxGroupNameTries = 100_000
 
-// abandon stops using a group and removes it. If the group still has processes, Sweep removes it later.
+// abandon stops using a group and removes it. If the group still has processes, RemoveAbandonedGroups removes it later.
 func (c *Cgroups) abandon(b *cgroup) {
 	closeDescriptors(&b.dirFD, &b.eventsFD, &b.memoryEventsFD)
 	if os.Remove(b.path) == nil {
@@ -261,7 +261,7 @@ func (c *Cgroups) RemoveAbandonedGroups() {
 	paths := c.abandonedPaths
 	c.abandonedPaths = nil
 	c.mu.Unlock()
-	// Do not hold the lock during the removal, because workers wait for the lock.
+	// Do not hold mu during the removal, which may take long, because workers wait for mu.
 	kept := slices.DeleteFunc(paths, func(path string) bool {
 		err := os.Remove(path)
 		return err == nil || errors.Is(err, fs.ErrNotExist)
@@ -307,9 +307,8 @@ func (c *cgroup) kill() bool {
 	return os.WriteFile(c.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
-// peakTasks returns the most tasks that existed at one time in the group since it was created. It
-// returns 0 if the kernel does not report the number (before Linux 6.1) or no controller counts
-// tasks.
+// peakTasks returns the most tasks that existed at one time in the group since it was created. It returns 0 if the
+// kernel does not report this number (before Linux 6.1) or if no controller counts tasks.
 func (c *cgroup) peakTasks() int64 {
 	raw, _ := os.ReadFile(filepath.Join(c.path, "pids.peak"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
@@ -322,8 +321,8 @@ type oomKills struct {
 	ownLimitReached bool // the kernel killed processes because the command reached its own memory limit
 }
 
-// takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
-// they can be kills of processes of any command of this runner.
+// takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory, the killed
+// processes can belong to any command of this runner.
 func (c *cgroup) takeOOMKills() (oomKillResult oomKills) {
 	if c.memoryEventsFD < 0 {
 		return oomKillResult
@@ -344,8 +343,8 @@ func (c *cgroup) takeOOMKills() (oomKillResult oomKills) {
 	return oomKillResult
 }
 
-// parseCounter returns the number after a name in one of the kernel's counter files, or 0 if the name is
-// missing.
+// parseCounter returns the number after counterName in one of the kernel's counter files, or 0 if the file does not
+// contain this name.
 func parseCounter(counterFile []byte, counterName string) int64 {
 	for line := range strings.Lines(string(counterFile)) {
 		if value, ok := strings.CutPrefix(line, counterName); ok {

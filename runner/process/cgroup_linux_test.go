@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A control group has the limits of its current command. Limits that no controller enforces are reported as
-// missing for each command, even if the limits are the same as those of the command before.
+// A control group has the limits of its current command. Limits that no controller enforces are reported as missing for
+// each command, even if the command before had the same limits.
 func TestCgroupAppliesLimitsOfCurrentCommand(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
@@ -72,8 +72,8 @@ func TestCgroupAppliesLimitsOfCurrentCommand(t *testing.T) {
 	}
 }
 
-// An out-of-memory kill counts as reaching the command's own limit only if the command's group itself reached
-// its limit. Otherwise memory ran out in the whole machine, or in a group above or below.
+// An out-of-memory kill counts as reaching the command's own limit only if the command's group itself reached its
+// limit. Otherwise memory ran out in the whole machine, in a parent group, or in a subgroup.
 func TestOOMKillReportsOwnLimitOnlyIfReached(t *testing.T) {
 	dir := t.TempDir()
 	set := func(name, content string) {
@@ -191,7 +191,7 @@ func newTestCgroups(t *testing.T) *Cgroups {
 	return nil
 }
 
-// runShellLine runs a shell command line and returns its output.
+// runShellLine runs a shell command line on w. It returns the result and the output of the command.
 func (w *Worker) runShellLine(t *testing.T, commandLine string) (Result, string) {
 	t.Helper()
 	c := newTestCommand(t, "/bin/sh", "-c", commandLine)
@@ -226,7 +226,7 @@ func TestCgroupKillEndsDetachedProcesses(t *testing.T) {
 	}
 }
 
-// A command with a limit of tasks gets a new group, because the reported peak of tasks counts from the
+// A command with a limit of tasks gets a new group, because the peak of tasks that the kernel reports counts from the
 // creation of the group. A command without such a limit reuses the group of the command before it.
 func TestPeakTasksCountOnlyOwnCommand(t *testing.T) {
 	groups := newTestCgroups(t)
@@ -260,9 +260,9 @@ func TestPeakTasksCountOnlyOwnCommand(t *testing.T) {
 	}
 }
 
-// If a command that may write to its control group leaves, removes or divides the group, the worker's next
-// command gets a new group. A missing program is then still reported as missing, and not as a shortage of the
-// machine.
+// A command may leave, remove or divide its control group if it has the right to write to it. The worker's next command
+// then gets a new group. If the program of the next command is missing, the result still says so, and does not report a
+// shortage of resources.
 func TestLostCgroupIsReplaced(t *testing.T) {
 	groups := newTestCgroups(t)
 	w := NewWorker(groups)

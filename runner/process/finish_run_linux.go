@@ -49,9 +49,9 @@ func (r *run) finishRun() {
 	}
 }
 
-// exceedsOwnPeakMemory reports whether a command's memory peak, in KiB, is above the peak of this process. If not,
-// the command's real peak is unknown: before its exec, a child shares this process's memory, and the kernel
-// counts that for the child (setmax_mm_hiwater_rss).
+// exceedsOwnPeakMemory reports whether a command's memory peak, in KiB, is above the peak of this process. A lower peak
+// is meaningless, and the command's real peak is then unknown. The reason is that a child shares this process's memory
+// before its exec, and the kernel counts this memory for the child (setmax_mm_hiwater_rss).
 func exceedsOwnPeakMemory(peakKiB int64) bool {
 	var ownUsage unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &ownUsage) // this call cannot fail
@@ -62,7 +62,7 @@ func exceedsOwnPeakMemory(peakKiB int64) bool {
 // (ptrace) withholds the status for longer than SigkillTimeout.
 func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.hasExecutedProgram(r.pid), ""
-	// Most commands end with an exit code. For those, this one system call is enough.
+	// Most commands end with an exit code. For these commands, the system call in childExitState is enough.
 	if signal, _ := childExitState(r.pid); signal != 0 {
 		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
@@ -145,13 +145,12 @@ func (r *run) hasTreeEnded() bool {
 	return r.worker.cgroup.isEmpty()
 }
 
-// remainingProcesses lists the living processes of the tree, except the main process.
 func (r *run) remainingProcesses() []procfs.Process {
 	return r.worker.treeProcesses(r.pid, r.command.Cookie)
 }
 
-// mayHaveOrphans reports whether an orphan may belong to this tree. This is possible only without a control
-// group: the account of the command then has orphans that could not be assigned to any tree.
+// mayHaveOrphans reports whether an orphan may belong to this tree. With a control group, this is never the case.
+// Without one, it is the case if the account of the command has orphans that could not be assigned to any tree.
 func (r *run) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }
@@ -164,9 +163,8 @@ func (r *run) killRemaining(remaining []procfs.Process) {
 	}
 }
 
-// readRemainingOutput reads the output that is left in the pipes. After the output grace period, it reads only what
-// the pipes contain at that moment, because a process outside the tree may have a pipe open and print
-// endlessly.
+// readRemainingOutput reads the output that is left in the pipes. After the output grace period, it reads only what the
+// pipes contain at that moment, because a process outside the tree may have a pipe open and print endlessly.
 func (r *run) readRemainingOutput() {
 	if !r.drainPipes(0) || time.Now().Before(r.leftoverGraceEndsAt) {
 		return
@@ -219,8 +217,8 @@ func (r *run) endRemainingProcesses(afterKill bool) {
 	}
 }
 
-// mayOwnOrphan reports whether any of the orphans may belong to this tree, that is, runs under this command's
-// account.
+// mayOwnOrphan reports whether any of the orphans may belong to this tree, because it runs under the account of this
+// command.
 func (r *run) mayOwnOrphan(orphanPIDs []int) bool {
 	return slices.ContainsFunc(orphanPIDs, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
@@ -233,7 +231,8 @@ func (r *run) pollFds() [2]unix.PollFd {
 	}
 }
 
-// readReadyPipes reads once from each pipe that poll(2) has reported as readable or closed.
+// readReadyPipes reads once from each pipe that poll(2) has reported as readable or closed. fds is the result of
+// poll(2).
 func (r *run) readReadyPipes(fds [2]unix.PollFd) {
 	for i := range fds {
 		if fds[i].Revents != 0 {
@@ -264,8 +263,8 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 	return false
 }
 
-// endLeftoverProcesses ends leftover processes, or lets them live on if the command allows background processes and
-// afterKill is false. Processes that have already received SIGTERM keep the rest of their grace period.
+// endLeftoverProcesses ends leftover processes. If the command allows background processes and afterKill is false, it
+// lets them live on instead. Processes that have already received SIGTERM keep the rest of their grace period.
 func (r *run) endLeftoverProcesses(afterKill bool) {
 	if r.command.AllowBackground && !afterKill {
 		r.waitForTreeEnd(r.arePipesClosed)
@@ -335,8 +334,8 @@ func (r *run) arePipesClosed() bool { return r.outputPipes[0] < 0 && r.outputPip
 // waitForTreeEnd waits until the remaining processes of the tree have ended, shouldStop returns true, or SIGKILL is
 // due.
 func (r *run) waitForTreeEnd(shouldStop func() bool) {
-	// unsureSince is the time since which all remaining processes may belong to other trees. It is zero while
-	// at least one process certainly belongs to this tree.
+	// unsureSince is the time since which it is unknown whether any of the remaining processes belongs to this tree. It is
+	// zero while at least one process certainly belongs to this tree.
 	var unsureSince time.Time
 	for time.Now().Before(r.leftoverKillTime()) && !shouldStop() {
 		reapOrphans()
@@ -361,14 +360,14 @@ func (r *run) waitForTreeEnd(shouldStop func() bool) {
 	}
 }
 
-// awaitProcessEnd reads the output of the tree until the process p has ended, shouldStop returns true, or
-// SIGKILL is due.
+// awaitProcessEnd waits until process p has ended, shouldStop returns true, or SIGKILL is due. While it waits, it reads
+// the output of the tree.
 func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
 	}
-	if err != nil { // no pidfd is available, so poll
+	if err != nil { // pidfds are unavailable, so check the process periodically
 		r.drainPipes(0)
 		r.executeRequests(time.Now())
 		time.Sleep(min(maxExecWait, time.Until(r.leftoverKillTime())))

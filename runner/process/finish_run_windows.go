@@ -15,8 +15,8 @@ import (
 // after this time is held open by a program outside the tree.
 const pipeDrainTimeout = time.Second
 
-// finishRun completes the run after the main process has ended. It reads the rest of the output and ends
-// leftover processes, which are those that the main process left behind.
+// finishRun completes the run after the main process has ended. It reads the rest of the output and ends leftover
+// processes, that is, processes that the main process left behind.
 func (r *run) finishRun() {
 	if r.result.StuckPID != 0 {
 		return
@@ -72,7 +72,7 @@ func (r *run) drainPipes(deadline time.Time) {
 	}
 }
 
-// keepTreeInBackground lets leftover processes live on.
+// keepTreeInBackground lets leftover processes live on after the run.
 func (r *run) keepTreeInBackground() {
 	if err := r.tree.keepRunning(); err != nil {
 		r.result.Error = fmt.Sprintf(
@@ -83,8 +83,8 @@ func (r *run) keepTreeInBackground() {
 	r.result.HasBackgroundProcesses = true
 }
 
-// waitForTreeEnd waits until the remaining processes of the tree have ended, or until they must be ended. Once it
-// has returned, a call of Kill has no effect on them.
+// waitForTreeEnd waits until the remaining processes of the tree have ended, or until they must be ended. After it has
+// returned, a call of Kill has no effect on these processes.
 func (r *run) waitForTreeEnd() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOtherProcesses()
@@ -102,8 +102,8 @@ func (r *run) waitForTreeEnd() {
 	r.worker.markCommandEnded()
 }
 
-// endLeftoverProcesses ends leftover processes. If the tree has already received CTRL_BREAK, they get no second grace
-// period.
+// endLeftoverProcesses ends leftover processes. If the tree has already received CTRL_BREAK, leftover processes get no
+// second grace period.
 func (r *run) endLeftoverProcesses(afterKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -172,10 +172,9 @@ func (w *Worker) closeStuckTree() {
 const utf8CodePage = 65001
 
 // PrepareToRunCommands prepares this process for running commands. From then on, Windows shows no dialog when a command
-// crashes or needs a disk, commands do not inherit this process's standard handles, and a command's output to
-// the console is UTF-8. Console events that are meant for commands do not end this process. CTRL_BREAK
-// reaches only commands that share a console with this process, so this process must have been started with a
-// console.
+// crashes or needs a disk. Commands do not inherit this process's standard handles, and a command's output to the
+// console is UTF-8. Console events that are meant for commands do not end this process. CTRL_BREAK reaches only
+// commands that share a console with this process, so this process must have been started with a console.
 func PrepareToRunCommands() error {
 	const errorMode = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(errorMode | windows.SetErrorMode(errorMode)) // SetErrorMode returns the previous mode
@@ -190,8 +189,8 @@ func PrepareToRunCommands() error {
 	return nil
 }
 
-// ignoreConsoleEvent receives console events before Go's runtime. It stops those that are not for this
-// process.
+// ignoreConsoleEvent receives console events before Go's runtime does. Events that are not for this process do not
+// reach the runtime.
 var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil &&
@@ -221,10 +220,10 @@ func LimitEnforcements(*Cgroups) []queue.Enforcement {
 	}
 }
 
-// EndProcessTrees ends process trees of a dead runner's commands. Windows normally ends them together with the
-// runner. They survive only if another process has opened their job object. EndProcessTrees opens a tree by its
-// cookie, which is part of the name of its job object. found contains one process of each tree that exists.
-// stuck contains one process of each tree that is still alive after the timeout.
+// EndProcessTrees ends process trees of a dead runner's commands. Windows normally ends these trees together with the
+// runner. A tree survives only if another process has opened its job object. EndProcessTrees opens a tree by its
+// cookie, which is part of the name of its job object. found contains one process of each tree that exists. stuck
+// contains one process of each tree that is still alive after the timeout.
 func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(timeout)
 	for _, cookie := range deadRunner.Cookies {
@@ -252,8 +251,8 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 	return found, stuck
 }
 
-// openTreeByCookie opens the tree with a cookie. Only a tree whose job object is open in another process still
-// exists.
+// openTreeByCookie opens the tree with a cookie. It succeeds only if another process has the job object of the tree
+// open. Otherwise Windows has ended the tree.
 func openTreeByCookie(cookie string) (*processTree, error) {
 	name, err := jobObjectName(cookie)
 	if err != nil {

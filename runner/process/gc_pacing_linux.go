@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// A garbage collection stops all goroutines for a moment. To do so, it waits for each fork under way until
-// the child has executed its program. So a user whose program hangs at its start could stop the jobs of all
-// users. Therefore, the workers start the collections themselves, between two commands, while no fork is
-// under way. They collect at the heap sizes at which the Go runtime normally would. The runtime's own
-// collections start only at larger sizes. See docs/decisions/0052.
+// A garbage collection stops all goroutines for a moment. To do so, it waits for each fork that is in progress until
+// the child has executed its program. So a user whose program hangs at its start could stop the jobs of all users.
+// Therefore, the workers start the collections themselves, between two commands, while no fork is in progress. They
+// start a collection at the heap size at which the Go runtime normally would. The runtime itself starts collections
+// only at larger sizes. See docs/decisions/0052.
 const (
 	minCollectedHeapBytes = 8 << 20 // size of all objects; a smaller heap is not collected
-	runtimeGCPercent      = 1000    // GOGC for the runtime's own collections, in percent
-	// minGoMemoryLimitBytes is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
-	// the live objects, but not less than this.
+	runtimeGCPercent      = 1000    // GOGC for the collections that the runtime starts, in percent
+	// minGoMemoryLimitBytes is the minimum of the memory limit that the runtime gets, in bytes. The limit is twice the
+	// size of the live objects, but not less than minGoMemoryLimitBytes.
 	minGoMemoryLimitBytes = 48 << 20
 	commandsPerHeapCheck  = 16                   // number of commands between two checks of the heap size
-	maxForkWait           = 5 * time.Millisecond // how long a collection waits for the forks under way
+	maxForkWait           = 5 * time.Millisecond // how long a collection waits for the forks that are in progress
 
 	// Names of metrics of the runtime (see heapSizes).
 	heapObjectsMetric = "/memory/classes/heap/objects:bytes"
@@ -42,8 +42,8 @@ func takeOverGarbageCollection() {
 	debug.SetMemoryLimit(minGoMemoryLimitBytes)
 }
 
-// collectGarbageIfDue collects garbage if the heap has grown enough. It first waits until no fork is under
-// way, and does nothing if that takes longer than maxForkWait.
+// collectGarbageIfDue collects garbage if the heap has grown enough. It first waits until no fork is in progress, and
+// does nothing if that takes longer than maxForkWait.
 func collectGarbageIfDue() {
 	if !garbageCollector.enabled || garbageCollector.endedCount.Add(1)%commandsPerHeapCheck != 0 {
 		return
@@ -65,8 +65,8 @@ func heapSizes() (objectBytes, liveBytes uint64) {
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// pauseForks blocks new forks until resumeForks is called, and waits until no fork is under way. If a fork
-// takes longer than maxForkWait, pauseForks unblocks new forks and returns false.
+// pauseForks blocks new forks until resumeForks is called, and waits until no fork is in progress. If a fork takes
+// longer than maxForkWait, pauseForks unblocks new forks and returns false.
 func (o *orphanTable) pauseForks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Workers collect garbage between commands while no fork is under way. While a fork takes long, no
-// collection starts, because it would stop all goroutines until the fork has returned.
+// Workers collect garbage between commands while no fork is in progress. While a fork takes long, no collection starts,
+// because it would stop all goroutines until the fork has returned.
 func TestGarbageCollectionSkipsLongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

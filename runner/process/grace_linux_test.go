@@ -19,16 +19,16 @@ import (
 const slowCleanupScript = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; ` +
 	`while :; do sleep 0.01; done`
 
-// If a tree is ended, its leftover processes have the whole grace period, even after the main process has
-// ended. The run ends when the last of them has ended.
+// If a tree is ended, its leftover processes have the whole grace period, even after the main process has ended. The
+// run ends when the last leftover process has ended.
 func TestLeftoverProcessesGetWholeGracePeriod(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	t.Run("by cookie", func(t *testing.T) { testLeftoverProcessesGetGracePeriod(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testLeftoverProcessesGetGracePeriod(t, newTestCgroups(t)) })
 }
 
-// testLeftoverProcessesGetGracePeriod runs the test with control groups or, if groups is nil, without. Without them,
-// the processes of a tree are found by their cookie.
+// testLeftoverProcessesGetGracePeriod runs the test with control groups or, if groups is nil, without them. Without
+// control groups, the processes of a tree are found by their cookie.
 func testLeftoverProcessesGetGracePeriod(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	child := "sh -c '" + slowCleanupScript + "'"

@@ -48,7 +48,7 @@ func runCommandAsync(t *testing.T, c *Command) <-chan Result {
 	return result
 }
 
-// waitUntil waits until a condition is true.
+// waitUntil waits until isTrue returns true. description says, for the error message, what is waited for.
 func waitUntil(t *testing.T, description string, isTrue func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !isTrue(); time.Sleep(time.Millisecond) {
@@ -137,8 +137,8 @@ func killStartingChildren(t *testing.T) {
 	}
 }
 
-// If the start of a program takes too long, the watchdog kills the process. The result is exit code 126
-// without a signal. It is the same if the program's user kills the process first.
+// If the start of a program takes too long, the watchdog kills the process. The result is exit code 126 without a
+// signal. The result is the same if the program's user kills the process first.
 func TestHungStartIsKilled(t *testing.T) {
 	allowHangingStarts(t)
 	path := copyWithFileLease(t, "/bin/true")
@@ -175,7 +175,7 @@ func TestHungStartIsKilled(t *testing.T) {
 	}
 }
 
-// If a command is killed while its start hangs, the result has the cause that was passed to Kill.
+// If a command is killed while its start hangs, the result has the cause that was passed to Worker.Kill.
 func TestKillOfHungStartSetsCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
@@ -214,8 +214,8 @@ func TestOOMKillAroundExecIsReported(t *testing.T) {
 	}
 }
 
-// An ended process is reaped as an orphan only when no fork is under way that may have created it. A main
-// process is reaped only by its worker.
+// An ended process is reaped as an orphan only when no fork is in progress that may have created it. A main process is
+// reaped only by its worker.
 func TestOrphanReapSkipsActiveForks(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

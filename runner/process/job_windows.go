@@ -99,7 +99,7 @@ func callNTFunction(ntFunction *windows.LazyProc, process windows.Handle) error 
 	return nil
 }
 
-// Constants that x/sys does not define.
+// Constants of the Windows API that x/sys does not define.
 const (
 	jobObjectTerminate         = 0x8
 	jobObjectQuery             = 0x4
@@ -128,7 +128,7 @@ type processTree struct {
 	memoryWasRefused bool           // Windows has refused memory to a process because of the memory limit
 }
 
-// limitError adds to err the name of the limit that could not be set. It returns nil if err is nil.
+// limitError adds limitName, the name of the limit that could not be set, to err. It returns nil if err is nil.
 func limitError(limitName string, err error) error {
 	if err == nil {
 		return nil
@@ -201,7 +201,7 @@ func (t *processTree) applyLimits(l TreeLimits) (err error) {
 	return err
 }
 
-// setNice sets the priority class of all processes of the tree, to the class that is nearest to a Unix nice
+// setNice sets the priority class of all processes of the tree. It chooses the class that is nearest to a Unix nice
 // value.
 func (t *processTree) setNice(nice int) error {
 	class := uint32(windows.HIGH_PRIORITY_CLASS)
@@ -235,8 +235,8 @@ func (t *processTree) watchMemoryLimit() (err error) {
 		unsafe.Sizeof(to))
 }
 
-// readJobMessages reads the kernel's messages about the tree. The kernel sends one for the start and the end of
-// every process too, so readJobMessages must be called repeatedly.
+// readJobMessages reads the kernel's messages about the tree. The kernel also sends a message for the start and the end
+// of every process, so readJobMessages must be called repeatedly.
 func (t *processTree) readJobMessages() {
 	if t.messagePort == 0 {
 		return
@@ -315,8 +315,7 @@ func (t *processTree) resourceUsage() (cpuTime time.Duration, peakMemoryBytes in
 // filetimeTicks returns a FILETIME as a number of units of 100 ns.
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
-// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
-// the method spare.
+// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of keepRunning.
 func (t *processTree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -126,7 +126,7 @@ func TestCommandHandlesAreClosed(t *testing.T) {
 }
 
 // fakeSystemCalls returns system calls whose job objects accept all limits except those of refusedLimitClass.
-// *calls lists the limits that were set.
+// *setLimits lists the limits that were set.
 func fakeSystemCalls(refusedLimitClass uint32) (sys systemCalls, setLimits *[]string) {
 	sys, setLimits = realSystemCalls, new([]string)
 	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {

@@ -21,20 +21,19 @@ import (
 // limiterArgs. The limiter sets the limits with the rights of the command's account, and then executes the
 // command's program in the same process. Commands without such limits start directly.
 //
-// The runner passes an order to the limiter, in a memory file: the limits, the program, its arguments and its
-// environment. The limiter first sets all limits except memory. It reports limiterStepReady and waits, while the
-// runner sets the limits of the control group. After the runner's reply of one byte, the limiter sets the
-// memory limit and executes the program. If a step fails, the limiter reports the step and its error, and
-// exits.
+// The runner passes an exec request to the limiter, in a memory file (memfd). The exec request contains the limits, the
+// program, its arguments and its environment. The limiter first sets all limits except memory. It reports
+// limiterStepReady and waits, while the runner sets the limits of the control group. After the runner's reply of one
+// byte, the limiter sets the memory limit and executes the program. If a step fails, the limiter reports the step and
+// its error, and exits.
 
 // limiterArgs are the arguments that make this program a limiter. They are visible in ps. See
 // docs/decisions/0042.
 var limiterArgs = []string{"queuectl", "runner", "exec"}
 
-// limiterNamePrefix is the start of the process name of a limiter. Execve replaces the name, and a process keeps
-// its name after its end. So the name of an ended process shows whether it had executed the command's
-// program. The rest of the name is random, so that a program cannot take the name of its limiter. A process
-// name has at most 15 bytes.
+// limiterNamePrefix is the start of the process name of a limiter. The process name shows whether an ended process had
+// executed the command's program: execve replaces the name, and a process keeps its name after its end. The rest of the
+// name is random, so that a program cannot take the name of its limiter. A process name has at most 15 bytes.
 const limiterNamePrefix = "queuectl:"
 
 // newLimiterName returns a random process name for a limiter.
@@ -42,7 +41,7 @@ func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterNamePrefix, r
 
 // Descriptors of a limiter, in addition to those of the command.
 const (
-	execRequestFD   = 3 // descriptor of the order
+	execRequestFD   = 3 // descriptor of the exec request
 	limiterReportFD = 4 // a socket: the limiter sends reports, and receives one byte when it may continue
 )
 
@@ -56,24 +55,24 @@ const (
 	limiterStepExec            = 's'
 )
 
-// limiterReport is a limiter's report about its last step. If the step is not limiterStepReady, it has failed with
-// this error number, which fits into a byte.
+// limiterReport is a limiter's report about its last step. If step is not limiterStepReady, the step has failed with
+// the error number errno, which fits into a byte.
 type limiterReport struct{ step, errno byte }
 
 // limiterReportBytes is the size of a limiterReport, in bytes.
 const limiterReportBytes = 2
 
-// execRequestHeader is the start of an order: the limits and the number of arguments. Its bytes in memory are the
-// encoding, because the runner and the limiter are the same program.
+// execRequestHeader is the start of an exec request: the limits and the number of arguments. The header is encoded as
+// its bytes in memory, because the runner and the limiter are the same program.
 type execRequestHeader struct {
-	nice, maxOpenFiles int64 // 0 means that the command sets no such limit
+	nice, maxOpenFiles int64 // 0 means that the command does not set this limit
 	addressSpaceBytes  int64 // limit of the address space, in bytes; 0 means no limit
 	noNewPrivileges    bool  // set PR_SET_NO_NEW_PRIVS
 	argCount           int64 // number of the program's arguments; encodeExecRequest sets it
 }
 
-// encodeExecRequest returns an order: the head, followed by texts that each end with NUL. The texts are the
-// limiter's process name, the program, its arguments and its environment.
+// encodeExecRequest returns an encoded exec request: the header, followed by texts that each end with NUL. The texts
+// are the limiter's process name, the program, its arguments and its environment.
 func encodeExecRequest(header execRequestHeader, limiterName, programPath string, argv, env []string) []byte {
 	header.argCount = int64(len(argv))
 	order := unsafe.Slice((*byte)(unsafe.Pointer(&header)), unsafe.Sizeof(header))
@@ -81,7 +80,7 @@ func encodeExecRequest(header execRequestHeader, limiterName, programPath string
 	return append(order, strings.Join(texts, "\x00")+"\x00"...)
 }
 
-// decodedExecRequest is an order in the form that execve(2) needs: pointers to texts that end with NUL.
+// decodedExecRequest is an exec request in the form that execve(2) needs: pointers to texts that end with NUL.
 type decodedExecRequest struct {
 	execRequestHeader
 	limiterName, path *byte
@@ -91,7 +90,7 @@ type decodedExecRequest struct {
 
 var errInvalidExecRequest = errors.New("no valid job limits")
 
-// decodeExecRequest decodes an order. The result points into b, because copies would count as memory of the job.
+// decodeExecRequest decodes an exec request. The result points into b, because copies would count as memory of the job.
 func decodeExecRequest(b []byte) (execRequest decodedExecRequest, err error) {
 	const headBytes = int(unsafe.Sizeof(execRequest.execRequestHeader))
 	if len(b) < headBytes {
@@ -121,8 +120,8 @@ func RunIfLimiter() {
 	if !slices.Equal(os.Args, limiterArgs) {
 		return
 	}
-	// Stay on one thread: nice and no_new_privs are attributes of a thread, and execve keeps those of the
-	// thread that calls it.
+	// Stay on one thread: nice and no_new_privs are attributes of a thread, and execve keeps the attributes of the thread
+	// that calls it.
 	runtime.LockOSThread()
 	unix.CloseOnExec(execRequestFD)
 	unix.CloseOnExec(limiterReportFD)
@@ -135,7 +134,7 @@ func RunIfLimiter() {
 	x.limitAndExec()
 }
 
-// readExecRequest reads the order from execRequestFD.
+// readExecRequest reads the exec request from execRequestFD.
 func readExecRequest() (execRequest decodedExecRequest, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(execRequestFD, &info); err != nil {
@@ -145,8 +144,8 @@ func readExecRequest() (execRequest decodedExecRequest, err error) {
 		return execRequest, errInvalidExecRequest
 	}
 	b := make([]byte, info.Size)
-	// Do not use an os.File: its finalizer would close the descriptor, whose number another file may have by
-	// then.
+	// Do not use an os.File: its finalizer would close execRequestFD at some later time. By then, this number may be the
+	// descriptor of another file.
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(execRequestFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
@@ -157,8 +156,8 @@ func readExecRequest() (execRequest decodedExecRequest, err error) {
 	return decodeExecRequest(b)
 }
 
-// maxExecRequestBytes is the maximum size of an order, in bytes. The kernel allows less than this for the arguments
-// and the environment of a program.
+// maxExecRequestBytes is the maximum size of an exec request, in bytes. The kernel allows less than this for the
+// arguments and the environment of a program.
 const maxExecRequestBytes = 8 << 20
 
 // limitAndExec sets the limits and executes the program. It sets the memory limit last, because the other
@@ -166,7 +165,7 @@ const maxExecRequestBytes = 8 << 20
 func (o *decodedExecRequest) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(o.maxOpenFiles), Max: uint64(o.maxOpenFiles)}
-	if o.maxOpenFiles == 0 { // the Go runtime has raised the soft limit, so lower it again
+	if o.maxOpenFiles == 0 { // the Go runtime of this limiter has raised the soft limit, so lower it again
 		exitOnError(limiterStepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softOpenFileLimit, files.Max)
 	}
@@ -181,7 +180,7 @@ func (o *decodedExecRequest) limitAndExec() {
 	if o.addressSpaceBytes != 0 {
 		var current unix.Rlimit
 		exitOnError(limiterStepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
-		// If a lower limit already applies, keep it.
+		// If a lower limit already applies, keep that limit.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
 	var permit [1]byte
@@ -198,7 +197,7 @@ func (o *decodedExecRequest) limitAndExec() {
 	reportAndExit(limiterStepExec, o.execProgram())
 }
 
-// shellPathCString is shellProgram as a C string.
+// shellPathCString is shellProgram, the path of the shell, as a C string.
 var shellPathCString = []byte(shellProgram + "\x00")
 
 // execProgram executes the program, or /bin/sh if the program is a script that names no interpreter. It returns

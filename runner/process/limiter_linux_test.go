@@ -163,8 +163,8 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 	}
 }
 
-// If a limiter is killed or hangs before it has executed the command's program, the result has HungStart set.
-// If its order is damaged, the limiter refuses it.
+// If a limiter is killed or hangs before it has executed the command's program, the result has HungStart set. If its
+// exec request is damaged, the limiter refuses the request.
 func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 	c := newTestCommand(t, copyWithFileLease(t, "/bin/true"))
 	c.Limits.MemoryBytes = 1 << 30

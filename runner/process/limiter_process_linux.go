@@ -19,16 +19,16 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// limiterTimeout limits the time from the start of a limiter until it executes the command's program. The
-// limiter's nice value is already set, so on a busy processor it may need long. Only the command's worker
-// waits for it.
+// limiterTimeout limits the time from the start of a limiter until it executes the command's program. The time is long,
+// because the limiter already has the command's nice value, and may be slow on a busy processor. Only the command's
+// worker waits for the limiter.
 const limiterTimeout = 10 * time.Second
 
 // limiterProcess is the state that this process keeps about the limiter of a command. A limiter is a child
 // that sets the command's limits and then executes the command's program.
 type limiterProcess struct {
 	socketFD        int            // socket; -1 once the limiter has executed the program, has failed or has ended
-	execRequestFD   int            // memory file with the order for the limiter; -1 once the limiter has it
+	execRequestFD   int            // memory file with the exec request for the limiter; -1 once the limiter has it
 	limiterSocketFD int            // the limiter's end of the socket; -1 once the limiter has it
 	processName     string         // process name of the limiter
 	reportedReady   bool           // the limiter has reported limiterStepReady
@@ -37,14 +37,14 @@ type limiterProcess struct {
 	cgroupError     error          // error of setting the limits of the control group
 }
 
-// needsLimiter reports whether a command has limits that a limiter must set. missingLimits contains the names of
-// the limits that no control group enforces.
+// needsLimiter reports whether a command has limits that a limiter must set. missingLimits contains the names of the
+// limits that no control group enforces.
 func (c *Command) needsLimiter(missingLimits []string) bool {
 	return c.Nice != 0 || c.MaxOpenFiles != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
 }
 
-// newLimiter creates the resources for a limiter. The limits of the control group must not apply to the
-// limiter itself, so newLimiter removes them. readLimiterReport sets them when the limiter is ready.
+// newLimiter creates the resources for a limiter. The limits of the control group must not apply to the limiter itself,
+// so newLimiter removes them from the group. readLimiterReport sets them again when the limiter is ready.
 func (r *run) newLimiter(programPath string, env, missingLimits []string) (l *limiterProcess, err error) {
 	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1, processName: newLimiterName()}
 	defer func() {
@@ -93,8 +93,8 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 	return fd, nil
 }
 
-// procAttr returns the attributes for the start of the limiter: those for the command, with two more
-// descriptors and with the cookie as the only environment variable.
+// procAttr returns the attributes for the start of the limiter. They are the attributes for the command, except that
+// the limiter gets two more descriptors, and only the cookie as its environment.
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
@@ -130,9 +130,9 @@ func (r *run) limiterSocketFD() int32 {
 	return int32(r.limiter.socketFD)
 }
 
-// readLimiterReport handles a report of the limiter. If the limiter is ready, readLimiterReport sets the
-// limits of the control group and lets the limiter continue. If the limiter has failed, or has closed the
-// socket before it was ready, readLimiterReport kills it.
+// readLimiterReport reads and handles a report of the limiter. If the limiter is ready, readLimiterReport sets the
+// limits of the control group and lets the limiter continue. If the limiter has failed, or has closed the socket before
+// it was ready, readLimiterReport kills the limiter.
 func (r *run) readLimiterReport() {
 	l := r.limiter
 	var b [limiterReportBytes]byte
@@ -151,15 +151,15 @@ func (r *run) readLimiterReport() {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
-	// Kill the limiter instead of waiting for its exit: if a signal has stopped the limiter, it does not
-	// exit, and its worker would wait indefinitely.
+	// Kill the limiter instead of waiting for its exit. If a signal has stopped the limiter, it does not exit, and its
+	// worker would wait indefinitely.
 	if l.failureReport != nil || l.cgroupError != nil || !l.reportedReady {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// hasExecutedProgram reports whether a process that has ended, but is not reaped yet, had executed the command's
-// program. Without a limiter, it returns true.
+// hasExecutedProgram reports whether a process has executed the command's program. pid is a process that has ended, but
+// is not reaped yet. Without a limiter, hasExecutedProgram returns true.
 func (l *limiterProcess) hasExecutedProgram(pid int) bool {
 	if l == nil {
 		return true
@@ -194,8 +194,8 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	}
 }
 
-// limiterError turns a limiter's report into an error for users. The error is not marked as permanent,
-// because the system may later allow a limit that it refuses now.
+// limiterError turns a limiter's report into an error for users. The error does not count as permanent, because the
+// system may later allow a limit that it refuses now.
 func (r *run) limiterError(report limiterReport) error {
 	errno := syscall.Errno(report.errno)
 	field, err := "", error(errno)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareAddressSpaceBytes is how much more address space than at its start a process that runs commands may need. It
-// is enough for the threads and memory of a few hundred workers.
+// spareAddressSpaceBytes is how much address space a process that runs commands may need in addition to what it uses at
+// its start. It is enough for the threads and memory of a few hundred workers.
 const spareAddressSpaceBytes = 256 << 20
 
 // hardResourceLimit returns this process's hard limit of a resource (getrlimit(2)). Commands inherit it.
@@ -33,7 +33,7 @@ type inheritedLimit struct {
 	unit, name  string      // unit of the value, and name of the limit in systemd, for messages
 }
 
-// raiseHint returns a text that names the limit, shows its value, and says how to raise it.
+// raiseHint returns a text that names the limit, shows its value limitValue, and says how to raise it.
 func (l inheritedLimit) raiseHint(limitValue uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", limitValue, l.unit, l.name)
 }
@@ -47,8 +47,8 @@ var startFailureLimits = []inheritedLimit{
 	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
-// startLimitHint returns a text about the limit that may have caused err, and how to raise it. The text begins
-// with a semicolon. It is "" if no limit can be the cause.
+// startLimitHint returns a text that names the limit that may have caused err, and says how to raise it. The text
+// begins with a semicolon. It is "" if no limit can be the cause.
 func startLimitHint(err error) string {
 	for _, l := range startFailureLimits {
 		if hard := hardResourceLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
@@ -65,9 +65,9 @@ var signalLimits = []inheritedLimit{
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text, in the form of startLimitHint, about the inherited limit for which a signal has
-// ended a command. It returns "" if the command has changed this limit, or has used less CPU time than the
-// limit of CPU time. Call it before the command is reaped.
+// limitSignalHint returns a text about the inherited limit for which a signal has ended a command, in the form of
+// startLimitHint. It returns "" if the command has changed this limit itself, or has used less CPU time than the limit
+// of CPU time allows. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for _, s := range signalLimits {
 		var ownLimit, commandLimit unix.Rlimit
@@ -93,8 +93,8 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 // cpuSeconds returns the CPU time of a process in seconds, as the kernel counts it for RLIMIT_CPU. It returns
 // 0 if the process does not exist.
 func cpuSeconds(pid int) uint64 {
-	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. The clock id of a process is computed as
-	// defined there.
+	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. The expression below computes the clock id of a
+	// process as defined there.
 	const cpuClockProf = 0
 	var cpuTime unix.Timespec
 	if unix.ClockGettime(int32(^pid)<<3|cpuClockProf, &cpuTime) != nil {
@@ -123,8 +123,8 @@ func CheckAddressSpaceLimit() error {
 	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
-// checkAddressSpace returns an error if a process of processBytes cannot grow by spareAddressSpaceBytes within an
-// address space limit of limitBytes.
+// checkAddressSpace returns an error if an address space limit of limitBytes is too low for a process that now uses
+// processBytes and may need spareAddressSpaceBytes more.
 func checkAddressSpace(limitBytes, processBytes uint64) error {
 	need := processBytes + spareAddressSpaceBytes
 	if limitBytes >= need {

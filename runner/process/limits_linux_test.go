@@ -36,7 +36,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 }
 
-// If a command may have failed at a limit that it inherits from this process, the error names the limit.
+// If a command may have failed because of a limit that it inherits from this process, the error names the limit.
 func TestStartErrorNamesInheritedLimit(t *testing.T) {
 	open := hardResourceLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)

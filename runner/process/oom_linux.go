@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PreferOOMKillOfCommands makes the kernel kill commands, not this process or other important ones, when
-// memory runs out. For this, commands get a higher out-of-memory score (oom_score_adj). A command's child
-// processes inherit its score, so it needs the score from its first moment. This process therefore raises its
-// own score while it starts a command.
+// PreferOOMKillOfCommands makes the kernel kill commands, not this process or other important ones, when memory runs
+// out. For this, commands get a higher out-of-memory score (oom_score_adj). Processes inherit the score of their
+// parent, and a command needs its score from its first moment. This process therefore raises its own score while it
+// starts a command.
 func PreferOOMKillOfCommands() error {
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -35,7 +35,7 @@ var ownOOMScoreState struct {
 	fd       int    // descriptor of oom_score_adj; set before the first command
 
 	mu    sync.Mutex
-	forks int // number of forks under way; guarded by mu
+	forks int // number of forks that are in progress; guarded by mu
 }
 
 // raiseOOMScore raises this process's score to the score of commands while a command is being started. The caller

@@ -19,12 +19,13 @@ import (
 // subreaper (prctl(2)), so the kernel makes orphans children of its main thread. The kernel lists these
 // children in one small file. Normally one read of this file shows that there are no orphans.
 //
-// The list may also contain main processes of commands. Only the worker that forked a main process may reap
-// it, so reapAndListOrphans must skip it. But during a fork, the pid of the child is unknown, and an ended process
-// that is not a known main process may be this child. A lock cannot help, because a fork may hang for long.
-// Instead, every fork has a number. reapAndListOrphans reaps an unknown ended process only when all forks that were
-// under way when it was first seen have returned. For example, it finds the ended process P while forks 7 and
-// 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
+// The list may also contain main processes of commands. Only the worker that forked a main process may reap it, so
+// reapAndListOrphans must skip main processes. But during a fork, the pid of the child is unknown. So an ended process
+// that is not a known main process may be the child of a fork that is in progress. A lock cannot prevent this, because
+// a fork may hang for long. Instead, every fork has a number. When reapAndListOrphans first sees an unknown ended
+// process, some forks may be in progress. It reaps the process only after all of these forks have returned. For
+// example, it finds the ended process P while forks 7 and 8 are in progress. It reaps P after 7 and 8 have returned,
+// even if fork 9 has begun.
 
 // globalOrphanTable keeps track of the orphans and the forks of this process. See docs/decisions/0040.
 var globalOrphanTable = newOrphanTable()
@@ -37,8 +38,8 @@ func newOrphanTable() *orphanTable {
 	return o
 }
 
-// orphanTable keeps track of main processes, orphans, and forks under way. A user's file system or file lease
-// can make a fork hang indefinitely, so no lock is held during a fork.
+// orphanTable keeps track of main processes, orphans, and forks that are in progress. A user's file system or file
+// lease can make a fork hang indefinitely, so no lock is held during a fork.
 type orphanTable struct {
 	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
@@ -47,17 +48,17 @@ type orphanTable struct {
 	backgroundProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
 	ignoredOrphanPIDs   map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
 	nextForkNumber      int               // number of the next fork
-	activeForks         map[int]time.Time // start times of the forks under way, by their number
+	activeForks         map[int]time.Time // start times of the forks that are in progress, by their number
 	forksPaused         bool              // new forks must wait
-	forksChanged        sync.Cond         // broadcast when forksPaused changes and when the last fork under way returns
-	endedProcesses      map[int]zombie    // ended processes that may be the child of a fork under way, by pid
+	forksChanged        sync.Cond         // broadcast when forksPaused changes and when the last fork in progress returns
+	endedProcesses      map[int]zombie    // ended processes that may be the child of a fork in progress, by pid
 }
 
-// zombie is a process that has ended and may be the child of a fork under way.
+// zombie is a process that has ended and may be the child of a fork that is in progress.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	// nextForkNumber is the number of the next fork at the time when the process was first seen. The process cannot
-	// be the child of this fork or a later one.
+	// nextForkNumber is the number of the next fork at the time when the process was first seen. Neither this fork nor a
+	// later one can have created the process.
 	nextForkNumber int
 }
 
@@ -90,8 +91,8 @@ func (o *orphanTable) endFork(forkNumber, pid int) {
 	}
 }
 
-// oldestForkNumber returns the number of the oldest fork under way, or nextForkNumber if no fork is under way. The
-// caller holds mu.
+// oldestForkNumber returns the number of the oldest fork that is in progress, or nextForkNumber if no fork is in
+// progress. The caller holds mu.
 func (o *orphanTable) oldestForkNumber() int {
 	oldest := o.nextForkNumber
 	for fork := range o.activeForks {
@@ -100,8 +101,8 @@ func (o *orphanTable) oldestForkNumber() int {
 	return oldest
 }
 
-// reapMainProcess collects the exit status of a main process. It returns ok=false if the process has not ended. Once a
-// process is reaped, a new fork may get its pid. So reap holds mu until it has removed the pid from
+// reapMainProcess collects the exit status of a main process. It returns ok=false if the process has not ended. When a
+// process is reaped, a new fork may get its pid. So reapMainProcess holds mu until it has removed the pid from
 // mainProcesses.
 func (o *orphanTable) reapMainProcess(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
@@ -116,9 +117,10 @@ func (o *orphanTable) reapMainProcess(pid int) (status unix.WaitStatus, usage un
 // ownChildrenPath returns the path of the kernel's list of children of the main thread.
 func ownChildrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndListOrphans reaps orphans that have ended, and lists the living ones. It does not reap a process that may
-// be the child of a fork under way. livingPIDs contains the orphans that are not allowed to live on, except
-// those in o.ignoredPIDs. ignoredPIDs contains the latter, which had no cookie when they were checked.
+// reapAndListOrphans reaps orphans that have ended, and lists the living ones. It does not reap a process that may be
+// the child of a fork that is in progress. ignoredPIDs contains the living orphans in o.ignoredOrphanPIDs, which had no
+// cookie when they were checked. livingPIDs contains the other living orphans, except those that are allowed to live
+// on.
 func (o *orphanTable) reapAndListOrphans() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -149,9 +151,9 @@ func (o *orphanTable) reapAndListOrphans() (livingPIDs, ignoredPIDs []int) {
 	return livingPIDs, ignoredPIDs
 }
 
-// predatesActiveForks reports whether an ended process existed before the oldest fork under way began. If not, it
-// records the process for the next call of reapAndListOrphans. knownZombies contains the records from the last call.
-// The caller holds mu.
+// predatesActiveForks reports whether an ended process existed before the oldest fork that is in progress began. If
+// this is not certain, it records the process for the next call of reapAndListOrphans. knownZombies contains the
+// records from the last call. The caller holds mu.
 func (o *orphanTable) predatesActiveForks(pid, oldestForkNumber int, knownZombies map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := knownZombies[pid]
@@ -174,8 +176,8 @@ func (o *orphanTable) addBackgroundProcesses(procs []procfs.Process) {
 	}
 }
 
-// removeEndedBackgroundProcesses removes ended processes from backgroundProcesses. reapAndListOrphans removes those
-// that this process reaps, but not those that their own parent reaps.
+// removeEndedBackgroundProcesses removes ended processes from backgroundProcesses. It is needed for processes that are
+// reaped by their own parent: reapAndListOrphans removes only the processes that it reaps itself.
 func (o *orphanTable) removeEndedBackgroundProcesses() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -191,7 +193,7 @@ func (o *orphanTable) isMainProcess(pid int) bool {
 	return o.mainProcesses[pid]
 }
 
-// ignoreOrphans adds orphans to ignoredPIDs. The method unignore removes one of them.
+// ignoreOrphans adds orphans to ignoredOrphanPIDs. unignoreOrphan removes one of them.
 func (o *orphanTable) ignoreOrphans(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -225,7 +227,7 @@ var ownChildrenFD = sync.OnceValue(func() int {
 func reapOrphans() (livingPIDs []int) {
 	livingPIDs, ignored := globalOrphanTable.reapAndListOrphans()
 	for _, pid := range ignored {
-		if readCookie(pid) != "" { // during the last check, the process was in the middle of an exec
+		if readCookie(pid) != "" { // at the last check, its environment was empty, because of an exec
 			globalOrphanTable.unignoreOrphan(pid)
 			livingPIDs = append(livingPIDs, pid)
 		}
@@ -233,8 +235,8 @@ func reapOrphans() (livingPIDs []int) {
 	return livingPIDs
 }
 
-// maxExecWait is how long to wait for the environment of a process whose environment is empty. During an
-// exec, the environment of a process is empty for a moment.
+// maxExecWait is how long to wait if the environment of a process is empty. During an exec, the environment is empty
+// for a moment.
 const maxExecWait = 20 * time.Millisecond
 
 // unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have no
@@ -252,9 +254,9 @@ func unidentifiedOrphans(uid uint32) (procs []procfs.Process) {
 	return procs
 }
 
-// ReapEndedOrphans reaps orphans that have ended. It also removes the records of trees that were allowed to live on
-// and have ended. The caller calls it repeatedly. If more is true, other orphans may end soon, so the caller
-// should call it again soon.
+// ReapEndedOrphans reaps orphans that have ended. It also removes the records of trees that were allowed to live on and
+// have ended. The caller calls ReapEndedOrphans repeatedly. If callAgainSoon is true, other orphans may end soon, so
+// the next call should come soon.
 func ReapEndedOrphans() (callAgainSoon bool) {
 	before := globalOrphanTable.reapedCount.Load()
 	reapOrphans()

@@ -12,18 +12,18 @@ const (
 	maxFreezeRetryDelay   = 30 * time.Second
 )
 
-// pauseRequest is the latest request of Pause, with the callbacks of all calls that have not been answered.
+// pauseRequest is the latest request of SetPaused, with the callbacks of all calls that have not been answered.
 type pauseRequest struct {
-	wasRequested bool // Pause was called
+	wasRequested bool // SetPaused was called
 	wantsPause   bool
-	callbacks    []func(unchangedCount int, ok bool) // callbacks of Pause that have not been called yet
+	callbacks    []func(unchangedCount int, ok bool) // callbacks of SetPaused that have not been called yet
 }
 
-// SetPaused freezes the whole tree of the running command and stops its timeouts. With paused=false, Pause
-// resumes both. When this is done, it calls callback, which must not block. unchangedCount is the number of
-// processes that still run after a freeze, or are still stopped after a resume. If some still run, Run later
-// freezes the tree again. ok is false if the command has ended or is being ended. Its tree is then not
-// changed.
+// SetPaused freezes the whole tree of the running command and stops its timeouts. With paused=false, SetPaused resumes
+// the tree and the timeouts. Afterwards, it calls onDone, which must not block. unchangedCount is the number of
+// processes that still run after a freeze, or are still stopped after a resume. If processes still run after a freeze,
+// Run freezes the tree again later. ok is false if the command has ended or is being ended. SetPaused then does not
+// change the tree.
 func (w *Worker) SetPaused(paused bool, onDone func(unchangedCount int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,8 +53,8 @@ func (r *run) runTime() time.Duration {
 	return r.elapsed() - r.pause.earlierPausesTotal
 }
 
-// applyPause freezes or resumes the tree, as the latest call of Pause requests, and calls all pending
-// callbacks. It does not change a tree that is being ended.
+// applyPause freezes or resumes the tree, as the latest call of SetPaused requests, and calls all pending callbacks. It
+// does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
 	ending, unchanged := r.mainProcessExited || !r.sigtermSentAt.IsZero(), 0
 	switch {
@@ -94,7 +94,7 @@ func (r *run) resumeTree() (stoppedCount int) {
 	stoppedCount = r.thawTree(time.Now().Add(freezeTimeout))
 	paused := r.elapsed() - r.pause.pauseStartOffset
 	r.pause = pauseState{earlierPausesTotal: r.pause.earlierPausesTotal + paused}
-	// A pause does not count as time without output. So move the time of the last output by the length of the
+	// A pause does not count as time without output. So move the time of the last output forward by the length of the
 	// pause.
 	r.lastOutputNanos.Store(min(r.lastOutputNanos.Load()+int64(paused), int64(r.elapsed())))
 	return stoppedCount
@@ -107,8 +107,8 @@ func (r *run) isKillRequested() bool {
 	return r.worker.kill.wasRequested
 }
 
-// failPendingPauses calls the pending callbacks of Pause with ok=false, because the command has ended. The
-// caller holds w.mu.
+// failPendingPauses calls the pending callbacks of SetPaused with ok=false, because the command has ended. The caller
+// holds w.mu.
 func (w *Worker) failPendingPauses() {
 	for _, callback := range w.pause.callbacks {
 		callback(0, false)

@@ -10,15 +10,16 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the
-// tree. It repeats this until requiredStoppedScans scans in a row have found no running process. A tree that
-// forks all the time can only be stopped by signals to whole process groups. These also reach a process that
+// If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the tree. It
+// repeats this until requiredStoppedScans scans in a row have found no running process. A tree that forks all the time
+// can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is being
+// forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 // is being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
 	requiredStoppedScans = 2
-	// firstGroupSignalScan is the number of a scan, counted from 0. After this scan and each later one, freezeTree
-	// also signals whole process groups. Processes that still run at that time fork faster than single
-	// signals can stop them.
+	// firstGroupSignalScan is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole
+	// process groups. A process that still runs at that time belongs to a tree that forks faster than signals to single
+	// processes can stop it.
 	firstGroupSignalScan = 2
 )
 
@@ -97,8 +98,8 @@ func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 	return 0
 }
 
-// scanTree lists the processes of the tree, including the main process. Without a control group, it scans all
-// processes of the machine for this, and returns them as the first result.
+// scanTree lists the processes of the tree, including the main process. Without a control group, it must scan all
+// processes of the machine, and also returns them, as allProcs.
 func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
@@ -113,10 +114,10 @@ func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 	return allProcs, treeProcs
 }
 
-// runningProcesses returns the processes in procs that run. stopSent contains those that have been sent
-// SIGSTOP. If one of them waits in the kernel, it does not count as running, because it stops before it
-// continues its program. hasKernelWaiter reports whether there is such a process. It may be in the middle of a
-// fork: for example, the caller of vfork waits while its child is stopped.
+// runningProcesses returns the processes in procs that run. stopSent contains the processes that have been sent
+// SIGSTOP. A process that has been sent SIGSTOP, but waits in the kernel, does not count as running, because it stops
+// before it continues its program. hasKernelWaiter reports whether procs contains such a process. The process may be in
+// the middle of a fork: for example, the caller of vfork waits while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
 	running []procfs.Process, hasKernelWaiter bool) {
 	for _, p := range procs {
@@ -131,7 +132,7 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return running, hasKernelWaiter
 }
 
-// exclusiveProcessGroups returns the process groups of activeProcs that have no member outside the tree. procs lists
+// exclusiveProcessGroups returns the process groups of activeProcs that have no member outside the tree. allProcs lists
 // all processes of the machine.
 func exclusiveProcessGroups(activeProcs, treeProcs, allProcs []procfs.Process) (pgids []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}

@@ -22,15 +22,15 @@ func setCommandPaused(t *testing.T, w *Worker, paused bool) {
 	}
 }
 
-// The time of a pause counts neither for the command's timeout nor for its idle timeout. Both continue after
+// The time of a pause counts neither for the command's timeout nor for its idle timeout. Both timeouts continue after
 // the pause. The worker's next command runs normally.
 func TestPauseStopsCommandTimeouts(t *testing.T) {
 	t.Run("by signals", func(t *testing.T) { testPauseStopsTimeouts(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testPauseStopsTimeouts(t, newTestCgroups(t)) })
 }
 
-// testPauseStopsTimeouts runs the test with control groups or, if groups is nil, without, with pauses by
-// signals.
+// testPauseStopsTimeouts runs the test with control groups. If groups is nil, it runs the test without them, so that a
+// pause sends signals.
 func testPauseStopsTimeouts(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)

@@ -6,20 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command may make the kernel lock an output pipe indefinitely. For example, splice(2) locks a pipe while
-// it waits for a socket. If this process then reads or closes the pipe, the call blocks and cannot be
-// interrupted. So before each of these calls, Run's goroutine unlocks runLock, the mutex that guards the run.
-// If the call takes longer than blockedPipeCallDelay, another goroutine runs performActionsWhileBlocked, and
-// repeats it every blockedCheckInterval. It locks runLock, and ends the command when a timeout or a kill
-// requires this.
+// A command may make the kernel lock an output pipe indefinitely. For example, splice(2) locks a pipe while it waits
+// for a socket. If this process then reads or closes the pipe, the call blocks and cannot be interrupted. So before
+// each of these calls, Run's goroutine unlocks runLock, the mutex that guards the run. If the call takes longer than
+// blockedPipeCallDelay, another goroutine calls performActionsWhileBlocked, and again every blockedCheckInterval.
+// performActionsWhileBlocked locks runLock, and ends the command when a timeout or a kill requires this.
 
 const (
 	blockedPipeCallDelay = 100 * time.Millisecond
 	blockedCheckInterval = 50 * time.Millisecond
 )
 
-// callPipeOperation runs a function that reads or closes a pipe. The caller holds runLock. callPipeOperation unlocks
-// it while the function runs, and locks it again. See docs/decisions/0054.
+// callPipeOperation calls pipeOperation, a function that reads or closes a pipe. The caller holds runLock.
+// callPipeOperation unlocks runLock while the function runs, and locks it again. See docs/decisions/0054.
 func (r *run) callPipeOperation(pipeOperation func()) {
 	if r.blockTimer == nil {
 		r.blockTimer = time.AfterFunc(blockedPipeCallDelay, r.performActionsWhileBlocked)
@@ -61,8 +60,9 @@ func (r *run) performActionsWhileBlocked() {
 	r.blockTimer.Reset(blockedCheckInterval)
 }
 
-// lockedPipeKillTime returns the time when leftover processes that keep a pipe locked get SIGKILL. If they may live on
-// (AllowBackground) and no kill or timeout ends them, this time is later. Call it after the main process has ended.
+// lockedPipeKillTime returns the time when leftover processes that keep a pipe locked get SIGKILL. The time is later if
+// the processes may live on (AllowBackground) and no kill or timeout ends them. Call it after the main process has
+// ended.
 func (r *run) lockedPipeKillTime(now time.Time) time.Time {
 	switch {
 	case !r.sigtermSentAt.IsZero():

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// A command ends in time even if one of its processes has locked the output pipe, which blocks Run's
-// goroutine in a read. It ends at its timeout, or when the output grace period of leftover processes is over.
+// A command ends in time even if one of its processes has locked the output pipe, which blocks Run's goroutine in a
+// read. The command ends at its timeout, or when the output grace period of leftover processes is over.
 func TestLockedOutputPipesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	self, err := os.Executable()

@@ -63,8 +63,8 @@ type Command struct {
 }
 
 // ProgressHandler receives the progress notes: the text that a command writes to the FIFO or file
-// Command.PrivateDir.ProgressPath. While HandleProgress returns true, Run calls it again, even without new
-// notes. The time between two calls is at least MinProgressReadInterval.
+// Command.PrivateDir.ProgressPath. Run calls HandleProgress when there are new notes. If HandleProgress returns true,
+// Run calls it again even without new notes. The time between two calls is at least MinProgressReadInterval.
 type ProgressHandler interface {
 	HandleProgress(data []byte) (callAgain bool)
 	// SetMaskedTexts is called before the start. The handler must replace these secret texts in everything that the
@@ -72,8 +72,8 @@ type ProgressHandler interface {
 	SetMaskedTexts(secretTexts [][]byte)
 }
 
-// Secret is an environment variable with a secret value: the text of the file at Path, or Value if Path is
-// "". The file is read with the rights of the command's account.
+// Secret is an environment variable with a secret value. The value is the text of the file FilePath or, if FilePath is
+// "", Value. The file is read with the rights of the command's account.
 type Secret struct {
 	EnvVarName, FilePath string
 	Value                []byte
@@ -110,9 +110,9 @@ type Result struct {
 	// CannotStart means that the command was not started, because a file or directory that it names, such as
 	// Dir or StdinFile, is missing or unusable. Another attempt would fail in the same way.
 	CannotStart bool
-	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed
-	// the program. ExitCode is then 126. If Shortage is set too, no process was started, because earlier file
-	// look-ups for other accounts still hang.
+	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed the program.
+	// ExitCode is then 126. If ResourceShortage is set too, no process was started, because earlier file look-ups for
+	// other accounts still hang.
 	HungStart         bool
 	ExitStatusUnknown bool   // the system does not report how the command ended
 	Error             string // what went wrong, as a text for users; "" if nothing did
@@ -126,7 +126,7 @@ type Result struct {
 	PeakTasks              int64
 	EndedLeftoverCount     int  // number of leftover processes that were ended
 	HasBackgroundProcesses bool // leftover processes live on
-	// UnenforcedLimits lists the limits that could not be enforced, separated by commas. It is "" if all were
+	// UnenforcedLimits lists the limits that could not be enforced, separated by commas. It is "" if all limits were
 	// enforced.
 	UnenforcedLimits string
 	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows, it means
@@ -140,8 +140,8 @@ type Result struct {
 	LoginSessionWasEnding bool
 }
 
-// ExecTimeout limits how long a new process may take to execute its program. A StartWatcher ends a process
-// that takes longer.
+// ExecTimeout limits how long a new process may take to execute its program. A StartWatcher kills a process that takes
+// longer.
 const ExecTimeout = time.Second
 
 // MinProgressReadInterval is the least time between two reads of a command's progress notes.
@@ -159,8 +159,8 @@ type DeadRunner struct {
 	AttemptTrees []AttemptTree
 	// IsBackgroundGroup reports whether the process group pgid may live on; nil means that no group may.
 	IsBackgroundGroup func(pgid int) bool
-	// OwnerUID restricts the search to processes of one account; nil means no restriction. It is set if jobs
-	// of this account could have changed the other fields.
+	// OwnerUID restricts the search to processes of one account; nil means no restriction. The caller sets it if jobs of
+	// this account could have changed the files from which the other fields were read.
 	OwnerUID *uint32
 }
 
@@ -168,7 +168,7 @@ type DeadRunner struct {
 type AttemptTree struct {
 	MainPID   int       // pid of the main process; 0 means unknown
 	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
-	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". Another service may
+	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". The service of another queue may
 	// use the same numbers. If the caller cannot exclude this, it sets Fence to 0, which matches no process.
 	Seq, Fence int64
 }
@@ -192,14 +192,14 @@ func (u UnusablePathError) Error() string { return string(u) }
 // Windows has no system error for it.
 const errNotDirectory = UnusablePathError("not a directory")
 
-// permanentErrors lists system errors about a path that do not disappear until a file is changed.
+// permanentErrors lists system errors about a path that occur again until a file or directory is changed.
 var permanentErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// IsPermanentError reports whether another attempt would fail with the same error. err is about a working
-// directory, a program, an input file or a secret. It is permanent if the file or directory is missing or
-// unusable, but not if a disk or a server has failed.
+// IsPermanentError reports whether another attempt would fail with the same error. err is an error about a working
+// directory, a program, an input file or a secret. It is permanent if the file or directory is missing or unusable, but
+// not if a disk or a server has failed.
 func IsPermanentError(err error) bool {
 	return errors.As(err, new(UnusablePathError)) ||
 		slices.ContainsFunc(permanentErrors, func(permanentErr error) bool { return errors.Is(err, permanentErr) })

@@ -10,18 +10,18 @@ import (
 // These constants limit scans of all processes. A scan takes about 10 µs for each process. See
 // docs/decisions/0040.
 const (
-	// scanPauseFactor is the length of the pause after a scan, in multiples of the duration of the scan. So
-	// scans use at most a fifth of one processor, unless maxScanPause limits the pause.
+	// scanPauseFactor is the length of the pause after a scan, as a multiple of the duration of the scan. So scans use at
+	// most a fifth of one processor, unless maxScanPause limits the pause.
 	scanPauseFactor = 4
-	// maxScanPause is the longest pause after a scan. If a scan is slow, for example because thousands of
-	// processes exist, the pause must not delay the end of commands much more.
+	// maxScanPause is the longest pause after a scan. A scan can be slow, for example because thousands of processes
+	// exist. A long pause after it would delay the end of commands even more.
 	maxScanPause = 100 * time.Millisecond
 )
 
-// processScanner scans the processes of this machine, for all workers that search for leftover processes.
+// processScanner scans the processes of this machine, for all workers of this process.
 var processScanner scanner
 
-// scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
+// scanner scans all processes. Goroutines that need a scan at the same time share one scan. The zero value of scanner
 // is ready for use.
 type scanner struct {
 	mu sync.Mutex

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Goroutines that need a scan of all processes at the same time share one, so few scans are done. Each
+// Goroutines that need a scan of all processes at the same time share one scan, so only few scans are done. Each
 // goroutine gets the result of a scan that began after its call.
 func TestConcurrentCallersShareScan(t *testing.T) {
 	var o scanner

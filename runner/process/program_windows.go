@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// commandEnvironment returns a command's environment, with the cookie, sorted by name. If a name occurs several
-// times, ignoring case, the last variable counts. Variables that every program on Windows needs are taken
-// from this process if env lacks them.
+// commandEnvironment returns a command's environment, with the cookie, sorted by name. If a name occurs several times,
+// ignoring case, the last variable counts. If env lacks variables that every program on Windows needs,
+// commandEnvironment copies them from this process.
 func commandEnvironment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {

@@ -2,8 +2,8 @@ package process
 
 import "time"
 
-// progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if there is no
-// FIFO, or if poll must not wait for notes, because the time of the next read is already planned.
+// progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if the command has no
+// FIFO. It also returns -1 if the time of the next read is already planned: poll must not return for new notes then.
 func (r *run) progressFD() int32 {
 	if r.command.PrivateDir == nil || !r.nextProgressRead.IsZero() {
 		return -1

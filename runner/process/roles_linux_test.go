@@ -17,8 +17,8 @@ import (
 // value says.
 const testRoleEnvVar = "TEST_ROLE"
 
-// The main thread must fork no commands (see tree_linux.go). So lock the main goroutine to it. A process that
-// is a limiter, or in which testRoleEnvVar is set, runs no tests.
+// The main thread must fork no commands (see tree_linux.go). So lock the main goroutine to the main thread. A process
+// that is a limiter, or in which testRoleEnvVar is set, runs no tests.
 func init() {
 	RunIfLimiter()
 	runtime.LockOSThread()
@@ -57,7 +57,8 @@ func lockPipe(pipe int) {
 	}
 }
 
-// startPrograms starts programs concurrently, with the command line of this process. It does not wait for them.
+// startPrograms starts programs concurrently. Each gets the command line of this process. startPrograms does not wait
+// for the programs.
 func startPrograms(programPaths []string) {
 	debug.SetGCPercent(-1) // a collection would wait until each child has executed its program
 	runtime.GOMAXPROCS(2 + len(programPaths))
@@ -66,9 +67,9 @@ func startPrograms(programPaths []string) {
 	}
 }
 
-// lockProgressFIFO locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon", it
-// writes a note, and locks the FIFO shortly afterwards. With "late", it locks the FIFO after its parent
-// process has ended.
+// lockProgressFIFO locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon",
+// lockProgressFIFO writes a note, and locks the FIFO shortly afterwards. With "late", it locks the FIFO after its
+// parent process has ended.
 func lockProgressFIFO(timeAndPath string) {
 	when, path, _ := strings.Cut(timeAndPath, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)

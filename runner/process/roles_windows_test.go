@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// testRoleEnvVar is an environment variable. If it is set, this test program runs the function in roles that
-// its first argument names. All commands of the tests run this program.
+// testRoleEnvVar is an environment variable. If it is set, this test program runs no tests, but a function from
+// testRoles. The first argument is the name of the function's role. All commands of the tests run this program.
 const testRoleEnvVar = "QUEUECTL_TEST_ROLE"
 
 // testRoles contains the functions that a command of the tests can run, by the name of the role.
@@ -75,8 +75,8 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleWriteWithGaps writes numbers, with a write of length zero before each. The reader of the pipe gets those as
-// reads of zero bytes.
+// roleWriteWithGaps writes numbers, with a write of length zero before each number. The reader of the pipe sees a write
+// of length zero as a read of zero bytes.
 func roleWriteWithGaps([]string) {
 	for i := range 3 {
 		var n uint32

@@ -13,15 +13,15 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutputNanos is the time from the start of the command to its last output, in nanoseconds (see
-	// elapsed). At the end of a pause, the length of the pause is added.
+	// lastOutputNanos is the time from the start of the command to its last output, in nanoseconds (see elapsed). At the
+	// end of a pause, the length of the pause is added, because a pause does not count as time without output.
 	lastOutputNanos   atomic.Int64
 	onStartedCalled   bool // OnStarted was called
 	pause             pauseState
 	mainProcessExited bool
 	nextProgressRead  time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
 
-	// Times of the steps that end the tree. A time is zero while its step is not planned.
+	// Times of the steps that end the tree. The time of a step is zero while the step is not planned.
 	sigtermSentAt       time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	sigkillDueAt        time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	firstKilledAt       time.Time // time when the tree was first killed
@@ -35,10 +35,10 @@ type killRequest struct {
 	grace        time.Duration
 }
 
-// Kill ends the tree of the running command: it sends SIGTERM (CTRL_BREAK on Windows) and, after the grace
-// period, SIGKILL. The grace period is for the whole tree, and continues after the end of the main process.
-// Kill returns true if Run had not seen the end of the command before. The result then contains the cause of
-// the first Kill. A later Kill can shorten the grace period.
+// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after gracePeriod, SIGKILL.
+// The grace period is for the whole tree, and continues after the end of the main process. Kill returns true if Run had
+// not seen the end of the command before. The result then contains the killCause of the first Kill. A later Kill can
+// shorten the grace period.
 func (w *Worker) Kill(killCause int, gracePeriod time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,8 +88,8 @@ func (w *Worker) AwaitStuckProcesses(stop <-chan struct{}) {
 	}
 }
 
-// executeRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. If the
-// main process has ended and the tree is not being ended, later calls of Kill have no effect.
+// executeRequests carries out the latest requests of Kill and SetPaused, and returns the request of Kill. If the main
+// process has ended and the tree is not being ended, later calls of Kill have no effect.
 func (r *run) executeRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
@@ -105,8 +105,9 @@ func (r *run) executeRequests(now time.Time) killRequest {
 	return killed
 }
 
-// leftoverKillTime returns when leftover processes get SIGKILL: at sigkillDueAt if the tree has been sent SIGTERM, and
-// otherwise at leftoverGraceEndsAt. If the tree has already been killed once, it is the earlier of both times.
+// leftoverKillTime returns when leftover processes get SIGKILL. If the tree has been sent SIGTERM, this is
+// sigkillDueAt, and otherwise leftoverGraceEndsAt. If the tree has already been killed once, it is the earlier of the
+// two.
 func (r *run) leftoverKillTime() time.Time {
 	if r.sigtermSentAt.IsZero() || !r.firstKilledAt.IsZero() && r.leftoverGraceEndsAt.Before(r.sigkillDueAt) {
 		return r.leftoverGraceEndsAt
@@ -132,10 +133,10 @@ type jobFieldError struct {
 // Error returns the name of the job's field and the reason.
 func (e *jobFieldError) Error() string { return e.fieldName + ": " + e.error.Error() }
 
-// Unwrap returns the reason.
+// Unwrap returns the error without the name of the field.
 func (e *jobFieldError) Unwrap() error { return e.error }
 
-// untilNextAction returns the time until Run must act even if nothing happens, for example at a timeout. It
+// untilNextAction returns the time until Run must act without being woken by an event, for example at a timeout. It
 // returns a negative duration if no action is planned.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()

@@ -24,13 +24,13 @@ type Worker struct {
 	outputBuffer []byte // for reads of output
 
 	mu sync.Mutex
-	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
+	// isRunning means that a call of Kill has an effect: either the main process runs, or its tree is being ended and the
 	// grace period is not over.
 	isRunning bool
 	pid       int              // pid of the main process
 	uid       uint32           // account that the command runs as
 	kill      killRequest      // latest request of Kill
-	pause     pauseRequest     // requests of Pause
+	pause     pauseRequest     // requests of SetPaused
 	terminal  terminalRequests // pending requests for the running command's terminal, if it has one
 
 	stuckProcesses []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
@@ -49,8 +49,8 @@ func NewWorker(c *Cgroups) *Worker {
 		limiterTimeout: limiterTimeout}
 }
 
-// hasAutogroups reports whether the kernel creates a scheduling group for each session (sched(7)). A new
-// session for each command then makes short commands 4 % slower. See docs/decisions/0045.
+// hasAutogroups reports whether the kernel creates a scheduling group for each session (sched(7)). If the kernel does,
+// starting each command in a new session makes short commands 4 % slower. See docs/decisions/0045.
 var hasAutogroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
@@ -118,16 +118,16 @@ func (w *Worker) Close() {
 // New processes may appear between two scans.
 const maxSignalScans = 8
 
-// Signal sends a signal once to each process of the running command's tree that the command's account may
-// signal. pid is the main process of the command. If it has ended, Signal does nothing. In a tree that forks
-// all the time, Signal may miss some processes.
+// Signal sends a signal once to each process of the running command's tree that the command's account may signal.
+// mainPID is the main process of the command. If it has ended, Signal does nothing. In a tree that forks all the time,
+// Signal may miss some processes.
 func (w *Worker) Signal(mainPID int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range maxSignalScans {
 		w.mu.Lock()
 		current, uid := w.isRunning && w.pid == mainPID, w.uid
-		// SIGCONT would make a paused tree run during the pause, so do not send it. The tree gets SIGCONT at
-		// the end of the pause.
+		// Do not send SIGCONT to a paused tree, because it would run during the pause. The tree gets SIGCONT at the end of
+		// the pause.
 		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
@@ -179,7 +179,7 @@ type run struct {
 	forkedAt               time.Time   // time right before the main process was created
 	cgroupFrozen           bool        // the control group has frozen the tree
 	pipesWereEmpty         bool        // the pipes were empty at the last poll
-	reapedCountBefore      int64       // value of orphans.reapedCount before the last poll
+	reapedCountBefore      int64       // value of globalOrphanTable.reapedCount before the last poll
 	runLock                sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
 	blockTimer             *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
 	performingWhileBlocked bool        // performActionsWhileBlocked is performing due actions
@@ -214,7 +214,7 @@ func (w *Worker) markRunning(c *Command) {
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
-// close releases the descriptors of the run, and calls the callbacks of Pause that have not been called yet.
+// close releases the descriptors of the run, and calls the callbacks of SetPaused that have not been called yet.
 func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
@@ -222,7 +222,7 @@ func (r *run) close() {
 	if r.result.HasBackgroundProcesses || r.result.StuckPID != 0 || r.result.ExitHeldByTracer {
 		// Closing a pipe blocks if a surviving process has locked the pipe. So close the pipes in the
 		// background.
-		pipes := r.outputPipes // so that a blocked close does not keep the run in memory
+		pipes := r.outputPipes // a copy, so that a blocked close does not keep the run in memory
 		go closeDescriptors(&pipes[0], &pipes[1])
 	} else {
 		closeDescriptors(&r.outputPipes[0], &r.outputPipes[1])
@@ -237,7 +237,7 @@ func (r *run) close() {
 	r.worker.failPendingPauses()
 }
 
-// closeDescriptors closes descriptors and sets them to -1. It ignores those that are -1.
+// closeDescriptors closes descriptors and sets them to -1. It skips descriptors that are already -1.
 func closeDescriptors(fds ...*int) {
 	for _, fd := range fds {
 		if *fd >= 0 {
@@ -315,8 +315,9 @@ func (r *run) pollTimeoutMillis() int {
 func (r *run) terminateTree(now time.Time, grace time.Duration) {
 	if r.sigtermSentAt.IsZero() {
 		var otherProcesses []procfs.Process
-		// List the processes outside the main process group before sending SIGTERM to the group. On SIGTERM,
-		// the command may start processes that it needs to end cleanly, and these must not get SIGTERM.
+		// List the processes outside the main process group before sending SIGTERM to the group. On SIGTERM, the command may
+		// start processes that it needs to end cleanly. These new processes must not get SIGTERM, so they must not be in the
+		// list.
 		if grace > 0 {
 			otherProcesses = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
@@ -341,8 +342,8 @@ func (r *run) terminateTree(now time.Time, grace time.Duration) {
 	r.sigkillDueAt = now.Add(grace)
 }
 
-// readPipe reads once from pipe i, at most as much as fits into the buffer. It returns the number of bytes
-// read.
+// readPipe reads once from the output pipe with this index, at most as much as fits into the buffer. It returns the
+// number of bytes that it has read.
 func (r *run) readPipe(pipeIndex int) (n int) {
 	var err error
 	r.callPipeOperation(func() { n, err = unix.Read(r.outputPipes[pipeIndex], r.worker.outputBuffer) })

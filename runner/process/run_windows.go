@@ -23,12 +23,12 @@ type Worker struct {
 	buffers      [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
-	// isRunning means that Kill has an effect: the main process runs, or its tree is being ended and the
+	// isRunning means that a call of Kill has an effect: either the main process runs, or its tree is being ended and the
 	// grace period is not over.
 	isRunning bool
 	tree      *processTree // tree of the running command
 	kill      killRequest  // latest request of Kill
-	pause     pauseRequest // requests of Pause
+	pause     pauseRequest // requests of SetPaused
 
 	stuckTree *processTree // tree that the last Run could not end; used only by the goroutine of Run
 }
@@ -58,7 +58,7 @@ func (w *Worker) Close() {
 	w.closeStuckTree()
 }
 
-// closeHandles closes handles. It ignores those that are 0.
+// closeHandles closes handles. It skips handles that are 0.
 func closeHandles(handles ...windows.Handle) {
 	for _, h := range handles {
 		if h != 0 {
@@ -75,9 +75,9 @@ const (
 	sigbreak = 21
 )
 
-// Signal sends a signal to the whole tree of the running command. pid is the main process of the command. If
-// it has ended, Signal does nothing. Windows has few signals: SIGINT, SIGTERM and SIGBREAK are sent as
-// CTRL_BREAK, and SIGKILL ends the tree. Other signals are ignored.
+// Signal sends a signal to the whole tree of the running command. mainPID is the main process of the command. If it has
+// ended, Signal does nothing. Windows has few signals: SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK, and SIGKILL
+// ends the tree. Other signals are ignored.
 func (w *Worker) Signal(mainPID int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,6 @@ type run struct {
 // wakeRun wakes the goroutine of Run.
 func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEventFD) }
 
-// newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
 	return &run{runState: runState{worker: w, command: c, result: result}, pipeEOF: make(chan struct{}, 2)}
 }
@@ -180,8 +179,8 @@ func (r *run) pollTimeoutMillis() uint32 {
 	return uint32(ceilMilliseconds(next))
 }
 
-// terminateTree sends CTRL_BREAK to the process group of the main process. It sets sigkillDueAt, the time at which the
-// job object, and so the whole tree, is ended: after the grace period, or immediately if CTRL_BREAK could not
+// terminateTree sends CTRL_BREAK to the process group of the main process. It also sets sigkillDueAt, the time at which
+// the job object, and so the whole tree, is ended. This time is after the grace period, or now if CTRL_BREAK could not
 // be sent.
 func (r *run) terminateTree(now time.Time, grace time.Duration) {
 	if r.sigtermSentAt.IsZero() {
@@ -200,7 +199,7 @@ func (r *run) terminateTree(now time.Time, grace time.Duration) {
 	r.sigkillDueAt = now.Add(grace)
 }
 
-// readPipe reads pipe i until end of file.
+// readPipe reads the output pipe with this index until end of file.
 func (r *run) readPipe(pipeIndex int) {
 	for {
 		n, err := r.outputPipes[pipeIndex].Read(r.worker.buffers[pipeIndex])

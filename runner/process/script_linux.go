@@ -28,9 +28,9 @@ const programHeadBytes = 4 << 10
 // maxInterpreterChain limits the length of a chain of interpreters, like the kernel does.
 const maxInterpreterChain = 5
 
-// mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. head is the
-// start of the file. If the first line contains a NUL, the file is a binary program for another machine.
-// Common shells use the same rule.
+// mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. fileHead is the start
+// of the file. If the first line contains a NUL, the file is a binary program for another machine. Common shells use
+// the same rule.
 func mayBeShellScript(fileHead []byte) bool {
 	line, _, _ := bytes.Cut(fileHead[:min(len(fileHead), scriptHeadBytes)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
@@ -69,9 +69,9 @@ func readFileHead(path string) ([]byte, error) {
 // interpreterErrors lists the errors that execve can return because of the program's interpreter.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
-// explainInterpreterError explains the error of a failed execve. The kernel returns the same error numbers
-// for a problem of a program and of its interpreter or dynamic loader. If the interpreter or the loader
-// cannot be executed, the returned error names it. Otherwise explainInterpreterError returns err.
+// explainInterpreterError explains the error of a failed execve. The kernel returns the same error numbers for a
+// problem with the program itself and for a problem with its interpreter or dynamic loader. If the interpreter or the
+// loader cannot be executed, the returned error names it. Otherwise explainInterpreterError returns err.
 func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.programPath == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
@@ -140,8 +140,8 @@ func interpreterHint(interpreter, script string) string {
 	return ""
 }
 
-// interpreterOf returns the interpreter of a file: the name after #! in a script, or the dynamic loader of
-// a program. head is the start of the file. interpreterOf returns "" if head names no interpreter.
+// interpreterOf returns the interpreter of a file: the name after #! in a script, or the dynamic loader of a program.
+// fileHead is the start of the file. interpreterOf returns "" if fileHead names no interpreter.
 func interpreterOf(fileHead []byte) string {
 	if name, ok := bytes.CutPrefix(fileHead[:min(len(fileHead), scriptHeadBytes)], []byte("#!")); ok {
 		name = bytes.TrimLeft(name, " \t")
@@ -156,8 +156,8 @@ func interpreterOf(fileHead []byte) string {
 	return ""
 }
 
-// dynamicLoaderOf returns the dynamic loader that an ELF program names (elf(5)). head is the start of the program.
-// dynamicLoaderOf returns "" if head does not contain the name.
+// dynamicLoaderOf returns the dynamic loader that an ELF program names (elf(5)). fileHead is the start of the program.
+// dynamicLoaderOf returns "" if fileHead does not contain the name.
 func dynamicLoaderOf(fileHead []byte) string {
 	number := func(offset uint64, size int) uint64 {
 		if offset > uint64(len(fileHead)) || len(fileHead[offset:]) < size {
@@ -171,8 +171,8 @@ func dynamicLoaderOf(fileHead []byte) string {
 		}
 		return binary.NativeEndian.Uint64(fileHead[offset:])
 	}
-	// The positions of fields in the file header and in an entry of the program header table differ between 32
-	// and 64 bits.
+	// The positions of fields in the file header and in an entry of the program header table differ between 32-bit and
+	// 64-bit programs.
 	const class, class64, typeInterp = 4, 2, 3
 	word, sizeAt, countAt, offsetAt, lengthAt := 4, uint64(42), uint64(44), uint64(4), uint64(16)
 	table := uint64(28)

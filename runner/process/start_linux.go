@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// inheritedUmask is the umask of this process, set by Prepare. To start a command with another umask,
+// inheritedUmask is the umask of this process, set by PrepareToRunCommands. To start a command with another umask,
 // forkExec uses a thread that has a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
@@ -82,8 +82,8 @@ func (r *run) start() bool {
 func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	path, argv := r.programPath, r.command.Argv
 	err := r.startProcess(path, argv, attr)
-	// A failed start may mean that an earlier command has removed or changed the control group. So try once
-	// more in a new group.
+	// A failed start may mean that an earlier command has removed or changed the control group. So try once more in a new
+	// group.
 	if r.worker.cgroup != nil && errors.As(err, new(*runas.ResourceShortageError)) {
 		r.worker.abandonCgroup()
 		if err = r.worker.openResources(); err == nil {
@@ -96,8 +96,8 @@ func (r *run) startProgram(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// pidfdNotCreated is the value of pidfd before a start. If syscall.ForkExec has created a child, it has
-// replaced this value: by the child's descriptor or, if the start failed later, by -1.
+// pidfdNotCreated is the value of pidfd before a start. If syscall.ForkExec creates a child, it replaces this value by
+// the child's descriptor or, if the start fails later, by -1.
 const pidfdNotCreated = -2
 
 // startProcess starts the program, in the worker's control group if the worker has one. An error in the child
@@ -163,8 +163,8 @@ func (r *run) setCgroupLimits() (missingLimits []string, err error) {
 	return slices.DeleteFunc(missingLimits, func(name string) bool { return !requested[name] }), err
 }
 
-// openPipes creates the output pipes, and gives them to the command's account. Otherwise the command could
-// not open /dev/stdout.
+// openPipes creates the output pipes, and makes the command's account their owner. Otherwise the command could not open
+// /dev/stdout.
 func (r *run) openPipes() error {
 	for i := range r.outputPipes {
 		var p [2]int
@@ -227,7 +227,7 @@ func areDescriptorsExhausted(err error) bool {
 func openRegularFile(path string) (int, error) {
 	// With O_NONBLOCK, opening a FIFO does not wait for a writer.
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	// RESOLVE_NO_MAGICLINKS forbids links in /proc, through which the command could read any file that this
+	// RESOLVE_NO_MAGICLINKS forbids links such as /proc/PID/fd/3, through which the command could read any file that this
 	// process has open.
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
@@ -257,8 +257,9 @@ func openRegularFile(path string) (int, error) {
 // (ETXTBSY).
 const maxBusyProgramRetries = 3
 
-// forkExec starts a program with the given umask. If it is not inheritedUmask, forkExec uses a thread whose
-// umask is separate from that of the other threads, and sets it to inheritedUmask again afterwards.
+// forkExec starts a program with the given umask. If the umask is not inheritedUmask, forkExec sets it on a thread
+// whose umask is separate from that of the other threads. Afterwards, forkExec sets the thread's umask to
+// inheritedUmask again.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
 	retries := 0
 	start := func() (int, error) {
@@ -290,8 +291,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// recordStartFailure records in the result why a command did not start. If a shortage is not the reason, the
-// command itself is wrong, and the exit code is the one that a shell would return.
+// recordStartFailure records in the result why a command did not start. Unless the reason is a shortage of resources,
+// the command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ResourceShortageError)) {

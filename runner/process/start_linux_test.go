@@ -75,7 +75,7 @@ func copyWithFileLease(t *testing.T, program string) (path string) {
 	return path
 }
 
-// An error about a file that a command names is never a shortage, because a user's file system can return any
+// An error about a file that a command names is never a resource shortage, because a user's file system can return any
 // error number. If the file is missing or is not a regular file, the error is permanent.
 func TestUnusableFileIsNotResourceShortage(t *testing.T) {
 	for _, c := range []struct {
@@ -115,7 +115,7 @@ func TestUnusableFileIsNotResourceShortage(t *testing.T) {
 	}
 }
 
-// If an account has reached its limit of processes, the kernel refuses to start its program. This is not a
+// If an account has reached its limit of processes, the kernel refuses to start its program. This is not a resource
 // shortage of this process.
 func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; "+
@@ -141,8 +141,8 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	}
 }
 
-// setSoftLimit sets a soft limit of this process. restore, or else the end of the test, sets the previous
-// limit again.
+// setSoftLimit sets a soft limit of this process. The function restore sets the previous limit again. The end of the
+// test does so too, if restore was not called.
 func setSoftLimit(t *testing.T, resource int, softLimit uint64) (restore func()) {
 	t.Helper()
 	var oldLimit unix.Rlimit

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// StartWatcher watches the children that another process is starting, and kills those that hang. A child that
-// has not executed its program yet shares the memory of its parent, so it has the parent's command line.
-// StartWatcher recognises such a child by this. One goroutine at a time may use a StartWatcher.
+// StartWatcher watches the children that another process is starting, and kills those that hang. A child that has not
+// executed its program yet shares the memory of its parent, so it also has the parent's command line. StartWatcher
+// recognises such a child by its command line. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
 	parentPID        int                   // pid of the other process
 	cmdline          string                // command line of the other process, as in /proc/PID/cmdline
@@ -29,7 +29,7 @@ type startingChild struct {
 	lastSeen    time.Time     // time when the child was last seen
 }
 
-// NewStartWatcher returns a StartWatcher for the children of the process with this pid.
+// NewStartWatcher returns a StartWatcher for the children of the process parentPID.
 func NewStartWatcher(parentPID int) (*StartWatcher, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", parentPID))
 	if err != nil {
@@ -39,9 +39,9 @@ func NewStartWatcher(parentPID int) (*StartWatcher, error) {
 	return &StartWatcher{parentPID: parentPID, cmdline: string(cmdline)}, nil
 }
 
-// KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped
-// by a signal, is traced, or has reached maxAge. Call it periodically. Each call increases the age of a child
-// by at most maxAgeStep. So a child does not seem to hang only because the machine was suspended.
+// KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped by a
+// signal, is traced, or has reached maxAge. Call it periodically. Each call increases the age of a child by at most
+// maxAgeStep. Otherwise, every child would seem to hang after the machine was suspended.
 func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.parentPID)) // the pattern is valid
@@ -56,8 +56,8 @@ func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
 	s.startingChildren = children
 }
 
-// checkChild checks one child, which may have no program yet. It kills the child if it hangs. Otherwise it
-// records the child in children.
+// checkChild checks one child, which may not have executed a program yet. It kills the child if the child hangs.
+// Otherwise it records the child in children.
 func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -69,8 +69,8 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 		return
 	}
 	cmdline, ok := procfs.ReadProcessMemory(pid, func() string {
-		// A child that has not executed a program yet has the command line of its parent. The parent's other
-		// children, such as orphans of jobs that it has adopted, do not.
+		// A child that has not executed a program yet has the command line of its parent. The parent's other children, such
+		// as orphans of jobs that the parent has adopted, have another command line.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})

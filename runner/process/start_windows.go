@@ -28,7 +28,7 @@ func (r *run) start() bool {
 	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDeviceFD, 0, 0}
-	defer func() { // the command has its own handles, so close those of this process
+	defer func() { // the command has copies of these handles, so close those of this process
 		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDeviceFD {
 			closeHandles(std[0])
 		}
@@ -150,8 +150,8 @@ func (r *run) startMainProcess(stdHandles [3]windows.Handle) error {
 	return nil
 }
 
-// commandLine returns the path of the program and its command line. For a batch file, these are the path of
-// cmd.exe and a command line for it.
+// commandLine returns the path of the program and its command line. For a batch file, it returns the path of cmd.exe
+// and a command line with which cmd.exe runs the file.
 func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 	path, err = findProgram(r.command.Argv[0], env, r.command.WorkingDir)
 	if err != nil {
@@ -173,8 +173,9 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 	return path, commandLine, err
 }
 
-// memoryLimitError explains err, the error of starting a program, if the command's own memory limit is the
-// probable cause: err means a lack of memory, but the machine has at least as much free memory as the limit.
+// memoryLimitError adds an explanation to err, the error of starting a program, if the command's own memory limit is
+// the probable cause. This is the case if err means a lack of memory, but the machine has at least as much free memory
+// as the limit.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyErrorCode(err, outOfMemoryErrors) &&
 		r.worker.systemCalls.freeMemoryBytes() >= uint64(l) {
@@ -188,13 +189,13 @@ func isAnyErrorCode(err error, codes []syscall.Errno) bool {
 	return slices.ContainsFunc(codes, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inheritableSecurityAttributes makes a new handle inheritable. But a command inherits only the handles that
+// inheritableSecurityAttributes makes a new handle inheritable. A command still inherits only the handles that
 // startMainProcess lists.
 var inheritableSecurityAttributes = windows.SecurityAttributes{
 	Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
 
-// openInheritableFile opens a file whose handle a command may inherit. If the path is a pipe of another program,
-// the security flags keep that program from acting with the rights of this account.
+// openInheritableFile opens a file whose handle a command may inherit. The path may name a pipe of another program. The
+// security flags keep that program from acting with the rights of this account.
 func openInheritableFile(path string, access, flags uint32) (windows.Handle, error) {
 	return openExistingFile(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION,
 		&inheritableSecurityAttributes)
@@ -229,8 +230,8 @@ var ownerOnlySecurityAttributes = sync.OnceValues(func() (*windows.SecurityAttri
 		SecurityDescriptor: sd}, nil
 })
 
-// createPipe creates a pipe to or from a command. childEnd is an ordinary handle, for the command. Closing
-// parentEnd ends a read or write that blocks on it.
+// createPipe creates a pipe to or from a command. The command gets childEnd, an ordinary handle. Closing parentEnd ends
+// a read or write that blocks on it.
 func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
 	rights, err := ownerOnlySecurityAttributes()
 	name := `\\.\pipe\queuectl-` + rand.Text()
@@ -290,8 +291,8 @@ func openRegularFile(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// recordStartFailure records in the result why a command did not start. If a shortage is not the reason, the
-// command itself is wrong, and the exit code is the one that a shell would return.
+// recordStartFailure records in the result why a command did not start. Unless the reason is a shortage of resources,
+// the command itself is wrong, and the exit code is the one that a shell would return.
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt, r.result.LoginSessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
 	if errors.As(err, new(*jobNameTakenError)) || isAnyErrorCode(err, resourceShortageErrors) ||
@@ -316,8 +317,8 @@ func (r *run) recordStartFailure(err error) {
 }
 
 // resourceShortageErrors lists the errors for a lack of processes, handles or kernel memory, and internal errors of
-// Windows. None of them is the command's fault. outOfMemoryErrors lists the errors that mean too little memory for
-// a program.
+// Windows. None of these errors is the command's fault. outOfMemoryErrors lists the errors that mean that a program did
+// not get enough memory.
 var (
 	resourceShortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,

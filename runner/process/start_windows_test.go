@@ -162,8 +162,8 @@ func TestCmdExeIsRejectedInNetworkDirectory(t *testing.T) {
 	}
 }
 
-// If a program ends with the status for a full desktop heap and has printed nothing, it could not start,
-// which is a shortage. If it has printed something, the result has the program's exit code.
+// If a program ends with the status for a full desktop heap and has printed nothing, it could not start. This counts as
+// a resource shortage. If the program has printed something, the result has the program's exit code.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, newTestCommand(t, "exit", "3221225794")); !r.ResourceShortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
@@ -178,8 +178,8 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 	}
 }
 
-// A lack of memory or handles is a shortage, not the fault of the command. It is also a shortage if another
-// process already uses the name of the job object that the command needs.
+// A lack of memory or handles is a resource shortage, not the fault of the command. It is also a resource shortage if
+// another process already uses the name of the job object that the command needs.
 func TestResourceShortageIsNotCommandFault(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
@@ -226,9 +226,9 @@ func TestStartErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// If a program's own memory limit prevents its start, this is not a shortage, because a job with a shortage
-// is retried without limit. But if the machine has less free memory than the limit, the failed start is a
-// shortage.
+// If a program's own memory limit prevents its start, this does not count as a resource shortage, because a job with a
+// resource shortage is retried without limit. But if the machine has less free memory than the limit, the failed start
+// is a resource shortage.
 func TestLowMemoryLimitIsNotShortage(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()

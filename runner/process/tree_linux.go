@@ -30,9 +30,9 @@ func init() {
 // PrepareToRunCommands prepares this process for running commands. Afterwards, this process has its own session and
 // umask 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or blocked signals.
 //
-// Prepare sets the limit of open files to 1,024, which commands need, and then executes this program again,
-// once. The Go runtime gives commands the limit that it finds when it starts, so the limit must be set
-// before.
+// PrepareToRunCommands sets the limit of open files to 1,024, which commands need, and then executes this program
+// again, once. The second execution is needed because the Go runtime gives commands the limit that it finds when it
+// starts.
 func PrepareToRunCommands() error {
 	if os.Getenv(preparedEnvVar) == "" {
 		return restartWithCommandLimits()
@@ -78,9 +78,9 @@ func restartWithCommandLimits() error {
 	return tune.ExecWithTimerSlack(append(os.Environ(), preparedEnvVar+"=1"))
 }
 
-// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child stays
-// a zombie until it is reaped. Workers need no signal, because a child's pidfd shows its end. The Go
-// runtime's signal handler would only interrupt them. See docs/decisions/0039.
+// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child stays a zombie
+// until it is reaped. Workers do not need SIGCHLD, because a child's pidfd shows when the child has ended. The signal
+// handler of the Go runtime would only interrupt the workers. See docs/decisions/0039.
 func resetSIGCHLD() error {
 	var action [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0,
@@ -90,16 +90,16 @@ func resetSIGCHLD() error {
 	return nil
 }
 
-// listTreeProcesses lists the living processes of a command's tree, except the main process: the processes in the
-// session or group of the main process, the processes with the command's cookie (a text in their
-// environment), and all descendants of these. A process of another account may have a forged cookie, so its
-// cookie does not count.
+// listTreeProcesses lists the living processes of a command's tree, except the main process. These are the processes in
+// the session or group of the main process, the processes with the command's cookie (a text in their environment), and
+// all descendants of these processes. A process of another account may have a forged cookie, so its cookie does not
+// count.
 func listTreeProcesses(mainPID int, cookie string, uid uint32) []procfs.Process {
 	return listTreeInScan(processScanner.freshScan(), mainPID, cookie, uid)
 }
 
-// listTreeInScan lists the same processes as listTreeProcesses, but searches the result of an earlier scan of all
-// processes.
+// listTreeInScan lists the same processes as listTreeProcesses, but searches scanned, the result of an earlier scan of
+// all processes.
 func listTreeInScan(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(scanned.procs, func(p procfs.Process) bool {
 		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
@@ -159,13 +159,13 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 }
 
 // EndProcessTrees sends SIGKILL to every process of a dead runner: the processes in the runner's session, those with
-// one of the cookies (a text in their environment), and those of the trees of its attempts. A process is the
-// main process of a tree if it has the tree's pid and start time. A session or process group with this pid as
-// its id belongs to the tree if it contains the main process or a process with the tree's cookie. found lists
-// the processes that EndProcessTrees found at first. stuck lists those that are still alive after the timeout.
-// EndProcessTrees never ends this process.
+// one of the cookies (a text in their environment), and those of the trees of its attempts. A process is the main
+// process of a tree if it has the tree's pid and start time. A session or process group whose id is this pid belongs to
+// the tree if it contains the main process or a process with the tree's cookie. found lists the processes that
+// EndProcessTrees found at first. stuck lists those that are still alive after the timeout. EndProcessTrees never ends
+// this process.
 func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
-	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.AttemptTrees
+	ours := map[string]bool{} // cookies of deadRunner, and the endings ".SEQ.FENCE" of the cookies of its AttemptTrees
 	for _, c := range deadRunner.Cookies {
 		ours[c] = true
 	}
@@ -183,7 +183,7 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := deadRunner.PID
 		if p, ok := procfs.Stat(deadRunner.PID); session == 0 || ok && p.StartTicks != deadRunner.StartTicks {
-			session = -1 // another process has the pid now, so the old session is empty
+			session = -1 // another process has the runner's pid now, so the runner's session is empty
 		}
 		ownedIDs := map[int]bool{} // contains the ids of sessions and groups that belong to the trees
 		for _, p := range procfs.AllProcesses() {
@@ -230,8 +230,8 @@ func toSurvivors(procs []procfs.Process) (found []Survivor) {
 	return found
 }
 
-// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part
-// begins with a dot.
+// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part begins with
+// a dot.
 func seqAndFenceOf(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
@@ -241,16 +241,17 @@ func seqAndFenceOf(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// maxStartTimeBefore and maxStartTimeAfter bound the difference between the start time that the kernel reports and
-// the one that OnForked received. The kernel's time is in whole clock ticks. The time for OnForked was taken
-// right before the process was created. A larger difference means that another process now has the pid.
+// maxStartTimeBefore and maxStartTimeAfter bound the difference between the start time of a process that the kernel
+// reports and the start time that OnForked received. The two can differ because the kernel's time is in whole clock
+// ticks, and the time for OnForked was taken right before the process was created. A larger difference means that
+// another process now has the pid.
 const (
 	maxStartTimeBefore = 15 * time.Millisecond
 	maxStartTimeAfter  = 30 * time.Millisecond
 )
 
-// isMainProcess reports whether p is the main process of the tree, and not a later process with the same
-// pid. It compares their start times.
+// isMainProcess reports whether p is the main process of the tree, and not a later process with the same pid. It
+// compares the start times of p and of the main process.
 func (t AttemptTree) isMainProcess(p procfs.Process) bool {
 	var uptime unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &uptime) != nil {

@@ -66,8 +66,8 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	}
 }
 
-// Signal sends a signal exactly once to each process of a command that the command's account may signal, and
-// to no other process.
+// Signal sends a signal to each process of a command that the command's account may signal, exactly once, and to no
+// other process.
 func TestSignalReachesOnlyOwnAccountProcesses(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
@@ -127,15 +127,14 @@ func TestProcessTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// Background trees are process trees that live on after their command. An account may have
-// maxBackgroundTreesPerUser of them. A further one is ended, and the result says why. When one has ended, another
-// may live on.
+// Background trees are process trees that live on after their command. An account may have maxBackgroundTreesPerUser of
+// them. A further tree is ended, and the result says why. When a background tree has ended, another one may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { testBackgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testBackgroundTrees(t, newTestCgroups(t)) })
 }
 
-// testBackgroundTrees runs the test with control groups or, if groups is nil, without. Without them, the
+// testBackgroundTrees runs the test with control groups or, if groups is nil, without them. Without control groups, the
 // processes of a tree are found by their cookie.
 func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
@@ -294,7 +293,7 @@ func TestEndProcessTreesEndsOnlyKnownProcesses(t *testing.T) {
 		name       string
 		set        func(c *exec.Cmd)
 		startDelay time.Duration // time from tree.StartedAt to the process's start; unknown if StartedAt is zero
-		tree       AttemptTree   // a PID of -1 means the pid of the started process
+		tree       AttemptTree   // a MainPID of -1 means the pid of the started process
 		ends       bool          // EndProcessTrees must end the process
 	}
 	rows := []row{
@@ -383,8 +382,8 @@ func TestOtherAccountOrphansDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// An orphan (a process whose parent has ended) may have lost its cookie and session, so that it is unknown to
-// which command it belongs. The command waits for such an orphan and reads its output.
+// An orphan (a process whose parent has ended) may have lost its cookie and session. It is then unknown to which
+// command the orphan belongs. The command waits for such an orphan and reads its output.
 func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

@@ -11,17 +11,17 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// maxTerminalInputBytes limits the input that a command has not read from its terminal yet, in bytes. See
+// maxTerminalInputBytes limits the input of a terminal that the command has not read yet, in bytes. See
 // docs/decisions/0062.
 const maxTerminalInputBytes = 64 << 10
 
-// terminalRequests holds the pending requests for the terminal of the running command. Only the goroutine of
-// Run uses the terminal's descriptor, so this goroutine carries the requests out.
+// terminalRequests holds the pending requests for the terminal of the running command. Only the goroutine of Run uses
+// the terminal's descriptor, so other goroutines store their requests here.
 type terminalRequests struct {
 	hasTerminal  bool                   // the command has a terminal
 	modeControls termtext.ModeSequences // control sequences that the command has printed to change terminal modes
 	pendingInput []byte                 // input that the command has not read yet
-	newSize      *unix.Winsize          // requested size; nil if the size does not change
+	newSize      *unix.Winsize          // requested size of the terminal; nil if its size does not change
 }
 
 // openTerminal creates a terminal. This process uses one end of it (pipes[0]), instead of the pipe for
@@ -73,9 +73,9 @@ func terminalError(err error) error {
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
-// TypeInput types data on the terminal of the command whose main process is pid. It does not wait until the
-// command reads the data, so it accepts only as many bytes as maxTerminalInputBytes allows. It returns ok=false if
-// this command is not running or has no terminal.
+// TypeInput types data on the terminal of the command whose main process is mainPID. It does not wait until the command
+// reads the data, so it accepts only as many bytes as maxTerminalInputBytes allows. It returns ok=false if this command
+// is not running or has no terminal.
 func (w *Worker) TypeInput(mainPID int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -98,8 +98,8 @@ func (w *Worker) recordModeControls(data []byte) {
 	w.mu.Unlock()
 }
 
-// Resize changes the size of the terminal of the command whose main process is pid. It does nothing if this
-// command is not running or has no terminal.
+// Resize changes the size of the terminal of the command whose main process is mainPID. It does nothing if this command
+// is not running or has no terminal.
 func (w *Worker) Resize(mainPID, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,9 +136,9 @@ func (r *run) handleTerminalRequests() bool {
 	return len(t.pendingInput) > 0
 }
 
-// needsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP, or it
-// ignores SIGTERM, as interactive shells do. Otherwise SIGHUP would kill the process while it may be ending
-// cleanly after SIGTERM.
+// needsHangup reports whether a process must get SIGHUP in addition to SIGTERM. This is the case if the process catches
+// SIGHUP, or ignores SIGTERM, as interactive shells do. Other processes get no SIGHUP, which would kill them while they
+// may be ending cleanly after SIGTERM.
 func needsHangup(pid int) bool {
 	has := func(set string, s unix.Signal) bool { return procfs.SignalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)

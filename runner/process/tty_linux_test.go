@@ -22,8 +22,8 @@ type terminalSession struct {
 	pid     int         // pid of the running command
 }
 
-// runOnTerminal starts a shell command line on a terminal. Each configure function can change the command
-// before it starts.
+// runOnTerminal starts a shell command line on a terminal. Each configure function can change the Command before it
+// starts.
 func runOnTerminal(t *testing.T, commandLine string, configure ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: newTestCommand(t, "/bin/sh", "-c", commandLine), worker: NewWorker(nil),
@@ -196,8 +196,8 @@ func TestTerminalKeepsOutputBeforeExit(t *testing.T) {
 // end cleanly.
 func TestKillEndsInteractiveShell(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
-	// If this test was started by nohup, it ignores SIGHUP, and commands would inherit this. So catch SIGHUP
-	// here.
+	// If this test was started by nohup, it ignores SIGHUP, and commands would inherit this. A signal that is caught is
+	// not ignored in commands, so catch SIGHUP here.
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 	for _, c := range []struct{ name, line, shown string }{
@@ -226,8 +226,8 @@ func TestKillEndsInteractiveShell(t *testing.T) {
 	}
 }
 
-// If a command cannot start because all terminals are in use, this is a shortage. If the machine has no
-// terminals at all, it is not a shortage, because another attempt would fail too.
+// If a command cannot start because all terminals are in use, this is a resource shortage. If the machine has no
+// terminals at all, it is not a resource shortage, because another attempt would fail too.
 func TestLackOfTerminalsIsShortage(t *testing.T) {
 	for _, c := range []struct {
 		err      error

@@ -21,8 +21,8 @@ func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	}
 }
 
-// killTracer kills the process that traces pid (ptrace), if it belongs to the job's account. Otherwise the
-// tracer could prevent the end of the traced process indefinitely, and keep the worker busy.
+// killTracer kills the process that traces tracedPID (ptrace), if the tracer belongs to the job's account. Otherwise
+// the tracer could prevent the end of the traced process indefinitely, and keep the worker busy.
 func (r *run) killTracer(tracedPID int) {
 	tracer := procfs.TracerPID(tracedPID)
 	p, ok := procfs.Stat(tracer)
@@ -41,8 +41,8 @@ func (r *run) recordStuckMainProcess(remaining []procfs.Process) {
 	r.recordStuckProcesses(append([]procfs.Process{main}, remaining...))
 }
 
-// abandonTracedMainProcess stops waiting for a main process that has ended, but whose tracer withholds its exit
-// status. The process no longer uses anything except its pid, so the worker can run the next command.
+// abandonTracedMainProcess stops waiting for a main process that has ended, but whose tracer withholds its exit status.
+// The main process no longer uses anything except its pid, so the worker can run the next command.
 func (r *run) abandonTracedMainProcess() {
 	r.result.ExitHeldByTracer, r.mainProcessExited = true, true
 	tracer := ""
@@ -54,7 +54,7 @@ func (r *run) abandonTracedMainProcess() {
 			"status; if the tracing process still runs, end it, then retry the job", r.pid, tracer)
 	r.worker.markCommandEnded()
 	r.killTracer(r.pid)
-	go func() { // returns when the tracer ends; otherwise it runs until this process ends
+	go func() { // this goroutine ends when the tracer ends, or when this process ends
 		for ok := false; !ok; _, _, ok, _ = globalOrphanTable.reapMainProcess(r.pid) {
 			time.Sleep(time.Second)
 		}

@@ -23,7 +23,7 @@ func (w *Worker) Resize(int, int, int) {}
 // RunIfLimiter does nothing: on this system, no helper process (limiter) sets the limits of a command.
 func RunIfLimiter() {}
 
-// CheckAddressSpaceLimit returns nil, because no limit of a command is set on this system.
+// CheckAddressSpaceLimit returns nil, because only Linux limits the address space of this process.
 func CheckAddressSpaceLimit() error { return nil }
 
 // ReapEndedOrphans returns false: on this system, this process does not adopt orphans.

@@ -23,7 +23,7 @@ func (w *Worker) Close() {}
 // Kill returns false, because no command is running.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
-// SetPaused calls callback with ok=false, because no command is running.
+// SetPaused calls onDone with ok=false, because no command is running.
 func (w *Worker) SetPaused(_ bool, onDone func(unchangedCount int, ok bool)) { onDone(0, false) }
 
 // Signal does nothing.
