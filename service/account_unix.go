@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkRunAsSupported returns an error if the setting run_as needs runners that run as root, and this service
-// cannot get any.
+// checkRunAsSupported returns an error if the setting run_as needs runners that run as root, but this service cannot
+// get such runners.
 func checkRunAsSupported(settings *config.Settings, _ *worker.Account) error {
 	if settings.RunAs == config.RunAsService {
 		return nil
@@ -46,8 +46,8 @@ func IsStateDirInUse(dir string) bool {
 	return l == nil
 }
 
-// tryLockStateDir locks a state directory: the lock file and, because another process could remove this file, the
-// directory. It returns nil if another process holds the lock.
+// tryLockStateDir locks a state directory. It locks the lock file and also the directory itself, because another
+// process could remove the lock file. It returns nil if another process holds the lock.
 func tryLockStateDir(dir string, createLockFile bool) (stateDirLock, error) {
 	flags := os.O_RDONLY
 	if createLockFile {
@@ -65,7 +65,7 @@ func tryLockStateDir(dir string, createLockFile bool) (stateDirLock, error) {
 			l = append(l, stateDir)
 			err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // either the lock is taken, or the system cannot lock directories
+				return l, nil // the directory is locked now, or this system cannot lock directories
 			}
 		}
 	}
@@ -85,8 +85,9 @@ func checkDirOwner(dir string, dirInfo os.FileInfo) error {
 	return nil
 }
 
-// hasProcessEnded reports whether a process has ended or is exiting. The caller waits for a lock, which an exiting
-// process may still hold because the kernel closes its files late.
+// hasProcessEnded reports whether a process has ended or is exiting. An exiting process counts as ended, because the
+// caller waits for a lock: the kernel closes the files of an exiting process late, so it may hold the lock a little
+// longer.
 func hasProcessEnded(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true

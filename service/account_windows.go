@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkRunAsSupported returns an error if run_as names another account than the service's. On Windows, a
-// service would need the user's password to run jobs as another user.
+// checkRunAsSupported returns an error if run_as names another account than the service's. To run jobs as another user
+// on Windows, a service would need this user's password.
 func checkRunAsSupported(settings *config.Settings, account *worker.Account) error {
 	name := settings.FixedJobUser()
 	switch {

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// rootRunnersDir returns the directory of the runners that run as root, for a service that is not running. It
-// is known only for the service that the packages install, which has the standard state directory. For any
+// rootRunnersDir returns the directory of the runners that run as root, for a service that is not running. The
+// directory is known only for the service that the packages install, which has the standard state directory. For any
 // other service, rootRunnersDir returns "".
 func rootRunnersDir(p config.Paths) string {
 	if p.StateDir == config.SystemPaths().StateDir {
@@ -28,15 +28,15 @@ func rootRunnersDir(p config.Paths) string {
 	return ""
 }
 
-// restoreTempDir returns the directory in which Restore collects the output files of a backup.
+// restoreTempDir returns the directory in which RestoreBackup collects the output files of a backup.
 func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
 // EndRunnersTimeout limits how long EndRunners waits for the runners in one directory to end.
 func EndRunnersTimeout() time.Duration { return runner.StopGracePeriod() + runnerEndMargin }
 
-// EndRunners ends the runners of a queue whose service is not running, and returns their number. Their jobs
-// get SIGTERM and, after the grace period, SIGKILL, as when the system shuts down. The results are kept for
-// the next service. rootRunnersPath is the directory of the runners that run as root; "" means the one that
+// EndRunners ends the runners of a queue whose service is not running, and returns their number. The jobs of these
+// runners get SIGTERM and, after the grace period, SIGKILL, as when the system shuts down. The results are kept for the
+// next service. rootRunnersPath is the directory of the runners that run as root; "" means the directory that
 // rootRunnersDir returns.
 func EndRunners(p config.Paths, rootRunnersPath string) (endedCount int, err error) {
 	lock, err := lockStateDir(p.StateDir)
@@ -51,8 +51,8 @@ func EndRunners(p config.Paths, rootRunnersPath string) (endedCount int, err err
 	return endedCount, err
 }
 
-// runnerLocations returns the locations of all runners of a service. rootRunnersPath is the directory of those
-// that run as root; "" means the one that rootRunnersDir returns.
+// runnerLocations returns the locations of all runners of a service. rootRunnersPath is the directory of the runners
+// that run as root; "" means the directory that rootRunnersDir returns.
 func runnerLocations(p config.Paths, rootRunnersPath string) []runner.RunnersLocation {
 	homes := []runner.RunnersLocation{{RunnersDir: cluster.RunnersDir(p)}}
 	if rootRunnersPath = cmp.Or(rootRunnersPath, rootRunnersDir(p)); rootRunnersPath != "" {
@@ -61,9 +61,8 @@ func runnerLocations(p config.Paths, rootRunnersPath string) []runner.RunnersLoc
 	return homes
 }
 
-// HasLivingRunners reports whether runners of a stopped service are alive. It ignores directories that it may
-// not read. rootRunnersPath is the directory of the runners that run as root; "" means the one that
-// rootRunnersDir returns.
+// HasLivingRunners reports whether runners of a stopped service are alive. It ignores directories that it may not read.
+// rootRunnersPath is the directory of the runners that run as root; "" means the directory that rootRunnersDir returns.
 func HasLivingRunners(p config.Paths, rootRunnersPath string) bool {
 	return slices.ContainsFunc(runnerLocations(p, rootRunnersPath), func(h runner.RunnersLocation) bool {
 		dirs, _ := h.ListRunnerDirs()
@@ -77,8 +76,8 @@ func HasLivingRunners(p config.Paths, rootRunnersPath string) bool {
 // runnerEndMargin is how long EndRunners waits for a runner in addition to the grace period of its jobs.
 const runnerEndMargin = 10 * time.Second
 
-// RestoreResult describes a restored backup. Jobs and Outputs are the numbers of restored jobs and output
-// files. PreviousFilesDir is the directory to which the queue's previous files were moved; "" if it had none.
+// RestoreResult describes a restored backup: the numbers of restored jobs and output files, and the directory to which
+// the queue's previous files were moved. PreviousFilesDir is "" if the queue had no files before.
 type RestoreResult struct {
 	RestoredJobs     int64  `json:"jobs"`
 	RestoredOutputs  int64  `json:"outputs"`
@@ -86,8 +85,8 @@ type RestoreResult struct {
 }
 
 // RestoreBackup replaces a queue by the backup in backupFile, and moves the queue's previous files to another
-// directory. It fails if a service or a runner uses the queue. It calls reportProgress with the number of
-// copied bytes and the total.
+// directory. It fails if a service or a runner uses the queue. It calls reportProgress with the number of bytes that it
+// has copied and with the total number.
 func RestoreBackup(p config.Paths, backupFile string, reportProgress func(done, total int64)) (
 	result RestoreResult, err error) {
 	if _, err := os.Stat(backupFile); err != nil {

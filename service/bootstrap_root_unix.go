@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroupName is the group of the service's process. Users that may submit jobs belong to another group, so
+// serviceGroupName is the group of the service's process. Users that may submit jobs belong to a different group, so
 // they cannot read the service's files.
 const serviceGroupName = "queuectl-service"
 
@@ -62,8 +62,8 @@ func serviceUIDAndGID() (uid, gid int, err error) {
 	return int(u.UID), int(own), nil
 }
 
-// openSocketForGroup opens the control socket at a path. Only root and members of the group for submitting jobs can
-// connect.
+// openSocketForGroup opens the control socket at a path. Only root and members of the group whose users may submit jobs
+// can connect.
 func openSocketForGroup(path string) (*socket.Listener, error) {
 	gid := -1
 	if g, ok := new(accounts.Resolver).GroupIDByName(socket.ServiceAccountName); ok {

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// retryWhileDiskFull repeats action while the disk is full. It returns when action succeeds, when it fails for
-// another reason, or when ctx ends. After a failure, the store checks the free space. If another program has
-// just freed some, the error does not mention the full disk. So after a full disk, retryWhileDiskFull also
-// repeats action once after another error.
+// retryWhileDiskFull repeats action while the disk is full. It returns when action succeeds, when it fails for another
+// reason, or when ctx ends. Sometimes the error of an action that failed for lack of space does not mention the full
+// disk. This happens if another program frees space before the store checks how much space is free. So after the disk
+// was full, retryWhileDiskFull also repeats action once after an error of another kind.
 func (st *startup) retryWhileDiskFull(ctx context.Context, action func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := action()

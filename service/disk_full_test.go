@@ -13,14 +13,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A start that fails because the disk is full is repeated until there is space, and the log contains one line
-// about it. Any other error ends the start. But the first other error after a full disk may have been caused
-// by the full disk, so the start is then repeated once.
+// A start that fails because the disk is full is repeated until there is space, and the log contains one line about it.
+// An error of another kind ends the start. After the disk was full, the first error of another kind may also have been
+// caused by the full disk, so the start is then repeated once.
 func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitCodeDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {
-		answers []error       // the results of the tries in order; the last one is repeated
+		answers []error       // the results of the tries in order; the last result is repeated
 		within  time.Duration // time after which the context ends
 		want    error
 		tries   int // expected number of tries

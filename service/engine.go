@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// These functions come from the packages of the storage engine. No other file of this package imports those
-// packages.
+// These functions come from the packages of the storage engine. They are listed here so that no other file of this
+// package imports those packages.
 var (
 	restoreStore          = integrity.PrepareRestore
 	examineStoppedStore   = integrity.ExamineStoppedDatabase
@@ -26,9 +26,9 @@ var (
 	moveQueue             = move.MoveQueue
 )
 
-// storeLocation says where an engine keeps a queue. storeNode identifies the node whose state directory is
-// used for a move. MigrateResult describes a finished move of a queue from the store Source to the store
-// Target.
+// storeLocation says in which directory or database a queue is stored. storeNode identifies the node whose state
+// directory is used when a queue is moved from one store to another. MigrateResult describes a finished move. Source
+// and Target are the two stores.
 type (
 	storeLocation = move.QueueLocation
 	storeNode     = move.NodeIdentity
@@ -39,7 +39,8 @@ type (
 	}
 )
 
-// storeOpener opens the store in a directory. The store calls loadOrder to learn how to rank jobs.
+// storeOpener opens the store in a directory. The store calls loadOrder to compute, from the stored settings, how it
+// ranks jobs.
 type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error)
 
 // jobOrderFunc computes from the stored settings how the store ranks jobs.
@@ -65,7 +66,7 @@ func postgresOpener(url string, identity nodeIdentity) storeOpener {
 }
 
 // rejectReadOnlyStore is the storeOpener of read-only mode for a queue in a database server. It always returns an
-// error, since the database has its own tools for reading.
+// error: without a service, such a queue can be read with the tools of the database.
 func rejectReadOnlyStore(context.Context, string, *slog.Logger, jobOrderFunc) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// After a service has died, one of its child processes or a program that reads its files may hold its lock
-// for a moment. The next service waits for the lock and starts. If a running service holds the lock, the next
-// service fails immediately.
+// After a service has died, its lock may be held for a moment: by one of its child processes, or by a program that
+// reads the queue's files. The next service waits for the lock and starts. If a running service holds the lock, the
+// next service fails immediately.
 func TestServiceRetriesStateDirLock(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store whose method PreviousSession closes called and then waits until unblock is
-// closed.
+// blockingStore is a store whose method PreviousSession closes the channel called, and then waits until the channel
+// unblock is closed.
 type blockingStore struct {
 	store.Store
 	called, unblock chan struct{}
@@ -32,11 +32,10 @@ func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSessi
 	}
 }
 
-// A service notifies its service manager that it listens before it takes over the jobs that an earlier
-// service left running, because that may take long. Requests that arrive during this time are answered
-// afterwards.
+// A service notifies its service manager that it listens before it takes over the jobs that an earlier service left
+// running, because the takeover may take long. Requests that arrive during the takeover are answered after it.
 func TestServiceManagerDoesNotWaitForAdoption(t *testing.T) {
-	dir, err := os.MkdirTemp("", "qm") // a directory with a short name, since the path of a socket is limited
+	dir, err := os.MkdirTemp("", "qm") // a short directory name, because the path of a socket may not be long
 	if err != nil {
 		t.Fatal(err)
 	}

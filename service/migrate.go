@@ -44,8 +44,8 @@ func MigrateQueue(
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
 
-// parseStoreLocation returns the location of a store. store "" means the store in the settings. paramName is the
-// name of the parameter, for error messages.
+// parseStoreLocation returns the location of a store. storeText has the format of the setting "store"; "" means the
+// store in the settings. paramName is the name of the parameter, for error messages.
 func (st *startup) parseStoreLocation(storeText, paramName string) (location storeLocation, err error) {
 	location.Dir = st.options.Paths.StateDir
 	if storeText == "" {

@@ -36,7 +36,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The location of the runners is needed to find output files. The worker pool runs no jobs here, but some
+	// The location of the runners is needed to find output files. The worker pool runs no jobs in read-only mode, but some
 	// methods read its state.
 	runners := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, runners, b.accountDirectory.AccountByUID(accounts.CurrentUserID()), nil)
@@ -48,9 +48,9 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 		PID: os.Getpid()}), nil
 }
 
-// ExamineStoppedService runs the checks of doctor on the files of a service that is not running. If verify is true, it
-// also runs the thorough checks, which take long. Findings suggest two commands: startCommand starts the service, and
-// createCommand creates its queue.
+// ExamineStoppedService runs the checks of doctor on the files of a service that is not running. If thorough is true,
+// it also runs the thorough checks, which take long. The advice in its findings contains two commands: startCommand
+// starts the service, and createCommand creates its queue.
 func ExamineStoppedService(p config.Paths, startCommand, createCommand string, thorough bool) (control.Diagnosis,
 	error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {

@@ -25,9 +25,9 @@ func (st *startup) runnerAccountPolicy() *launcher.Accounts {
 		AccountDirectory: &st.accountDirectory.Resolver}
 }
 
-// chooseRunnerLocation returns where the runners of the service are. The setting job_tmpdir applies only to
-// the service's own runners. If the service uses runners that run as root, the setting causes an error,
-// because their directory is set in the policy file.
+// chooseRunnerLocation returns where the runners of the service are. The setting job_tmpdir applies only to runners
+// that the service starts itself. If the service uses runners that run as root, the setting causes an error, because
+// the policy file of these runners determines their directory.
 func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
 	r, set := &st.options.ExternalRunners, st.settings.CurrentConfig()
 	runners := runner.RunnersLocation{
@@ -82,7 +82,7 @@ func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error)
 // from the store, the error says how to remove it.
 func (st *startup) settingStartError(settingKey string, err error) *ExitError {
 	if st.settings.CurrentConfig().Origin(settingKey) == config.FromQueueStore {
-		k, _, _ := config.FindSetting(settingKey, "") // ignore the error, since key is a known setting
+		k, _, _ := config.FindSetting(settingKey, "") // ignore the error, since settingKey is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+
 			"service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(settingKey), k.DefaultText, settingKey)

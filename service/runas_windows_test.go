@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name of
-// that account. If a service manager starts the service, run_as has one of these values by default. Any other
-// value is rejected with the reason.
+// On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name of that
+// account. If a service manager starts the service, one of these two values is the default of run_as. Any other value
+// is rejected with the reason.
 func TestWindowsRejectsOtherRunAsAccounts(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {

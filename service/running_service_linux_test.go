@@ -82,7 +82,7 @@ type runningService struct {
 	cancelService         context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
 	requestServiceStop    context.CancelFunc      // requests a stop
 	stopEndsJobs          bool                    // stopping the service ends its jobs
-	runResult             chan error              // receives the error with which Run has ended
+	runResult             chan error              // receives the error that Run has returned
 }
 
 // start starts the service and returns once it answers.
@@ -115,15 +115,14 @@ func (w *runningService) startWithRetries(retries int) {
 	select {
 	case <-ready:
 	case err := <-w.runResult:
-		// Retry: a child process of another test may still hold the lock or the socket between its fork and
-		// its exec.
+		// Retry: a child process that another test is starting may still hold the lock or the socket until its exec.
 		if retries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithRetries(retries - 1)
 			return
 		}
-		w.runResult <- nil // for shutDown, which waits for a value
+		w.runResult <- nil // shutDown waits for a value in this channel
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -142,8 +141,8 @@ func (w *runningService) shutDown() {
 	}
 }
 
-// endRunners ends the runners that the service left running. It retries, because a child process of another
-// test may hold the lock of the directory between its fork and its exec.
+// endRunners ends the runners that the service left running. It retries, because a child process that another test is
+// starting may hold the lock of the directory until its exec.
 func (w *runningService) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -164,9 +163,9 @@ type storeIgnoringClose struct{ store.Store }
 // Close does nothing.
 func (storeIgnoringClose) Close() error { return nil }
 
-// forEachStore runs a test against a running service with each kind of store: SQLite, a database server, and
-// a store in memory. The store in memory is simple, so it shows that the service needs only what the
-// interface promises.
+// forEachStore runs a test against a running service with each kind of store: SQLite, a database server, and a store in
+// memory. The store in memory does no more than the interface promises. So it shows that the service needs no more than
+// that.
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]storeOpener{
 		"engine": openSQLiteStore,
@@ -252,7 +251,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 	}
 }
 
-// applyToJob calls a method of the client, such as Cancel, for one job.
+// applyToJob calls a bulk method of the client, such as CancelJobs, for one job.
 func (w *runningService) applyToJob(bulkMethod func(context.Context, control.Selection) (control.BulkResult, error),
 	id string) {
 	w.Helper()
@@ -442,8 +441,8 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 	})
 }
 
-// With any store, running jobs continue while the service is stopped, and the next service gets their
-// results. Settings and the number of workers are kept.
+// With any store, running jobs continue while the service is stopped, and the next service gets their results. The next
+// service also keeps the settings and the number of workers.
 func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

@@ -30,8 +30,8 @@ func (s *Service) queueStatusLine() string {
 // minStatusInterval is the minimum interval between two status lines that the service sends to systemd.
 const minStatusInterval = time.Second
 
-// notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
-// has changed. It does nothing while the queue does not change, so an idle service sleeps.
+// notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue has changed.
+// While the queue does not change, notifySystemd only waits, so that an idle service causes no wake-ups.
 func (s *Service) notifySystemd(ctx context.Context) {
 	sent := ""
 	for first := true; ; first = false {
@@ -65,8 +65,8 @@ func (s *Service) notifyReloading() {
 // notifyReloaded notifies systemd that the service has read its settings again.
 func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.queueStatusLine()) }
 
-// feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay the check.
-// That is harmless if the check still succeeds within the watchdog's timeout.
+// feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay selfCheck. The delay
+// is harmless if selfCheck still succeeds within the watchdog's timeout.
 func (s *Service) feedWatchdog(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -88,8 +88,8 @@ func (s *Service) feedWatchdog(ctx context.Context, interval time.Duration) {
 // selfCheck checks that the service can commit a change and that its socket answers. It ignores a full disk
 // and a rejected connection, because restarting the service would not help. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
-	// Any change would do. A new epoch (the number of a service start) is harmless, because no runner gets
-	// it.
+	// Commit any change to the database. A new epoch (the number of a service start) is harmless, because no runner gets
+	// this epoch.
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}

@@ -38,7 +38,7 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	if s.DrainState.AllNodesDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.PauseOfAllJobs.Load() != nil { // the pool then reports the pause to each runner that connects
+	if s.PauseOfAllJobs.Load() != nil { // the pool then sends the pause to each runner that connects
 		s.Pool.SetAllJobsPaused(true)
 	}
 	bind := func() error {
@@ -73,7 +73,7 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	return s.waitAndStop(ctx, reloadSignals, r.partFailures, f)
 }
 
-// servicePartGroup runs the parts of the service until one of them fails or all are stopped.
+// servicePartGroup runs the parts of the service until one of the parts fails or all are stopped.
 type servicePartGroup struct {
 	ctx          context.Context // ends when the parts must stop
 	cancel       context.CancelFunc
@@ -81,19 +81,19 @@ type servicePartGroup struct {
 	partFailures chan error // the errors of the parts that have failed
 }
 
-// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.failures, so that no
+// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that no
 // part waits when it reports its error.
 const maxPartFailures = 4
 
-// newPartGroup returns a group without parts. The parts continue when ctx ends; only servicePartGroup.stop stops
-// them.
+// newPartGroup returns a group without parts. The parts continue to run when ctx ends. Only servicePartGroup.stopParts
+// stops them.
 func newPartGroup(ctx context.Context) *servicePartGroup {
 	r := &servicePartGroup{partFailures: make(chan error, maxPartFailures)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
 
-// startPart starts a part that can fail. If it fails, its error is sent to failures.
+// startPart starts a part that can fail. If the part fails, its error is sent to partFailures.
 func (r *servicePartGroup) startPart(part func(context.Context) error) {
 	r.runningParts.Go(func() {
 		if err := part(r.ctx); err != nil {
@@ -159,9 +159,9 @@ func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
 	}
 }
 
-// adoptionError returns a more helpful error if the service could not take over the jobs of an earlier
-// service. This happens if the database was restored from a backup: a runner that has already seen a newer
-// state of the queue rejects the service.
+// adoptionError returns a more helpful error if the service could not take over the jobs of an earlier service because
+// the database was restored from a backup. A runner that has already seen a newer state of the queue then rejects the
+// service. All other errors are returned unchanged.
 func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrRunnerSawNewerDatabase) && !errors.Is(err, worker.ErrStoreOlderThanRunner) {
 		return err
@@ -171,7 +171,7 @@ func (s *Service) adoptionError(err error) error {
 		err, queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
 }
 
-// endRunnersHint returns the end of an error message. It says how a user can end all runners.
+// endRunnersHint returns the last part of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
 	if s.RunnerLocation.HasExternalDir() {
@@ -184,8 +184,8 @@ func (s *Service) endRunnersHint() string {
 		queue.QuoteShellWord(s.options.Paths.StateDir), where)
 }
 
-// purgeOutputs deletes output files. If only root can delete some of them, it asks the runners that run as
-// root. It reports whether all files were deleted.
+// purgeOutputs deletes output files. If only root can delete some of the files, it asks the runners that run as root.
+// It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, outputRefs []string) bool {
 	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), outputRefs)
 	return !s.RunnerLocation.HasExternalDir() || s.Pool.PurgeOutputs(ctx, outputRefs)
@@ -235,8 +235,8 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// configureTraceExport makes the exporter send traces of attempts to the collector that the settings name. failureText
-// is a message for the user if this fails; "" means success.
+// configureTraceExport makes the exporter send traces of attempts to the collector that the settings name. If this
+// fails, failureText is a message for the user; otherwise it is "".
 func (s *Service) configureTraceExport() (failureText string) {
 	if err := s.traces.SetEndpoint(s.Settings.CurrentConfig().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)

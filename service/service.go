@@ -40,10 +40,10 @@ type ExitError struct {
 	Err  error
 }
 
-// Error returns the text of the cause.
+// Error returns the text of Err.
 func (e *ExitError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the cause.
+// Unwrap returns Err.
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // ExitsWith returns the exit code with which the process must end.
@@ -63,8 +63,8 @@ type Options struct {
 	// InheritedRestrictions names restrictions that the service inherited from the program that started it
 	// on demand. The service could not remove these restrictions.
 	InheritedRestrictions []string
-	// StartAtBootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
-	// nil if that is unknown.
+	// StartAtBootAdvice returns advice on how to make the service start at boot, or "" if the service already does. It is
+	// nil if it is unknown whether the service starts at boot.
 	StartAtBootAdvice func() string
 	ServiceManager    *ServiceManager // the service manager that started the service; nil if none did
 	AllowSlowReaders  bool            // a client that reads a stream may stop reading for any length of time
@@ -91,8 +91,8 @@ type Options struct {
 // ServiceManager holds functions that notify a service manager, such as that of Windows. It is not used for systemd,
 // which the service notifies through a socket.
 type ServiceManager struct {
-	// OnListening is called once the socket exists. Requests are answered only after the service has taken
-	// over the running jobs.
+	// OnListening is called when the socket exists. Requests are answered only after the service has taken over the
+	// running jobs.
 	OnListening func()
 	// ExtendStopTimeout is called when the service begins to stop, and repeatedly while the stop makes progress.
 	ExtendStopTimeout func()
@@ -106,8 +106,8 @@ type ExternalRunners struct {
 	SpawnsAsServiceAccount                  bool // the socket's runners run as the service's account, not as root
 }
 
-// Run runs a service until ctx ends or the service receives a stop request. Each signal from
-// reloadSignals makes it read its settings again.
+// Run runs a service until ctx ends or the service receives a stop request. For each signal from reloadSignals, the
+// service reads its settings again.
 func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 	if o.openLocalStore == nil {
 		o.openLocalStore, o.remoteStoreOpener = openSQLiteStore, postgresOpener
@@ -146,7 +146,8 @@ func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
 	return err
 }
 
-// nilIfCancelled returns err, or nil if ctx has ended, because an error after the end of ctx is caused by it.
+// nilIfCancelled returns err, or nil if ctx has ended, because an error after the end of ctx is a consequence of that
+// end.
 func nilIfCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -154,8 +155,8 @@ func nilIfCancelled(ctx context.Context, err error) error {
 	return err
 }
 
-// Service is an open queue with all parts that work on it, except the parts that answer requests. Those are
-// in frontEnd.
+// Service is an open queue with all parts that work on it, except the parts that answer requests. The parts that answer
+// requests are in frontEnd.
 type Service struct {
 	*startup
 	*parts.Dependencies
@@ -254,8 +255,8 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 	return s, nil
 }
 
-// prepareService returns the parts that work on a store that was just opened. It reads from the store all
-// settings that must be in effect before the first job is claimed.
+// prepareService returns the parts that work on a store that was just opened. From the store, it reads all settings
+// that must be in effect before the first job is claimed.
 func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
 	// Remove what a killed restore may have left here. Ignore errors, since files that remain are harmless.
 	os.RemoveAll(restoreTempDir(st.options.Paths))

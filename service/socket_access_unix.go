@@ -17,7 +17,7 @@ import (
 func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	st.webListeners = passed.DashboardSockets
-	// The queue works without these sockets, so only log a warning.
+	// The queue works without the sockets that are not usable, so only log a warning.
 	for _, unusable := range passed.SocketErrors {
 		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)

@@ -16,8 +16,8 @@ import (
 // inheritedSockets returns nil, since Windows passes no sockets to services.
 func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 
-// socketPerms returns the permissions of the control pipe. Every account to which the settings access.* give
-// a right may connect. ResolveAccessSettings has already looked up the ids of these accounts.
+// socketPerms returns the permissions of the control pipe. Every account that has a right in the settings access.* may
+// connect. ResolveAccessSettings has already looked up the ids of these accounts.
 func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	who := st.accessRights.CurrentAccess()
 	var clients []*windows.SID

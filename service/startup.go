@@ -37,12 +37,12 @@ type startup struct {
 	drainState       *cluster.DrainState
 	globalPause      *settings.PauseOfAllJobs
 	programFiles     []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
-	// launcher is the process that starts runners as root. Its PID is zero if this service has started no
-	// launcher, which it can do only while it is root.
+	// launcher is the process that starts runners as root. Its PID is zero if this service has started no launcher. A
+	// service can start a launcher only while it is root.
 	launcher          runner.Launcher
 	rootBoundSocket   *socket.Listener // the control socket, if it was opened while the process was root
 	socket            *socket.Listener // the control socket; nil until it is open
-	isSocketInherited bool             // another process created the socket, so the settings do not control its mode
+	isSocketInherited bool             // another process created the socket, so the settings do not determine its mode
 	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
@@ -93,7 +93,7 @@ func readStartup(o Options) (*startup, error) {
 	return b, nil
 }
 
-// openStore opens the store and applies the settings in it. If the state directory is a copy of that of
+// openStore opens the store and applies the settings in it. If the state directory is a copy of the state directory of
 // another running node, openStore gives this node a new identity and opens the store again.
 func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	q, err = st.tryOpenStore(ctx)
@@ -105,7 +105,7 @@ func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	return q, err
 }
 
-// tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of that of
+// tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of the state directory of
 // another running node.
 func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
 	open := st.options.openLocalStore
@@ -135,8 +135,8 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 	return q, err
 }
 
-// defaultSettingsForManager returns default settings that depend on how the service was started. If a Manager started
-// it, all jobs run as the service's own account by default.
+// defaultSettingsForManager returns default settings that depend on how the service was started. If a ServiceManager
+// started the service, all jobs run as the service's own account by default.
 func defaultSettingsForManager(o *Options, d *access.UserDirectory) map[string]string {
 	if o.ServiceManager == nil {
 		return nil

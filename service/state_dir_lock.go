@@ -17,9 +17,9 @@ import (
 const stateDirLockName = "service.lock"
 
 // lockRetryTimeout is how long acquireStateDirLock retries if the service that held the lock has ended. The lock may
-// outlast that service for a moment: a child process that the service has just forked holds the lock until
-// its exec, and Windows closes the files of a process some time after its end. A program that only reads the
-// queue's files also holds the lock for a moment.
+// outlast that service for a moment. A child process that the service has just forked holds the lock until its exec,
+// and Windows closes the files of a process some time after its end. A program that only reads the queue's files also
+// holds the lock for a moment.
 const lockRetryTimeout = 2 * time.Second
 
 // stateDirLock is a held lock of a state directory. It consists of open files; the first is the lock file.

@@ -63,8 +63,8 @@ func (st *startup) replaceNodeID() error {
 	return err
 }
 
-// checkStoreFile returns an error if the directory's queue is in a database on a server but the settings no
-// longer name that database. Otherwise the service would silently start a new, empty queue.
+// checkStoreFile returns an error if the queue of this state directory is in a database on a server, but the settings
+// no longer name that database. Otherwise the service would silently start a new, empty queue.
 func checkStoreFile(dir string) error {
 	path := filepath.Join(dir, cluster.StoreIDFileName)
 	database, err := os.ReadFile(path)
@@ -77,10 +77,10 @@ func checkStoreFile(dir string) error {
 		dir, path)
 }
 
-// prepareStoreChange prepares this service to use another store than the previous service in this directory.
-// It ends the idle runners of the previous service. If a runner has jobs that the new store does not know, it
-// returns an error, because this service must neither end these jobs nor start them again. (After "queuectl
-// migrate", the new store knows all jobs.)
+// prepareStoreChange prepares this service to use another store than the previous service in this directory. It ends
+// the idle runners of the previous service. If a runner has jobs that the new store does not know, it returns an error,
+// because this service must neither end these jobs nor start them again. (After "queuectl migrate", the new store knows
+// all jobs.)
 func (s *Service) prepareStoreChange(ctx context.Context) error {
 	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName)
 	raw, err := os.ReadFile(path)
@@ -138,8 +138,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	return s.writeStoreFile(now)
 }
 
-// writeStoreFile writes the file cluster.StoreIDFileName. database is the server database, or "" for a store
-// in files.
+// writeStoreFile writes the file cluster.StoreIDFileName. database identifies the database on a server; "" means a
+// store in files.
 func (s *Service) writeStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
@@ -147,10 +147,10 @@ func (s *Service) writeStoreFile(database string) error {
 	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
 }
 
-// ignoreOlderOutputs makes this service ignore output files that are older than the queue. Such files exist
-// if a new queue starts after the database of an earlier queue was moved away. ignoreOlderOutputs writes the
-// store file again, because files older than the store file do not belong to this queue. If jobs were ever
-// enqueued, the queue is not new, and ignoreOlderOutputs does nothing.
+// ignoreOlderOutputs makes this service ignore output files that are older than the queue. Such files exist if the
+// database of an earlier queue was moved away and a new queue uses the same state directory. ignoreOlderOutputs writes
+// the file cluster.StoreIDFileName again, because output files older than this file do not belong to this queue. If
+// jobs were ever enqueued, the queue is not new, and ignoreOlderOutputs does nothing.
 func (s *Service) ignoreOlderOutputs(database string) error {
 	if s.Store.Counts().JobsEverEnqueued > 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// waitAndStop waits until the service must stop. It then lets running jobs finish and ends the runners,
-// unless the request to stop says that the jobs are to be kept. See docs/decisions/0080.
+// waitAndStop waits until the service must stop. It then lets running jobs finish and ends the runners. If the request
+// to stop says that the jobs are to be kept, it leaves jobs and runners running instead. See docs/decisions/0080.
 func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signal, failures <-chan error,
 	f *frontEnd) error {
 	for {
@@ -29,8 +29,7 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 		case keep = <-f.stopRequests:
 			keep = keep || s.options.KeepJobsOnStop
 		case <-ctx.Done():
-			// If ctx ended because a console window was closed, keep the jobs, since they do not use that
-			// console.
+			// If ctx ended because a console window was closed, keep the jobs, because jobs do not use that console.
 			keep = session.ConsoleClosed(ctx) || keep && (s.options.SystemdUnit == "" ||
 				!s.options.SystemdUnit.IsStopping(systemdStoppingQueryTimeout))
 		}
@@ -45,10 +44,10 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 	}
 }
 
-// drainAndStop lets running jobs finish and ends the runners. If the user's session ends before or during
-// this, it stops the jobs immediately and returns them to the queue. If the database fails, it returns early.
-// While the store accepts writes, it asks the service manager for more time, because the manager may kill a
-// service that seems to hang.
+// drainAndStop lets running jobs finish and ends the runners. If the user's session ends before or during this wait,
+// drainAndStop stops the jobs immediately and returns them to the queue. If the database fails, drainAndStop returns
+// early. A service manager may kill a service that seems to hang. So while the store accepts writes, drainAndStop asks
+// the service manager for more time.
 func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 	within, grace, ending := s.Settings.CurrentConfig().StopTimeout, runner.StopGracePeriodFor(stopCtx),
 		session.Done(stopCtx)
@@ -115,8 +114,8 @@ func (s *Service) reportStopProgress() {
 	}
 }
 
-// removeProgramCopies removes the copies of the runner program. Before that, it waits up to
-// removeProgramsTimeout for the runners to end.
+// removeProgramCopies removes the copies of the runner program. Running runners use their copies, so it first waits up
+// to removeProgramsTimeout for the runners to end.
 func (s *Service) removeProgramCopies() {
 	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.RunnersDir) &&
 		time.Now().Before(end); {
@@ -130,8 +129,8 @@ const removeProgramsTimeout = time.Second
 // stopTimeoutMargin is how long a stop may take in addition to the time that the running jobs get to end.
 const stopTimeoutMargin = 40 * time.Second
 
-// systemdStoppingQueryTimeout limits the query to systemd whether it is stopping the unit. It is short because a
-// service that leaves its jobs running must end within 2 s.
+// systemdStoppingQueryTimeout limits how long the service waits for systemd's answer whether systemd is stopping the
+// unit. It is short because a service that leaves its jobs running must end within 2 s.
 const systemdStoppingQueryTimeout = time.Second
 
 // stopProgressInterval is the interval between two progress reports to the service manager during a stop.

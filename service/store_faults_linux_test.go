@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithStoreHook returns a running service and its store. The store calls hook at each call of one of its
-// methods.
+// startWithStoreHook returns a running service and its store. The store calls hook whenever one of its methods is
+// called.
 func startWithStoreHook(t *testing.T, hook faultstore.CallHook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -46,8 +46,8 @@ func startWithStoreHook(t *testing.T, hook faultstore.CallHook) (*runningService
 	return w, faultStore
 }
 
-// If a user cancels or removes all running jobs, a job that ends between its selection and the change is not
-// changed. The request causes no error.
+// If a user cancels or removes all running jobs, the service first selects the jobs and then changes them. A job that
+// ends between these two steps is not changed, and causes no error.
 func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{States: control.TextList{queue.Processing.String()}}

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Browsers that show the same page hold no connection between two updates, and each update is rendered only
-// once for all of them. So idle browsers do not make the service raise GOMAXPROCS, which would slow down the
-// processing of jobs by 5 %.
+// Browsers that show the same page hold no connection between two updates, and each update is rendered only once for
+// all browsers. So idle browsers do not make the service raise GOMAXPROCS, which would slow down the processing of jobs
+// by 5 %.
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

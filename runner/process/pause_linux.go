@@ -14,7 +14,6 @@ import (
 // repeats this until requiredStoppedScans scans in a row have found no running process. A tree that forks all the time
 // can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is being
 // forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
-// is being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
 	requiredStoppedScans = 2
 	// firstGroupSignalScan is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole

@@ -46,18 +46,18 @@ type Guard struct {
 	RunnerAccountPolicy *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
 
-// resolvedAccess holds the settings section [access] with ids instead of names. The ids are those that
-// the accounts had when the settings were read.
+// resolvedAccess holds the settings section [access] with ids instead of names. Each id is the one that the account had
+// when the settings were read.
 type resolvedAccess struct {
 	control.Access
-	// userNameByUID holds the account names of the uids in Users. A uid that the section gives as a number has no name.
+	// userNameByUID contains the account name of each uid to which [access] gives a right. A uid that the section gives as
+	// a number has no name.
 	userNameByUID   map[int]string
 	unresolvedNames []string // names in [access] that this machine does not know
 }
 
-// ResolveAccessSettings looks up the user and group names in the settings section [access]. It holds no lock, because
-// a network directory may respond slowly. If the settings change during this, it starts again with the new
-// names.
+// ResolveAccessSettings looks up the user and group names in the settings section [access]. It holds no lock, because a
+// network directory may respond slowly. If the settings change during the look-up, it looks up the new names.
 func (r *Rights) ResolveAccessSettings() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.CurrentConfig()
@@ -73,7 +73,7 @@ func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
 	a := &resolvedAccess{Access: control.Access{RightsByUID: map[int]control.Right{},
 		RightsByGID: map[int]control.Right{}},
 		userNameByUID: map[int]string{}}
-	for _, right := range control.GrantableRights() { // the strongest right comes last and replaces weaker ones
+	for _, right := range control.GrantableRights() { // strongest right last, so it replaces weaker ones
 		for _, name := range c.AccountsWithRight(string(right)) {
 			ids, look := a.RightsByUID, func(name string) (int, bool) { return a.resolveUserUID(d, name) }
 			group, isGroup := strings.CutPrefix(name, "@")
@@ -110,8 +110,8 @@ func (a *resolvedAccess) resolveUserUID(d *UserDirectory, user string) (uid int,
 	return uid, true
 }
 
-// resolveAccessIfUserRenamed resolves [access] again if a uid with a right has another account name than before. The
-// account that got the right may have been deleted, and the uid may belong to a new account.
+// resolveAccessIfUserRenamed resolves [access] again if a uid with a right has another account name than before. In
+// this case, the account that got the right may have been deleted, and the uid may belong to a new account.
 func (r *Rights) resolveAccessIfUserRenamed(uid int, name string) {
 	if old := r.resolvedAccess.Load().userNameByUID[uid]; old != "" && old != name {
 		r.ResolveAccessSettings()
@@ -166,8 +166,8 @@ func (r *Rights) MissingRightError(p *control.Peer, action string, neededRight c
 		action, neededRight, you, p.Right, r.AdviceForMissingRight(neededRight, ""))
 }
 
-// AdviceForMissingRight returns advice on how a user can get a right. userName is the user's name if the user has no
-// right at all, and otherwise "".
+// AdviceForMissingRight returns advice on how a user can get a right. userName is the user's name. It is "" if the user
+// already has some weaker right.
 func (r *Rights) AdviceForMissingRight(neededRight control.Right, userName string) string {
 	c := r.Settings.CurrentConfig()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
@@ -199,9 +199,9 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOnObject(p, method, "job", j)
 }
 
-// CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule. objectKind is
-// "job" or "schedule", and occurs in the error message. For a schedule, j is a job with the owner that the
-// schedule's jobs have.
+// CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule. objectKind is "job"
+// or "schedule", and occurs in the error message. For a schedule, j is a job with the same owner as the schedule's
+// jobs.
 func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	isOwner := g.PeerOwnsJob(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -227,14 +227,14 @@ func (g *Guard) JobVisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	return VisibilityFor(p.Right, g.PeerOwnsJob(p, j))
 }
 
-// HidesJob reports whether a peer must not learn that a job exists. This applies to the job of a hook that the
-// settings define: only operators and the user that the job runs for may see it.
+// HidesJob reports whether a peer must not learn that a job exists. Only jobs of hooks that the settings define are
+// hidden: only operators and the user that the job runs for may see such a job.
 func (g *Guard) HidesJob(p *control.Peer, j *queue.Job) bool {
 	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.PeerOwnsJob(p, j)
 }
 
-// MayLearnOfJob reports whether a peer may learn that a job exists. If visibleOnlyToUID is nil, all users may see
-// the job. Otherwise only this user, and users with the right "operate", may see it.
+// MayLearnOfJob reports whether a peer may learn that a job exists. If visibleOnlyToUID is nil, all users may see the
+// job. Otherwise only the user with this uid, and users with the right "operate", may see it.
 func MayLearnOfJob(p *control.Peer, visibleOnlyToUID *int) bool {
 	return visibleOnlyToUID == nil || *visibleOnlyToUID == p.UID || p.Right.Covers(control.RightOperate)
 }
@@ -249,8 +249,8 @@ func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (
 	return j, err
 }
 
-// PeerOwnsJob reports whether a job belongs to a peer. It compares uids and user names, because another account
-// may now have the uid of a running job. The fields User and RunAsUID of j must be set as in the store.
+// PeerOwnsJob reports whether a job belongs to a peer. It compares uids and user names, because the uid of a running
+// job may now belong to another account. The fields User and RunAsUID of j must be set as in the store.
 func (g *Guard) PeerOwnsJob(p *control.Peer, j *queue.Job) bool {
 	switch {
 	case j.UID != p.UID:
@@ -270,8 +270,8 @@ func OwnJobsFilterUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// RecordAudit writes an action to the audit log. Handlers call it before an action that is not recorded by another
-// event. j is the job that the action is about; nil means that it is not about a single job. See
+// RecordAudit writes an action to the audit log. Handlers call it before an action for which the service records no
+// other event. j is the job that the action is about; nil means that the action is not about a single job. See
 // docs/decisions/0074.
 func (g *Guard) RecordAudit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
@@ -293,8 +293,8 @@ type JobUser struct {
 func (g *Guard) ResolveJobUser(p *control.Peer, name string) (JobUser, error) {
 	uid, ok := g.Rights.UserDirectory.UserID(name)
 	user := JobUser{UID: uid, Name: g.Rights.UserDirectory.UserName(uid)}
-	// Directory.UserID accepts any number as a uid. If the uid has no name, the account is known to exist only
-	// if it is that of the peer or of the service.
+	// UserDirectory.UserID accepts any number as a uid. If the uid has no name, the account is known to exist only if its
+	// uid is that of the peer or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUserID() {
 		return JobUser{}, queue.InvalidField("user", "there is no user %q on this machine", queue.ClipForMessage(name))
@@ -347,17 +347,17 @@ var JobExecutionFields = []string{"command", "argv", "shell", "env", "env_secret
 	"stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editScope says which parts of a job an edit changes that need more than the right to edit the job.
+// editScope says whether an edit changes parts of a job for which the right to edit the job is not sufficient.
 type editScope struct {
 	changesExecution bool // the edit changes what the job executes
-	// a new value is hiddenValuePlaceholder, the text that is shown instead of hidden values
+	// the edit contains hiddenValuePlaceholder, the text that is shown instead of hidden values, as a new value
 	containsHiddenPlaceholder bool
 	changesUser               bool     // the edit changes the user that the job runs as
 	newUser                   *JobUser // the new user; nil means the service's default
 }
 
-// ParseEditScope parses the merge patch of an edit, and returns which parts need a further check. It returns
-// an error if the peer changes the user that the job runs as, but is not an admin.
+// ParseEditScope parses the merge patch of an edit, and returns which of the changed parts need a further check. It
+// returns an error if the peer changes the user that the job runs as, but is not an admin.
 func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editScope, err error) {
 	err = queue.EachMember(patch, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(JobExecutionFields, name)
@@ -392,11 +392,11 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 	return e, err
 }
 
-// CheckMayEdit returns an error if the edit e would let a peer that is not an admin run something as another
-// user. Job j runs as the user that an admin has chosen or, without a choice, as its submitter. The check is
-// made only with runners started as root, because only these can run jobs as other users. It is made even
-// while all jobs run as one account: the setting run_as may change before the job starts. CheckMayEdit also
-// rejects an edit that would overwrite values that the peer cannot see. See docs/decisions/0075.
+// CheckMayEdit returns an error if the edit e would let a peer that is not an admin run something as another user. Job
+// j runs as the user that an admin has chosen or, without a choice, as its submitter. The check is made only if the
+// runners run as root, because only such runners can run jobs as other users. It is made even while the setting run_as
+// makes all jobs run as one account, because run_as may change before the job starts. CheckMayEdit also rejects an edit
+// that would overwrite values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{UsesPerJobAccount: true}
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// No account has these uids.
+// Uids that belong to no account.
 const (
 	ownerUID    = 61300
 	strangerUID = 61301
@@ -40,7 +40,7 @@ func newGuard(t *testing.T, settingValues map[string]string) *Guard {
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
-// checkAccessError checks err. It must be nil if allowed is true, and otherwise say that a right is missing.
+// checkAccessError checks err. If wantAllowed is true, err must be nil. Otherwise err must say that a right is missing.
 func checkAccessError(t *testing.T, caseName string, err error, wantAllowed bool) {
 	t.Helper()
 	if wantAllowed && err != nil || !wantAllowed && !errors.Is(err, queue.ErrDenied) {
@@ -55,7 +55,7 @@ func TestRightAndOwnerLimitJobActions(t *testing.T) {
 	for _, c := range []struct {
 		method    string
 		job, peer int
-		// weakest is the weakest right that allows the method. tooWeak is the strongest right that does not.
+		// weakest is the weakest right that allows the method. tooWeak is the strongest right that does not allow it.
 		weakest, tooWeak control.Right
 	}{
 		{"cancel", ownerUID, ownerUID, control.RightSubmit, control.RightRead},
@@ -108,7 +108,7 @@ func TestUserRightsComeFromSettings(t *testing.T) {
 	}
 }
 
-// Only operators, and the user that it runs for, can see the job of a hook in the settings. For all others,
+// Only operators, and the user that the hook runs for, can see the job of a hook in the settings. For all other users,
 // the job seems not to exist.
 func TestHiddenHookJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
@@ -155,7 +155,7 @@ func TestOnlyAdminsEditExecutionOfOthersJobs(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		set     string
-		root    bool // runners that run as root start the jobs
+		root    bool // the jobs are started by runners that run as root
 		peer    int
 		right   control.Right
 		allowed bool

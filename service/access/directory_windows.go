@@ -19,8 +19,8 @@ func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	return a
 }
 
-// accountName returns "", which skips the check whether a uid has got a new owner. On Windows, uids and SIDs
-// are never used again for another account.
+// accountName returns "", so the service does not check whether a uid has got a new owner. On Windows, this check is
+// unnecessary, because uids and SIDs are never used again for another account.
 func (d *UserDirectory) accountName(int) string { return "" }
 
 // PeerByName returns a peer as if this user had just connected to the pipe.

@@ -31,15 +31,15 @@ type Admission struct {
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
 //
-// The store keeps the user name of each uid that has enqueued a job. If the system later returns another name
-// for the uid, the uid belongs to a new account. Before the service answers a request of this account, it
-// moves the old jobs to a negative uid, which means a former owner. If the system returns no name for a uid,
-// its jobs keep their owner.
+// The store keeps the user name of each uid that has enqueued a job. If the system later returns another name for the
+// uid, the uid belongs to a new account. Before the service answers a request of the new account, it moves the old jobs
+// to a negative uid, which means a former owner. If the system returns no name for a uid, the jobs of the uid keep
+// their owner.
 
 const (
 	// cachedNameLifetime is how long the name of a uid is cached for jobs that are about to start.
 	cachedNameLifetime = time.Second
-	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
+	// NameLookupTimeout is how long the start of a job waits for the look-up of a uid's name.
 	NameLookupTimeout    = 200 * time.Millisecond
 	maxCachedNameLookups = 10_000 // maximum number of remembered look-ups
 	// ownerSeparationRetryDelay is how long RunOwnerSeparation waits before it checks the owners again.
@@ -57,17 +57,18 @@ type Owners struct {
 
 	mu                 sync.Mutex
 	storedNames        map[int]string      // uid → name as stored; guarded by mu
-	formerOwnerNames   map[int]string      // negative uid → name of a former owner, which has lost the uid; guarded by mu
+	formerOwnerNames   map[int]string      // negative uid → name of a former owner, whose uid is reused; guarded by mu
 	uidsWithFormerJobs map[int]bool        // uids that may still have jobs of a former owner; guarded by mu
-	NameLookupByUID    map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
+	NameLookupByUID    map[int]*NameLookup // look-ups of names for jobs that are about to start; guarded by mu
 
-	// uidsWithoutAccount contains uids that may have an account on other nodes, but have none on this one; guarded by mu.
+	// uidsWithoutAccount contains uids that may have an account on other nodes, but have no account on this node; guarded
+	// by mu.
 	uidsWithoutAccount map[int]bool
 }
 
 // NameLookup is one look-up of a uid's name.
 type NameLookup struct {
-	Done        chan struct{} // closed once Name and DoneAt are set
+	Done        chan struct{} // closed once AccountName and DoneAt are set
 	AccountName string        // "" if the system returned no name
 	DoneAt      time.Time     // when the look-up ended
 
@@ -89,7 +90,7 @@ func (o *Owners) Load(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.storedNames) // keep the names that CacheOwnerName has added
+	maps.Copy(names, o.storedNames) // also keep the names that CacheOwnerName has added
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
@@ -136,7 +137,7 @@ func (o *Owners) MayHaveFormerOwnerJobs(uid int) bool {
 	return o.uidsWithFormerJobs[uid]
 }
 
-// UIDsWithoutAccount returns the uids whose users may have an account on other nodes, but have none on this one.
+// UIDsWithoutAccount returns the uids whose users may have an account on other nodes, but have no account on this node.
 func (o *Owners) UIDsWithoutAccount() map[int]bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -160,12 +161,12 @@ func (o *Owners) FormerOwnerNames() map[int]string {
 // RequestOwnerNameCheck makes RunOwnerSeparation look up the names of all uids again.
 func (o *Owners) RequestOwnerNameCheck() { queue.TrySend(o.ownerNameCheckSignal, struct{}{}) }
 
-// uidMayBeReused reports whether a uid may later belong to another account. It returns false for root and for
-// the service's own account, for which this is not considered.
+// uidMayBeReused reports whether a uid may later belong to another account. It returns false for root and for the
+// service's own account: the code assumes that these uids are never reused.
 func uidMayBeReused(uid int) bool { return uid > 0 && uid != accounts.CurrentUserID() }
 
-// AdmitConnection implements control.Authorizer. If the peer's uid belonged to another account before, Admit first
-// separates the jobs and the right of that account from the uid.
+// AdmitConnection implements control.Authorizer. If the peer's uid belonged to another account before, AdmitConnection
+// first takes the jobs and the right of that account away from the uid.
 func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.RightNone || !uidMayBeReused(p.UID) {
 		return nil
@@ -191,7 +192,7 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 	former, unfinished := a.Owners.storedNames[uid], a.Owners.uidsWithFormerJobs[uid]
 	a.Owners.mu.Unlock()
 	if former == name {
-		former = "" // the current owner enqueued jobs before; a move of an earlier owner's jobs may be unfinished
+		former = "" // the owner has not changed, but an earlier service may have begun to move a former owner's jobs
 	}
 	if former == "" && !unfinished {
 		return nil
@@ -206,7 +207,7 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 			return err
 		}
 	}
-	// Load now. Once the former name is removed below, other peers with this uid are admitted without waiting.
+	// Load now. After the former name is removed below, other peers with this uid are admitted without waiting.
 	if err := a.Owners.Load(ctx); err != nil || former == "" {
 		return err
 	}
@@ -226,8 +227,9 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 var errOwnerOnOtherNode = errors.New("if the old account is right, give it this uid on this node; if the new one is " +
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
-// RunOwnerSeparation calls moveFormerOwnerJobs for the owners of all jobs until ctx ends: at the start, after each
-// RequestOwnerNameCheck, and every ownerSeparationRetryDelay if the last call failed or other nodes can use the store.
+// RunOwnerSeparation calls moveFormerOwnerJobs for the owners of all jobs until ctx ends. It does this at the start and
+// after each RequestOwnerNameCheck. It also does it every ownerSeparationRetryDelay if the last call failed or other
+// nodes can use the store.
 func (a *Admission) RunOwnerSeparation(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
@@ -261,11 +263,11 @@ func (a *Admission) RunOwnerSeparation(ctx context.Context) {
 	}
 }
 
-// UpdateUIDsWithoutAccount stores the uids whose jobs this node skips: those whose users have no account on this
-// node, but may have one on another. See docs/decisions/0017.
+// UpdateUIDsWithoutAccount stores the uids whose jobs this node does not claim. These are the uids whose users have no
+// account on this node, but may have one on another node. See docs/decisions/0017.
 func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := a.Owners.Load(ctx) // load again: users may have enqueued on other nodes
+	err := a.Owners.Load(ctx) // load again, because users may have enqueued jobs on other nodes
 	if err == nil && a.Owners.HasOtherNodes() {
 		for _, uid := range a.Owners.ownerUIDs() {
 			name := a.Owners.storedOwnerName(uid)
@@ -295,9 +297,9 @@ func (o *Owners) lacksJobAccount(uid int) bool {
 		o.lookUpUserName(uid, true) == ""
 }
 
-// CheckJobOwner returns an error if a job must not start, because the uid that enqueued it, or that it runs as,
-// now belongs to another account. While other nodes are running, it also returns an error if this node does
-// not have the account that the job runs as. Each look-up takes at most NameLookupTimeout.
+// CheckJobOwner returns an error if a job must not start because a uid now belongs to another account: either the uid
+// that enqueued the job, or the uid that it runs as. While other nodes are running, it also returns an error if this
+// node does not have the account that the job runs as. Each look-up takes at most NameLookupTimeout.
 func (o *Owners) CheckJobOwner(j *queue.Job) error {
 	name := o.storedOwnerName(j.UID)
 	if j.RunAsUID == nil {
@@ -325,7 +327,7 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrJobNeedsOtherNode, err)
 }
 
-// checkUserNotRenamed returns an error if the system now returns another name than oldName for a uid.
+// checkUserNotRenamed returns an error if the system now returns a name other than oldName for a uid.
 func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !uidMayBeReused(uid) {
 		return nil
@@ -384,13 +386,13 @@ func (n *NameLookup) expired(bypassCache bool) bool {
 	}
 }
 
-// FormerOwnerUID returns the negative uid of the former owner with the given name. If several have this name, it
-// returns the uid of the newest one.
+// FormerOwnerUID returns the negative uid of the former owner with the given name. If several former owners have this
+// name, it returns the uid of the newest one.
 func (o *Owners) FormerOwnerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, owner := range o.formerOwnerNames {
-		// Each new former owner gets a lower uid than the others, so the newest has the lowest.
+		// Each new former owner gets a lower uid than the former owners before, so the newest has the lowest uid.
 		if owner == name && id < uid {
 			uid, ok = id, true
 		}

@@ -20,8 +20,8 @@ func (g *Guard) CheckRunnerMayRunAs(uid int) error {
 	return nil
 }
 
-// CheckMayTypeIntoTerminal returns an error if the peer may not type on a job's terminal because the job runs
-// as another user: the text takes effect with the rights of that user. This can be the peer's own job, if an
+// CheckMayTypeIntoTerminal returns an error if the peer may not type on a job's terminal because the job runs as
+// another user: what is typed takes effect with the rights of that user. The job may even be the peer's own job, if an
 // admin has chosen another user for it.
 func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 	if jobAccount := (worker.Account{UsesPerJobAccount: true}); g.RunnerLocation.HasExternalDir() &&
@@ -33,8 +33,8 @@ func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 	return nil
 }
 
-// UserAndOwnerNames returns the name of the user that a job runs as. owner is the name of the user that
-// enqueued the job, or "" if this is the same user.
+// UserAndOwnerNames returns the name of the user that a job runs as. owner is the name of the user that enqueued the
+// job, or "" if the job runs as that user.
 func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
 	runAsUser = j.RunAsUser
 	if runAsUser == "" || j.RunAsUID != nil {
@@ -42,7 +42,7 @@ func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
 		runAsUser = cmp.Or(runAsUser, owner)
 	}
 	if j.RunAsUID != nil && !j.State.HasEnded() && g.Owners.jobAccount.JobUID(j) != *j.RunAsUID {
-		// With the present run_as, the user that was chosen for the job does not apply.
+		// With the present run_as, all jobs run as one account, even if another user was chosen for the job.
 		runAsUser = g.Owners.jobAccount.UserName
 	}
 	return runAsUser, owner

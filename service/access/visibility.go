@@ -73,7 +73,7 @@ func HideJobDetailParts(d *control.JobDetail, visibility Visibility) {
 	}
 }
 
-// errorWithoutCommand describes how an attempt ended, without anything about what it executed.
+// errorWithoutCommand describes how an attempt ended. The description contains nothing about what the attempt executed.
 func errorWithoutCommand(exitCode *int64, signal *int, reason *string) *string {
 	switch {
 	case exitCode != nil:
@@ -105,8 +105,8 @@ func HideScheduleDetailParts(d *control.ScheduleDetail, visibility Visibility) {
 	}
 }
 
-// hideSpecValues replaces the values in the named fields of a spec by hiddenValuePlaceholder. hiddenFields lists the
-// fields that had values.
+// hideSpecValues replaces the values in the named fields of a spec by hiddenValuePlaceholder. hiddenFields lists those
+// of the fields that had values.
 func hideSpecValues(spec map[string]any, fields ...string) (hiddenFields []string) {
 	for _, field := range fields {
 		env, _ := spec[field].(map[string]string)

@@ -42,9 +42,8 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 	return SendToNodes[R](ctx, r, nodes, req), nil
 }
 
-// SendToNodes sends a request to all live nodes in the list, except this node. It returns when all of them
-// have answered, or when ctx ends. At most maxParallelNodeRequests of the requests are in progress at the same
-// time.
+// SendToNodes sends a request to all live nodes in the list, except this node. It returns when all these nodes have
+// answered, or when ctx ends. At most maxParallelNodeRequests of the requests are in progress at the same time.
 func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool {
 		return n.IsThisNode ||
@@ -65,8 +64,8 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// WaitIdleTimeout limits how long a node waits for its jobs to end when another node requests this. After this
-// time, the node answers with the number of jobs that still run.
+// WaitIdleTimeout limits how long a node waits for its jobs to end when another node requests this. After this time,
+// the node answers with the number of jobs that are still running.
 const WaitIdleTimeout = outputReadTimeout
 
 // WaitNodeIdle waits until no job runs on a node that is being drained. It also returns if the node is lost.
@@ -87,8 +86,7 @@ func (r *JobRouter) WaitNodeIdle(ctx context.Context, n *store.NodeState) error 
 	}
 }
 
-// isNodeAlive reports whether a node's lease is valid. It returns true if the nodes cannot be read from the
-// store.
+// isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read from the store, it returns true.
 func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := l.Nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })

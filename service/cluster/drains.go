@@ -10,17 +10,17 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Drainer stops the worker pool from claiming jobs while this node is drained. Drains, which prevent the
-// start of jobs on one node or on all nodes, are stored in the database.
+// Drainer stops the worker pool from claiming jobs while this node is drained. A drain prevents the start of jobs on
+// one node or on all nodes. Drains are stored in the database.
 type Drainer struct {
 	Cluster    store.Cluster // nil if no other node can use the store
 	Pool       *worker.Pool
 	DrainState *DrainState
 
-	mu sync.Mutex // held while the start or end of a drain is passed to the pool, so that the pool gets these in order
+	mu sync.Mutex // held while the start or end of a drain is passed to the pool, so that the pool gets them in order
 }
 
-// DrainState is this node's copy of the stored drains that apply to it.
+// DrainState is this node's copy of the stored drains that affect this node.
 type DrainState struct {
 	AllNodesDrained atomic.Bool // the store contains a drain of all nodes
 
@@ -38,9 +38,9 @@ func (d *DrainState) isDrained() bool {
 	return d.AllNodesDrained.Load() || d.thisNodeDrained
 }
 
-// beginDrainRead must be called before this node's drain is read from the store. record, which it returns, must be
-// called with the result. Reads may finish in another order than they began, so record ignores a result that
-// is older than the last recorded one.
+// beginDrainRead must be called before this node's drain is read from the store. The caller passes the result of the
+// read to the returned function applyResult. Reads may finish in another order than they began. So applyResult ignores
+// the result of a read if the result of a later read was already applied.
 func (d *DrainState) beginDrainRead() (applyResult func(isDrained bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,8 +65,8 @@ func (d *DrainState) EndDrainCommand(node string) string {
 	return "queuectl drain --off"
 }
 
-// BeginDrainRead must be called before this node's drain is read from the store. record, which it returns,
-// must be called with the result. It stores the result and applies it to the pool.
+// BeginDrainRead must be called before this node's drain is read from the store. The caller passes the result of the
+// read to the returned function applyResult. This function records the result in DrainState and applies it to the pool.
 func (d *Drainer) BeginDrainRead() (applyResult func(isDrained bool)) {
 	setNodeDrain := d.DrainState.beginDrainRead()
 	return func(isDrained bool) {

@@ -22,11 +22,11 @@ import (
 // JobRouter sends requests about jobs to the other nodes that share the queue. See docs/decisions/0032 and
 // 0106.
 //
-// For example, node A gets a request to cancel a job that runs on node B. A reads from the database that B
-// holds the job's lease, stores the request "cancel" for B there, and waits for the answer (Forward). B reads
-// the request, executes it like a request from its own socket, and stores the answer (startNodeRequests). If B's
-// right to run jobs expires, A stops waiting (cancelWhenNodeLost), and repeats the request once another node
-// has taken over the job.
+// For example, node A gets a request to cancel a job that runs on node B. A reads from the database that B holds the
+// job's lease, stores the request "cancel" for B there, and waits for the answer (ForwardJobRequest). B reads the
+// request, executes it like a request from its own socket, and stores the answer (startNodeRequests). If B's right to
+// run jobs expires, A stops waiting (cancelWhenNodeLost), and repeats the request when another node has taken over the
+// job.
 type JobRouter struct {
 	*NodeList
 	NodeRequests      store.NodeRequests // nil if Cluster is nil
@@ -42,9 +42,9 @@ type Request struct {
 	UID    int           `json:"uid"`           // uid of the peer whose request is passed on
 	PID    int           `json:"pid,omitempty"` // pid of this peer; 0 if unknown
 	Right  control.Right `json:"right"`         // right of this peer, as the sending node determined it
-	// JobSeq is the number of the job that the request is about; 0 if it is not about a single job. The job's
-	// id, in Params, is not enough: the job may be removed, and another job may get its id, before the
-	// request is executed.
+	// JobSeq is the number of the job that the request is about; 0 if the request is not about a single job. The job's id,
+	// in Params, is not sufficient. Before the request is executed, the job may be removed, and another job may get its
+	// id.
 	JobSeq int64 `json:"seq,omitempty"`
 	// AllowedStates lists the states in which the request may change a job. An empty list means all states.
 	AllowedStates []queue.State `json:"states,omitempty"`
@@ -63,15 +63,15 @@ const (
 	nodeRequestTimeout = 10 * time.Minute
 	// outputReadTimeout limits how long one request waits for new output. The sender then sends another request.
 	outputReadTimeout = 5 * time.Second
-	// maxParallelNodeRequests is the maximum number of requests that one query reads. Fast and slow requests are
-	// read separately.
+	// maxParallelNodeRequests is the maximum number of requests that one query reads from the database. Fast and slow
+	// requests are read separately.
 	maxParallelNodeRequests = 64
 )
 
-// ForwardJobRequest sends a request to the node that holds the job's lease, if it is not this node, and decodes the
-// answer into result. leasedElsewhere is false if no other node holds the lease; nothing was sent then. If
-// the node is lost during a request with AwaitsAttemptEnd, Forward waits until another node holds the lease
-// or no node does, and then tries again.
+// ForwardJobRequest sends a request to the node that holds the job's lease, if that is not this node, and decodes the
+// answer into result. If no other node holds the lease, ForwardJobRequest sends nothing, and leasedElsewhere is false.
+// The node may be lost during a request with AwaitsAttemptEnd. ForwardJobRequest then waits until another node holds
+// the lease or no node does, and tries again.
 func (r *JobRouter) ForwardJobRequest(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool,
 	err error) {
 	req.JobSeq = seq
@@ -177,7 +177,7 @@ func (r *JobRouter) awaitJobTakeover(ctx context.Context, seq int64) bool {
 const ChangePollInterval = 250 * time.Millisecond
 
 // LeasedAttemptNumber returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
-// holds it.
+// holds the lease.
 func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 	if n := r.Pool.LeasedAttemptNumber(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
 		return n
@@ -188,7 +188,7 @@ func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 	return 0
 }
 
-// LastNodeNameOfJob returns the name of the node that ran a job last, or this node's name if that is unknown.
+// LastNodeNameOfJob returns the name of the node that ran a job last, or this node's name if that node is unknown.
 func (l *NodeList) LastNodeNameOfJob(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
 		return l.NodeName

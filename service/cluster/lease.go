@@ -25,14 +25,14 @@ type LeaseKeeper struct {
 	takeoverSignal chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreIDFileName is the name of a file in the state directory that identifies the queue that last used the
-// directory. The file contains the identity of the queue's server database, or nothing if the queue was
-// stored in files. Its modification time is when that queue first used the directory: older output files may
-// belong to another queue. If the file is missing, the present queue has always used the directory.
+// StoreIDFileName is the name of a file in the state directory that identifies the queue that last used the directory.
+// The file contains the identity of the queue's server database. If the queue was stored in files, the file is empty.
+// Its modification time is when that queue first used the directory. Output files older than that may belong to another
+// queue. If the file is missing, the directory has never been used by a queue other than the present one.
 const StoreIDFileName = "store.id"
 
-// StateDirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no
-// other queue has ever used it.
+// StateDirFirstUsedAt returns when the current queue first used a state directory. The zero time means that no other
+// queue has ever used the directory.
 func StateDirFirstUsedAt(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, StoreIDFileName))
 	if err != nil {
@@ -46,8 +46,7 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// leaseSafetyMargin returns how long before the end of a node lease the runners must have ended their jobs, as a
-// safety margin.
+// leaseSafetyMargin returns how long before the end of a node lease the runners must have ended their jobs.
 func leaseSafetyMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a LeaseKeeper. If the queue is not shared, its methods do nothing.
@@ -136,8 +135,8 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 	}
 }
 
-// sharedSettingsReloadDelay is the delay between the notification of a change in the store and the check for changed
-// settings. One check thus covers several changes.
+// sharedSettingsReloadDelay is how long a node waits after the store has notified it of a change, before it checks for
+// changed settings. One check thus covers several changes.
 const sharedSettingsReloadDelay = 500 * time.Millisecond
 
 // StoreNodeRecord stores this node's record, which determines which jobs this node may claim.

@@ -45,8 +45,8 @@ func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err erro
 	return []store.NodeState{n}, nil
 }
 
-// thisNodeLoad returns the number of this node's workers and its throughput. Both are stored for the other
-// nodes when the node lease is renewed.
+// thisNodeLoad returns the number of this node's workers and its throughput. When the node lease is renewed, both are
+// stored, so that the other nodes can read them.
 func (l *NodeList) thisNodeLoad() store.Load {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
 	if len(byQueue) > store.MaxQueuesInLoad {
@@ -84,9 +84,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue
 	return total, byQueue
 }
 
-// SetJobNodeNames sets in each job the name of the node that ran it last, if several nodes share the queue. Only
-// the node that runs a job knows the names of the resource units that the job holds, so SetJobNodeNames removes
-// these names from jobs on other nodes. If the store does not respond, it changes nothing.
+// SetJobNodeNames sets in each job the name of the node that ran the job last, if several nodes share the queue. Only
+// the node that runs a job knows the names of the resource units that the job holds. So SetJobNodeNames removes these
+// names from jobs on other nodes. If the store does not respond, SetJobNodeNames changes nothing.
 func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
 	for i := range jobs {
@@ -107,8 +107,8 @@ func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	}
 }
 
-// FindNodeByName returns the state of the node with this name. If the queue is not shared, it returns an error
-// that suggests the command singleNodeCommand instead.
+// FindNodeByName returns the state of the node with this name. If the queue is not shared, it returns an error that
+// suggests the command singleNodeCommand, which has the same effect on a single service.
 func (l *NodeList) FindNodeByName(ctx context.Context, name, singleNodeCommand string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",

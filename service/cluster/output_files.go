@@ -21,9 +21,9 @@ type OutputFiles struct {
 // RunnersDir returns the directory of runners that run as the service's own account.
 func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
-// OpenOutputFile opens an attempt's output file. If runners run as root, the file is in their directory. If it
-// was restored from a backup, it is in the directory of the service's own runners, where OpenOutput searches
-// next.
+// OpenOutputFile opens an attempt's output file. If runners run as root, the file is normally in their directory. If
+// the file was restored from a backup, it is in the directory of the runners that the service starts itself.
+// OpenOutputFile searches both.
 func (o *OutputFiles) OpenOutputFile(fileName string) (*os.File, error) {
 	f, err := o.RunnerLocation.OpenOutput(fileName)
 	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocketPath != "" {

@@ -18,8 +18,8 @@ const readOutputMethod = "output"
 // maxOutputPieceBytes limits how many bytes of an output file one answer to another node contains.
 const maxOutputPieceBytes = 256 << 10
 
-// outputReadRequest holds the parameters of readOutputMethod: a part of the output file FileName or, if FileName
-// is "", the output of a running attempt.
+// outputReadRequest holds the parameters of readOutputMethod. It requests a part of the output file FileName. If
+// FileName is "", it requests a part of the output of a running attempt.
 type outputReadRequest struct {
 	JobSeq        int64               `json:"seq,omitempty"`     // number of the job
 	AttemptNumber int                 `json:"attempt,omitempty"` // number of the attempt; 0 means the one that runs now
@@ -36,7 +36,7 @@ type outputPiece struct {
 
 	FileSize int64 `json:"size,omitempty"` // size of the whole file, in bytes
 
-	// The next fields are set only for a running attempt. Data is encoded by output.AppendEncodedChunks. It is empty
+	// The next fields are set only for a running attempt. Data is then encoded by output.AppendEncodedChunks. It is empty
 	// if the attempt has printed nothing for outputReadTimeout.
 	NodeHoldsLease   bool                `json:"held,omitempty"` // the node holds the job's lease
 	NextCursor       output.StreamCursor `json:"cursor"`         // position after Data
@@ -54,13 +54,13 @@ func (r *JobRouter) readOutputOnNode(ctx context.Context, node int64, p outputRe
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.sendToNode(ctx, node, Request{Method: readOutputMethod, Params: p, IsSlow: true}, piece)
-	if p.FileName != "" && IsNodeLost(err) { // waiting is useless, because no other node takes over the file
+	if p.FileName != "" && IsNodeLost(err) { // do not wait: no other node takes over the files of a lost node
 		err = errOutputNodeUnavailable
 	}
 	return piece, err
 }
 
-// readOutputForNode reads the output on this node that another node has requested.
+// readOutputForNode reads output on this node, as another node has requested.
 func (r *JobRouter) readOutputForNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if p.FileName != "" {
 		return r.OutputFiles.readOutputPiece(p)
@@ -74,8 +74,8 @@ func (r *JobRouter) readOutputForNode(ctx context.Context, p outputReadRequest) 
 	return piece, err
 }
 
-// readLocalOutput reads the output of an attempt that runs on this node. If p.WaitForOutput is set, it waits for
-// new output.
+// readLocalOutput reads the output of an attempt that runs on this node. If p.WaitForOutput is set, readLocalOutput
+// waits for new output.
 func (r *JobRouter) readLocalOutput(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.AttemptNumber, p.Cursor, p.WaitForOutput)
 	if err != nil || !ok {
@@ -97,9 +97,9 @@ func (r *JobRouter) readRemoteOutput(ctx context.Context, p outputReadRequest) (
 	return r.readOutputOnNode(ctx, node, p)
 }
 
-// ReadOutput reads the output of an attempt of a running job, which may run on any node. attempt is its number; 0
-// means the attempt that runs now. If wait is true, ReadOutput waits until the attempt has printed something. ok is
-// false if no node runs the attempt.
+// ReadOutput reads the output of an attempt of a running job, which may run on any node. attempt is the number of the
+// attempt; 0 means the attempt that runs now. If waitForOutput is true, ReadOutput waits until the attempt has printed
+// something new. isRunning is false if no node runs the attempt.
 func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, cursor output.StreamCursor,
 	waitForOutput bool) (
 	piece *outputPiece, isRunning bool, err error) {
@@ -108,7 +108,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, curs
 	for lastAnswer := time.Now(); err == nil && !piece.NodeHoldsLease; {
 		remote, failed := r.readRemoteOutput(ctx, p)
 		switch {
-		// The job has printed nothing new, so send another request.
+		// The attempt has printed nothing new, so send another request.
 		case failed == nil && waitForOutput && remote.NodeHoldsLease && !remote.IsOutputComplete &&
 			remote.NextCursor == cursor:
 			lastAnswer = time.Now()
@@ -118,7 +118,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, curs
 			if !r.awaitJobTakeover(ctx, seq) {
 				return nil, false, failed
 			}
-		// Stop trying: if the node had been lost, its lease would have expired by now.
+		// Stop trying. If the node had been lost, its lease would have expired by now.
 		case time.Since(lastAnswer) > 2*r.Cluster.NodeLeaseDuration():
 			return nil, false, failed
 		default: // the error may be temporary, for example because the store was unavailable
@@ -166,8 +166,8 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 	return nil, err
 }
 
-// remoteOutputFile is an output file on another node. It caches the piece that it read last, so that several small
-// reads need only one request.
+// remoteOutputFile is an output file on another node. It caches the piece of the file that it read last, so that
+// several small reads need only one request.
 type remoteOutputFile struct {
 	ctx          context.Context
 	router       *JobRouter

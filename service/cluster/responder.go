@@ -21,7 +21,7 @@ type Responder struct {
 	NodeName string // name of this node
 	Router   *JobRouter
 	API      control.API
-	// ReloadSharedSettings reads the shared settings, the drain of all nodes and that of this node, and applies them.
+	// ReloadSharedSettings reads the shared settings, the drain of all nodes and the drain of this node, and applies them.
 	ReloadSharedSettings func(ctx context.Context) error
 
 	// cancelByRequestNumber contains a function that cancels each request in progress, by request number.
@@ -29,13 +29,13 @@ type Responder struct {
 	runningHandlers       sync.WaitGroup // the goroutines that answer requests
 }
 
-// relayedRequestContextKey is the context key with which the handler of a request from another node finds this
-// Request.
+// relayedRequestContextKey is the context key of the Request that another node has sent. The handler of this request
+// uses it.
 type relayedRequestContextKey struct{}
 
-// RelayedRequest reports whether the request of ctx was sent by another node. The handler then acts on this
-// node alone, even if the request is about all nodes. allowedStates lists the states in which the request may
-// change a job; an empty list means all states.
+// RelayedRequest reports whether the request of ctx was sent by another node. If it was, the handler acts on this node
+// alone, even if the request is about all nodes. allowedStates lists the states in which the request may change a job;
+// an empty list means all states.
 func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
 	req, isRelayed := ctx.Value(relayedRequestContextKey{}).(*Request)
 	if isRelayed {
@@ -51,8 +51,8 @@ func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
-// ExecuteNodeRequest executes a request from another node. The other node has determined the peer's right. This
-// node checks whether this right is sufficient, as for a request from its own socket.
+// ExecuteNodeRequest executes a request from another node. The other node has determined the peer's right. This node
+// checks whether that right is sufficient, as for a request from its own socket.
 func (r *Responder) ExecuteNodeRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request
@@ -96,7 +96,7 @@ func (r *Responder) startNodeRequests(ctx context.Context) {
 		for more := true; more; {
 			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelNodeRequests)
 			if more = err == nil && len(some) == maxParallelNodeRequests; err != nil {
-				break // the next notification makes this node read the requests again
+				break // the next notification makes startNodeRequests read the requests again
 			}
 			requests = append(requests, some...)
 		}

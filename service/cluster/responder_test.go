@@ -116,8 +116,8 @@ func (f *fakeNodeRequests) SendReply(_ context.Context, _ int64, answer []byte) 
 	return nil
 }
 
-// A node that sends a request gets the result or the error of the handler, like a client on the socket. If
-// the answer is too long, it gets an error.
+// A node that sends a request gets the result or the error of the handler, like a client on the socket. If the answer
+// is too long, the node gets an error.
 func TestResponderSendsResultsAndErrors(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
 	most := store.MaxNodeReplyBytes - len(control.EncodeAnswer(control.BulkResult{ChangedJobIDs: []string{""}}, nil))

@@ -13,7 +13,7 @@ func (h *HealthCheck) StartAtBootNotes() []string {
 }
 
 // startAtBootAdvice returns advice on how to make the service start at boot. It returns "" if the service already
-// does, or if this is unknown.
+// starts at boot, or if this is unknown.
 func (h *HealthCheck) startAtBootAdvice() string {
 	if h.StartAtBootAdvice == nil {
 		return ""

@@ -39,12 +39,12 @@ func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
 	if known, can := x.Store.(store.Examiner); can {
 		findings = known.Examine(ctx)
 	}
-	if x.StoreMaintainer == nil { // for a store in files, Examine has already checked the state directory
+	if x.StoreMaintainer == nil { // for a store in files, the quick check of the store includes the state directory
 		findings = append(findings, x.ExamineStateDir(x.Paths.StateDir)...)
 	}
 	mode, _ := x.Settings.CurrentConfig().SocketPermissions()
 	if x.IsSocketInherited() {
-		mode = 0o777 // the systemd socket unit determines the mode, so allow any
+		mode = 0o777 // the systemd socket unit determines the mode, so accept any mode
 	}
 	findings = slices.Concat(findings, ExaminePathPermissions(x.Paths, mode), x.ExamineAccessSettings(),
 		ExamineDatabaseURLFile(x.Settings.CurrentConfig().StoreFile), x.ExamineFormerOwners(ctx), x.examineUserQuotas(),
@@ -63,7 +63,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
 	if p.VerifyDatabase && x.StoreMaintainer == nil {
 		return control.Diagnosis{}, ErrStoreHasNoFiles
 	}
-	// If the disk is slow, jobs are already delayed, and a check of all data would add load.
+	// A slow disk already delays jobs, and a check of all data would slow it down further.
 	if p.VerifyDatabase && x.StoreMaintainer.SlowCommitError() == nil {
 		var lastReport time.Time
 		found, err := x.StoreMaintainer.VerifyData(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
@@ -103,7 +103,7 @@ func SummarizeFindings(findings []store.Finding) control.Diagnosis {
 	return d
 }
 
-// ExamineAccessSettings returns a finding if the settings section [access] contains unknown names.
+// ExamineAccessSettings returns a finding if the settings section [access] contains names of unknown users or groups.
 func (x *Examiner) ExamineAccessSettings() []store.Finding {
 	if unknown := x.Rights.UnknownAccessNamesMessage(); unknown != "" {
 		return []store.Finding{{CheckName: "access", Level: store.LevelWarning, Message: unknown,
@@ -160,7 +160,7 @@ func (x *Examiner) examineChangedPrograms() (findings []store.Finding) {
 	return findings
 }
 
-// describeLimitEnforcement describes how jobs are limited on this machine in their output, run time and processes.
+// describeLimitEnforcement describes how this machine limits the output, the run time and the processes of jobs.
 // hasCgroups means that control groups enforce limits.
 func (x *Examiner) describeLimitEnforcement(hasCgroups bool) string {
 	if hasCgroups {
@@ -198,7 +198,8 @@ func (x *Examiner) examineRunners() []store.Finding {
 	return findings
 }
 
-// ProgramFiles describes the program files of the service and of its runner. It omits missing files.
+// ProgramFiles describes the program files of the service and of the runner, whose path is runnerPath. It omits missing
+// files.
 func ProgramFiles(runnerPath string) (files []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runnerPath} {
@@ -219,8 +220,8 @@ const MinProgressInterval = 100 * time.Millisecond
 // maxListedFormerOwners is the maximum number of former owners that a finding names.
 const maxListedFormerOwners = 20
 
-// ExamineFormerOwners returns a finding with the names of former accounts that have jobs: accounts that were
-// deleted or have another uid now. To save time, it reads jobs only if former accounts exist.
+// ExamineFormerOwners returns a finding with the names of former accounts that have jobs. A former account was deleted
+// or has another uid now. To save time, ExamineFormerOwners reads jobs only if former accounts exist.
 func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
 	former, names := x.Owners.FormerOwnerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPageRows}

@@ -25,15 +25,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// fakeStore is a store whose checks return the findings and errors in its fields. It implements
-// store.Maintainer, as only a store in files does.
+// fakeStore is a store whose checks return the findings and errors in its fields. It implements store.Maintainer, which
+// only a store in files implements.
 type fakeStore struct {
 	store.Store
 	store.Maintainer
 	quickFindings, thoroughFindings        []store.Finding
 	verifyErr                              error
 	spaceErr, slowCommitErr, checkpointErr error
-	verifyCount                            int // number of calls of Verify
+	verifyCount                            int // number of calls of VerifyData
 }
 
 func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quickFindings }
@@ -122,8 +122,8 @@ func TestDiagnosisLevelIsWorstFindingLevel(t *testing.T) {
 	}
 }
 
-// A diagnosis contains the findings of the store's quick check. If the user requests a check of all data, the
-// diagnosis also contains the findings of that check. A finding of both checks appears once.
+// A diagnosis contains the findings of the store's quick check. If the user requests a check of all data, the diagnosis
+// also contains the findings of that check. A finding that both checks return appears once.
 func TestDoctorReportsStoreCheckFindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{quickFindings: []store.Finding{{CheckName: "data", Level: store.LevelWarning, Message: "one"}},

@@ -17,8 +17,8 @@ import (
 // HealthCheck finds the problems that keep the queue from running jobs. Its results appear in the status.
 type HealthCheck struct{ *parts.Dependencies }
 
-// FindProblems returns the problems that keep the queue from running jobs. failing says whether the queue cannot
-// work at all. Problems sends requests to the runners.
+// FindProblems returns the problems that keep the queue from running jobs. queueCannotWork is true if the queue cannot
+// work at all. FindProblems sends requests to the runners.
 func (h *HealthCheck) FindProblems(ctx context.Context) (problems []string, queueCannotWork bool) {
 	if h.StoreMaintainer != nil {
 		if err := h.StoreMaintainer.DiskSpaceError(); err != nil {
@@ -115,7 +115,7 @@ func HealthText(problems []string, queueCannotWork bool) string {
 	return "ok"
 }
 
-// NoRunnerProblem explains why no job can start if there is no runner. It returns the cause and the next step
+// NoRunnerProblem explains why no job can start if no runner could be started. It returns the cause and the next step
 // for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
 func (h *HealthCheck) NoRunnerProblem() (cause, nextStep string) {
 	err := h.Pool.RunnerSpawnError()
@@ -129,9 +129,9 @@ func (h *HealthCheck) NoRunnerProblem() (cause, nextStep string) {
 	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
 
-// launcherProblem returns a line for the status that says why no job can start for lack of a runner. It also
-// reports a launcher (the process that starts runners as root) that cannot start runners while the existing
-// runners still work. It returns "" if it finds no problem.
+// launcherProblem returns a line for the status that says why no job can start for lack of a runner. It also reports a
+// launcher (the process that starts runners as root) that cannot start runners, even if the existing runners still
+// work. It returns "" if it finds no problem.
 func (h *HealthCheck) launcherProblem() string {
 	if text, next := h.NoRunnerProblem(); text != "" {
 		return text + "; " + next

@@ -13,9 +13,9 @@ import (
 // the runner enforces. See docs/decisions/0044.
 const runnerLimitReportTimeout = 5 * time.Second
 
-// UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If
-// no runner has reported yet what it enforces, it returns all limits of the jobs. If required is true, it
-// returns an error if a limit is not enforced or no runner has reported.
+// UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If no runner
+// has reported yet what it enforces, it returns the names of all limits of the jobs. If requireAll is true, it returns
+// an error if a limit is not enforced or no runner has reported.
 func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, requireAll bool) (limitNames []string,
 	err error) {
 	if !queue.AnyJobHasLimit(jobs) {
@@ -23,7 +23,7 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	}
 	wait := runnerLimitReportTimeout
 	if !requireAll {
-		// Do not wait longer than runnerLimitReportTimeout after the start of the service.
+		// Without requireAll, do not wait longer than runnerLimitReportTimeout after the start of the service.
 		wait -= h.Store.Now().Time().Sub(h.AllNodes.ServiceStartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
@@ -72,8 +72,9 @@ func unenforcedLimitsError(unenforced []queue.UnenforcedLimit, jobCount int) err
 	return e
 }
 
-// examineLimitEnforcement reports for each kind of limit, such as memory, how this machine enforces it. It warns
-// about each limit for which a job with the option --require-limits would be rejected.
+// examineLimitEnforcement reports for each kind of limit, such as memory, how this machine enforces it. It warns about
+// each kind that this machine does not fully enforce: a job with such a limit and the option --require-limits would be
+// rejected.
 func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()

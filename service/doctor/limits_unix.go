@@ -24,8 +24,8 @@ const cgroupLimitEnforcementText = "the runner enforces timeouts and output limi
 	"control group per worker " +
 	"to end process trees"
 
-// These are the numbers of file descriptors and connections that the service needs. CheckOpenFileLimit and
-// examineResourceLimits compare them with its resource limits (setrlimit(2)).
+// Numbers of file descriptors and connections that the service needs. CheckOpenFileLimit and examineResourceLimits
+// compare them with the resource limits of this process (setrlimit(2)).
 const (
 	serviceFileDescriptors = 64 // used by the service in addition to connections
 	fileDescriptorsPerJob  = 3  // used by the runner for each running job
@@ -50,8 +50,8 @@ func CheckOpenFileLimit() error {
 	return process.CheckAddressSpaceLimit()
 }
 
-// MaxConnections returns the maximum numbers of connections, in total and per user. If the process may open too
-// few files for the numbers in the settings, it reduces both in the same proportion.
+// MaxConnections returns the maximum numbers of connections, in total and per user. If the limit of open files is too
+// low for the numbers in the settings, MaxConnections reduces both in the same proportion.
 func MaxConnections(c *config.Config) (total, perUser int) {
 	total, perUser = c.MaxConnections, c.MaxConnectionsPerUser
 	n, ok := softResourceLimit(unix.RLIMIT_NOFILE)

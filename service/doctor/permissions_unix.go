@@ -35,9 +35,9 @@ func ExaminePathPermissions(p config.Paths, socketMode fs.FileMode) []store.Find
 	return append(findings, examineStateDirPermissions(p)...)
 }
 
-// examineStateDirPermissions warns if other accounts can list the state directory, and suggests a mode. If the
-// directory contains a socket that other accounts may use, they can still reach the socket with that mode.
-// examineStateDirPermissions ignores a directory that does not belong to the service's account.
+// examineStateDirPermissions warns if other accounts can list the state directory, and suggests a stricter mode. If the
+// directory contains a socket that other accounts may use, these accounts can still reach the socket with the suggested
+// mode. examineStateDirPermissions ignores a directory that does not belong to the service's account.
 func examineStateDirPermissions(p config.Paths) []store.Finding {
 	info, err := os.Stat(p.StateDir)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {

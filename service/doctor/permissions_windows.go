@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePathPermissions reports which accounts can use the state directory. It leaves out accounts that need access:
-// the system, administrators, and the account or user of the service. It does not check the control pipe.
+// ExaminePathPermissions reports which accounts can use the state directory. It leaves out the accounts that need
+// access: the system, administrators, the service's account, and the user of the service. It does not check the control
+// pipe.
 func ExaminePathPermissions(p config.Paths, _ fs.FileMode) []store.Finding {
 	dir := p.StateDir
 	var otherAccounts []string

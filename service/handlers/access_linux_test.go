@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// lookUpFakeUser simulates the program getent on a machine with a network directory of users. Its only user is
-// dora.
+// lookUpFakeUser simulates the program getent on a machine with a network directory of users. The only user in this
+// directory is dora.
 func lookUpFakeUser(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
@@ -21,8 +21,8 @@ func lookUpFakeUser(database, key string) (string, error) {
 	}[database+" "+key], nil
 }
 
-// A user that exists only in a network directory, such as LDAP, can be named wherever a local user can: in
-// the settings access.*, as the account of all jobs, and in the option --user. Replies show that user's name.
+// A user that exists only in a network directory, such as LDAP, can be named wherever a local user can be named: in the
+// settings access.*, as the account of all jobs, and in the option --user. Replies show that user's name.
 func TestNetworkDirectoryUsersCanBeNamed(t *testing.T) {
 	with := func(settings map[string]string) *testAPI {
 		t.Helper()

@@ -106,8 +106,8 @@ func TestNamedJobUserAppliesWithRunAsSubmitter(t *testing.T) {
 	}
 }
 
-// A user who edits another user's job cannot change what the job executes. Replies show a placeholder instead
-// of values that are hidden from the user, and an edit that contains the placeholder as a value is rejected.
+// A user who edits another user's job cannot change what the job executes. Instead of values that are hidden from the
+// user, replies show a placeholder. An edit that contains the placeholder as a value is rejected.
 func TestEditsOfOthersJobsAreRestricted(t *testing.T) {
 	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{RunAsUID: new(61301)}}
 	for _, c := range []struct {
@@ -155,8 +155,8 @@ func TestEditsOfOthersJobsAreRestricted(t *testing.T) {
 	}
 }
 
-// No user, not even an admin, sees the password in the URL of the database. This applies to the URL in use
-// and to a new URL that takes effect at the next start.
+// No user, not even an admin, sees the password in the URL of the database. This applies to the URL in use, and to a
+// changed URL that takes effect at the next start.
 func TestDatabaseURLPasswordIsHidden(t *testing.T) {
 	s := newTestAPIWithSettings(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.Settings.RecordStartConfig()

@@ -32,9 +32,9 @@ func otherUserName(*testing.T) string {
 	return "root"
 }
 
-// The names of users and groups in the settings access.* are resolved when the settings are read. Unknown
-// names are reported; a number needs no existing account. A user with several rights gets the strongest one.
-// Root and the service's own user always have all rights.
+// The names of users and groups in the settings access.* are resolved when the settings are read. Unknown names are
+// reported. A user or group that is given as a number need not exist. A user with several rights gets the strongest
+// one. Root and the service's own user always have all rights.
 func TestAccessSettingNamesAreResolved(t *testing.T) {
 	s := newTestAPIWithSettings(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit",
 		"61301 @no.such.group",
@@ -72,7 +72,7 @@ func TestAccessSettingNamesAreResolved(t *testing.T) {
 	}
 }
 
-// The error about a missing right names the required right and the user's right. It says how to get the right:
+// The error about a missing right names the required right and the user's right. It says how to get the required right:
 // from a group that has it, or from an admin who edits the settings file.
 func TestRefusalErrorExplainsMissingRight(t *testing.T) {
 	s := newTestAPIWithSettings(t, "run_as", "submitter", "access.operate", "alice @ops")
@@ -152,7 +152,7 @@ func TestJobsAreStoredWithTheirUser(t *testing.T) {
 	}
 }
 
-// Doctor warns if the socket's mode allows more than the settings or the systemd unit say.
+// Doctor warns if the socket's mode allows more access than the settings or the systemd unit define.
 func TestDoctorWarnsOfPermissiveSocketMode(t *testing.T) {
 	p := config.PathsInDir(t.TempDir())
 	if err := errors.Join(os.Chmod(p.StateDir, 0o711), os.WriteFile(p.SocketPath, nil, 0o600),
@@ -166,8 +166,8 @@ func TestDoctorWarnsOfPermissiveSocketMode(t *testing.T) {
 	}
 }
 
-// If other accounts can list the state directory, doctor warns and suggests a stricter mode. With that mode,
-// other accounts can still reach a socket in the directory if its own mode admits them.
+// If other accounts can list the state directory, doctor warns and suggests a stricter mode for the directory. With
+// that mode, other accounts can still reach a socket in the directory if the mode of the socket allows it.
 func TestDoctorWarnsOfListableStateDirectory(t *testing.T) {
 	p := config.PathsInDir(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.StateDir, 0o700); err != nil {

@@ -20,24 +20,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// FrontParts are the parts of the service that exist once its socket is open. Only package handlers uses them.
-// In read-only mode, all fields except Endpoint are nil.
+// FrontParts are the parts of the service that exist once its socket is open. Only package handlers uses them. In
+// read-only mode, all fields except ControlSocket are nil.
 type FrontParts struct {
 	ControlSocket ControlSocket
 	// returns a client with the identity of a peer
 	NewClientAs func(control.Peer) *control.Client
-	// listeners that the system passed for the page
+	// listeners for the web page that the system passed to the service
 	InheritedWebListeners []net.Listener
-	// a value stops the service; true keeps the jobs
+	// a value in this channel stops the service; true keeps the jobs running
 	StopServiceRequests chan<- bool
 	// called before and after the settings are read again
 	BeforeSettingsReload, AfterSettingsReload func()
 }
 
-// ControlSocket is the control socket.
+// ControlSocket is the control socket of the service.
 type ControlSocket interface {
-	// IsSocketInherited reports whether another process created the socket, so that the settings do not control
-	// its mode.
+	// IsSocketInherited reports whether another process created the socket, so that the settings do not determine its
+	// mode.
 	IsSocketInherited() bool
 	// CheckSocketSettings returns an error for socket settings with which the service would not start.
 	CheckSocketSettings(*config.Settings) error
@@ -58,10 +58,10 @@ type API struct {
 	runNextBatches      runNextBatches
 	settingsChanged     chan struct{} // gets a value whenever settings have changed
 
-	// mustReapplySharedSettings makes the next call of applySharedSettings apply the stored settings, even if they
-	// did not change; guarded by Lock.
+	// mustReapplySharedSettings makes the next call of applySharedSettings apply the stored settings, even if they have
+	// not changed; guarded by the settings lock.
 	mustReapplySharedSettings bool
-	sharedSettings            []store.Setting // the settings as last read from the store; guarded by Lock
+	sharedSettings            []store.Setting // the settings as last read from the store; guarded by the settings lock
 }
 
 var _ control.API = (*API)(nil)

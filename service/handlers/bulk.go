@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxParallelJobChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
-	// the same time can be committed together.
+	// maxParallelJobChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes that are
+	// made at the same time can be committed together.
 	maxParallelJobChanges = 64
 	// jobsPerReadSlot is the number of jobs that a request reads before it lets other requests read. It is
 	// small because each job may be large, and the memory for reads must stay bounded.
@@ -29,25 +29,25 @@ const (
 // bulkVerb is a change that a request makes to each of several jobs.
 type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// apply changes a job that no other node has leased. If allowedStates is not empty, apply changes only a
-	// job in one of these states.
+	// applyToJob changes a job that no other node has leased. If allowedStates is not empty, applyToJob changes only a job
+	// in one of these states.
 	applyToJob func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
-	localOnly bool // call apply on this node even for jobs that another node has leased
+	localOnly bool // call applyToJob on this node even for jobs that another node has leased
 
-	// remoteMethod is the method that this node sends to the node that has leased the job; "" means method.
-	// remoteParams returns the parameters; its argument is a selection that names the job. If it is nil, this
-	// selection is the parameters.
+	// remoteMethod is the method that this node calls on the node that has leased the job; "" means method. remoteParams
+	// returns the parameters of the call. Its argument is a selection that names the job. If remoteParams is nil, the
+	// parameters are this selection.
 	remoteMethod     string
 	remoteParams     func(selection control.Selection) any
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
 	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	remoteOnlyRequeuesJob bool // the other node only puts the job back into the queue; this node then calls apply
+	remoteOnlyRequeuesJob bool // the other node only returns the job to the queue; this node then calls applyToJob
 }
 
-// applyVerbToIDs applies a verb to the jobs with these ids, whatever their states are. If another node sent the
-// request, applyVerbToIDs skips jobs that are not in the states that the request lists.
+// applyVerbToIDs applies a verb to the jobs with these ids, in any state. If another node sent the request,
+// applyVerbToIDs skips jobs that are not in one of the states that the request lists.
 func (h *API) applyVerbToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
 	onlyStates, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, onlyStates)
@@ -104,7 +104,7 @@ type bulkOperation struct {
 	ctx            context.Context
 	peer           control.Peer
 	verb           *bulkVerb
-	allowedStates  []queue.State // see bulkVerb.apply
+	allowedStates  []queue.State // see bulkVerb.applyToJob
 	jobIDs         []string
 	jobErrors      []error       // results, in the order of ids
 	changeSlots    chan struct{} // limits the number of concurrent changes
@@ -129,8 +129,9 @@ func (b *bulkOperation) jobOfRef(r store.JobRef) (queue.Job, error) {
 	return b.api.rereadCompactJob(b.ctx, &j)
 }
 
-// startChange applies the verb to the i-th job, in a new goroutine if the user's limit allows one more. If
-// the job could not be read, err says why, and is the result for this job.
+// startChange applies the verb to the job with this index. If the user's limit of goroutines allows one more, it does
+// so in a new goroutine. readErr is the reason why the job could not be read. If it is not nil, it is the result for
+// this job.
 func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns the error of ctx
@@ -161,8 +162,8 @@ func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 	})
 }
 
-// changeJob changes a job on the node that has leased it. While a job is being claimed, the store may already
-// list its lease although the node's worker pool does not know the job. changeJob then tries again.
+// changeJob changes a job on the node that has leased it. While a job is being claimed, the store may already list the
+// job's lease, although the worker pool of the leasing node does not know the job yet. changeJob then tries again.
 func (b *bulkOperation) changeJob(j *queue.Job) error {
 	for {
 		if done, err := b.changeOnOtherNode(j); done || err != nil {
@@ -205,7 +206,7 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, e
 	return !v.remoteOnlyRequeuesJob, nil
 }
 
-// awaitResults waits for the started changes and returns their results. err is the reason why some changes were
+// awaitResults waits for the started changes and returns their results. startErr is the reason why some changes were
 // not started; nil if all were started.
 func (b *bulkOperation) awaitResults(startErr error) (control.BulkResult, error) {
 	b.runningChanges.Wait()
@@ -228,8 +229,8 @@ func (b *bulkOperation) awaitResults(startErr error) (control.BulkResult, error)
 	return v, nil
 }
 
-// firstUnexpectedError returns err or, if err is nil, the error about the first job that was not changed. It
-// ignores jobs that have ended or are about to end.
+// firstUnexpectedError returns err or, if err is nil, the error about the first job that was not changed. It ignores
+// errors about jobs that have ended or are about to end.
 func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code
@@ -240,7 +241,7 @@ func firstUnexpectedError(v *control.BulkResult, err error) error {
 	return err
 }
 
-// newRefusal converts an error about one job to the form in which a reply lists it.
+// newRefusal converts an error about one job to the form in which a reply lists such errors.
 func newRefusal(jobID string, err *queue.Error) control.Refusal {
 	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxJobErrorBytes)
 	return control.Refusal{JobID: jobID, Code: err.Code, Field: queue.ClipForMessage(err.Field), Message: text}

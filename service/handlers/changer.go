@@ -21,8 +21,8 @@ import (
 // SettingsChangedSignal returns a channel that gets a value after settings have changed.
 func (h *API) SettingsChangedSignal() <-chan struct{} { return h.settingsChanged }
 
-// applySettings applies changed settings to all parts of the service and to the store. It returns a message
-// that says which changes are not in effect yet and why; "" if all are.
+// applySettings applies changed settings to all parts of the service and to the store. pendingMessage says which
+// changes are not in effect yet and why. It is "" if all are in effect.
 func (h *API) applySettings(ctx context.Context) (pendingMessage string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := h.applySettingsToStore(ctx); err != nil {
@@ -34,8 +34,8 @@ func (h *API) applySettings(ctx context.Context) (pendingMessage string) {
 	return cmp.Or(pendingMessage, h.applySettingsLocally())
 }
 
-// applySettingsLocally applies the settings to all parts except the store. pendingMessage says what is not in effect
-// yet.
+// applySettingsLocally applies the settings to all parts of the service except the store. pendingMessage says which
+// changes are not in effect yet.
 func (h *API) applySettingsLocally() (pendingMessage string) {
 	h.ControlSocket.UpdateSocketAccess()
 	pendingMessage = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
@@ -56,8 +56,8 @@ func (h *API) applySettingsToStore(ctx context.Context) error {
 		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHookSettings(ctx))
 }
 
-// ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in
-// effect. pendingMessage says what is not in effect yet.
+// ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in effect.
+// pendingMessage says which changes are not in effect yet.
 func (h *API) ReloadSettings(ctx context.Context) (pendingMessage string, err error) {
 	h.BeforeSettingsReload()
 	defer h.AfterSettingsReload()
@@ -78,8 +78,8 @@ func (h *API) ReloadSettings(ctx context.Context) (pendingMessage string, err er
 	return pendingMessage, nil
 }
 
-// reopenLogs opens a new log file if the old one was moved, for example by logrotate. It makes the runners do
-// the same.
+// reopenLogs opens a new log file if the old one was moved, for example by logrotate. It makes the runners do the same
+// with their log files.
 func (h *API) reopenLogs() {
 	if h.LogFile == nil {
 		return // the log is standard error, so there is no file
@@ -90,8 +90,8 @@ func (h *API) reopenLogs() {
 	h.RunnerLocation.ReopenRunnerLogs()
 }
 
-// reloadAllSettings reads the settings file and the stored settings, and applies them. pendingMessage says what is
-// not in effect yet. The caller holds the settings lock.
+// reloadAllSettings reads the settings file and the stored settings, and applies them. pendingMessage says which
+// changes are not in effect yet. The caller holds the settings lock.
 func (h *API) reloadAllSettings(ctx context.Context) (pendingMessage string, err error) {
 	file, err := h.Settings.ReadFileLayer()
 	if err != nil {
@@ -128,8 +128,8 @@ func (h *API) reloadAllSettings(ctx context.Context) (pendingMessage string, err
 	return pendingMessage, nil
 }
 
-// unknownRoleUsersMessage returns a message that lists the users that the setting store_roles names and this
-// machine does not have. It returns "" if all of them exist.
+// unknownRoleUsersMessage returns a message that lists the users in the setting store_roles that do not exist on this
+// machine. It returns "" if all of these users exist.
 func (h *API) unknownRoleUsersMessage() string {
 	var unknownRoles []string
 	for role, name := range h.Settings.CurrentConfig().UsersByStoreRole() {
@@ -189,8 +189,8 @@ func (h *API) changeSetting(
 }
 
 // storeAndApplySetting stores a setting on behalf of the peer and applies it. It also gives the setting the temporary
-// value runningValue, which lasts until the service ends; if runningValue is "", it removes the temporary
-// value. pendingMessage says what is not in effect yet. The caller holds the settings lock.
+// value runningValue, which lasts until the service ends. If runningValue is "", it removes the temporary value.
+// pendingMessage says which changes are not in effect yet. The caller holds the settings lock.
 func (h *API) storeAndApplySetting(
 	ctx context.Context, setting store.Setting, runningValue string,
 ) (pendingMessage string, err error) {
@@ -204,18 +204,18 @@ func (h *API) storeAndApplySetting(
 	return h.applySettings(ctx), nil
 }
 
-// storeSetting stores a setting. The caller must then apply the setting on this node. The caller holds the
-// settings lock.
+// storeSetting stores a setting, but does not apply it. The caller must apply the setting on this node afterwards. The
+// caller holds the settings lock.
 func (h *API) storeSetting(ctx context.Context, setting store.Setting) error {
-	h.mustReapplySharedSettings = true // if the caller fails, applySharedSettings applies the setting
+	h.mustReapplySharedSettings = true // if the caller fails to apply the setting, applySharedSettings does it
 	return h.Store.SetSetting(ctx, setting)
 }
 
-// changeWorkerCount sets the number of workers. The callback computes the new number from the current one. The new
-// number lasts until the service ends and overrides every other value of the setting.
+// changeWorkerCount sets the number of workers. The callback newCount computes the new number from the current one. The
+// new number lasts until the service ends, and overrides every other value of the setting "workers".
 func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) int) error {
 	return h.applyOnAllNodes(ctx, func() error {
-		if h.Pool.IsStopping() { // the stop has already removed all workers
+		if h.Pool.IsStopping() { // the pool has already removed all workers because it stops
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
@@ -230,7 +230,7 @@ func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) 
 	})
 }
 
-// applyOnAllNodes calls f while it holds the settings lock, then asks the other nodes to apply the changed
+// applyOnAllNodes calls applyLocally while it holds the settings lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
 func (h *API) applyOnAllNodes(ctx context.Context, applyLocally func() error) error {
 	err := h.SettingsLock.RunLocked(ctx, applyLocally)
@@ -243,8 +243,8 @@ func (h *API) applyOnAllNodes(ctx context.Context, applyLocally func() error) er
 // reloadSettingsRequest asks another node to read and apply its stored settings and drains.
 var reloadSettingsRequest = cluster.Request{Method: "reload"}
 
-// withServiceRights returns a context with the rights of the service. A handler that has checked the peer's
-// right for a change uses this context for the further requests that the change needs.
+// withServiceRights returns a context with the rights of the service. A handler uses it for further requests that a
+// change needs, after it has checked the peer's right for the change.
 func withServiceRights(ctx context.Context) context.Context {
 	peer := control.PeerFrom(ctx)
 	peer.Right = control.RightAdmin
@@ -256,7 +256,8 @@ func (h *API) reloadOtherNodesSettings(ctx context.Context) {
 	notifyNodes[control.NoParams](withServiceRights(ctx), h, reloadSettingsRequest)
 }
 
-// notifyNodes sends a request to the other nodes and returns their answers. It logs which nodes did not answer.
+// notifyNodes sends a request to the other nodes and returns their answers. It logs which nodes did not confirm the
+// request.
 func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []cluster.NodeResult[R] {
 	list, err := cluster.Broadcast[R](ctx, h.JobRouter, req)
 	warnUnconfirmedNodes(h, list)
@@ -277,7 +278,7 @@ func warnUnconfirmedNodes[R any](h *API, results []cluster.NodeResult[R]) {
 	}
 }
 
-// ReloadSharedSettings reads the shared settings, the drain of all nodes and that of this node, and applies them.
+// ReloadSharedSettings reads the shared settings, the drain of all nodes and the drain of this node, and applies them.
 func (h *API) ReloadSharedSettings(ctx context.Context) error {
 	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applySharedSettings(ctx))
 }
@@ -310,8 +311,8 @@ func (h *API) applySharedSettings(ctx context.Context) error {
 }
 
 // checkSettingStorable returns an error if the service could not start again with this value of the setting. Such a
-// value must not be stored: it would override the settings file, and only a running service can change it.
-// For the setting web.listen, checkSettingStorable checks the address of the web page.
+// value must not be stored: it would override the settings file, and only a running service could change it again. For
+// the setting web.listen, checkSettingStorable checks the address of the web page.
 func (h *API) checkSettingStorable(k *config.Setting, newValue string) error {
 	isWebListen := k.Name == webListenKey
 	if !k.NeedsRestart() && !isWebListen {

@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// This file implements drains. A drained node starts no more jobs. A drain is stored first: a drain of all
-// nodes as a setting, and a drain of one node in that node's row. Then the service sends each affected node a
-// request to confirm it. A node confirms once it has read the stored drain and no job can start on it any more.
+// This file implements drains. A drained node starts no more jobs. A drain is stored first: a drain of all nodes as a
+// setting, and a drain of one node in the row of that node. Then the service sends each affected node a request to
+// confirm the drain. A node confirms the drain after it has read the stored drain and no job can start on it any more.
 // If a node does not confirm in time, the user gets an error.
 //
-// For a drain of all nodes and for a drain of one node, the request to confirm has the method "drain". At the
-// end of a drain, the service sends a request with the method "reload" instead.
+// The request to confirm has the method "drain", both for a drain of all nodes and for a drain of one node. At the end
+// of a drain, the service sends a request with the method "reload" instead.
 
 // drainConfirmTimeout is how long a drain waits for all nodes to confirm that no more jobs start. A node
 // confirms only after its runners have confirmed, which takes up to worker.MaxNoJobStartsWait.
@@ -56,15 +56,15 @@ func (h *API) SetDrain(ctx context.Context, p control.DrainParams) (control.Drai
 		return control.DrainResult{}, err
 	}
 	state := control.DrainResult{Draining: h.Pool.IsDraining(), RunningJobs: h.Pool.BusyWorkerCount()}
-	if h.Cluster != nil { // take the number from the store, which also counts the jobs that run on other nodes
+	if h.Cluster != nil { // count in the store, because this pool does not know the jobs that run on other nodes
 		state.RunningJobs = int(h.Store.Counts().JobsByState[queue.Processing])
 	}
 	return state, nil
 }
 
-// drainForOtherNode executes a drain request of another node. It returns once no job can start on this node
-// or, if waitIdle is true, once no job runs here. If jobs still run after cluster.WaitIdleTimeout, it returns
-// too, with result.Running above 0.
+// drainForOtherNode executes a drain request of another node. If waitIdle is false, it returns when no job can start on
+// this node. If waitIdle is true, it returns when no job runs on this node, or after cluster.WaitIdleTimeout. If jobs
+// are still running then, result.Running is above 0.
 func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
 	if !waitIdle {
 		if err = h.ReloadSharedSettings(ctx); err == nil {
@@ -96,7 +96,8 @@ func (h *API) confirmDrainOfAllNodes(ctx context.Context, waitIdle bool) error {
 	return err
 }
 
-// errDrainEnded is the error of a drain request if another request ends the drain while this one still waits.
+// errDrainEnded is the error of a drain request if another request ends the drain while the drain request still waits
+// for its confirmation.
 var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
@@ -150,8 +151,8 @@ func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 }
 
 // confirmDrainOfNodes waits until no job can start on these nodes any more. Its error names the nodes that can still
-// start jobs or did not respond. It does not wait for a node whose lease has expired, since such a node
-// cannot start jobs.
+// start jobs or did not respond. It does not wait for a node whose lease has expired, because such a node cannot start
+// jobs.
 func (h *API) confirmDrainOfNodes(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, drainConfirmTimeout)
 	defer cancel()
@@ -181,7 +182,7 @@ func (h *API) confirmDrainOfNodes(ctx context.Context, nodes []store.NodeState) 
 	if len(problems)+len(unresponsiveNodes) == 0 {
 		return nil
 	}
-	// Name at most MaxNodeNamesInMessage nodes. If some nodes did not respond, name at least one of these.
+	// Name at most MaxNodeNamesInMessage nodes. If some nodes did not respond, name at least one of them.
 	answered, unanswered := len(problems), len(unresponsiveNodes)
 	problems = problems[:min(answered, cluster.MaxNodeNamesInMessage-min(1, unanswered))]
 	unresponsiveNodes = unresponsiveNodes[:min(unanswered, cluster.MaxNodeNamesInMessage-len(problems))]

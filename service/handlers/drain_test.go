@@ -25,7 +25,7 @@ type drainCluster struct {
 	nodes          []store.NodeState // this node first
 	answerByNodeID map[int64]string  // answer to every request, by node id; a node without an entry does not answer
 	mu             sync.Mutex
-	requestMethods []string // the requests that the nodes received; guarded by mu
+	requestMethods []string // methods of the requests that the nodes received; guarded by mu
 }
 
 func (c *drainCluster) HasOtherActiveNodes() bool        { return true }
@@ -71,14 +71,14 @@ func drainErrorAnswer(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedTestAPI returns the rig of node a (an API under test). Node b shares its store.
+// newSharedTestAPI returns the API under test of node a. Node b shares its store.
 func newSharedTestAPI(t *testing.T) (*testAPI, *drainCluster) {
 	t.Helper()
 	c := newDrainCluster()
 	return newTestAPIOnCluster(t, c), c
 }
 
-// newTestAPIOnCluster returns the rig of node a (an API under test), which uses the store c.
+// newTestAPIOnCluster returns the API under test of node a, which uses the store c.
 func newTestAPIOnCluster(t *testing.T, c store.Cluster) *testAPI {
 	t.Helper()
 	return newSQLiteTestAPIWith(t, testAPIOptions{cluster: c, nodeName: "a"})
@@ -171,13 +171,13 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 	}
 }
 
-// slowDrainCluster is a drainCluster whose nodes answer with a delay.
+// slowDrainCluster is a drainCluster whose nodes answer after answerDelay.
 type slowDrainCluster struct {
 	*drainCluster
 	answerDelay time.Duration
 }
 
-// SendRequest waits for the delay before it returns the answer of the node.
+// SendRequest waits for answerDelay before it returns the answer of the node.
 func (c *slowDrainCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
 	select {
 	case <-time.After(c.answerDelay):
@@ -187,7 +187,7 @@ func (c *slowDrainCluster) SendRequest(ctx context.Context, node int64, raw []by
 	}
 }
 
-// A drain waits for a node that waits the maximum time for its runners. If that node then reports an error,
+// A drain also waits for a node that waits for its runners for the maximum time. If that node then reports an error,
 // the drain returns this error.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
@@ -203,8 +203,8 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// A drain waits until all nodes confirm it. Other changes of all nodes, such as a changed setting, do not
-// wait for runners.
+// A drain waits until all nodes confirm that no job can start on them. Other changes on all nodes, such as a changed
+// setting, do not wait for runners.
 func TestOnlyDrainWaitsForNodeConfirmation(t *testing.T) {
 	s, c := newSharedTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
@@ -234,7 +234,7 @@ func TestWaitingDrainFailsIfDrainEnds(t *testing.T) {
 	}
 }
 
-// drainEndingCluster makes another request end the drain (endDrain) when the service asks the first node to confirm it.
+// drainEndingCluster calls endDrain, which ends the drain, when the service asks the first node to confirm the drain.
 type drainEndingCluster struct {
 	*drainCluster
 	endDrain func()

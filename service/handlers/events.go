@@ -37,7 +37,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 	for _, id := range p.JobIDs {
 		sender.selectedJobIDs[id] = true
 		switch _, err := h.findVisibleJob(ctx, control.JobID(id)); {
-		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the job may have been removed
+		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the events of a removed job may still exist
 			sender.unknownJobIDs[id] = true
 		case err != nil:
 			return control.EventStreamEnd{}, err
@@ -82,7 +82,7 @@ type eventSender struct {
 }
 
 // sendNextEvents reads a bounded number of events and sends those that the request selects. newestSeq is the number of
-// the newest event. more is false if no events were left.
+// the newest event. more is false if no further events exist.
 func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more bool, err error) {
 	list, err := t.api.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
@@ -119,8 +119,8 @@ func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more
 	return len(list) > 0, nil
 }
 
-// selectsEvent reports whether the request selects an event. A request for the audit log selects only events that
-// a user caused. Only such a request selects events of the kind queue.EventAudit.
+// selectsEvent reports whether the request selects an event. A request for the audit log selects only events that a
+// user caused. Events of the kind queue.EventAudit are selected only by a request for the audit log.
 func (t *eventSender) selectsEvent(e *queue.Event) bool {
 	return e.Time >= queue.UnixMillis(t.params.FromTime) &&
 		(t.params.UntilTime == 0 || e.Time < queue.UnixMillis(t.params.UntilTime)) &&

@@ -33,9 +33,9 @@ func occupyReadSlots(t *testing.T, s *testAPI) (release func()) {
 	}
 }
 
-// A read slot is the permission for one of a limited number of concurrent reads. Every method that reads from
-// the store needs one, and waits while all slots are occupied. If its context ends first, it returns an
-// error.
+// A read slot is the permission for one of a limited number of concurrent reads. Every method that reads from the store
+// needs a read slot, and waits while all slots are occupied. If the context of the method ends first, the method
+// returns an error.
 func TestReadMethodsWaitForReadSlot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.enqueueJobs(t, draftWithID("a"), draftWithID("b"), draftWithID("c"))
@@ -107,8 +107,8 @@ func TestReadMethodsWaitForReadSlot(t *testing.T) {
 	}
 }
 
-// An operation on many jobs, such as a cancel, stops when its context ends, whatever it is waiting for. The
-// jobs that were already changed stay changed. Jobs are changed in the order of the request.
+// An operation on many jobs, such as a cancel, stops when its context ends, even while it waits for something. The jobs
+// that were already changed stay changed. Jobs are changed in the order of the request.
 func TestBulkOperationStopsWithItsContext(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.enqueueJobs(t, draftsWithPrefix("j", 300)...)

@@ -18,13 +18,13 @@ import (
 // ownerUID is the uid of the user who enqueued the jobs of these tests.
 const ownerUID = 61300
 
-// newSQLiteTestAPI returns a rig (an API under test) with default options and a new SQLite store.
+// newSQLiteTestAPI returns an API under test with default options and a new SQLite store.
 func newSQLiteTestAPI(t testing.TB) *testAPI {
 	t.Helper()
 	return newSQLiteTestAPIWith(t, testAPIOptions{})
 }
 
-// newSQLiteTestAPIWith returns a rig with the given options and a new SQLite store.
+// newSQLiteTestAPIWith returns an API under test with the given options and a new SQLite store.
 func newSQLiteTestAPIWith(t testing.TB, o testAPIOptions) *testAPI {
 	t.Helper()
 	o.runnerLocation = runner.RunnersLocation{RunnersDir: t.TempDir()}
@@ -77,8 +77,8 @@ func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 	return turned.ClaimedJobs
 }
 
-// endJobs ends the attempts of these leased jobs, and moves the jobs to the given state. The parameter
-// attempt describes each attempt.
+// endJobs ends the attempts of these leased jobs, and moves the jobs to endState. The parameter attempt describes how
+// each attempt ended.
 func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, attempt queue.Attempt) {
 	t.Helper()
 	if attempt.OutputFileRef != "" && attempt.OutputBytes == 0 {
@@ -96,7 +96,7 @@ func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, 
 	}
 }
 
-// draftsWithPrefix returns n jobs to be enqueued. Their ids consist of idPrefix and a number.
+// draftsWithPrefix returns the given number of jobs to be enqueued. Their ids consist of idPrefix and a number.
 func draftsWithPrefix(idPrefix string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {

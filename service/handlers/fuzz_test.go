@@ -37,9 +37,9 @@ func (s *testAPI) jobIDs(t testing.TB) (ids []string) {
 	return ids
 }
 
-// A valid selection contains exactly the jobs that match. Its pages have no gaps and no repeated jobs. If the
-// caller may use the verb only on own jobs, the selection contains only these. An invalid selection causes an
-// error.
+// A valid selection contains exactly the jobs that match. Its pages have no gaps and no repeated jobs. If the caller
+// may use the verb only on the caller's own jobs, the selection contains only these jobs. An invalid selection causes
+// an error.
 func FuzzSelection(f *testing.F) {
 	for _, seed := range []struct {
 		state, label, value, glob string

@@ -37,11 +37,11 @@ func (h *API) SetGateRule(ctx context.Context, p control.GateSetParams) (v contr
 		HasStoredRule: d.Amount > 0})), nil
 }
 
-// currentGateState returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback
-// names the gate, and is returned if the store has no such gate.
+// currentGateState returns the state of a shared gate (a lock, rate or resource limit) from the store. fallback names
+// the gate. If the store has no such gate, currentGateState returns fallback.
 func (h *API) currentGateState(ctx context.Context, fallback *store.GateState) *store.GateState {
-	// The store lists the gates after a given one, so pass a key that sorts shortly before the wanted one: the
-	// wanted key without its last byte.
+	// The store lists the gates whose keys sort after a given key. So pass a key that sorts shortly before the wanted one:
+	// the wanted key without its last byte.
 	before := store.GateState{OwnerUID: fallback.OwnerUID,
 		Demand: queue.Demand{Kind: fallback.Kind, GateKey: fallback.GateKey[:len(fallback.GateKey)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
@@ -72,7 +72,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 		return out, err
 	}
 	for i := range list {
-		// Skip resources, since they are listed at the end, separately for each node.
+		// Skip resources here. They are added at the end, separately for each node.
 		if list[i].Kind != queue.GateResource {
 			out.Gates = append(out.Gates, h.newGateView(&list[i]))
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The reply about a job with many attempts contains the newest ones. A request for older attempts names an
-// attempt, and gets those before it. The total number of attempts includes a running one.
+// The reply about a job with many attempts contains the newest attempts. A request for older attempts names an attempt,
+// and gets the attempts before it. The total number of attempts includes a running attempt.
 func TestShowPagesAttemptHistory(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.enqueueJobs(t, draftWithID("a"))

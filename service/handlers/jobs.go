@@ -35,7 +35,7 @@ func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.Enq
 	}
 	if len(p.JobSpec.DependsOn) > 0 {
 		j, err := h.findVisibleJob(ctx, control.JobID(out.JobID))
-		// Ignore an error of this read, since the job is already enqueued. If this is a repeated request, the job may
+		// Ignore an error of this read, because the job is already enqueued. If this request is a repetition, the job may
 		// have been removed, and another job may have its id.
 		if err == nil && j.Seq == out.JobSeq && j.Reason == queue.ReasonDependency { // a dependency had already failed
 			out.State = j.State.String()
@@ -65,7 +65,7 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatchParams) (c
 		NewQueues:        h.describeNewQueues(ctx, &receipt),
 	}
 	for i, found := range receipt.IsExisting {
-		if found { // job i was not created, because an equal job existed
+		if found { // the job with index i was not created, because an equal job existed
 			out.ExistingJobIndexes = append(out.ExistingJobIndexes, i)
 		}
 	}
@@ -80,11 +80,11 @@ type enqueueRequest struct {
 	specs                     []queue.Spec
 	batchName, idempotencyKey string
 	requireLimits             bool
-	runNext                   bool // the jobs start before the caller's own waiting jobs
+	runNext                   bool // the jobs start before the other waiting jobs of the caller
 }
 
-// enqueue stores the jobs of a request by means of the callback. If the request commits a batch (jobs that were
-// enqueued in several requests), enqueue returns once all jobs of the batch are in the queue.
+// enqueue stores the jobs of a request by calling storeJobs. If the request commits a batch (jobs that were sent in
+// several requests), enqueue returns when all jobs of the batch are in the queue.
 func (h *API) enqueue(ctx context.Context, request enqueueRequest,
 	storeJobs func(context.Context, store.EnqueueRequest) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
 	r, notes, err := h.buildStoreRequest(ctx, request)
@@ -115,8 +115,8 @@ func (h *API) enqueue(ctx context.Context, request enqueueRequest,
 // applyBatchRetryDelay is the delay between two tries to move the jobs of a committed batch into the queue.
 const applyBatchRetryDelay = 200 * time.Millisecond
 
-// buildStoreRequest validates the specs of a request and converts them to jobs for the store. notes are messages
-// for the user in the reply.
+// buildStoreRequest validates the specs of a request and converts them to jobs for the store. notes are messages for
+// the user, which the reply contains.
 func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r store.EnqueueRequest, notes replyNotes,
 	err error) {
 	c := h.Settings.CurrentConfig()
@@ -186,8 +186,8 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 	return r, notes, err
 }
 
-// requestDigest returns a hash of the content of an enqueue request. A later request with the same idempotency
-// key is refused if its hash differs.
+// requestDigest returns a hash of the content of an enqueue request. A later request with the same idempotency key is
+// refused if the hash of its content differs.
 func requestDigest(request *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range request.specs {
@@ -325,8 +325,8 @@ func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.F
 	return f, nil
 }
 
-// parseStates returns the states with these names, without duplicates. The name "waiting" represents several
-// states, including pending.
+// parseStates returns the states with these names, without duplicates. The name "waiting" includes several states, such
+// as pending.
 func parseStates(names []string) (states []queue.State, err error) {
 	for _, name := range names {
 		list, err := queue.ParseStates(name)

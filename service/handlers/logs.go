@@ -56,13 +56,13 @@ type logSender struct {
 	hasTTY             bool                // the job has a terminal
 	tailBytesPerStream int                 // bytes to read at the end of each stream; 0 means all
 	readCursor         output.StreamCursor // position up to which the attempt's output was read
-	// tailSearchEnd is how far the output of a running attempt was searched for its last lines. Output after
-	// this position is new. It is zero if there was no such search.
+	// tailSearchEnd is the position in the output of a running attempt up to which seekToLastLines has searched for the
+	// last lines. Output after this position is new. It is zero if seekToLastLines has not searched this output.
 	tailSearchEnd output.StreamCursor
-	tailChunks    []output.Chunk // the last lines, if the runner may discard them before they are sent
+	tailChunks    []output.Chunk // the last lines, kept here because the runner may discard them before they are sent
 }
 
-// sendAllOutput sends the output of the current attempt from the cursor on. If the client follows the job,
+// sendAllOutput sends the output of the current attempt from readCursor on. If the client follows the job,
 // sendAllOutput also sends the output of later attempts, until the job ends.
 func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.OutputStreamEnd, error) {
 	watching := l.api.Store.WatchJobs([]int64{j.Seq})
@@ -71,8 +71,8 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 		defer l.api.Pool.WatchJobEnd(j.Seq)()
 	}
 	for {
-		// Get this channel before the job's state is read. Otherwise a runner that connects in between is
-		// missed.
+		// Get this channel before the job's state is read. Otherwise the loop would miss a runner that connects between the
+		// two.
 		connected := l.api.Pool.RunnerConnectedSignal()
 		var retry <-chan time.Time
 		if now, err := l.api.rereadCompactJob(ctx, &j); err == nil {
@@ -138,7 +138,7 @@ func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error
 	return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, l.readCursor, l.tailSearchEnd, l.sendChunk)
 }
 
-// sendLastLines sends the last lines that seekToLastLines has found and kept in lastChunks.
+// sendLastLines sends the last lines that seekToLastLines has found and kept in tailChunks.
 func (l *logSender) sendLastLines() error {
 	for _, c := range l.tailChunks {
 		if rest, hasRest := chunkAfterCursor(c, &l.readCursor); hasRest {
@@ -150,9 +150,9 @@ func (l *logSender) sendLastLines() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk of output. A chunk that represents lost bytes of
-// an unknown stream is selected unless it is later than the requested period: the bytes may belong to any
-// stream, and were printed at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. A chunk may represent lost bytes of an unknown
+// stream. The bytes may belong to any stream, and were printed at the chunk's time or later. So such a chunk is
+// selected unless it is later than the requested period.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.PrintedBefore == 0 || c.ReadTimeMillis < int64(l.params.PrintedBefore)
@@ -171,8 +171,8 @@ func (l *logSender) selectsStream(s output.Stream) bool {
 	return !only || l.params.StdoutOnly == (s == output.Stdout)
 }
 
-// maxOutputPieceBytes is the maximum number of bytes of output in one notification. In JSON, a byte takes up to six
-// bytes.
+// maxOutputPieceBytes is the maximum number of bytes of output in one notification. It is small because a byte of
+// output takes up to six bytes in JSON.
 const maxOutputPieceBytes = 32 << 10
 
 // sendChunk sends a chunk to the client, in pieces, if the request selects the chunk.
@@ -216,8 +216,8 @@ func newOutputPiece(c *output.Chunk) control.OutputPiece {
 }
 
 // readOutputTail reads at least tailBytes bytes at the end of each stream of an attempt's output. For a running
-// attempt, it reads all in one request, because the runner keeps only the newest output.MaxMemoryBytes bytes
-// in memory.
+// attempt, it reads all of them in one request. Otherwise the runner, which keeps only the newest output.MaxMemoryBytes
+// bytes in memory, could discard some of them between two requests.
 func (h *API) readOutputTail(ctx context.Context, j *queue.Job, attempt, tailBytes int,
 	handleChunk func(output.Chunk) error) error {
 	if h.isAttemptRunning(ctx, j, attempt) {
@@ -246,8 +246,8 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64, attempt int) (end ou
 	return chunk.NextCursor, nil
 }
 
-// readLiveOutputUpTo reads the output of a running attempt between two positions, and passes it to the callback. It
-// stops at the second position, because the attempt may print faster than the caller reads.
+// readLiveOutputUpTo reads the output of a running attempt between the positions cursor and end, and passes it to
+// handleChunk. It stops at end, because the attempt may print faster than the caller reads.
 func (h *API) readLiveOutputUpTo(ctx context.Context, seq int64, attempt int, cursor, end output.StreamCursor,
 	handleChunk func(output.Chunk) error) error {
 	start := cursor
@@ -276,9 +276,9 @@ func (h *API) readLiveOutputUpTo(ctx context.Context, seq int64, attempt int, cu
 	return nil
 }
 
-// readLiveOutput reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves the
-// cursor. attempt is the attempt's number; 0 means the attempt that runs now. If follow is true, it waits for new
-// output. more is false if the attempt no longer runs or all output was read.
+// readLiveOutput reads a piece of a running attempt's output after the cursor, passes it to handleChunk, and moves the
+// cursor. attempt is the attempt's number; 0 means the attempt that runs now. If follow is true, readLiveOutput waits
+// for new output. more is false if the attempt no longer runs or all output was read.
 func (h *API) readLiveOutput(ctx context.Context, seq int64, attempt int, cursor *output.StreamCursor, follow bool,
 	handleChunk func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := h.JobRouter.ReadOutput(ctx, seq, attempt, *cursor, follow)
@@ -293,9 +293,9 @@ func (h *API) readLiveOutput(ctx context.Context, seq int64, attempt int, cursor
 	return !chunk.IsOutputComplete && (follow || before != *cursor), nil
 }
 
-// readStoredOutput reads the stored output of an attempt after a cursor and passes it to the callback. If tailBytes
-// is positive, it reads only the end of each stream: at least this number of bytes. Damaged or missing output
-// is passed as a chunk that says so.
+// readStoredOutput reads the stored output of an attempt after a cursor and passes it to handleChunk. If tailBytes is
+// positive, it reads only the end of each stream: at least this number of bytes. For damaged or missing output, it
+// passes a chunk that says so.
 func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailBytes int, cursor output.StreamCursor,
 	handleChunk func(output.Chunk) error) error {
 	a, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
@@ -332,7 +332,7 @@ func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailByte
 		return err
 	}
 	defer f.Close()
-	// Read only up to the recorded size, since the account that the job ran as may have appended to the file.
+	// Read only up to the recorded size, because the account that the job ran as may have appended to the file.
 	size := a.OutputBytes
 	if tailBytes > 0 && size > 0 {
 		class := control.ClassManyJobsRead
@@ -353,8 +353,8 @@ func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailByte
 }
 
 // chunkAfterCursor returns the part of a chunk after a cursor. hasRest is false if the whole chunk is before the
-// cursor. chunkAfterCursor subtracts the skipped bytes from the cursor, so that the cursor is valid for the next
-// chunk.
+// cursor. chunkAfterCursor subtracts the skipped bytes from the cursor. So the caller can use the same cursor for the
+// next chunk.
 func chunkAfterCursor(chunk output.Chunk, c *output.StreamCursor) (rest output.Chunk, hasRest bool) {
 	length := chunk.ByteLength()
 	skip := min(c[chunk.Stream], length)
@@ -369,7 +369,8 @@ func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
 	})
 }
 
-// chunksFromDecoder converts a decoder to a sequence of chunks. The decoder calls a function for each chunk.
+// chunksFromDecoder converts a decoder to a sequence of chunks. The decoder passes each chunk to the function that it
+// gets.
 func chunksFromDecoder(decode func(handleChunk func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
@@ -388,8 +389,8 @@ func chunksFromDecoder(decode func(handleChunk func(output.Chunk) error) error) 
 // chunkMemoryOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkMemoryOverheadBytes = 64
 
-// forEachChunkInSlots passes every chunk to the callback. It gives back its read slot after a bounded number of
-// chunks and waits for a new one, so that other requests can read in between.
+// forEachChunkInSlots passes every chunk to handleChunk. After a bounded number of chunks, it releases its read slot
+// and waits for a new one, so that other requests can read in between.
 func (h *API) forEachChunkInSlots(ctx context.Context, slotClass control.HeavyWorkClass,
 	chunks iter.Seq2[output.Chunk, error],
 	handleChunk func(output.Chunk) error) error {

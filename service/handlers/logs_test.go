@@ -36,8 +36,8 @@ func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
 	return string(got)
 }
 
-// lastLinesOf returns the last n lines of the chunks that the callback accepts. The test compares the result
-// of this simple implementation with the lines that the service sends.
+// lastLinesOf returns the last n lines of the chunks that the callback accepts. The implementation is simple, so that
+// the test can compare its result with the lines that the service sends.
 func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var text []byte
 	for _, c := range chunks {
@@ -52,8 +52,8 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// The method "logs" sends exactly the last n lines of an output. It makes no difference to which streams the
-// lines belong, and how the output was split into chunks.
+// The method "logs" sends exactly the last lines of an output, as many as requested. It makes no difference to which
+// streams the lines belong, and how the output was split into chunks.
 func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
@@ -75,7 +75,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 					write(c)
 				}
 			})
-			chunks = chunks[:0] // read the chunks back: the file may have joined some
+			chunks = chunks[:0] // read the chunks from the file, because writing may have joined some
 			raw := s.readOutputFile(t, "1-1")
 			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
@@ -208,8 +208,8 @@ func TestOutputPiecesEndBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If only the end of an output is requested, the rest is not read. In this test the rest is damaged, so the
-// reply would report damage if the service had read it.
+// If only the end of an output is requested, the rest is not read. In this test the rest is damaged, so the reply
+// reports damage if the service has read it.
 func TestOutputTailReadSkipsEarlierOutput(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	line := strings.Repeat("x", 63) + "\n"
@@ -296,8 +296,8 @@ func TestTruncatedOutputFileIsReported(t *testing.T) {
 			}
 			want := int64(max(0, len(raw)-kept-1000))
 			if p.StderrOnly || p.PrintedSince > 0 {
-				// The header of the damaged record is intact. It says when the data was printed, and that it
-				// belongs to stdout.
+				// The header of the damaged record is intact. The header says when the data was printed, and that the data belongs
+				// to stdout.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {

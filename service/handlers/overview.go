@@ -20,7 +20,8 @@ func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error)
 
 // Status implements control.API.
 func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
-	// Read the last event before the counts. A client that then reads all events after it misses no change.
+	// Read the number of the last event before the counts. A client that then reads all events after this one misses no
+	// change.
 	last, _ := h.Store.LastEventSeq()
 	counts := h.Store.Counts()
 	oldest, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
@@ -69,8 +70,8 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 // serviceNotRunningHealth is the health that the status shows if the service is not running.
 const serviceNotRunningHealth = "degraded: the service is not running, so no jobs start"
 
-// offlineStatus returns the status of a queue whose service is not running, without the values that only a
-// running service knows. The health is "ok" if all jobs have ended, since then no job waits for the service.
+// offlineStatus returns the status of a queue whose service is not running, without the values that only a running
+// service knows. If all jobs have ended, the health is "ok", because no job waits for the service then.
 func offlineStatus(status control.Status) control.Status {
 	status.ServiceKind = ""
 	status.PID, status.StartedAt, status.Workers, status.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
@@ -86,12 +87,12 @@ func offlineStatus(status control.Status) control.Status {
 	return status
 }
 
-// maxListedUsersNearQuota is the maximum number of users that a status lists because they have used most of their
-// quota.
+// maxListedUsersNearQuota is the maximum number of users that a status lists because their jobs have used most of their
+// quota of bytes.
 const maxListedUsersNearQuota = 20
 
-// addQuotaUsage adds to a status how many bytes the caller's jobs use, and the quota. For an admin, it also
-// adds the users who have used most of their quota.
+// addQuotaUsage adds to a status how many bytes the caller's jobs use, and the quota of bytes. For an admin, it also
+// adds the users whose jobs have used most of their quota.
 func (h *API) addQuotaUsage(ctx context.Context, status *control.Status) {
 	p := control.PeerFrom(ctx)
 	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.UserQuota.MaxBytesPerUser()

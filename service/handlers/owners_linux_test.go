@@ -29,7 +29,7 @@ const (
 // ownerNames contains the names under which uids have enqueued jobs.
 var ownerNames = map[int]string{reusedUID: "alice", existingUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
 
-// lookUpFakeOwners simulates the program getent on a machine with these uids.
+// lookUpFakeOwners simulates the program getent on a machine with the uids above.
 func lookUpFakeOwners(database, key string) (string, error) {
 	switch key {
 	case fmt.Sprint(reusedUID):
@@ -44,14 +44,13 @@ func lookUpFakeOwners(database, key string) (string, error) {
 	return "", nil
 }
 
-// newOwnersTestAPI returns a rig (an API under test) in which each owner has two jobs: NAME-done, which has
-// ended, and NAME-waits.
+// newOwnersTestAPI returns an API under test. Each owner has two jobs: NAME-done, which has ended, and NAME-waits.
 func newOwnersTestAPI(t *testing.T) *testAPI {
 	t.Helper()
 	return newOwnersTestAPIWith(t, testAPIOptions{})
 }
 
-// newOwnersTestAPIWith returns a rig with the given options and the same jobs as newOwnersTestAPI.
+// newOwnersTestAPIWith returns an API under test with the given options and the same jobs as newOwnersTestAPI.
 func newOwnersTestAPIWith(t *testing.T, o testAPIOptions) *testAPI {
 	t.Helper()
 	s := newSQLiteTestAPIWith(t, o)
@@ -123,9 +122,9 @@ func (s *testAPI) describeJobState(t *testing.T, id string) string {
 	return fmt.Sprintf("%d %s %s", j.UID, j.State, j.Reason)
 }
 
-// A new account does not get the jobs of an earlier account with the same uid. Before the first reply to the
-// new account, these jobs are moved to a negative uid: then only admins see them, and waiting jobs are held.
-// If the name of a uid has not changed, or is unknown, its jobs are not moved.
+// A new account does not get the jobs of an earlier account with the same uid. Before the first reply to the new
+// account, these jobs are moved to a negative uid. After that, only admins see the jobs, and the waiting ones among
+// them are held. If the name of a uid has not changed, or is unknown, its jobs are not moved.
 func TestReusedUIDGetsNoFormerJobs(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	var spec queue.Spec
@@ -193,9 +192,9 @@ func TestReusedUIDGetsNoFormerJobs(t *testing.T) {
 	}
 }
 
-// A uid's jobs are separated from its former owner before the new owner gets a reply, even if the service was
-// restarted in between. After that, admitting the new owner again, or a peer without jobs, writes nothing to
-// the store: this test closes the store, so any write would fail.
+// A uid's jobs are separated from the uid before its new owner gets a reply, even if the service was restarted in
+// between. After that, admitting the new owner again, or a peer without jobs, writes nothing to the store. To check
+// this, the test closes the store, so that any write would fail.
 func TestFormerOwnerIsSeparatedOnce(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	drafts := draftsWithPrefix("more", 600)
@@ -241,8 +240,8 @@ func TestDoctorFindsJobsOfFormerAccount(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account sees no
-// more of the job than other users do, and cannot change it.
+// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account sees no more
+// of the job than users without a right to it, and cannot change it.
 func TestReusedUIDCannotAccessRunningJob(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	leased := s.claimJobs(t, 4)
@@ -444,8 +443,8 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// Lists and events get the names of submitters from a cache. Otherwise a slow directory of users would delay
-// them while they hold a read slot, and so delay the reads of other requests.
+// Lists and events get the names of submitters from a cache. A list holds a read slot, so waiting for a slow directory
+// of users would also delay the reads of other requests.
 func TestListsUseCachedOwnerNames(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	s.UserDirectory.GetentFunc = func(_, key string) (string, error) {

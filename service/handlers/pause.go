@@ -69,7 +69,7 @@ func cannotPauseError(j *queue.Job, pause bool) error {
 }
 
 // setAllJobsPaused pauses all jobs or, if pause is false, ends the pause of all jobs. Jobs that were also paused
-// individually stay paused. The pause of all jobs outlasts restarts of the service.
+// individually then stay paused. The pause of all jobs outlasts restarts of the service.
 func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
@@ -89,7 +89,7 @@ func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Sel
 	}
 	var awaitPause func(context.Context) ([]string, error)
 	err := h.SettingsLock.RunLocked(ctx, func() error {
-		// Read the store, since another node may have paused or resumed all jobs in the meantime.
+		// Read the store, because another node may have paused or resumed all jobs since this node last read it.
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
@@ -118,9 +118,9 @@ func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Sel
 	return v, err
 }
 
-// localPauseResult returns what this node answers to another node that has paused or resumed all jobs.
-// changedIDs contains the ids of the jobs that this node has changed. If some jobs could not be changed, the
-// answer also contains err.
+// localPauseResult returns this node's answer to another node that has paused or resumed all jobs. changedIDs contains
+// the ids of the jobs that this node has changed. err is the reason why some jobs could not be changed; nil if all were
+// changed.
 func localPauseResult(changedIDs []string, err error) control.BulkResult {
 	v := control.BulkResult{ChangedJobIDs: changedIDs}
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *API) storePauseOfAllJobs(ctx context.Context, pause bool) error {
 		return nil
 	}
 	set.SetAt = h.Store.Now()
-	// Continue even if the request was cancelled, since the change is already stored.
+	// Continue even if the request was cancelled, because the change is already stored.
 	stored, _ := h.Store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == settings.PauseSettingKey {

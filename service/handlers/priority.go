@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkMaySetPriority returns an error if the peer may not set the job's priority, because it is too far from the
-// default of the queue. Without this limit, users with only the right "submit" could rank their jobs before
-// all other users' jobs.
+// checkMaySetPriority returns an error if the peer may not set the job's priority, because the priority is too far from
+// the default of the queue. Without this limit, users who have only the right "submit" could rank their jobs before all
+// other users' jobs.
 func (h *API) checkMaySetPriority(p *control.Peer, j *queue.Job) error {
 	low, high := h.allowedPriorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
@@ -32,24 +32,23 @@ func (h *API) allowedPriorityBounds(p *control.Peer, queueName string) (minPrior
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
-// A job that is enqueued with the option "next" starts before its owner's other waiting jobs. For this, the
-// job gets a priority that is one above the highest effective priority of these jobs. (They are the jobs that
-// could start now and the jobs that wait to be retried.)
+// A job that is enqueued with the option "next" starts before its owner's other waiting jobs: the jobs that could start
+// now and the jobs that wait to be retried. For this, the new job gets a priority that is one above the highest
+// effective priority of these jobs.
 //
 // Waiting raises effective priorities without limit, but a user with only the right "submit" may set
 // priorities only up to a limit. If the needed priority is above that limit, the job gets the limit, and a
 // note in the reply says so.
 //
-// With the setting aging = enqueue, each new job raises the effective priority of every waiting job by one.
-// The new job therefore gets a priority that is one higher still. Otherwise it would have the same rank as
-// the best waiting job, and the older of the two would start first. For the same reason, each job of a batch
-// gets a priority one higher than the job before it. All jobs of the batch then have the same rank and start
-// in their order.
+// With the setting aging = enqueue, each new job raises the effective priority of every waiting job by one. The new job
+// therefore gets a priority that is higher by one more. Otherwise it would have the same rank as the best waiting job,
+// and the older of the two would start first. For the same reason, each job of a batch gets a priority that is one
+// higher than the priority of the job before it. All jobs of the batch then have the same rank and start in their
+// order.
 
-// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobs is the
-// number of jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request.
-// All requests of a batch get the priority that was computed for the first one, so that the batch's jobs
-// start in their order.
+// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlierJobCount is the number of
+// jobs in the earlier requests of the batch, and jobCount is the number of jobs in this request. All requests of a
+// batch get the result that was computed for the first request, so that the batch's jobs start in their order.
 func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobCount int,
 ) (bestWaiting store.WaitingPriority, earlierJobCount int, err error) {
@@ -85,9 +84,8 @@ type runNextBatch struct {
 	earlierJobCount int              // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns what is remembered about a batch from its earlier requests, and then adds jobCount,
-// the number of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is
-// remembered about the batch.
+// recordRequest returns what is remembered about a batch from its earlier requests. It then adds jobCount, the number
+// of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is remembered about the batch.
 func (n *runNextBatches) recordRequest(key batchKey, now queue.UnixMillis, jobCount int) (b runNextBatch,
 	isKnown bool) {
 	n.mu.Lock()
@@ -100,7 +98,7 @@ func (n *runNextBatches) recordRequest(key batchKey, now queue.UnixMillis, jobCo
 }
 
 // rememberFirstRequest records the first request of a batch, and removes abandoned batches. If the user has as many
-// batches as the store allows, it removes the one whose last request is the oldest.
+// batches as the store allows, it removes the batch whose last request is the oldest.
 func (n *runNextBatches) rememberFirstRequest(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,9 +129,9 @@ func (n *runNextBatches) forgetBatch(uid int, batch string) {
 	delete(n.byBatch, batchKey{uid, batch})
 }
 
-// raisePriorityForRunNext raises the priority of a new job above that of its owner's waiting jobs, but not above
-// the highest priority that the owner may set. earlierJobs is the number of jobs of the batch before this
-// job. If some waiting jobs still start first, notes says so.
+// raisePriorityForRunNext raises the priority of a new job above that of its owner's waiting jobs, but not above the
+// highest priority that the owner may set. earlierJobCount is the number of jobs of the batch before this job. If some
+// waiting jobs still start before the new job, notes says so.
 func (h *API) raisePriorityForRunNext(p *control.Peer, j *queue.Job, bestWaiting store.WaitingPriority,
 	earlierJobCount int) (notes []string) {
 	order := h.Store.RankOrder()

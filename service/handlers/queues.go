@@ -16,7 +16,8 @@ import (
 )
 
 // A reply suggests existing queues with similar names only if the request has created at most
-// maxNewQueuesWithSuggestions queues. If a request creates more queues, their names are unlikely to be typing errors.
+// maxNewQueuesWithSuggestions queues. If a request creates more queues, it is unlikely that their names are typing
+// errors.
 const maxNewQueuesWithSuggestions = 10
 
 // describeNewQueues returns the queues that a request has created. With each queue, it returns the name of a
@@ -90,7 +91,7 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 	return list, err
 }
 
-// addOtherNodesThroughput adds the throughput of the other nodes to that of each queue.
+// addOtherNodesThroughput adds the throughput of the other nodes to the throughput of each queue.
 func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.QueueView) {
 	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
 	for i := range queues {
@@ -98,8 +99,8 @@ func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.Queu
 	}
 }
 
-// listQueueViews returns the queues that the callback accepts, in the form of a reply. It counts only the
-// throughput of this node.
+// listQueueViews returns the queues that isWanted accepts, in the form of a reply. The throughput in the reply includes
+// only this node.
 func (h *API) listQueueViews(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
@@ -135,7 +136,7 @@ func (h *API) ConfigureQueue(ctx context.Context, p control.QueueSetParams) (v c
 			var j queue.Job
 			rule.JobDefaults, j, err = mergeJobDefaults(rule.JobDefaults, p.JobDefaults,
 				h.Settings.CurrentConfig().JobDefaults())
-			if err == nil { // reject defaults with requirements (such as a resource) that no node can meet
+			if err == nil { // reject defaults with demands, for example for a resource, that no node can meet
 				err = h.checkDemandsCanBeMet(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
@@ -152,7 +153,7 @@ func (h *API) ConfigureQueue(ctx context.Context, p control.QueueSetParams) (v c
 		h.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
 	} else {
-		// The queue has neither settings nor jobs any more, so it no longer exists. Show the default settings.
+		// The queue has neither settings nor jobs any more, so it no longer exists. Return the default settings.
 		v = h.newQueueView(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
@@ -266,16 +267,16 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePauseParams) (contr
 	}, func(q *store.QueueState) error { return h.recallUnstartedJobs(ctx, q) })
 }
 
-// A request that pauses a queue waits until the queue's jobs that are claimed but not started are back in the
+// A request that pauses a queue waits until all jobs of the queue that are claimed but not started have returned to the
 // queue. jobRecallTimeout limits the wait, and jobRecallPollInterval is the time between two checks.
 const (
 	jobRecallTimeout      = 2 * time.Second
 	jobRecallPollInterval = 5 * time.Millisecond
 )
 
-// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A freeze is a pause
-// of a queue that also pauses its running jobs. A service that was killed during a freeze may not have paused
-// all of these jobs.
+// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A frozen queue is paused
+// together with its running jobs. A service that was killed while it froze a queue may not have paused all of these
+// jobs.
 func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	list, err := h.listQueues(ctx)
 	name := ""
@@ -291,9 +292,8 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 }
 
 // recallUnstartedJobs puts jobs of a paused queue that are claimed but have not started back into the queue. If the
-// queue is frozen (paused with its running jobs), it also pauses the running jobs. It repeats this until no
-// job is left, because a job that is being claimed is not yet known to the worker pool. See
-// docs/decisions/0023.
+// queue is frozen (paused with its running jobs), it also pauses the running jobs. It repeats both until no job is
+// left, because the worker pool does not yet know a job that is just being claimed. See docs/decisions/0023.
 func (h *API) recallUnstartedJobs(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, jobRecallTimeout)
@@ -317,16 +317,15 @@ func (h *API) recallUnstartedJobs(ctx context.Context, q *store.QueueState) erro
 		}
 		select {
 		case <-timeoutCtx.Done():
-			// This is not an error: if a runner does not respond, its unstarted jobs return to the queue
-			// later.
+			// This is not an error: if a runner does not respond, its unstarted jobs return to the queue after this request.
 			return ctx.Err()
 		case <-time.After(jobRecallPollInterval):
 		}
 	}
 }
 
-// pauseRunningJobs pauses running jobs of this node at the same time. It skips the jobs in handledSeqs, which
-// earlier calls have handled, and adds the others to handledSeqs.
+// pauseRunningJobs pauses running jobs of this node, all at the same time. It skips the jobs in handledSeqs, which
+// earlier calls have handled, and adds the other jobs to handledSeqs.
 func (h *API) pauseRunningJobs(ctx context.Context, seqs []int64, uid int, handledSeqs map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var pauses sync.WaitGroup
@@ -403,7 +402,7 @@ func (h *API) QueueRemove(ctx context.Context, p control.QueueRemoveParams) (con
 }
 
 // changeQueueRules changes the settings of one queue or of all queues to the settings that newRule returns. Then it
-// calls afterChange for each of these queues.
+// calls afterChange for each changed queue.
 func (h *API) changeQueueRules(ctx context.Context, verb, name string, allQueues bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {

@@ -27,9 +27,9 @@ func (l *queueReadCountingStore) Queues(ctx context.Context) ([]store.QueueState
 	return l.Store.Queues(ctx)
 }
 
-// The reply names all queues that a request has created. For each, it names an existing queue with a similar
-// name. For this, the service reads the list of queues only once. If the request has created too many queues,
-// the service suggests no names and does not read the list.
+// The reply names all queues that a request has created. For each new queue, it names an existing queue with a similar
+// name. To find these names, the service reads the list of queues only once. If the request has created too many
+// queues, the service suggests no names and does not read the list.
 func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
 	l := &queueReadCountingStore{Store: openStore(t)}
 	s := newTestAPI(t, testAPIOptions{store: l})
@@ -50,8 +50,8 @@ func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
 	}
 }
 
-// A queue cannot define defaults for what a job executes. With such a default, a user whose only right is
-// to configure queues could choose what other users' jobs execute.
+// A queue cannot define defaults for what a job executes. Otherwise a user who may only configure queues could choose
+// what other users' jobs execute.
 func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.SpecFields() {
 		value := map[queue.FieldKind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",

@@ -41,8 +41,7 @@ func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, 
 		ctx.Err()
 }
 
-// newRelayTestAPI returns the rig of node a (an API under test). It shares its store with node b, which holds all
-// leases.
+// newRelayTestAPI returns the API under test of node a. Node a shares its store with node b, which holds all leases.
 func newRelayTestAPI(t *testing.T) (*testAPI, *relayingCluster) {
 	t.Helper()
 	b := newSQLiteTestAPI(t)
@@ -51,9 +50,8 @@ func newRelayTestAPI(t *testing.T) (*testAPI, *relayingCluster) {
 	return newTestAPI(t, testAPIOptions{store: b.Store, cluster: c, nodeName: "a"}), c
 }
 
-// If another node has leased a job, a request about the job is forwarded to that node unchanged. That node
-// gets the caller's identity and right, and the states in which the job may be changed. The caller gets that
-// node's answer.
+// If another node has leased a job, a request about the job is forwarded to that node unchanged. That node gets the
+// caller's identity and right, and the states in which the job may be changed. The caller gets the answer of that node.
 func TestJobRequestsReachLeaseHolderNode(t *testing.T) {
 	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
 	for want, do := range map[string]call{
@@ -100,7 +98,7 @@ func TestJobRequestsReachLeaseHolderNode(t *testing.T) {
 // held. If the job can no longer be edited, the error says so.
 func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 	for name, c := range map[string]struct {
-		verbs []queue.Verb // changes by other callers before the edit
+		verbs []queue.Verb // changes that other callers make to the job before the edit
 		want  queue.State
 		err   string
 	}{
@@ -140,8 +138,8 @@ func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 	}
 }
 
-// A node that gets a request from another node checks the caller's right itself. Without the right, a request
-// changes neither another user's job nor a setting of all nodes, whichever node executes it.
+// A node that gets a request from another node checks the caller's right itself. If the caller lacks the right, the
+// request changes neither another user's job nor a setting of all nodes, whichever node executes the request.
 func TestRelayedRequestsCheckCallerRight(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
@@ -206,8 +204,8 @@ func TestScheduleReplaceIgnoresJobWithoutLease(t *testing.T) {
 	}
 }
 
-// A frozen queue is paused together with its running jobs. Resuming it resumes the jobs of all users, also
-// those on other nodes.
+// A frozen queue is paused together with its running jobs. Resuming the queue resumes the jobs of all users, also those
+// on other nodes.
 func TestFrozenQueueResumeResumesAllUsersJobs(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
@@ -238,8 +236,8 @@ func TestLocalErrorsNameNoOtherNode(t *testing.T) {
 	}
 }
 
-// If a node can pause only some of its jobs, the caller gets the ids of the paused ones, and the service logs
-// the error.
+// If a node can pause only some of its jobs, the caller gets the ids of the paused jobs, and the service logs the
+// error.
 func TestPauseOfAllJobsReportsPartialResults(t *testing.T) {
 	s, c := newSharedTestAPI(t)
 	var logged bytes.Buffer
@@ -256,7 +254,7 @@ func TestPauseOfAllJobsReportsPartialResults(t *testing.T) {
 }
 
 // outputPieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with the
-// given pieces of output.
+// pieces of output in outputReplies.
 type outputPieceCluster struct {
 	*drainCluster
 	outputReplies []string

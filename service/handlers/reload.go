@@ -10,7 +10,7 @@ import (
 
 // ReloadSettingsFile implements control.API.
 func (h *API) ReloadSettingsFile(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only shared settings and drains may have changed
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // for another node, read only the shared settings and drains
 		return control.ReloadResult{}, h.ReloadSharedSettings(ctx)
 	}
 	if err := h.Guard.RecordAudit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {

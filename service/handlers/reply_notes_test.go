@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// If the service does not start at boot, a note warns of that in replies about schedules and about jobs that
-// are due in more than an hour.
+// If the service does not start at boot, replies about some schedules and jobs contain a note that warns of this. These
+// are replies about schedules, and about jobs that are due in more than an hour.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	advice := ""
@@ -86,8 +86,8 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
-// The reply says how many attempts the new jobs have at most. If the job already existed, the reply does not
-// contain this number.
+// The reply says how many attempts the new jobs have at most. If the request created no job, because the job already
+// existed, the reply does not contain this number.
 func TestEnqueueReplyContainsHighestMaxAttempts(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
@@ -109,8 +109,8 @@ func TestEnqueueReplyContainsHighestMaxAttempts(t *testing.T) {
 	}
 }
 
-// The reply contains the state of a new job whose dependency had already failed. If a repeated request finds that
-// another job has the id now, the reply does not contain the state of that job.
+// The reply contains the state of a new job whose dependency had already failed. If the request is a repetition,
+// another job may have the id by now. The reply does not contain the state of that job.
 func TestEnqueueReplyContainsStateOfNewJob(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)

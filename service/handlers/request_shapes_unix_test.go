@@ -42,7 +42,7 @@ func repeatToSize(prefix, repeated, suffix string) string {
 	return prefix + strings.TrimSuffix(strings.Repeat(repeated+",", maxInputBytes/(len(repeated)+1)), ",") + suffix
 }
 
-// objectWithMembers returns a JSON object with n members with different names. If n members do not fit, it has
+// objectWithMembers returns a JSON object with n members with different names. If n members do not fit, the object has
 // as many as fit.
 func objectWithMembers(n int, value string) string {
 	var b strings.Builder
@@ -83,8 +83,8 @@ func requestLine(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// batchRequest returns a request that adds n jobs to a batch and does not commit it. If n jobs do not fit, it
-// has as many as fit.
+// batchRequest returns a request that adds n jobs to a batch and does not commit the batch. If n jobs do not fit, the
+// request has as many as fit.
 func batchRequest(n int, job func(i int) string) string {
 	var b strings.Builder
 	b.WriteString(`{"batch":"b","jobs":[`)

@@ -32,7 +32,7 @@ type testAPI struct {
 	api       *API
 }
 
-// testAPIOptions configure a rig. The zero value is valid.
+// testAPIOptions configure a testAPI. The zero value is valid.
 type testAPIOptions struct {
 	settingValues    map[string]string // by key, as if the settings file contained them
 	paths            config.Paths
@@ -46,7 +46,7 @@ type testAPIOptions struct {
 	runAsSubmitters  bool   // jobs run as their submitters, even if the settings differ
 }
 
-// newTestAPI returns a rig. If the options contain no store, its queue is in memory.
+// newTestAPI returns an API under test. If the options contain no store, its queue is in memory.
 func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 	t.Helper()
 	d := &parts.Dependencies{
@@ -137,8 +137,8 @@ func testJobAccount(t testing.TB, d *access.UserDirectory, set *config.Settings)
 	return a
 }
 
-// newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workers ""
-// means 0.
+// newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workerCount is
+// the setting "workers"; "" means 0.
 func newSettingsKeeper(t testing.TB, values map[string]string, workerCount string) *settings.Keeper {
 	t.Helper()
 	flags := map[string]string{"workers": cmp.Or(workerCount, "0")}
@@ -152,19 +152,19 @@ func newSettingsKeeper(t testing.TB, values map[string]string, workerCount strin
 	return k
 }
 
-// noControlSocket is an Endpoint without a socket.
+// noControlSocket is a ControlSocket without a socket.
 type noControlSocket struct{}
 
-// IsSocketInherited implements Endpoint.
+// IsSocketInherited implements ControlSocket.
 func (noControlSocket) IsSocketInherited() bool { return false }
 
-// CheckSocketSettings implements Endpoint.
+// CheckSocketSettings implements ControlSocket.
 func (noControlSocket) CheckSocketSettings(*config.Settings) error { return nil }
 
-// UpdateSocketAccess implements Endpoint.
+// UpdateSocketAccess implements ControlSocket.
 func (noControlSocket) UpdateSocketAccess() {}
 
-// setUserQuota sets the quota of each user; a negative number means auto.
+// setUserQuota sets the quota of bytes of each user; a negative number means "auto".
 func (s *testAPI) setUserQuota(t testing.TB, quotaBytes int64) {
 	t.Helper()
 	text := "auto"

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's
-// waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one, and the
-// reply has a note. The request is not rejected, because the user did not choose that priority.
+// A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's waiting
+// jobs. If the owner may not set such a high priority, the job gets the highest priority that the owner may set, and
+// the reply has a note. The request is not rejected, because the user did not choose that priority.
 func TestNextJobPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	order := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
@@ -43,7 +43,7 @@ func TestNextJobPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 		}
 		return got
 	}
-	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, it gets the default priority
+	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, the new job gets the default priority
 	low := control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.RightSubmit, low)
 	first := check("one waits that has earned one point, and earns another", control.RightSubmit, 8, "")

@@ -78,8 +78,8 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 	})
 }
 
-// retryIfScheduleChanged calls a function that changes a schedule. It repeats the call if another request has changed
-// the schedule in the meantime. It makes at most maxScheduleChangeTries calls.
+// retryIfScheduleChanged calls change, a function that changes a schedule. If another request has changed the schedule
+// since change read it, retryIfScheduleChanged repeats the call. It makes at most maxScheduleChangeTries calls.
 func retryIfScheduleChanged(change func() error) (err error) {
 	for range maxScheduleChangeTries {
 		if err = change(); !errors.Is(err, store.ErrScheduleChanged) {
@@ -152,9 +152,9 @@ func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *ti
 	return queue.UnixMillisOf(next), queue.UnixMillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.MaxJitter)))
 }
 
-// checkMayReplaceSchedule checks whether the requested schedule may replace the existing one. isEqual is true if both
-// are the same, so that nothing needs to be replaced. Otherwise checkMayReplaceSchedule returns an error if replace is
-// false, or if the caller lacks the right. Only admins may change the command of another user's schedule.
+// checkMayReplaceSchedule checks whether the requested schedule may replace the existing one. isEqual is true if the
+// two schedules are the same, so that nothing needs to be replaced. Otherwise checkMayReplaceSchedule returns an error
+// if replace is false, or if the caller lacks the right. Only admins may change the command of another user's schedule.
 func (h *API) checkMayReplaceSchedule(ctx context.Context, existing, requested *store.Schedule, replace bool) (
 	isEqual bool, err error) {
 	peer := control.PeerFrom(ctx)
@@ -209,8 +209,8 @@ func scheduleSpecFields(s *store.Schedule) map[string]any {
 	return spec.GivenFields()
 }
 
-// jobForRightCheck returns a job with the owner, user and command of a schedule. Rights on the schedule are
-// checked as rights on this job.
+// jobForRightCheck returns a job with the owner, user and command of a schedule. What a peer may do with the schedule
+// is checked with this job.
 func jobForRightCheck(s *store.Schedule) queue.Job {
 	j := s.JobDraft
 	j.ID, j.UID = s.Name, s.OwnerUID
@@ -264,7 +264,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule returns the reply that shows a schedule. The callback may add details to the reply.
+// showSchedule returns the reply that shows a schedule. The callback addDetails may add details to the reply.
 func (h *API) showSchedule(ctx context.Context, name string,
 	addDetails func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
@@ -285,8 +285,8 @@ func (h *API) showSchedule(ctx context.Context, name string,
 		j := jobForRightCheck(&sched)
 		visibility := h.Guard.JobVisibilityFor(&peer, &j)
 		if visibility == access.VisibleAll && !h.Guard.PeerOwnsJob(&peer, &j) {
-			// Leave out the environment. To see another user's environment, the caller must show a job, which
-			// is audited.
+			// Leave out the environment. A caller who wants to see another user's environment must show a job instead, because
+			// that is recorded in the audit log.
 			visibility = access.VisibleWithoutEnv
 		}
 		access.HideScheduleDetailParts(&d, visibility)
@@ -332,8 +332,8 @@ func (h *API) newOccurrenceView(ctx context.Context, r *store.OccurrenceRecord) 
 	return v, nil
 }
 
-// changeSchedule calls change with a schedule and returns the changed schedule. It returns an error if the
-// caller may not use the method on that schedule.
+// changeSchedule reads a schedule, calls change to change it, and returns the changed schedule. It returns an error if
+// the caller may not use the method on that schedule.
 func (h *API) changeSchedule(ctx context.Context, method, name string,
 	change func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
@@ -380,8 +380,8 @@ func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (
 	})
 }
 
-// ScheduleResume implements control.API. Occurrences during the pause do not count as missed, so no jobs are
-// started for them.
+// ScheduleResume implements control.API. Occurrences during the pause do not count as missed. So no jobs are started
+// for them, even if the schedule catches up on missed occurrences.
 func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.CronLine)
@@ -438,7 +438,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 					return err
 				}
 			}
-			select { // wait a moment: a job that is still being ended is in the next result too
+			select { // wait a moment, because the next result still contains a job that is being ended
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()

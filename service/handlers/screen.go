@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	defaultRowsPerPart    = 10      // default number of rows of each part
-	maxScreenJobTextBytes = 1 << 10 // maximum length of a text in bytes
+	defaultRowsPerPart    = 10      // default number of rows of each part of the screen
+	maxScreenJobTextBytes = 1 << 10 // maximum length of each text of a job, in bytes
 	// lastLineSearchBytes is how many bytes at the end of each stream are searched for the last line of output.
 	lastLineSearchBytes  = 1 << 10
 	lastLinesReadTimeout = 250 * time.Millisecond // time limit to read the last lines of all jobs
@@ -38,7 +38,7 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (control.O
 		f.DetailsForUID = &peer.UID
 	}
 	lines, err := h.lastOutputLines(ctx, &peer, f)
-	// If the store is unavailable, reply with the status alone, which does not need the store.
+	// If the store is unavailable, reply with the status alone. The status does not need the store.
 	if h.AllNodes.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.OverviewScreen{Status: st, Running: []control.OverviewJob{}, Ready: none, Delayed: none,
@@ -80,8 +80,8 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (control.O
 	})
 }
 
-// lastOutputLines returns the last line of output of each running or dead job that the peer may see, by job number.
-// It leaves out lines that are not available in time. While one request of a user reads last lines, other
+// lastOutputLines returns the last line of output of each running or dead job that the peer may see, by job number. It
+// leaves out lines that are not available in time. Only one request of a user at a time reads last lines; concurrent
 // requests of that user get none.
 func (h *API) lastOutputLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var jobs []queue.Job
@@ -119,7 +119,7 @@ func (h *API) lastOutputLines(ctx context.Context, peer *control.Peer, f store.S
 	return lines, nil
 }
 
-// shortenJobTexts shortens the texts of a job for a screen.
+// shortenJobTexts shortens the texts of a job to maxScreenJobTextBytes.
 func shortenJobTexts(j *control.Job) {
 	cut := func(text string) string {
 		if len(text) <= maxScreenJobTextBytes {
@@ -165,8 +165,8 @@ func renderTerminalText(printed []byte) []byte {
 	return []byte(termtext.RenderText(string(printed), false))
 }
 
-// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its standard
-// output. It returns "" if no output was kept.
+// lastErrorLine returns the last line that an ended job has printed on standard error or, if there is no such line, on
+// standard output. It returns "" if no output was kept.
 func (h *API) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var t outputTails
 	if err := h.readOutputTail(ctx, j, j.StartedAttempts, lastLineSearchBytes, t.addChunk); err != nil {

@@ -13,7 +13,7 @@ func (h *API) ServiceStop(ctx context.Context, p control.ServiceStopParams) (con
 	if err := h.Guard.RecordAudit(ctx, "service.stop", "", nil); err != nil {
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
-	queue.TrySend(h.StopServiceRequests, p.KeepJobs) // a second request has no effect
+	queue.TrySend(h.StopServiceRequests, p.KeepJobs) // if the service is already stopping, this has no effect
 	stopping := control.ServiceStopResult{ServicePID: os.Getpid(), StateDir: h.Paths.StateDir}
 	if h.RunnerLocation.HasExternalDir() {
 		stopping.RunnerDir = h.RunnerLocation.RunnersDir

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ApplyStoredSettings passes the settings from the store to the parts that use them: drains gets the drain of all
-// nodes, pauses the pause of all jobs, and keeper the other settings. The caller must then call
+// ApplyStoredSettings passes the settings from the store to the parts that use them. drains gets the drain of all
+// nodes, pauses gets the pause of all jobs, and keeper gets the other settings. The caller must then call
 // Rights.ResolveAccessSettings, preferably without a lock, because looking up names may be slow.
 func ApplyStoredSettings(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {

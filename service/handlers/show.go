@@ -20,8 +20,8 @@ const (
 	maxShownTailBytes = 4 << 10
 	// maxShownAttempts is the maximum number of attempts that ShowJob returns.
 	maxShownAttempts = 100
-	// maxOutputReads limits how often Show reads the output. Show reads it again if the job's state changed
-	// during the read, so that the shown output belongs to the shown state.
+	// maxOutputReads limits how often ShowJob reads the output. If the job's state has changed during the read, ShowJob
+	// reads the output again, so that the shown output belongs to the shown state.
 	maxOutputReads = 4
 )
 
@@ -59,9 +59,9 @@ func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDet
 	}
 }
 
-// readJobDetail returns one of these errors if its caller must do a step without a read slot, and then call it
-// again. For errOutputNotInStore, the step is to read output from a file or from the runner. For
-// errAccessNotAudited, it is to record in the audit log that the caller sees another user's environment.
+// readJobDetail returns one of these errors if its caller must do a step that must not be done in a read slot, and then
+// call readJobDetail again. For errOutputNotInStore, the step is to read output from a file or from the runner. For
+// errAccessNotAudited, the step is to record in the audit log that the caller sees another user's environment.
 var (
 	errOutputNotInStore = errors.New("the output is not in the store")
 	errAccessNotAudited = errors.New("the access is not recorded in the audit log")
@@ -108,7 +108,7 @@ func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, err
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAccessAudited {
 		return control.JobDetail{}, errAccessNotAudited
 	}
-	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, no output is shown
+	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, the output is not shown
 		if err := w.readOutputTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
@@ -153,13 +153,13 @@ func (w *showRequest) readOutputTails(ctx context.Context) error {
 type outputTails struct {
 	tailByStream [2][]byte // at most maxShownTailBytes bytes of each stream, by output.Stream
 	// printedBytesByStream is the length of each stream, including bytes that were not kept. It is exact if the whole
-	// output or the end of a file was read.
+	// output, or the end of an output file, was read.
 	printedBytesByStream [2]int64
 }
 
-// addChunk appends a chunk to its stream. It keeps only the last bytes of each stream, from the beginning of a
-// character. For damaged or lost bytes it inserts a line that says so, in both streams if the stream of these
-// bytes is unknown.
+// addChunk appends a chunk to its stream. It keeps only the last bytes of each stream, beginning with a whole
+// character. For damaged or lost bytes, it inserts a line that says so. If the stream of these bytes is unknown, it
+// inserts the line in both streams.
 func (t *outputTails) addChunk(c output.Chunk) error {
 	t.printedBytesByStream[c.Stream] = max(t.printedBytesByStream[c.Stream], c.StreamOffset) + c.ByteLength()
 	p := newOutputPiece(&c)
@@ -178,9 +178,9 @@ func (t *outputTails) addChunk(c output.Chunk) error {
 	return nil
 }
 
-// auditEnvironmentRead records in the audit log that the caller sees another user's environment. It returns
-// how much of the job the caller may see: everything, or everything except the environment if the record
-// could not be written.
+// auditEnvironmentRead records in the audit log that the caller sees another user's environment. It returns how much of
+// the job the caller may see. If the record could be written, the caller may see everything, and otherwise everything
+// except the environment.
 func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.RecordAudit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
@@ -196,8 +196,8 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 // errJobIDRequired is the error of a request that must name a job but does not.
 var errJobIDRequired = queue.InvalidField("id", "required; give the id of a job")
 
-// withReadSlot calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the
-// memory and the work of one user's requests.
+// withReadSlot calls read while it holds a read slot of the class slotClass, and returns the result of read. Read slots
+// bound the memory and the work of one user's requests.
 func withReadSlot[R any](ctx context.Context, limits *control.UserLimits, slotClass control.HeavyWorkClass,
 	read func() (R, error)) (r R,
 	err error) {
@@ -208,7 +208,7 @@ func withReadSlot[R any](ctx context.Context, limits *control.UserLimits, slotCl
 	return r, err
 }
 
-// findVisibleJob reads the job with an id, without its large fields. It returns an error if the peer must not learn
+// findVisibleJob reads the job with this id, without its large fields. It returns an error if the peer must not learn
 // that the job exists.
 func (h *API) findVisibleJob(ctx context.Context, id control.JobID) (queue.Job, error) {
 	if id == "" {
@@ -219,8 +219,8 @@ func (h *API) findVisibleJob(ctx context.Context, id control.JobID) (queue.Job, 
 	return withoutLargeFields(&j), err
 }
 
-// findJobForMethod reads the job with an id, without its large fields. It returns an error if the peer must not
-// learn that the job exists, or may not use the method on the job.
+// findJobForMethod reads the job with this id, without its large fields. It returns an error if the peer must not learn
+// that the job exists, or may not use the method on the job.
 func (h *API) findJobForMethod(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findVisibleJob(ctx, id)
 	if err == nil {

@@ -92,8 +92,8 @@ func TestShownOutputMatchesShownState(t *testing.T) {
 	}
 }
 
-// The output that is shown with a job begins with a whole character. The method "logs" sends valid text as
-// text (not as base64), even if the output is long.
+// The output that is shown with a job begins with a whole character. The method "logs" sends output that is valid UTF-8
+// as text (not as base64), even if the output is long.
 func TestShownOutputStartsAtWholeCharacter(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxOutputPieceBytes) + "z")
 	s := newSQLiteTestAPI(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The search for the last lines first reads initialTailBytes bytes at the end of each stream. If these contain
-// too few lines, it reads tailGrowthFactor times as many bytes, and so on.
+// The search for the last lines first reads initialTailBytes bytes at the end of each stream. If these bytes contain
+// too few lines, the search reads tailGrowthFactor times as many bytes, and so on.
 const (
 	initialTailBytes = 64 << 10
 	tailGrowthFactor = 8
@@ -19,9 +19,9 @@ const (
 	initialLiveTailBytes = output.MaxMemoryBytes / 2
 )
 
-// seekToLastLines moves the cursor to the beginning of the last lines of the attempt's output. If the runner does
-// not respond, and the client follows the job, seekToLastLines leaves the cursor at the beginning, so that the
-// client gets the whole output once it is available.
+// seekToLastLines moves the cursor to the beginning of the last lineCount lines of the attempt's output. If the runner
+// does not respond, and the client follows the job, seekToLastLines leaves the cursor at the beginning of the output.
+// The client then gets the whole output once it is available.
 func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
 	if l.api.isAttemptRunning(ctx, j, l.attemptNumber) {
 		err := l.seekToLiveLastLines(ctx, j, lineCount)
@@ -104,15 +104,16 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	}
 }
 
-// searchLastLines moves l.cursor to the beginning of the last lines of an output. It calls read to read the output
-// after position. hasEarlierOutput says for each stream whether there may be output before position; the
-// first line that is read may then be incomplete. searchLastLines returns false if it did not find enough lines.
+// searchLastLines moves l.readCursor to the beginning of the last lineCount lines of an output. It calls readOutput to read
+// the output after searchStart. hasEarlierOutput says for each stream whether there may be output before searchStart.
+// If there is, the first line that is read may be incomplete. searchLastLines returns false if it did not find enough
+// lines.
 func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
 	hasEarlierOutput [2]bool,
 	readOutput func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),
 		hasEarlierOutput[1] && l.selectsStream(output.Stderr)}
-	// One more than lines, because the newest cursor may be the end of the output, where no line begins.
+	// The capacity is lineCount+1, because the newest cursor may be the end of the output, where no line begins.
 	begins := &cursorRing{ctx: ctx, capacity: lineCount + 1}
 	last := searchStart // position after the last byte that the request selects
 	if cut == [2]bool{} {
@@ -184,7 +185,8 @@ func (r *cursorRing) clear() { r.cursors, r.oldestIndex = r.cursors[:0], 0 }
 
 func (r *cursorRing) newest() output.StreamCursor { return r.nthFromEnd(1) }
 
-// nthFromEnd returns the n-th cursor from the end. If fewer are kept, it returns the oldest one.
+// nthFromEnd returns the n-th cursor from the end. If the ring contains fewer than n cursors, it returns the oldest
+// one.
 func (r *cursorRing) nthFromEnd(n int) output.StreamCursor {
 	n = min(n, len(r.cursors))
 	return r.cursors[(r.oldestIndex+len(r.cursors)-n)%len(r.cursors)]

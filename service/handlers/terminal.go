@@ -55,12 +55,12 @@ func (h *API) AttachTerminal(ctx context.Context, p control.AttachParams) (contr
 	return joined, err
 }
 
-// attemptStartReportTimeout is how long Attach, if it does not wait for the job, gives the runner to report that the
-// attempt has started.
+// attemptStartReportTimeout limits how long AttachTerminal waits for the runner's report that the attempt has started,
+// if the request does not say to wait for the start.
 const attemptStartReportTimeout = 100 * time.Millisecond
 
-// awaitStartedAttempt returns the job once the requested attempt runs. If p.Wait is false and the attempt does not
-// run yet, awaitStartedAttempt returns an error.
+// awaitStartedAttempt returns the job once the requested attempt runs. If p.WaitForStart is false and the attempt does
+// not run yet, awaitStartedAttempt returns an error.
 func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.AttachParams) (startedJob queue.Job,
 	err error) {
 	if p.WaitForStart {
@@ -69,8 +69,8 @@ func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.
 	watching := h.Store.WatchJobs([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		// Get this channel before the job's state is read. Otherwise a runner that connects in between is
-		// missed.
+		// Get this channel before the job's state is read. Otherwise the loop would miss a runner that connects between the
+		// two.
 		connected := h.Pool.RunnerConnectedSignal()
 		if *j, err = h.rereadCompactJob(ctx, j); err != nil {
 			return startedJob, err
@@ -121,8 +121,8 @@ type terminalClient struct {
 	uid, pid      int
 }
 
-// maxRememberedTerminalClients is the maximum number of remembered processes. Beyond it, all are forgotten, and each
-// process causes one more audit event when it next types text.
+// maxRememberedTerminalClients is the maximum number of remembered processes. If it is exceeded, all processes are
+// forgotten. Each process then causes one more audit event when it next types text.
 const maxRememberedTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.

@@ -60,7 +60,7 @@ func TestStatusShowsUserQuotaUsage(t *testing.T) {
 	}
 }
 
-// If many users are near their quota, a status lists only those that use most.
+// If many users are near their quota, a status lists only the users whose jobs use the most bytes.
 func TestStatusListsFewUsersNearQuota(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	for uid := range maxListedUsersNearQuota + 1 {
@@ -91,8 +91,8 @@ func fillQuota(t *testing.T, s *testAPI, stdin string) {
 	s.setUserQuota(t, s.Store.UserBytes(ownerUID)+100)
 }
 
-// A new schedule that exceeds the user's quota makes the service remove inputs of the user's ended jobs, as a
-// new job does. If that does not free enough space, the schedule is rejected.
+// If a new schedule exceeds the user's quota, the service removes inputs of the user's ended jobs, as for a new job. If
+// this does not free enough space, the schedule is rejected.
 func TestScheduleAddFreesQuotaSpace(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
@@ -118,8 +118,8 @@ func TestScheduleAddFreesQuotaSpace(t *testing.T) {
 	}
 }
 
-// If a batch exceeds the quota, each request of the batch frees the space that it needs. The bytes of the
-// batch's earlier requests count as used.
+// If a batch exceeds the quota, each request of the batch frees the space that it needs. The bytes of the earlier
+// requests of the batch count as used.
 func TestEachBatchRequestFreesQuotaSpace(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
@@ -142,9 +142,9 @@ func TestEachBatchRequestFreesQuotaSpace(t *testing.T) {
 	}
 }
 
-// If a request exceeds the user's quota, the service removes inputs of that user's ended jobs, in the order
-// in which the jobs ended, until the request fits. Jobs that can still run keep their input. If their input
-// uses the whole quota, the request is rejected.
+// If a request exceeds the user's quota, the service removes inputs of that user's ended jobs, in the order in which
+// the jobs ended, until the request fits. Jobs that can still run keep their input. If the inputs of these jobs use the
+// whole quota, the request is rejected.
 func TestEnqueueFreesQuotaSpace(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
@@ -202,8 +202,8 @@ func cancelAllJobs(t *testing.T, s *testAPI) {
 	}
 }
 
-// If a request would exceed the quota even without the inputs and outputs of all ended jobs, none of these
-// are removed.
+// If a request would exceed the quota even after all inputs and outputs of ended jobs were removed, none of them are
+// removed.
 func TestOversizedRequestKeepsInputsAndOutputs(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	large := strings.Repeat("x", 10_000)
@@ -221,13 +221,13 @@ func TestOversizedRequestKeepsInputsAndOutputs(t *testing.T) {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
-	refused(2 * int(s.UserQuota.MaxBytesPerUser())) // this request is larger than the whole quota
-	// this request is smaller than the quota, but larger than what can be removed
+	refused(2 * int(s.UserQuota.MaxBytesPerUser())) // this request alone is larger than the whole quota
+	// this request fits into the quota, but not even the removal of all ended jobs' data frees enough space for it
 	refused(int(before) - 1000)
 }
 
-// An operator who edits another user's job cannot cause data of that user's jobs to be removed. If the edit
-// exceeds that user's quota, it fails.
+// If an operator edits another user's job, no data of that user's jobs is removed to make room. If the edit exceeds
+// that user's quota, the edit fails.
 func TestOperatorEditRemovesNoOwnerData(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}

@@ -26,7 +26,7 @@ func (h *API) CancelJobs(ctx context.Context, p control.Selection) (control.Bulk
 }
 
 // cancelJob cancels a job that is in one of allowedStates. An empty allowedStates allows every state. If allowedStates
-// allows running jobs, cancel also ends a running attempt.
+// allows running jobs, cancelJob also ends a running attempt.
 func (h *API) cancelJob(ctx context.Context, j *queue.Job, allowedStates []queue.State) (err error) {
 	if len(allowedStates) > 0 && !slices.Contains(allowedStates, queue.Processing) {
 		return h.changeUnleasedJob(ctx, j, store.Change{Verb: queue.VerbCancel, AllowedStates: allowedStates})
@@ -38,9 +38,9 @@ func (h *API) cancelJob(ctx context.Context, j *queue.Job, allowedStates []queue
 		AllowedStates: allowedStates})
 }
 
-// endRunningAttempt ends the running attempt of a job. It does so before the store is changed, because that change
-// may have to wait for disk space. It returns the states in which the caller may then change the job: nil,
-// which means all states, if this node's pool had the job, and otherwise allowedStates.
+// endRunningAttempt ends the running attempt of a job. It does this before the store is changed, because a change of
+// the store may have to wait for disk space. It returns the states in which the caller may then change the job. If this
+// node's pool had the job, these are all states, and the result is nil. Otherwise, the result is allowedStates.
 func (h *API) endRunningAttempt(ctx context.Context, j *queue.Job, allowedStates []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.CancelJob(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -83,7 +83,7 @@ func explainStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// newChangeFunc returns a function that applies a change to a job. It is used for bulkVerb.apply.
+// newChangeFunc returns a function that applies a change to a job. It is used for bulkVerb.applyToJob.
 func (h *API) newChangeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 		c := c
@@ -105,7 +105,7 @@ func (h *API) ReleaseJobs(ctx context.Context, p control.Selection) (control.Bul
 }
 
 // RetryJobs implements control.API. If the caller selects jobs by a filter, completed jobs are retried only if the
-// filter names that state.
+// filter names the state "completed".
 func (h *API) RetryJobs(ctx context.Context, p control.RetryParams) (control.BulkResult, error) {
 	takes := queue.VerbRetry.AffectedStates()
 	if p.UsesFilters() && len(p.States) == 0 {
@@ -137,7 +137,7 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 	d := h.Settings.CurrentConfig().JobDefaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, SecretReferences: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // an invented job on which every field may be set
+	}} // a made-up job on which every field may be set
 	if err := sample.Edit(p.FieldsToSet, d); err != nil {
 		return control.BulkResult{}, err // the patch is invalid for every job
 	}
@@ -149,8 +149,7 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 	known, nodesErr := h.AllNodes.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		// Check each job in its current state, because an earlier edit may have changed the user that it runs
-		// as.
+		// Check each job in its current state, because an earlier edit may have changed the user that the job runs as.
 		err := h.Guard.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
@@ -172,8 +171,7 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 	}
 	v, err := h.applyVerbToSelection(ctx, p.Selection, queue.VerbEdit.AffectedStates(), &bulkVerb{
 		method: "edit",
-		// This node has checked the edit and applies it. A node that has leased the job only returns it to
-		// the queue.
+		// This node has checked the edit and applies it. A node that has leased the job only returns the job to the queue.
 		remoteParams: func(selection control.Selection) any {
 			return control.EditParams{Selection: selection, FieldsToSet: json.RawMessage(`{}`)}
 		},
@@ -314,8 +312,8 @@ func (h *API) KillJobs(ctx context.Context, p control.KillParams) (control.BulkR
 	})
 }
 
-// RetryDeadJobs implements control.API. If the request names no jobs, DLQRetry retries the newest dead jobs, up to
-// a limit, oldest first.
+// RetryDeadJobs implements control.API. If the request names no jobs, RetryDeadJobs retries the newest dead jobs, up to
+// a limit. Of the selected jobs, it retries the oldest first.
 func (h *API) RetryDeadJobs(ctx context.Context, p control.DeadJobRetryParams) (control.BulkResult, error) {
 	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
 	if len(selected.AllIDs()) == 0 {
@@ -336,8 +334,8 @@ func (h *API) RemoveDeadJobs(ctx context.Context, p control.ClearParams) (contro
 	return h.removeAllInStates(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// newDryRunVerb returns the verb for a dry run on named jobs. The verb succeeds for jobs in one of the given
-// states and fails for others, but changes no job.
+// newDryRunVerb returns the verb for a dry run on named jobs. The verb succeeds for jobs in one of the given states and
+// fails for jobs in other states, but changes no job.
 func newDryRunVerb(method string, states []queue.State) *bulkVerb {
 	return &bulkVerb{method: method, localOnly: true, applyToJob: func(_ context.Context, j *queue.Job,
 		_ []queue.State) error {
@@ -407,7 +405,7 @@ func (h *API) applyVerbToMatches(ctx context.Context, p control.Selection, defau
 		if err != nil {
 			return v, err
 		}
-		// Leave out jobs that were removed in the meantime.
+		// Leave out jobs that were removed after they were selected.
 		v.Refusals = slices.DeleteFunc(v.Refusals, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
 	v.NextCursor = nextPageCursor(page.NextBeforeSeq)

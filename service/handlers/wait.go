@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytesPerReadSlot is about how many bytes of a stream a request reads and sends before it lets other
+// bytesPerReadSlot is the approximate number of bytes of a stream that a request reads and sends before it lets other
 // requests read.
 const bytesPerReadSlot = 64 << 10
 
@@ -67,7 +67,7 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 type waitRequest struct {
 	api            *API
 	peer           control.Peer
-	unreportedJobs []store.JobRef // jobs whose end was not reported yet, in the order of the request
+	unreportedJobs []store.JobRef // jobs whose end has not been reported yet, in the order of the request
 	anyReported    bool
 	endsAtFirstJob bool // the request ends when the first job has ended
 	sendNotice     func(control.JobEndNotice) error

@@ -28,8 +28,8 @@ func (s *testAPI) listedReasonKinds(t *testing.T) map[string]string {
 	return kinds
 }
 
-// A list does not wait long for the store's writer (the goroutine that makes all changes). If a slow disk or
-// server delays the writer, the list shows only the reasons that are known without it.
+// A list does not wait long for the store's writer (the goroutine that makes all changes). If a slow disk or server
+// delays the writer, the list shows only the reasons that can be found without the writer.
 func TestListsDoNotWaitForStoreWriter(t *testing.T) {
 	queueStore := openStore(t)
 	newTestAPI(t, testAPIOptions{store: queueStore}).enqueueJobs(t, draftWithID("one"))

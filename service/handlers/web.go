@@ -17,8 +17,8 @@ const webListenKey = "web.listen"
 // CloseWebPage stops the server of the web page.
 func (h *API) CloseWebPage() { h.dashboardServer.Close() }
 
-// ApplyWebSettings applies the settings to the web page. problem says why the page could not be opened; ""
-// means success. The queue works without the page.
+// ApplyWebSettings applies the settings to the web page. problem says why the page could not be opened; "" means
+// success. An error only affects the page: the queue works without the page.
 func (h *API) ApplyWebSettings() (problem string) {
 	if err := h.dashboardServer.ApplyConfig(dashboardConfig(&h.Settings.CurrentConfig().Settings)); err != nil {
 		h.Log.Error("the web page does not use the new settings", "error", err)
@@ -56,8 +56,8 @@ func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebSta
 	return control.WebState{ListenAddress: h.dashboardServer.Address()}, err
 }
 
-// serveWebPage serves the web page at an address until the service ends. The address overrides every other value of
-// the setting web.listen. The caller holds the settings lock.
+// serveWebPage serves the web page at an address until the service ends. The address overrides every other value of the
+// setting web.listen. The caller holds the settings lock.
 func (h *API) serveWebPage(ctx context.Context, verb, listenAddress string) error {
 	if len(h.InheritedWebListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+
@@ -69,7 +69,7 @@ func (h *API) serveWebPage(ctx context.Context, verb, listenAddress string) erro
 		err = k.CheckValue(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		// Name the parameter "listen" in the error, since the user has not changed the setting.
+		// The user has set the parameter "listen", not the setting web.listen, so name the parameter in the error.
 		return queue.InvalidField("listen", "%s", e.Message)
 	}
 	if err := h.Guard.RecordAudit(ctx, verb, text, nil); err != nil {

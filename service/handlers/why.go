@@ -51,7 +51,7 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 		return w, err
 	}
 	var nodeResults []cluster.NodeResult[control.WaitingExplanation]
-	if len(local) > 0 { // if this node can start the job, other nodes do not matter
+	if len(local) > 0 { // if this node can start the job, the other nodes' reasons are irrelevant
 		request := cluster.Request{Method: "why", Params: control.ExplainWaitingParams{ID: control.JobID(j.ID)}}
 		if nodeResults, err = cluster.Broadcast[control.WaitingExplanation](ctx, h.JobRouter, request); err != nil {
 			return w, err
@@ -105,7 +105,7 @@ func (h *API) SimulateNextStarts(ctx context.Context, p control.SimulateParams) 
 		out := control.SimulateResult{Jobs: h.newJobViewsFor(ctx, &peer, next.StartingJobs),
 			MayBeIncomplete: next.IsIncomplete}
 		for i := range out.Jobs {
-			// Clear the fields of the simulated start, since the reply describes the current state of each job.
+			// Clear the fields that describe the simulated start, because the reply describes the current state of each job.
 			out.Jobs[i].HeldUnits, out.Jobs[i].MainWaitReason = nil, nil
 			shortenJobTexts(&out.Jobs[i])
 		}
@@ -113,7 +113,7 @@ func (h *API) SimulateNextStarts(ctx context.Context, p control.SimulateParams) 
 	})
 }
 
-// These limit the numbers of jobs and of dependencies in one tree of dependencies.
+// These constants limit the numbers of jobs and of dependencies in one tree of dependencies.
 const (
 	maxDependencyTreeJobs  = 1000
 	maxDependencyTreeEdges = 20_000
@@ -183,8 +183,8 @@ var dependencyStatusTexts = map[store.DependencyStatus]string{store.Unresolved: 
 // before the given job.
 const maxListedUsersAhead = 5
 
-// addJobsStartingEarlier explains the position of a job that could start. It adds to w which users have jobs that start
-// earlier, and why.
+// addJobsStartingEarlier explains the position of a job that could start now. It adds to w which users have jobs that
+// start before this job, and why.
 func (h *API) addJobsStartingEarlier(ctx context.Context, j *queue.Job, w *control.WaitingExplanation) error {
 	peer := control.PeerFrom(ctx)
 	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobsRead, func() error {
@@ -206,7 +206,7 @@ func (h *API) addJobsStartingEarlier(ctx context.Context, j *queue.Job, w *contr
 }
 
 // earlierJobsByUser groups earlierJobs, the jobs that start before job j, by user. It returns at most
-// maxListedUsersAhead users, those with the most jobs first.
+// maxListedUsersAhead groups, the largest first.
 func (h *API) earlierJobsByUser(j *queue.Job, earlierJobs []queue.Job) (groups []control.UserJobsAhead) {
 	order := h.Store.RankOrder()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }

@@ -55,7 +55,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j = draftWithID("mine2")
 	j.Priority = 5
 	s.enqueueJobs(t, j)
-	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
+	put(third, 1, 5) // this job was also enqueued later, but starts first because users take turns
 	want = []string{fmt.Sprintf("4 from %d because of higher priority (up to 15)", other),
 		fmt.Sprintf("2 from %d because users take turns", third),
 		fmt.Sprintf("1 from %d because of longer waiting", ownerUID)}
@@ -80,7 +80,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 }
 
 // If a job of the same priority starts first because it was enqueued earlier, API.ExplainWaiting returns the reason
-// "longer waiting". It does not return this reason if priority alone orders the jobs.
+// "longer waiting". If jobs are ordered by priority alone, it does not return this reason.
 func TestWhyReportsLongerWaitingJobs(t *testing.T) {
 	const other = ownerUID + 1
 	for _, order := range []queue.RankOrder{{Scheduling: queue.SchedulingByArrival}, {Scheduling: queue.SchedulingByAging,

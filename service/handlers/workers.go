@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// WorkerStart implements control.API. It adds the requested count to the number of workers. But if a client
-// started the service on demand and no user has set a number yet, the count is the new total.
+// WorkerStart implements control.API. Normally, it adds the requested count to the number of workers. But if a client
+// started the service on demand and no user has set a number of workers yet, the count is the new total.
 func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (control.WorkerCount, error) {
 	err := h.changeWorkerCount(ctx, func(current int) int {
 		switch {
@@ -62,7 +62,8 @@ func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.Worke
 	})
 }
 
-// newWorkerListView converts the workers of a node to their form in a reply, with only what the peer may see.
+// newWorkerListView converts the workers of the node nodeName to their form in a reply. The reply contains only what
+// the peer may see.
 func newWorkerListView(workers []worker.WorkerStatus, nodeName string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
