@@ -8,26 +8,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Batches accepts a batch (a list of jobs under one name) that is too large for one Request. The client sends
-// the batch in parts, which are called frames. The jobs of a batch are staged, that is, stored but not in the
-// queue, until the client commits the batch.
+// Batches accepts a batch (a list of jobs under one name) that is too large for one EnqueueRequest. The client sends
+// the batch in parts, which are called frames. The jobs of a batch are staged, that is, stored but not in the queue,
+// until the client commits the batch.
 type Batches interface {
-	// StageBatch stores one frame of the batch named Request.Batch. Claims, lists and counts ignore the
-	// staged jobs, but no other job can get their ids. MaxPendingJobsPerUser is the only limit that counts them.
+	// StageBatch stores one frame of the batch named r.BatchName. Claims, lists and counts ignore the staged jobs, but no
+	// other job can get their ids. MaxPendingJobsPerUser is the only limit that counts staged jobs.
 	//
-	// To commit the batch, the client calls Enqueue with the same Request.Batch; the jobs in that request are
-	// the last frame. If the jobs do not fit in MaxPendingJobs, the commit is rejected. The batch then stays staged,
-	// and the client can repeat the commit.
+	// To commit the batch, the client calls Enqueue with the same BatchName. The jobs in that request are the last frame.
+	// If the jobs do not fit in MaxPendingJobs, the commit is rejected. The batch then stays staged, and the client can
+	// repeat the commit.
 	//
 	// A batch is discarded if no frame comes within BatchStagingTimeout, or if it is not committed when the store
 	// is closed. StageBatch then returns ErrBatchDiscarded for further frames of the batch.
 	StageBatch(ctx context.Context, r EnqueueRequest) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batchName string) error
-	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of
-	// Receipt.Batch. ApplyBatch returns true if there may be more frames. If the caller stops calling it, Promote
-	// or the next opening of the store moves the remaining frames. From the commit on, other jobs of the user can
-	// depend on jobs of the batch that have a chosen id. They wait even if the parent is not in the queue yet.
+	// ApplyBatch moves the next frame of a committed batch into the queue. batchNumber is the value of Receipt.Batch.
+	// ApplyBatch returns true if there may be more frames. If the caller stops calling ApplyBatch, ApplyDueChanges or the
+	// next opening of the store moves the remaining frames. From the commit on, other jobs of the user can depend on jobs
+	// of the batch that have a chosen id. Such a job waits for its parent even if the parent is not in the queue yet.
 	ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error)
 }
 
@@ -35,7 +35,7 @@ type Batches interface {
 const (
 	MaxStagedBatchesPerUser = 16        // limit of the staged batches of one user
 	MaxStagedJobsPerBatch   = 1_000_000 // limit of the jobs of one batch
-	// limit of the jobs with ids chosen by the client, in all batches of one user
+	// limit of the jobs whose ids were chosen by the client, in all staged batches of one user
 	MaxStagedChosenIDs  = 1_000_000
 	BatchStagingTimeout = 10 * time.Minute // a batch is discarded if no frame comes for this time
 	// DiscardedBatchNameRetention is how long the store remembers, at least, that a batch with a certain name was
@@ -47,8 +47,8 @@ const (
 // yet.
 const BatchAuditVerb = "enqueue.batch"
 
-// BatchAuditTarget returns the target of an audit event about a staged batch: the batch's name, what happened to
-// it, and its number of jobs.
+// BatchAuditTarget returns the target of an audit event about a staged batch. The target consists of the batch's name,
+// the action (what happened to the batch) and the number of its jobs.
 func BatchAuditTarget(name, action string, jobCount int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, action, jobCount)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Cluster is a store that several services (nodes) share. Each node has a node lease, which it renews. While
-// the node lease lasts, by the store's clock, the node's jobs belong to the node. Afterwards, another node
-// may take them over. The next write of the old node then fails, and its store cannot be used any more.
+// Cluster is a store that several services (nodes) share. Each node has a node lease, which it renews. While the node
+// lease lasts, by the store's clock, the jobs that the node has leased belong to the node. Afterwards, another node may
+// take these jobs over. The next write of the old node then fails, and the old node cannot use its store any more.
 type Cluster interface {
 	// DatabaseIdentifier returns an identifier of the database. Any two databases have different identifiers, even on
 	// different servers. A standby that was promoted has the identifier of its primary.
@@ -21,8 +21,8 @@ type Cluster interface {
 	// RenewNodeLease renews this node's lease, which then lasts for at least NodeLeaseDuration from the
 	// beginning of the call. It also stores load, which other nodes see in NodeState.
 	RenewNodeLease(ctx context.Context, load Load) (NodeLeaseRenewal, error)
-	// TakeOverLeases transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. They are
-	// leases of nodes whose node lease has ended. The caller must record these attempts as lost.
+	// TakeOverLeases transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. It transfers leases
+	// of nodes whose node lease has ended. The caller must record the attempts of these leases as lost.
 	TakeOverLeases(ctx context.Context) ([]LostLease, error)
 	// IsThisNodeDrained reports whether this node must not claim jobs.
 	IsThisNodeDrained(ctx context.Context) (bool, error)
@@ -42,11 +42,11 @@ type Cluster interface {
 	LastNodeNames(ctx context.Context, seqs []int64) (map[int64]string, error)
 }
 
-// NodeLeaseRenewal is the result of RenewNodeLease: what the node must do next. Drained means that it must not claim
-// jobs.
+// NodeLeaseRenewal is the result of RenewNodeLease. It says what the node must do next. Drained means that the node
+// must not claim jobs.
 type NodeLeaseRenewal struct {
 	Drained           bool
-	HasTakeoverLeases bool // another node's lease has ended, so that node's jobs can be taken over
+	HasTakeoverLeases bool // the lease of another node has ended, so its jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
@@ -63,7 +63,7 @@ type NodeState struct {
 	Node
 	IsThisNode       bool // this entry describes the node whose store returned the list
 	IsNodeLeaseValid bool // the node's lease is valid
-	ServiceStopped   bool // the node's service was stopped and has given up the node lease
+	ServiceStopped   bool // the node's service was stopped, and gave up the node lease
 	Drained          bool
 	Load                 // the load that the node reported at the time LastHeartbeat
 	RunningJobs      int // number of running jobs

@@ -2,8 +2,8 @@ package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// DependencyLink is a dependency between two jobs, seen from one of them: it describes the other job. The
-// dependency may already be resolved.
+// DependencyLink describes a dependency of a job. The job at the other end of the dependency is called the other job:
+// it is a parent or a dependant. The dependency may already be resolved.
 type DependencyLink struct {
 	OtherJobSeq   int64       // number of the job at the other end
 	OtherJobID    string      // "" if the job at the other end was removed
@@ -12,7 +12,7 @@ type DependencyLink struct {
 	Status        DependencyStatus
 }
 
-// ParentJob is the current state of a job that another job has waited for.
+// ParentJob is the current state of a parent that a job has waited for.
 type ParentJob struct {
 	ID         string
 	UID        int
@@ -31,5 +31,6 @@ const (
 	Broken                             // the parent did not end as required
 )
 
-// MaxLoadedDependencies is the maximum number of parents in the field DependsOn of a job that is read from the store.
+// MaxLoadedDependencies is the maximum number of parents in the field DependsOnRefs of a job that is read from the
+// store.
 const MaxLoadedDependencies = 8

@@ -12,7 +12,7 @@ import (
 // Events reads the events of the queue, in the order of their numbers, and notifies callers of new events and
 // of changes of jobs.
 type Events interface {
-	// Events lists up to limit events whose number is above afterSeq, oldest first. Counts already includes
+	// Events lists up to limit events whose number is above afterSeq, oldest first. The result of Counts already includes
 	// the changes that these events report.
 	Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error)
 	// LastEventSeq returns the number of the newest event, or 0 if no event was ever stored. newerStored is
@@ -22,16 +22,15 @@ type Events interface {
 	WatchJobs(seqs []int64) *JobWatch
 }
 
-// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; one value
-// may announce several changes. Only one goroutine may use a watch, and it must call Stop in the end.
+// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return. One value may announce
+// several changes. Only one goroutine may use a JobWatch, and it must call Stop in the end.
 type JobWatch struct {
 	C <-chan struct{}
 
 	watchers    *JobWatches
 	changeHints chan struct{}
 	watchedSeqs []int64 // the watched jobs
-	// changedSeqs and changedSet hold the same jobs: those that the next ChangedJobs returns. Both are
-	// guarded by watchers.mu.
+	// changedSeqs and changedSet hold the same jobs, which the next ChangedJobs returns. Both are guarded by watchers.mu.
 	changedSeqs []int64
 	changedSet  map[int64]bool
 }

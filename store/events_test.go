@@ -15,7 +15,7 @@ func receivedHint(w *JobWatch) bool {
 	}
 }
 
-// All jobs of a watch share one channel, and one value may announce several changes. The first call of
+// All jobs of a watch share one channel. One value in the channel may announce several changes. The first call of
 // ChangedJobs returns all jobs, and each later call returns every changed job once.
 func TestJobWatchMergesManyChanges(t *testing.T) {
 	var watchers JobWatches

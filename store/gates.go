@@ -16,17 +16,17 @@ type Gates interface {
 	// MaxGatesPerPage gates, starting after the given gate, in the order of GateState.ComesAfter. A lock or rate
 	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, afterGate GateState) ([]GateState, error)
-	// SetGateRule stores the rule of a shared lock or rate. Jobs cannot change a stored rule. If the rule's
-	// Amount is 0, SetGateRule removes the stored rule. The first job that then names the key sets a rule, which
-	// lasts while unfinished jobs name the key.
+	// SetGateRule stores the rule of a shared lock or rate. Jobs cannot change a stored rule. If the rule's Amount is 0,
+	// SetGateRule removes the stored rule. After that, the first job that names the key sets a rule, which lasts while
+	// unfinished jobs name the key.
 	SetGateRule(ctx context.Context, rule queue.Demand) error
-	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, which
-	// is the default when the store is opened. Leases above the limit are not ended. Jobs above it wait in
-	// the queue until fewer jobs of their user are leased.
+	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to maxRunningJobs. 0 means unlimited, which
+	// is the default when the store is opened. If a user already has more leased jobs, their leases are not ended. Further
+	// jobs of the user wait in the queue until fewer jobs of the user are leased.
 	SetMaxRunningPerUser(ctx context.Context, maxRunningJobs int) error
-	// SetThisNode sets the node on which this store runs. The setting lasts until the store is closed. Jobs that
-	// may not run on this node, or need more resources than it has, wait. Leased jobs keep their units of
-	// resources until they end.
+	// SetThisNode sets the properties of the node on which this store runs. They last until the store is closed. Jobs that
+	// may not run on this node, or need more resources than the node has, wait. Leased jobs keep their units of resources
+	// until they end.
 	SetThisNode(ctx context.Context, node Node) error
 }
 
@@ -35,11 +35,11 @@ type GateState struct {
 	queue.Demand         // the rule of the gate; for a resource, Amount is the number of its units
 	OwnerUID       int   // owner of the key; queue.SharedOwner for a shared key
 	HasStoredRule  bool  // true if SetGateRule has stored the rule
-	UsedUnits      int   // number of jobs that hold the lock, of starts in the period, or of units in use
+	UsedUnits      int   // jobs that hold the lock, starts in the period of the rate, or units of the resource in use
 	UnfinishedJobs int64 // number of unfinished jobs that name the lock or rate
 }
 
-// ComesAfter reports whether g comes after h in the order of gates. Shared gates come before those of users.
+// ComesAfter reports whether g comes after h in the order of gates. Shared gates come before the gates of users.
 func (g *GateState) ComesAfter(h *GateState) bool {
 	return cmp.Or(cmp.Compare(g.OwnerUID, h.OwnerUID), cmp.Compare(g.Kind, h.Kind), cmp.Compare(g.GateKey, h.GateKey)) > 0
 }

@@ -37,30 +37,30 @@ type Maintainer interface {
 	DiskSpaceError() error
 	// DiskCapacityBytes returns the size in bytes of the file system that holds the files, or 0 if it is unknown.
 	DiskCapacityBytes() int64
-	// CheckpointError returns an error while SQLite cannot move committed pages from the write-ahead log into
-	// the database, because a read transaction does not end.
+	// CheckpointError returns an error while a read transaction that does not end keeps SQLite from moving committed pages
+	// from the write-ahead log into the database.
 	CheckpointError() error
 	// SlowCommitError returns an error while a commit takes so long that the disk may be frozen or failing. It never
 	// blocks.
 	SlowCommitError() error
-	// WatchFiles watches the store's files until ctx ends. If they are removed or replaced, further changes
-	// would be lost, so the store then fails.
+	// WatchFiles watches the store's files until ctx ends. If the files are removed or replaced, the store fails, because
+	// further changes would be lost.
 	WatchFiles(ctx context.Context)
 	// CompactFiles returns free space inside the files to the disk, in steps between other changes, until ctx
 	// ends.
 	CompactFiles(ctx context.Context)
-	// VerifyData copies the stored data, and checks whether the rows of the copy contradict each other or the
-	// output files. It reports the number of copied bytes and the total to the callback. If the callback
-	// returns an error, Verify stops.
+	// VerifyData copies the stored data, and checks whether the rows of the copy contradict each other or the output
+	// files. It calls reportProgress with the number of copied bytes and with the total. If reportProgress returns an
+	// error, VerifyData stops.
 	VerifyData(ctx context.Context, outputs OutputDirs, reportProgress func(done, total int64) error) ([]Finding, error)
-	// Backup makes a copy of the database and its output files, and checks the copy. It contains every change
-	// that was acknowledged before the call, and may contain later ones. Backup reports its progress like
-	// Verify. Only one copy is made at a time.
+	// Backup makes a copy of the database and its output files, and checks the copy. The copy contains every change that
+	// was acknowledged before the call, and may contain later changes. Backup reports its progress as VerifyData does.
+	// Only one copy is made at a time.
 	Backup(ctx context.Context, outputs OutputOpener, reportProgress func(done, total int64) error) (BackupReader, error)
 }
 
-// OutputDirs names the directories that may contain output files. Another store may have used them earlier. If
-// FilesOwnedSince is not zero, files last written before FilesOwnedSince may belong to that earlier store.
+// OutputDirs names the directories that may contain output files. An earlier store may have used the same directories.
+// If FilesOwnedSince is not zero, files last written before FilesOwnedSince may belong to that earlier store.
 type OutputDirs struct {
 	Dirs            []string
 	FilesOwnedSince time.Time
@@ -69,7 +69,7 @@ type OutputDirs struct {
 // OutputOpener opens an output file by name. It returns os.ErrNotExist if the file is gone.
 type OutputOpener func(ref string) (io.ReadCloser, error)
 
-// BackupReader is a finished backup, which is read from its beginning. Close deletes it.
+// BackupReader is a finished backup. Reading starts at the beginning of the backup, and Close deletes the backup.
 type BackupReader interface {
 	io.ReadCloser
 	Size() int64 // size of the backup in bytes

@@ -9,7 +9,7 @@ type OutputFiles interface {
 	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
 	// ForgetDeletedOutputs removes files from the list of DeletableOutputs after the caller has deleted them.
 	ForgetDeletedOutputs(ctx context.Context, refs []string) error
-	// MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease. It
-	// adds them to the list of DeletableOutputs, and does not return files that are already in it.
+	// MarkUnownedOutputs returns those of the given output files that belong to no attempt and no lease. It adds these
+	// files to the list of DeletableOutputs. It does not return files that are already in the list.
 	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }

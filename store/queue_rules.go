@@ -11,14 +11,14 @@ import (
 type QueueRules interface {
 	// Queues lists the queues that have a rule or unfinished jobs, ordered by name.
 	Queues(ctx context.Context) ([]QueueState, error)
-	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. SetQueue
-	// also resets how many jobs each queue has started, so that only later starts decide which queue is next.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. SetQueue also resets
+	// the counts of the jobs that each queue has started. So only later starts decide which queue is next.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 }
 
-// QueueRule contains the limits of a queue, its pause, and its share of the starts. While all weights are 1,
-// jobs of all queues start in the order of rank. Otherwise, queues that have a job that could start share the
-// starts in proportion to their weights. A queue without such a job does not save up starts for later.
+// QueueRule contains the limits of a queue, its pause, and its share of the starts. While all weights are 1, jobs of
+// all queues start in the order of rank. Otherwise, queues that have a job that could start share the starts in
+// proportion to their weights. A queue that has no such job does not save up its share for later.
 type QueueRule struct {
 	Weight         int   `json:"weight"`                // share of the starts, at least 1
 	Concurrency    int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
@@ -26,8 +26,8 @@ type QueueRule struct {
 	// JobDefaults contains the default fields of the queue's jobs as JSON. The store does not interpret them.
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
-	// PausedByUID is the uid of the user who paused the queue, PausedAt the time, and PauseReason the reason
-	// that the user gave. Promote ends the pause at PausedUntil; 0 means never.
+	// PausedByUID is the uid of the user who paused the queue, PausedAt the time, and PauseReason the reason that the user
+	// gave. ApplyDueChanges ends the pause at PausedUntil; 0 means never.
 	PausedByUID int              `json:"paused_by,omitempty"`
 	PausedAt    queue.UnixMillis `json:"paused_at,omitempty"`
 	PauseReason string           `json:"reason,omitempty"`
@@ -38,11 +38,11 @@ type QueueRule struct {
 	RunningJobsPaused bool `json:"frozen,omitempty"`
 }
 
-// Retention says how long the completed and cancelled jobs of a queue are kept, and how many. The general
-// settings apply to each field that is 0.
+// Retention says how long the completed and cancelled jobs of a queue are kept, and how many. For each field that is 0,
+// the settings of the service apply instead.
 type Retention struct {
-	MaxAge  time.Duration `json:"age,omitempty"`      // longest time since a job's end, or Forever
-	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs kept; the oldest are removed first
+	MaxAge  time.Duration `json:"age,omitempty"`      // longest time since a job's end; 0 means the service's setting
+	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs that are kept; the oldest are removed first
 	// MaxOutputBytes is how many bytes of outputs are kept. The oldest outputs are removed first.
 	MaxOutputBytes int64 `json:"output,omitempty"`
 }
@@ -65,9 +65,9 @@ type QueueState struct {
 	Rule        QueueRule
 	WaitingJobs int64 // number of waiting jobs
 	LeasedJobs  int
-	// OldestReadySince is since when the job that has waited longest could have started, or 0 if none can
-	// start. To be fast, the store considers only the first jobs of the best lanes, which are lists of jobs
-	// with the same demands.
+	// OldestReadySince is the time since which the job that has waited longest could have started, or 0 if no job can
+	// start. To be fast, the store considers only the first jobs of the best lanes. A lane is a list of jobs with the same
+	// demands.
 	OldestReadySince queue.UnixMillis
 }
 

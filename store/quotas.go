@@ -14,19 +14,20 @@ import (
 type Quotas interface {
 	// UserBytes returns how many bytes a user's jobs hold as of the last commit, including jobs in batches. For each job
 	// it counts the stored Execution, QuotaBytesPerJob for the rest of the row, QuotaBytesPerDependency for each
-	// dependency, AttemptRecordSize for each attempt, and the outputs. It reads no table and does not wait for a commit.
+	// dependency, AttemptRecordSize for each attempt, and the outputs. UserBytes reads no table and does not wait for a
+	// commit.
 	UserBytes(uid int) int64
 	// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
 	// no table.
 	UsersOverBytes(maxBytes int64) []UserBytes
-	// RemovableUserBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting when
-	// it has reached neededBytes.
+	// RemovableUserBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting when the count
+	// has reached neededBytes.
 	RemovableUserBytes(ctx context.Context, uid int, neededBytes int64) (int64, error)
-	// TrimUserData removes inputs and outputs of a user's jobs until the user holds at most maxBytes
-	// (UserBytes). It begins with the outputs of unfinished jobs; ended jobs follow, in the order in which
-	// they ended. It removes inputs only if they are longer than MaxKeptInputBytes and if StateLosesLongInput is true
-	// for the job's state. The rows of the jobs stay. One call removes a limited number; more reports whether
-	// another call must remove more.
+	// TrimUserData removes inputs and outputs of a user's jobs until the jobs hold at most maxBytes (UserBytes). It begins
+	// with the outputs of unfinished jobs. Ended jobs follow, in the order in which they ended. It removes an input only
+	// if the input is longer than MaxKeptInputBytes and StateLosesLongInput is true for the job's state. The rows of the
+	// jobs stay. One call removes a limited number of inputs and outputs. more reports whether another call must remove
+	// more.
 	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
 }
 
@@ -49,7 +50,8 @@ const QuotaErrorField = "max_bytes_per_user"
 // QuotaError is the error for a request that needs more bytes than the limit of the user allows. It wraps a
 // queue.Error.
 type QuotaError struct {
-	// UsedBytes are in use, LimitBytes are allowed in total, and the request needs NeededBytes more.
+	// UsedBytes is the number of bytes in use, LimitBytes the number of allowed bytes, and NeededBytes the number of bytes
+	// that the request needs in addition to UsedBytes.
 	UsedBytes, LimitBytes, NeededBytes int64
 	queueError                         *queue.Error
 }
@@ -77,21 +79,21 @@ const MaxKeptInputBytes = 1 << 10
 
 // Limits of how many outputs and inputs one transaction removes to make room for attempts and hooks.
 const (
-	// MaxRemovalsPerTransaction is the limit for all attempts and hooks of a transaction together. When this limit is
-	// used up, up to MaxRemovalsPerAttempt may still be removed for each further attempt or hook.
+	// MaxRemovalsPerTransaction is the limit for all attempts and hooks of a transaction together. After it is reached, up
+	// to MaxRemovalsPerAttempt outputs and inputs may still be removed for each further attempt or hook.
 	MaxRemovalsPerTransaction = 500
 	MaxRemovalsPerAttempt     = 10
 )
 
 // QuotaRemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook.
-// examined is the number of outputs and inputs that the transaction has examined before for this purpose,
-// whether or not it removed them.
+// examinedCount is the number of outputs and inputs that the transaction has already examined to make room, whether or
+// not it removed them.
 func QuotaRemovalLimit(examinedCount int) int {
 	return max(MaxRemovalsPerAttempt, MaxRemovalsPerTransaction-examinedCount)
 }
 
 // StateLosesLongInput reports whether jobs that ended in this state lose long inputs when space is needed. Dead jobs
-// keep theirs, because a user may retry them.
+// keep their inputs, because a user may retry them.
 func StateLosesLongInput(s queue.State) bool { return slices.Contains(StatesWithRetention, s) }
 
 // CheckInputKept returns an error if a job cannot run again because its input was removed.

@@ -10,11 +10,11 @@ import (
 type Ranking interface {
 	// RankOrder returns the settings that determine the ranks of jobs, as of the last commit.
 	RankOrder() queue.RankOrder
-	// SetRankOrder changes the settings that determine the ranks of jobs. Waiting jobs keep their ranks until
-	// Rerank has changed them.
+	// SetRankOrder changes the settings that determine the ranks of jobs. Each waiting job keeps its rank until
+	// RerankWaitingJobs has changed it.
 	SetRankOrder(ctx context.Context, o queue.RankOrder) error
-	// RerankWaitingJobs computes the ranks of a limited number of waiting jobs from the current settings, and reports
-	// whether another call must continue. If the store is closed before all jobs have new ranks, calls
-	// continue after it is opened again.
+	// RerankWaitingJobs computes the ranks of a limited number of waiting jobs from the current settings. more reports
+	// whether further jobs need new ranks, so that another call is needed. If the store is closed before all jobs have new
+	// ranks, calls continue the work after the store is opened again.
 	RerankWaitingJobs(ctx context.Context) (more bool, err error)
 }

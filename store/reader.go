@@ -6,34 +6,34 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Reader reads jobs. Only CountEndedJobs scans the whole table of jobs. Data of other users never makes a method
-// fail.
+// Reader reads jobs. Only CountEndedJobs scans the whole table of jobs. No method fails because of the data of other
+// users.
 type Reader interface {
 	// Get reads one job by id, without its Env and Stdin, which may be large.
 	Get(ctx context.Context, id string) (queue.Job, error)
 	// GetWithEnvAndStdin reads one job by id, with its Env and Stdin.
 	GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error)
-	// AttemptHistory reads a page of a job's attempts, without their output, in ascending order: the newest ones
-	// with numbers below beforeNumber; 0 means all. The page has at most limit attempts, from 1 to
-	// MaxPageRows, and at most MaxHistoryTextBytes of text, but at least one attempt.
+	// AttemptHistory reads a page of a job's attempts, without their output, in ascending order. It reads the newest
+	// attempts whose numbers are below beforeNumber; if beforeNumber is 0, the newest of all attempts. The page has at
+	// most limit attempts, from 1 to MaxPageRows, and at most MaxHistoryTextBytes of text, but at least one attempt.
 	AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) ([]queue.Attempt, error)
-	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
+	// Attempt reads one attempt with its output. If attemptNumber is 0, it reads the last attempt.
 	Attempt(ctx context.Context, seq int64, attemptNumber int) (queue.Attempt, error)
 	// List reads a page of the jobs that match a filter, newest first, without their Env and Stdin. The page
 	// has at most Filter.Limit jobs and MaxPageTextBytes of text, but at least one job.
 	List(ctx context.Context, f Filter) (JobPage, error)
 	// ListRefs reads a page of references to the jobs that match a filter, newest first.
 	ListRefs(ctx context.Context, f Filter) (JobRefPage, error)
-	// DependencyLinks returns up to limit parents and up to limit dependants of a job, including those for
-	// which the job or the dependant no longer waits. Unresolved dependencies come first, in the order in
-	// which they were added.
+	// DependencyLinks returns up to limit parents and up to limit dependants of a job. They include parents for which the
+	// job no longer waits, and dependants that no longer wait for the job. Unresolved dependencies come first, in the
+	// order in which they were added.
 	DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []DependencyLink, err error)
-	// ReadScreen reads an overview for people: up to f.RowsPerPart jobs of each part, without their Env and Stdin. Of
-	// jobs that do not belong to f.DetailsForUID, it reads only the Labels of the Execution. A part has at
-	// most MaxScreenPartTextBytes of text, but at least one job. The cost does not depend on the number of jobs
+	// ReadScreen reads an overview for people: up to f.RowsPerPart jobs of each part, without their Env and Stdin. For
+	// jobs that do not belong to f.DetailsForUID, it reads only the Labels of the Execution. A part has at most
+	// MaxScreenPartTextBytes of text, but at least one job. The cost of ReadScreen does not depend on the number of jobs
 	// or on the size of other users' jobs.
 	ReadScreen(ctx context.Context, f ScreenFilter) (Screen, error)
-	// CountEndedJobs returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
+	// CountEndedJobs returns the number of jobs that PurgeEndedJobs could remove. It reads each of these jobs, so its cost
 	// grows with their number.
 	CountEndedJobs(ctx context.Context, filter EndedJobFilter) (int64, error)
 }
@@ -44,10 +44,10 @@ type Filter struct {
 	Labels map[string]string // labels that the job must have
 	Queue  string            // name of the queue; "" means all queues
 	UID    *int              // the user whose jobs are selected; nil means all users
-	// ViewerUID is the uid of the user who requests the list. Hook jobs that the settings have created and that
-	// run as another user are left out. nil leaves nothing out.
+	// ViewerUID is the uid of the user who requests the list. Hook jobs that were created because of the settings, and
+	// that run as another user, are left out. If ViewerUID is nil, no jobs are left out.
 	ViewerUID *int
-	Since     queue.UnixMillis // only jobs that ended at Since or later or, if unfinished, were created then or later
+	Since     queue.UnixMillis // only jobs that ended, or were created if they have not ended, at Since or later
 	Until     queue.UnixMillis // only jobs whose time, as for Since, is before Until; 0 means no upper bound
 	IDGlob    string           // pattern of ids, see queue.IDGlob; "" means any
 	BeforeSeq int64            // only jobs with a lower seq; 0 means start with the newest job
@@ -61,14 +61,14 @@ const (
 	MaxHistoryTextBytes = 256 << 10 // text of attempts, as measured by AttemptTextSize
 )
 
-// JobPage is a part of a list. Next is the value of Filter.BeforeSeq for the next page, or 0 if this page is the
-// last. A page that is not the last may also have few jobs or none.
+// JobPage is a part of a list. NextBeforeSeq is the value of Filter.BeforeSeq for the next page, or 0 if this page is
+// the last. A page that is not the last may contain few jobs or none.
 type JobPage struct {
 	Jobs          []queue.Job
 	NextBeforeSeq int64
 }
 
-// JobRef identifies a job, with its state and its user.
+// JobRef identifies a job. It also contains the state and the user of the job.
 type JobRef struct {
 	Seq   int64
 	ID    string
@@ -76,7 +76,7 @@ type JobRef struct {
 	UID   int
 }
 
-// JobRefPage is a page of references to matching jobs. Next is as in Page.
+// JobRefPage is a page of references to matching jobs. NextBeforeSeq is as in JobPage.
 type JobRefPage struct {
 	Refs          []JobRef
 	NextBeforeSeq int64
@@ -84,7 +84,7 @@ type JobRefPage struct {
 
 // ScreenFilter selects what a Screen contains.
 type ScreenFilter struct {
-	RowsPerPart   int  // number of jobs of each part, 1 to MaxScreenRowsPerPart
+	RowsPerPart   int  // number of jobs of each part, from 1 to MaxScreenRowsPerPart
 	DetailsForUID *int // the user whose jobs are read with their Execution; nil means all users
 }
 

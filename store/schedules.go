@@ -12,43 +12,43 @@ import (
 const (
 	MaxSchedulesPerUser   = 1000 // maximum number of schedules of one user
 	MaxScheduleNameBytes  = 100  // the id of a job consists of this name and the time of the occurrence
-	MaxRecordsPerSchedule = 100  // records kept of each schedule's occurrences; the oldest are deleted
-	// unfinished jobs of one schedule; once there are this many, no further job is created
+	MaxRecordsPerSchedule = 100  // number of records that are kept of each schedule's occurrences; the oldest are deleted
+	// maximum number of unfinished jobs of one schedule; at this number, no further job is created
 	MaxUnfinishedJobsPerSchedule = 1000
 	MaxOccurrencesPerRequest     = 100  // maximum number of occurrences in one OccurrenceRequest, including missed ones
 	MaxSchedulesPerPage          = 1000 // maximum number of schedules that one call lists
 )
 
-// OverlapPolicy says what happens to an occurrence if an earlier job of the schedule has not ended. It considers only
-// jobs of the schedule's present owner.
+// OverlapPolicy says what happens to an occurrence if an earlier job of the schedule has not ended. Only jobs of the
+// schedule's present owner count as earlier jobs.
 type OverlapPolicy string
 
-// The values of Overlap. OverlapSkip creates no job for the occurrence.
+// The values of OverlapPolicy. With OverlapSkip, no job is created for the occurrence.
 const (
 	OverlapSkip    OverlapPolicy = "skip"
-	OverlapQueue   OverlapPolicy = "queue"   // the new job waits until the earlier one has ended
+	OverlapQueue   OverlapPolicy = "queue"   // the new job waits until the earlier job has ended
 	OverlapReplace OverlapPolicy = "replace" // the earlier job is cancelled
 )
 
 // CatchUpPolicy says what happens to occurrences that were due while no service ran.
 type CatchUpPolicy string
 
-// The values of CatchUp. CatchUpNone runs no missed occurrence.
+// The values of CatchUpPolicy. With CatchUpNone, no missed occurrence is carried out.
 const (
 	CatchUpNone CatchUpPolicy = "none"
-	CatchUpOne  CatchUpPolicy = "one" // one run replaces all missed occurrences
-	CatchUpAll  CatchUpPolicy = "all" // each missed occurrence runs, one after another
+	CatchUpOne  CatchUpPolicy = "one" // one job is created for all missed occurrences together
+	CatchUpAll  CatchUpPolicy = "all" // a job is created for each missed occurrence, and these jobs run one after another
 )
 
 // OccurrenceOutcome says what happened to an occurrence.
 type OccurrenceOutcome string
 
-// The values of Outcome.
+// The values of OccurrenceOutcome.
 const (
 	OutcomeEnqueued OccurrenceOutcome = "fired"
 	OutcomeMissed   OccurrenceOutcome = "missed"
 	OutcomeSkipped  OccurrenceOutcome = "skipped" // no job was created, because an earlier job had not ended
-	OutcomeRefused  OccurrenceOutcome = "refused" // no job could be created; the note contains the reason
+	OutcomeRefused  OccurrenceOutcome = "refused" // no job could be created; OutcomeNote contains the reason
 )
 
 // Schedule is the definition and the state of a recurring job.
@@ -62,14 +62,14 @@ type Schedule struct {
 	MaxJitter  time.Duration
 	CatchUp    CatchUpPolicy
 	Overlap    OverlapPolicy
-	// SpecJSON is the job spec as JSON, as the user requested it. Draft is the job that the service made from Spec.
+	// SpecJSON is the job spec as JSON, as the user requested it. JobDraft is the job that the service made from SpecJSON.
 	SpecJSON string
 	JobDraft queue.Job
 
 	CreatedAt queue.UnixMillis // a schedule like "every 10 minutes" counts its intervals from this time
 	// LastOccurrenceAt is the newest occurrence that was handled. No occurrence up to LastOccurrenceAt is carried out
-	// again. NextOccurrenceAt is the next occurrence. NextDueAt is NextOccurrenceAt plus the jitter, the time at which the
-	// occurrence is carried out. NextOccurrenceAt and NextDueAt are 0 if there is no next occurrence.
+	// again. NextOccurrenceAt is the next occurrence. NextDueAt is NextOccurrenceAt plus the jitter: the time at which the
+	// occurrence is carried out. NextOccurrenceAt and NextDueAt are 0 if no occurrence follows.
 	LastOccurrenceAt, NextOccurrenceAt, NextDueAt queue.UnixMillis
 	// RunsAtBoot reports that the schedule runs once per boot. LastBootID identifies the last boot for which it ran.
 	RunsAtBoot bool
@@ -88,7 +88,7 @@ type OccurrenceRecord struct {
 	OccurrenceAt   queue.UnixMillis
 	RecordedAt     queue.UnixMillis // time when the record was made
 	Outcome        OccurrenceOutcome
-	JobSeq         int64 // seq of the created job, 0 if no job was created; JobID is its id
+	JobSeq         int64 // seq of the created job, or 0 if no job was created; JobID is the id of the job
 	JobID          string
 	RequestedByUID *int   // the user who requested the run; nil if the schedule was due
 	OutcomeNote    string // why no job could be created, or the id of the unfinished job that prevented it
@@ -97,7 +97,7 @@ type OccurrenceRecord struct {
 // SchedulePutRequest is a request to store a schedule.
 type SchedulePutRequest struct {
 	Schedule
-	// ReplacedGeneration is the Generation of the schedule of the same name to be replaced; 0 for a new schedule.
+	// ReplacedGeneration is the Generation of the schedule that this request replaces; 0 for a new schedule.
 	ReplacedGeneration int64
 	// RequestedByUID is the uid of the user who made the request.
 	RequestedByUID int
@@ -123,17 +123,17 @@ type OccurrenceRequest struct {
 	ScheduleName string
 	Generation   int64
 	// ExpectedLastOccurrenceAt and ExpectedLastBootID are the values that the caller has read from the schedule. If the
-	// schedule has changed or is paused, nothing happens. If a user requests the run, neither the values
-	// nor the pause are checked.
+	// schedule now has other values, or is paused, the request does nothing. If a user requests the run, neither the
+	// values nor the pause are checked.
 	ExpectedLastOccurrenceAt queue.UnixMillis
 	ExpectedLastBootID       string
 
-	// occurrences to be carried out, oldest first; each job waits for the one before it
+	// occurrences to be carried out, oldest first; each job waits for the job before it
 	Occurrences       []queue.UnixMillis
 	MissedOccurrences []queue.UnixMillis // occurrences to be recorded as missed, oldest first
 	RequestedByUID    *int               // the user who requests the run of one occurrence; nil if the occurrences are due
-	// CandidateJobID returns the nth possible id for the job of an occurrence; n starts at 1. The job gets the first
-	// of these ids that no other job has.
+	// CandidateJobID returns the nth possible id for the job of an occurrence; n starts at 1. The job gets the first of
+	// these ids that no other job has.
 	CandidateJobID func(instant queue.UnixMillis, n int) string
 
 	// LastOccurrenceAt, NextOccurrenceAt, NextDueAt and NewLastBootID are the new values of the schedule's fields once
@@ -141,18 +141,18 @@ type OccurrenceRequest struct {
 	LastOccurrenceAt, NextOccurrenceAt, NextDueAt queue.UnixMillis
 	NewLastBootID                                 string
 
-	// OwnerName is the current name of the schedule's user; see Request.
+	// OwnerName is the current name of the schedule's user, as in EnqueueRequest.
 	OwnerName                             string
-	MaxPendingJobs, MaxPendingJobsPerUser int64 // limits of waiting jobs, as in Request
-	MaxBytesPerUser                       int64 // limit of the user's bytes, as in Request
-	// FailIfOverQuota decides what happens if the job of the first occurrence in Occurrences exceeds
-	// MaxBytesPerUser. If true, RunOccurrences returns a QuotaError and changes nothing. If false, the
-	// occurrence is recorded as refused.
+	MaxPendingJobs, MaxPendingJobsPerUser int64 // limits of waiting jobs, as in EnqueueRequest
+	MaxBytesPerUser                       int64 // limit of the user's bytes, as in EnqueueRequest
+	// FailIfOverQuota decides what happens if the job of the first occurrence in Occurrences exceeds MaxBytesPerUser. If
+	// it is true, RunOccurrences returns a QuotaError and changes nothing. If it is false, the occurrence is recorded as
+	// refused.
 	FailIfOverQuota bool
 }
 
-// MaxCandidateJobIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the
-// last of these ids, so they cannot block the schedule by using all of them for other jobs.
+// MaxCandidateJobIDs is the number of ids that are tried for the job of an occurrence. Users cannot predict the last of
+// these ids. So they cannot block the schedule by using all of the ids for other jobs.
 const MaxCandidateJobIDs = 100
 
 // OccurrenceResult is the result of an OccurrenceRequest. WasCarriedOut reports whether the
@@ -160,8 +160,8 @@ const MaxCandidateJobIDs = 100
 type OccurrenceResult struct {
 	WasCarriedOut bool
 	Records       []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.Occurrences
-	// LeasedJobSeqs lists running jobs that OverlapReplace must cancel. If it is not empty, nothing has happened yet:
-	// the caller must end these jobs and then repeat the request.
+	// LeasedJobSeqs lists running jobs that must be cancelled because of OverlapReplace. If it is not empty, nothing has
+	// happened yet: the caller must end these jobs and then repeat the request.
 	LeasedJobSeqs []int64
 }
 
@@ -192,19 +192,19 @@ type Schedules interface {
 	// RemoveSchedule deletes a schedule and its records, but not its jobs. byUID is the user who requested the
 	// removal, and generation must be the schedule's Generation.
 	RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error
-	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. If the schedule already is in
-	// the requested state, nothing changes.
+	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. If the schedule is already in the
+	// requested state, nothing changes.
 	PauseSchedule(ctx context.Context, p SchedulePauseRequest) error
-	// DueSchedules lists up to limit due schedules. It takes one schedule of each user in turn, the one that has
-	// been due longest first. A call may miss some due schedules. untilNext is the time until another schedule is
-	// due, at most an hour; 0 means that more may be due now. A schedule that runs at boot is due if it has not
-	// run for the boot bootID; if bootID is "", no such schedule is due.
+	// DueSchedules lists up to limit due schedules. It takes one schedule of each user in turn; of each user's schedules,
+	// it takes the one that has been due longest first. A call may miss some due schedules. untilNext is the time until
+	// another schedule is due, at most an hour; 0 means that more may be due now. A schedule that runs at boot is due if
+	// it has not run for the boot bootID. If bootID is "", no such schedule is due.
 	DueSchedules(ctx context.Context, bootID string, limit int) (
 		dueSchedules []Schedule, untilNext time.Duration, err error)
-	// RunOccurrences carries out and records occurrences in one transaction: their records, their jobs and the
-	// schedule's next occurrence are all stored, or none. If an earlier job of the schedule has not ended,
-	// Overlap decides what happens. Jobs of another user do not count, even if they come from a schedule that had
-	// the same name, or if that user owned this schedule before. An occurrence whose job does not fit in the queue
-	// is recorded as refused.
+	// RunOccurrences carries out and records occurrences in one transaction. Either all of the following are stored, or
+	// nothing: the records of the occurrences, their jobs and the schedule's next occurrence. If an earlier job of the
+	// schedule has not ended, Schedule.Overlap decides what happens. Jobs of another user do not count as earlier jobs,
+	// even if they come from a schedule that had the same name, or if that user owned this schedule before. An occurrence
+	// whose job does not fit in the queue is recorded as refused.
 	RunOccurrences(ctx context.Context, request OccurrenceRequest) (OccurrenceResult, error)
 }

@@ -13,13 +13,13 @@ type Settings interface {
 	Settings(ctx context.Context) ([]Setting, error)
 	// SetSetting stores one setting; an empty value removes it.
 	SetSetting(ctx context.Context, s Setting) error
-	// SetHooks sets which hooks (jobs that are created because another job has failed or ended) the store creates,
-	// until it is closed. The transaction that records a job's new state also creates the hooks for that state.
-	// The limits on the number of waiting jobs do not apply to hooks.
+	// SetHooks sets which hooks the store creates, until the store is closed. A hook is a job that is created because
+	// another job has failed or ended. The transaction that records a job's new state also creates the hooks for that
+	// state. The limits on the number of waiting jobs do not apply to hooks.
 	SetHooks(ctx context.Context, h HookSettings) error
 }
 
-// Setting is one stored setting, with the user who set it and the time.
+// Setting is one stored setting. It also contains the user who set it and the time.
 type Setting struct {
 	Key      string
 	Value    string
@@ -39,19 +39,19 @@ func (s *Setting) EventValue() string {
 	return s.Value
 }
 
-// HookSettings says which hooks the settings request, and for which events the store creates them; see
-// queue.HookEvents. The store also creates the hooks that a job requests itself (HookCommands).
+// HookSettings says which hooks the settings define, and for which events the store creates them; see queue.HookEvents.
+// The store also creates the hooks that a job itself defines (HookCommands).
 type HookSettings struct {
 	TriggerEvents queue.HookEvents // events for which MakeHooks is called; jobs that are hooks have no hooks
-	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its new
-	// state. The store calls MakeHooks inside a transaction, and possibly again if that transaction is undone. So
-	// MakeHooks must not block or use the store. If MakeHooks is nil, no hooks are created.
+	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its new state.
+	// The store calls MakeHooks inside a transaction, and possibly again if that transaction is rolled back. So MakeHooks
+	// must not block or use the store. If MakeHooks is nil, no hooks are created.
 	MakeHooks func(j *queue.Job, events queue.HookEvents) []queue.Job
-	// OwnerUID and Owner identify the account that owns hooks which do not run as the user of the job.
+	// OwnerUID and OwnerName identify the account that owns hooks which do not run as the user of the job.
 	OwnerUID  int
 	OwnerName string
-	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If a hook would exceed the
-	// limit, older outputs and inputs are removed as described for Report.MaxBytesPerUser. If that is not enough,
-	// the hook is not created.
+	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If a hook would exceed the limit,
+	// older outputs and inputs are removed as described for LeaseReport.MaxBytesPerUser. If that is not enough, the hook
+	// is not created.
 	MaxBytesPerUser int64
 }

@@ -50,7 +50,7 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// These constants are the bytes that a row and its index entries, without texts, count for in a user's quota.
+// The number of bytes that a row and its index entries, without texts, count for in a user's quota.
 const (
 	QuotaBytesPerJob        = 512 // a job, including one attempt
 	QuotaBytesPerAttempt    = 128 // each further attempt

@@ -14,30 +14,31 @@ type Statistics interface {
 	// Counts returns the number of jobs in each state and the number of jobs ever enqueued,
 	// without reading a table.
 	Counts() Counts
-	// OldestReadySince returns the time since which the longest-waiting ready job has been ready; 0 if no job is ready.
+	// OldestReadySince returns the time since when a job has been ready, for the job that has been ready longest; 0 if no
+	// job is ready.
 	OldestReadySince(ctx context.Context) (queue.UnixMillis, error)
-	// Stats returns statistics of attempts. The transaction that records the start or end of an attempt also
-	// updates them, so a crash loses none of them and counts none twice. Removing a job does not change them.
+	// Stats returns statistics of attempts. The transaction that records the start or end of an attempt also updates the
+	// statistics. So a crash loses no start or end and counts none twice. Removing a job does not change the statistics.
 	Stats(ctx context.Context, f StatsFilter) (Stats, error)
 	// TypicalRuntime returns the typical run time of completed jobs with this queue.Job.Fingerprint; 0 if unknown.
-	// It reads no table. After a crash, the runs of the last two minutes may be missing.
+	// TypicalRuntime reads no table. After a crash, the runs of the last two minutes may be missing.
 	TypicalRuntime(fingerprint uint64) time.Duration
 }
 
-// AttemptStatistics contains the statistics of the attempts of one queue in one period. An attempt's start
-// counts in the period in which it was recorded, and so does its end. Over all periods, Started equals the
-// number of ends plus the number of running attempts. A job that ends without an attempt does not count, for
-// example if it is cancelled while it waits.
+// AttemptStatistics contains the statistics of the attempts of one queue in one period. The start of an attempt counts
+// in the period in which the start was recorded. The end of an attempt counts in the period in which the end was
+// recorded. Over all periods, Started equals the number of ends plus the number of running attempts. A job that ends
+// without an attempt does not count, for example a job that is cancelled while it waits.
 type AttemptStatistics struct {
 	Started   int64
-	Completed int64 // attempts whose job is completed; the fields below count attempts with other results
-	Failed    int64 // the attempt failed, and the job is to be retried
+	Completed int64 // attempts that completed their job; the fields below count attempts with other results
+	Failed    int64 // attempts that failed and whose job is to be retried
 	Dead      int64
 	Cancelled int64
 	// attempts that do not count, for example because they were stopped; the job is pending or held again
 	ReturnedToQueue int64
 
-	WaitTimes Histogram // one entry per start: the time from when the job was ready and due
+	WaitTimes Histogram // one entry per start: the time between the job being ready and due, and its start
 	RunTimes  Histogram // one entry per end: the run time of the attempt
 }
 
@@ -77,14 +78,16 @@ func (s *AttemptStatistics) Add(other *AttemptStatistics) {
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBoundSeconds(k-1) and up to
-// BucketUpperBoundSeconds(k). The first bucket also contains shorter durations, and the last one longer ones.
+// BucketUpperBoundSeconds(k). The first bucket also contains all shorter durations, and the last bucket all longer
+// ones.
 const (
 	HistogramBucketCount       = 64
 	FirstPrometheusBucketIndex = -20 // index of the first bucket in the schema of Prometheus
 )
 
-// BucketUpperBoundSeconds returns the upper bound of bucket k in seconds: 2^((k+FirstPrometheusBucketIndex)/2). The
-// bounds range from just under 1 ms to 34 days. They are those of Prometheus' native histograms with schema 1.
+// BucketUpperBoundSeconds returns the upper bound of a bucket in seconds:
+// 2^((bucketIndex+FirstPrometheusBucketIndex)/2). The bounds range from just under 1 ms to 34 days. They are the bounds
+// of Prometheus' native histograms with schema 1.
 func BucketUpperBoundSeconds(bucketIndex int) float64 {
 	return math.Exp2(float64(bucketIndex+FirstPrometheusBucketIndex) / 2)
 }
@@ -95,7 +98,7 @@ type Histogram struct {
 	SumMillis    int64                       // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the longest duration that is counted. A longer duration counts as this one.
+// maxObservedDuration is the longest duration that is counted. A longer duration is counted as maxObservedDuration.
 const maxObservedDuration = 34 * 24 * time.Hour
 
 // AddDuration counts one duration, truncated to milliseconds. A negative duration counts as 0.
@@ -162,7 +165,7 @@ func (h *Histogram) AppendEncoded(b []byte) []byte {
 	return b
 }
 
-// ParseHistogram reads what Append has written. It returns an empty histogram if b is damaged.
+// ParseHistogram reads what AppendEncoded has written. It returns an empty histogram if b is damaged.
 func ParseHistogram(b []byte) (h Histogram) {
 	damaged := false
 	next := func(maxValue uint64) uint64 {
@@ -193,14 +196,14 @@ func ParseHistogram(b []byte) (h Histogram) {
 // Granularity is the length of a period of statistics. Periods begin at whole minutes, hours and days in UTC.
 type Granularity int
 
-// The grains, from the shortest period to the longest.
+// The values of Granularity, from the shortest period to the longest.
 const (
 	PerMinute Granularity = iota + 1
 	PerHour
 	PerDay
 )
 
-// granularities lists, for each Grain, its name, the length of a period, and how long statistics are kept.
+// granularities lists, for each Granularity, its name, the length of a period, and how long statistics are kept.
 var granularities = [...]struct {
 	name              string
 	length, retention time.Duration
@@ -231,19 +234,19 @@ func (g Granularity) OldestPeriodStart(now queue.UnixMillis) queue.UnixMillis {
 // Limits of statistics.
 const (
 	// MaxQueuesWithStats limits the queues with separate statistics in one period, and in the totals of all time. The
-	// default queue does not count toward this limit, nor, in a period, do queues that have a rule at that time.
-	// The remaining queues are combined under OtherQueuesName.
+	// default queue does not count toward this limit. In a period, queues that have a rule at that time do not count
+	// either. The remaining queues are combined under OtherQueuesName.
 	MaxQueuesWithStats = 64
-	// MaxQueuesPerStatsResult limits the queues in one result. If there are more, the result contains those that
-	// had attempts most recently.
+	// MaxQueuesPerStatsResult limits the queues in one result. If there are more queues, the result contains the queues
+	// that had attempts most recently.
 	MaxQueuesPerStatsResult = 1000
 	// OtherQueuesName is the combined entry of queues without separate statistics. No queue can have this name.
 	OtherQueuesName = "(others)"
 )
 
-// StatsFilter selects a queue and a range of time. An empty Queue selects all queues. All periods
-// that overlap the range from Since to Until (0 means now) are selected. Periods older than
-// Grain.Retention are not available.
+// StatsFilter selects a queue and a range of time. An empty Queue selects all queues. All periods that overlap the
+// range from Since to Until (0 means now) are selected. Periods older than Granularity.PeriodRetention are not
+// available.
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.UnixMillis
@@ -251,13 +254,13 @@ type StatsFilter struct {
 	Granularity Granularity
 	// IncludePeriods adds the statistics of each single period to the result.
 	IncludePeriods bool
-	// AllTimeTotals selects the totals of all time by queue instead. These never decrease. If AllTimeTotals is set, the
-	// other fields are ignored.
+	// AllTimeTotals selects the totals of all time by queue instead of periods. The totals never decrease. If
+	// AllTimeTotals is set, the other fields are ignored.
 	AllTimeTotals bool
 }
 
-// PeriodRange returns which periods the filter selects when the time is now: their grain, and the range in which they
-// begin, from since up to but not including until.
+// PeriodRange returns which periods the filter selects when the time is now. grain is their granularity. The periods
+// begin at since or later, and before until.
 func (f *StatsFilter) PeriodRange(now queue.UnixMillis) (grain Granularity, since, until queue.UnixMillis) {
 	grain = f.Granularity
 	if grain == 0 {
@@ -275,9 +278,10 @@ func (f *StatsFilter) PeriodRange(now queue.UnixMillis) (grain Granularity, sinc
 // Stats contains the statistics of a range of whole periods.
 type Stats struct {
 	Granularity  Granularity
-	Since, Until queue.UnixMillis  // start and end of the range; the last period may still be running
+	Since, Until queue.UnixMillis  // start and end of the range; the last period may not have ended yet
 	Queues       []QueueStatistics // ordered by name, with OtherQueuesName last
-	// Periods contains the periods that have statistics, oldest first. Each one adds up all selected queues.
+	// Periods contains the periods that have statistics, oldest first. The statistics of each period are the sums over all
+	// selected queues.
 	Periods []PeriodStatistics
 }
 
@@ -297,15 +301,15 @@ type PeriodStatistics struct {
 // that completed most recently are kept.
 const MaxRuntimeEstimates = 4096
 
-// Estimate is the typical run time of a command: a geometric mean in which about the last eight runs have most
-// of the weight. The zero value contains no runs.
+// Estimate is the typical run time of a command: a geometric mean of the run times. About the last eight runs have most
+// of the weight in the mean. The zero value contains no runs.
 type Estimate struct {
-	LogMeanMillis float64 // natural logarithm of the mean in milliseconds
+	LogMeanMillis float64 // natural logarithm of the mean run time in milliseconds
 	WeightedRuns  uint8   // number of runs, up to maxWeightedRuns
 }
 
-// maxWeightedRuns limits how much weight old runs have: each new run has a weight of at least
-// 1/maxWeightedRuns in the mean.
+// maxWeightedRuns limits how much weight old runs have in the mean: each new run has a weight of at least
+// 1/maxWeightedRuns.
 const maxWeightedRuns = 8
 
 // AddRuntime adds the run time of one more run to the mean.
@@ -322,8 +326,8 @@ func (e *Estimate) TypicalRuntime() time.Duration {
 	return time.Duration(math.Exp(e.LogMeanMillis)+0.5) * time.Millisecond
 }
 
-// Counts contains totals of the whole queue. Every change updates them, so the time to read them does not
-// depend on the number of jobs.
+// Counts contains totals of the whole queue. Every change updates the totals. So the time to read them does not depend
+// on the number of jobs.
 type Counts struct {
 	JobsByState      [queue.Cancelled + 1]int64 // number of jobs in each state, by state
 	JobsEverEnqueued int64                      // number of jobs ever enqueued
@@ -332,8 +336,8 @@ type Counts struct {
 	RerankUnfinished bool
 	DatabaseBytes    int64 // size of the database in bytes
 	OutputBytes      int64 // size of all outputs, in the database and in files, in bytes
-	// JobsUnderOwnRetention is the number of completed and cancelled jobs whose queue had a separate
-	// retention when they ended.
+	// JobsUnderOwnRetention is the number of completed and cancelled jobs whose queue had its own retention settings when
+	// they ended.
 	JobsUnderOwnRetention int64
 }
 

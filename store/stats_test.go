@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Each duration is counted in the bucket that contains it. Shorter durations are in the first bucket, and
-// longer ones in the last.
+// Each duration is counted in the bucket that contains it. Shorter durations than the bounds are in the first bucket,
+// and longer durations in the last.
 func TestHistogramBucketsContainTheirDurations(t *testing.T) {
 	if first, last := BucketUpperBoundSeconds(0), BucketUpperBoundSeconds(HistogramBucketCount-1); first > 0.001 ||
 		last < 30*24*3600 {
@@ -58,8 +58,8 @@ func TestQuantileErrorIsBounded(t *testing.T) {
 	}
 }
 
-// ParseHistogram returns the histogram that Append has encoded, and the encoding is short. For damaged input,
-// it returns an empty histogram and does not panic.
+// ParseHistogram returns the histogram that AppendEncoded has encoded, and the encoding is short. For damaged input,
+// ParseHistogram returns an empty histogram and does not panic.
 func FuzzHistogram(f *testing.F) {
 	var h Histogram
 	f.Add(h.AppendEncoded(nil))

@@ -1,18 +1,19 @@
-// Package store defines how jobs are kept: durably, with fenced leases, and with the store as the only clock.
+// Package store defines how jobs are stored: durably, with fenced leases, and with all times taken from the clock of
+// the store.
 //
-// Start with Store, which combines the interfaces below. Package store/engine implements it with a database,
-// which packages store/sqlite and store/postgres open. Package store/memstore is an independent implementation
-// in memory; tests compare the engine with it.
+// Start with Store, which combines the interfaces below. Package store/engine implements Store with a database, which
+// packages store/sqlite and store/postgres open. Package store/memstore is an independent implementation in memory.
+// Tests compare the engine with it.
 package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// Store keeps jobs. A method that changes something returns after the change is durable. If it returns
-// queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use. They
-// return queue.ErrNotFound if no job has the given id.
+// Store keeps jobs. A method that changes something returns after the change is durable. If the method returns
+// queue.ErrOutcomeUnknown, the change may or may not be durable. All methods are safe for concurrent use. They return
+// queue.ErrNotFound if no job has the given id.
 //
-// Code that needs only some of the methods takes the smallest sufficient interface below, or combines several
-// of them. See docs/decisions/0101.
+// Code that needs only some of the methods uses the smallest sufficient interface below, or a combination of several.
+// See docs/decisions/0101.
 type Store interface {
 	Clock
 
@@ -48,8 +49,8 @@ type Store interface {
 	StoreFailed() <-chan struct{}
 	// Err returns the reason why the store has failed permanently, or nil if it has not.
 	Err() error
-	// Close waits for running operations to end, then closes the store. Later calls of its
-	// methods return ErrUnavailable.
+	// Close waits for running operations to end, then closes the store. Later calls of the store's methods return
+	// ErrUnavailable.
 	Close() error
 }
 

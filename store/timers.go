@@ -12,6 +12,6 @@ type Timers interface {
 	// the next change is due, at most an hour; 0 means that more changes are due now.
 	ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error)
 	// DueChangeHints returns a channel that receives a value when a change is due earlier than the last call of
-	// Promote has said.
+	// ApplyDueChanges has returned.
 	DueChangeHints() <-chan struct{}
 }

@@ -104,10 +104,10 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	}
 }
 
-// searchLastLines moves l.readCursor to the beginning of the last lineCount lines of an output. It calls readOutput to read
-// the output after searchStart. hasEarlierOutput says for each stream whether there may be output before searchStart.
-// If there is, the first line that is read may be incomplete. searchLastLines returns false if it did not find enough
-// lines.
+// searchLastLines moves l.readCursor to the beginning of the last lineCount lines of an output. It calls readOutput to
+// read the output after searchStart. hasEarlierOutput says for each stream whether there may be output before
+// searchStart. If there is, the first line that is read may be incomplete. searchLastLines returns false if it did not
+// find enough lines.
 func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
 	hasEarlierOutput [2]bool,
 	readOutput func(handleChunk func(output.Chunk) error) error) (found bool, err error) {

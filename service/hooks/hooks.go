@@ -1,4 +1,4 @@
-// Package hooks creates hook jobs. They run a command or send a webhook (an HTTP request) when another job
+// Package hooks creates hook jobs. A hook job runs a command or sends a webhook (an HTTP request) when another job
 // changes its state, for example when it fails.
 //
 // Start with Hooks.
@@ -45,7 +45,7 @@ const (
 	webhookBackoffSeconds = 3 // seconds; see queue.Exponential
 )
 
-// These are the names of environment variables that hooks, and the program that sends webhooks, get.
+// Names of environment variables for hooks and for the program that sends webhooks.
 const (
 	hookJobEnvName      = "QUEUECTL_HOOK_JOB"
 	hookStateEnvName    = "QUEUECTL_HOOK_STATE"
@@ -61,16 +61,16 @@ const (
 // wants no more messages. The message is then not sent again.
 const WebhookReceiverGoneExitCode = 10
 
-// hookMaker creates hook jobs as the settings at one time define them. A hookMaker never changes; new
-// settings need a new one. Its methods do not block.
+// hookMaker creates hook jobs as the settings at one time define them. A hookMaker never changes, so changed settings
+// need a new hookMaker. Its methods do not block.
 type hookMaker struct {
 	hooks        *Hooks
 	defaults     queue.Defaults
 	HookCommands queue.HookCommands // commands in the settings, which run for all jobs
 	Webhooks     map[string]config.Webhook
 	HookAccount  worker.Account // account that hooks of the settings run as
-	// runAsSubmitter says that jobs run as their submitters. The hooks of the settings then run as the account
-	// in the setting hooks_user or, if it is empty, as the service's own account.
+	// runAsSubmitter means that jobs run as their submitters. The hooks of the settings then run as the account in the
+	// setting hooks_user or, if this setting is empty, as the service's own account.
 	runAsSubmitter bool
 }
 
@@ -123,8 +123,8 @@ func (h *Hooks) ApplyHookSettings(ctx context.Context) error {
 	return cmp.Or(err, missing)
 }
 
-// makeHookDrafts returns the hook jobs for events of a job, such as its failure. Several events may occur at the
-// same time.
+// makeHookDrafts returns the hook jobs for events of a job, such as its failure. One change of the job's state may
+// cause several events.
 func (m *hookMaker) makeHookDrafts(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.AllHookEvents {
@@ -176,8 +176,8 @@ func (m *hookMaker) draftWebhook(j *queue.Job, event queue.HookEvents, name stri
 	h.NoRetryCodes = []int{WebhookReceiverGoneExitCode}
 	h.Labels["webhook"] = name
 	h.Stdin = fmt.Sprintf(`{"type":"job.%s","timestamp":%q,"data":%s}`, event, j.UpdatedAt.String(), jobJSON)
-	// The fence stays the same if a job has two outcomes without running in between, such as "dead" and, after a
-	// retry, "cancelled". So the id also contains the time of the outcome.
+	// A job can have two outcomes without running in between, such as "dead" and, after a retry, "cancelled". The fence is
+	// then the same for both outcomes, so the id also contains the time of the outcome.
 	id := fmt.Sprintf("%d.%d.%d.%s", j.Seq, j.Fence, j.UpdatedAt, event)
 	h.Env = mergeEnv(h.Env, []string{
 		WebhookIDEnvName + "=" + id, WebhookSecretFileEnvName + "=" + w.SecretFile, WebhookURLEnvName + "=" + w.URL,
@@ -228,8 +228,8 @@ func mergeEnv(env, addedVars []string) (merged []string) {
 	return merged
 }
 
-// jobJSON returns a job as JSON, for the input of a hook. The JSON leaves out the environment and, if it
-// would be too long, also the commands.
+// jobJSON returns a job as JSON, for the input of a hook. The JSON leaves out the environment. If the JSON would be too
+// long, it also leaves out the commands.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
 	v := control.JobViewContext{CurrentTime: j.UpdatedAt, RunAsUser: cmp.Or(j.RunAsUser,
 		m.hooks.Owners.CachedUserName(j.UID))}
@@ -253,8 +253,8 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 // maxJobJSONBytes is the maximum length of jobJSON's result in bytes. A webhook adds up to 1024 bytes to it.
 const maxJobJSONBytes = queue.MaxStdinBytes - 1024
 
-// HookTestDrafts returns the hook job for the hook or webhook of the settings with this name, or nil if the
-// settings define no such hook. The hook job's input describes an invented job.
+// HookTestDrafts returns the hook job for the hook or webhook of the settings with this name, or nil if the settings
+// define no such hook. The input of the hook job describes a made-up job.
 func (m *hookMaker) HookTestDrafts(name string, now queue.UnixMillis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {

@@ -156,7 +156,7 @@ func checkHookPayload(t *testing.T, hook *queue.Job) {
 }
 
 // A receiver drops a message whose id it has received before. So the messages about two outcomes of a job have
-// different ids, even if the job did not run between these outcomes.
+// different ids, even if the job did not run between the two outcomes.
 func TestWebhookMessagesHaveDifferentIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
@@ -210,7 +210,7 @@ func TestHookPayloadOmitsLongCommand(t *testing.T) {
 	}
 }
 
-// A user can test a hook of the settings. This creates one hook job about an invented job, without retries.
+// A user can test a hook of the settings. The test creates one hook job about a made-up job, without retries.
 func TestHookTestCreatesOneHookJob(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
 		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
@@ -234,7 +234,7 @@ func TestHookTestCreatesOneHookJob(t *testing.T) {
 	}
 }
 
-// If the account of the settings' hooks does not exist, the store still creates the hooks that jobs define.
+// If the account for the hooks of the settings does not exist, the store still creates the hooks that jobs define.
 func TestJobHooksWorkWithoutHooksAccount(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
 	h.JobAccount.UsesPerJobAccount = true

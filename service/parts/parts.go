@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Dependencies are the parts that package service and the packages below it use. All of them exist once the
+// Dependencies are the parts that package service and the packages below it use. All of these parts exist once the
 // store is open.
 type Dependencies struct {
 	ServiceInfo
@@ -34,7 +34,7 @@ type Dependencies struct {
 	ApplyTraceSettings func() (problem string) // applies changed settings to the exporter of traces
 	// JobAccountFor returns the account that jobs would run as with the given settings.
 	JobAccountFor   func(*config.Settings) (worker.Account, error)
-	ExamineStateDir func(dir string) []store.Finding // checks the state directory if the store is on a server
+	ExamineStateDir func(dir string) []store.Finding // checks the state directory of a queue whose store is on a server
 }
 
 // ServiceInfo holds the facts about the service that replies and findings contain.
@@ -51,7 +51,7 @@ type ServiceInfo struct {
 	InheritedRestrictions []string      // see service.Options.InheritedRestrictions
 	StartAtBootAdvice     func() string // see service.Options.StartAtBootAdvice; may be nil
 	SystemdUnit           systemd.Unit  // the systemd unit of the service
-	ProgramFiles          []ProgramFile // the files of the running programs
+	ProgramFiles          []ProgramFile // the program files of the service and of its runner
 }
 
 // ProgramFile describes the file of a program at the time when the service started.
@@ -63,7 +63,7 @@ type ProgramFile struct {
 // CoreParts are the parts of the service that store and run jobs.
 type CoreParts struct {
 	Store           store.Store
-	StoreMaintainer store.Maintainer // the store's maintenance operations; nil if it has none
+	StoreMaintainer store.Maintainer // the store's maintenance operations; nil if the store has none
 	Cluster         store.Cluster    // nil if no other node can use the store
 	Pool            *worker.Pool
 	RunnerLocation  runner.RunnersLocation // where the runners are
@@ -71,7 +71,7 @@ type CoreParts struct {
 	OutputFiles     *cluster.OutputFiles
 	UserLimits      *control.UserLimits
 	Log             *slog.Logger
-	LogFile         *os.File // log file that the service reopens after a rotation; otherwise nil
+	LogFile         *os.File // log file that the service opens again after a log rotation; nil if it has none
 }
 
 // SettingsParts are the parts of the service that keep settings.

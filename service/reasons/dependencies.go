@@ -14,8 +14,8 @@ import (
 // MaxDependencyLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxDependencyLinks = 1000
 
-// EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. A
-// reason says either that the job cannot run again because its input was removed, or which dependencies
+// EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. One kind of
+// reason says that the job cannot run again because its input was removed. The other kind says which dependencies
 // caused the cancellation or the hold.
 func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.WaitReason, err error) {
 	if fields := j.InputRemoved.FieldNames(); len(fields) > 0 {
@@ -56,8 +56,8 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 			reasons = append(reasons, r)
 		}
 		if err == nil && !failed && len(parents) < MaxDependencyLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
-			// The dependencies were retried together with their dependants. This job was left out because
-			// another job had the same unique key.
+			// The job was cancelled because of its dependencies, but none of them has failed now. So the dependencies were
+			// retried together with their dependants, and this job was left out because another job had the same unique key.
 			reasons = append(reasons, control.WaitReason{Kind: "unique", CauseKey: j.Unique,
 				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
 				Advice: "queuectl retry " + j.ID})
@@ -78,7 +78,7 @@ func (f *Finder) UnresolvedDependencyReasons(ctx context.Context, j *queue.Job) 
 			}
 			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
 			text := fmt.Sprintf("job %s %s, but is %s", id, requiredParentEndText(l.Condition),
-				cmp.Or(l.OtherJobState.String(), "not in the queue yet")) // a job of a committed batch may come later
+				cmp.Or(l.OtherJobState.String(), "not in the queue yet")) // a job of a committed batch may not be in the queue yet
 			reasons = append(reasons, control.WaitReason{Kind: "dependency", CauseKey: id, Text: text, Advice: "queuectl why " +
 				id})
 		}

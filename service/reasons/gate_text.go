@@ -10,19 +10,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// These texts end a sentence that says which node a job may run on. nodeMismatchText is used if only this
-// node does not match, noNodeMatchesText if no node matches.
+// These texts end a sentence that says on which node a job may run. nodeMismatchText is used if only this node does not
+// match, and noNodeMatchesText if no node matches.
 const (
 	nodeMismatchText  = "not here"
 	noNodeMatchesText = "which matches no available node"
 )
 
-// gateReasonTexts holds the texts for each kind of gate. A gate is a limit that can keep a job from starting, such
-// as a lock, a rate or a user's quota. Key 0 is the concurrency limit of a queue.
+// gateReasonTexts holds the texts for each kind of gate. A gate is a limit that can keep a job from starting, such as a
+// lock, a rate or a user's quota. The key 0 represents the concurrency limit of a queue.
 var gateReasonTexts = map[queue.GateKind]struct {
 	kind string // kind of the reasons about this gate, such as "queue"
-	// describe sets the text of a reason whose numbers and advice are already set. It may also replace the
-	// advice.
+	// describe sets the text of the reason r, whose numbers and advice are already set. It may also replace the advice.
 	describe func(o *store.WaitReason, j *queue.Job, r *control.WaitReason)
 }{
 	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
@@ -73,8 +72,8 @@ var gateReasonTexts = map[queue.GateKind]struct {
 // GateReasonKind returns the value of Reason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateReasonTexts[g].kind }
 
-// SetNodeStateText changes the reason that a job may run only on one node: it replaces the end of the text by
-// a description of that node's state.
+// SetNodeStateText changes the text of r, the reason that a job may run only on one node. It replaces the end of the
+// text by a description of that node's state.
 func SetNodeStateText(r *control.WaitReason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatchText, state, noNodeMatchesText, state).Replace(r.Text)
 }

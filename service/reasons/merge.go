@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MergeNodeReasons combines the reasons of several nodes why they do not start a job. If one node has no reason, that
-// node can start the job, so MergeNodeReasons returns no reasons.
+// MergeNodeReasons combines the reasons of several nodes why they do not start a job. If one node has no such reason,
+// this node can start the job, so MergeNodeReasons returns no reasons.
 func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
 	nodeResults []cluster.NodeResult[control.WaitingExplanation]) []control.WaitReason {
 	if len(nodeResults) == 0 || len(localReasons) == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If several nodes share a queue, Merge combines the reasons of all nodes. It makes no difference which node
-// the user asks.
+// If several nodes share a queue, MergeNodeReasons combines the reasons of all nodes. The result is the same, whichever
+// node the user asks.
 func TestMergeCombinesReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
 		"the job runs only on x, not here"

@@ -1,6 +1,6 @@
 // Package reasons finds out why a job does not run, and puts it into words.
 //
-// Start with Finder. Merge combines the reasons of several nodes.
+// Start with Finder. MergeNodeReasons combines the reasons of several nodes.
 package reasons
 
 import (
@@ -29,9 +29,9 @@ type Finder struct {
 // "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
 // only the first one, in the field waits_for.
 
-// WaitReasonsTimeout limits how long a list waits for the reasons that only the store's writer knows: the
-// goroutine that makes all changes. Such a reason is, for example, a lock that another job holds. If a slow
-// disk delays the writer for longer, the list leaves these reasons out.
+// WaitReasonsTimeout limits how long a list waits for the reasons that only the store's writer knows. The writer is the
+// goroutine that makes all changes. An example of such a reason is a lock that another job holds. If a slow disk delays
+// the writer for longer, the list leaves these reasons out.
 const WaitReasonsTimeout = 200 * time.Millisecond
 
 // SetWaitReasons sets in the view of each job the first reason why that job does not run.
@@ -57,9 +57,9 @@ func (f *Finder) SetWaitReasons(ctx context.Context, jobs []queue.Job, jobViews 
 	}
 }
 
-// addNodeReasons adds to the map reasons, by job number, why this node does not start each of dueJobs. Jobs
-// of one queue and user with the same locks and other limits have the same reasons, so it queries the store
-// for only one job of each such group.
+// addNodeReasons adds to reasonByJobSeq, for each of dueJobs, why this node does not start the job. Jobs of one queue
+// and user that need the same locks and other limits have the same reasons. So addNodeReasons queries the store for
+// only one job of each such group.
 func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	reasonByJobSeq map[int64]control.WaitReason) {
 	if list := f.noJobStartsReasons(); len(list) > 0 {
@@ -95,9 +95,9 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	}
 }
 
-// gateGroupKey is the key of a group of jobs that wait for the same reasons: jobs of one queue and user that
-// need the same locks, rates and so on. A job that needs a resource forms its own group, because free units
-// may be reserved for a job of a higher rank.
+// gateGroupKey is the key of a group of jobs that wait for the same reasons: jobs of one queue and user that need the
+// same locks, rates and so on. A job that needs a resource forms its own group, because free units of the resource may
+// be kept for a job of a higher rank.
 type gateGroupKey struct {
 	queue           string
 	uid             int
@@ -112,7 +112,7 @@ func (f *Finder) JobReason(j *queue.Job, now queue.UnixMillis) (r control.WaitRe
 	switch {
 	case j.State == queue.Held:
 		next := "queuectl release " + j.ID
-		if j.IsDisowned() { // the job cannot be released before it has another account
+		if j.IsDisowned() { // the job can be released only after it was given to another account
 			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
 		}
 		return control.WaitReason{Kind: "held", Text: "the job is held" + parenthesizedStateReason(j), Advice: next}, true
@@ -135,8 +135,8 @@ func (f *Finder) JobReason(j *queue.Job, now queue.UnixMillis) (r control.WaitRe
 		true
 }
 
-// requiredParentEndText returns how the parent job must end to meet a dependency. The text ends a sentence about the
-// parent.
+// requiredParentEndText returns how the parent job must end to meet a dependency. The result is the end of a sentence
+// whose subject is the parent.
 func requiredParentEndText(condition queue.DependencyCondition) string {
 	if condition == queue.ParentEnded {
 		return "must end"
@@ -144,8 +144,8 @@ func requiredParentEndText(condition queue.DependencyCondition) string {
 	return fmt.Sprintf("must be %s", condition)
 }
 
-// pauseReason returns the reason for a paused running job, which says who paused the job. It returns false if
-// the job is not paused.
+// pauseReason returns the reason why a running job makes no progress: who paused the job. It returns false if the job
+// is not paused.
 func (f *Finder) pauseReason(j *queue.Job) (control.WaitReason, bool) {
 	since, uid := f.PauseOfAllJobs.PauseOfJob(j)
 	if since == 0 {
@@ -183,9 +183,9 @@ func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 	return reasons
 }
 
-// NodeWaitReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
-// that the store has found. The reason "all workers are busy" comes last, because more workers do not help
-// while there is another reason.
+// NodeWaitReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons that
+// the store has found. The reason "all workers are busy" comes last, because more workers do not help while another
+// reason exists.
 func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []control.WaitReason {
 	list := f.noJobStartsReasons()
 	stopped := len(list) > 0
@@ -203,8 +203,8 @@ func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []c
 	return list
 }
 
-// gateReason returns the reason that describes an obstacle: what the store has found to keep a job from
-// starting, such as a lock that another job holds.
+// gateReason returns the reason that describes an obstacle. The obstacle is what keeps a job from starting, as found by
+// the store, for example a lock that another job holds.
 func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
 	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueue,
 		LimitUsage: new(obstacle.UsedUnits),
@@ -219,8 +219,8 @@ func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
 	return r
 }
 
-// LocalWaitReasons returns the reasons why this node does not start a job that is due. For locks, rates and other
-// limits, it queries the store.
+// LocalWaitReasons returns the reasons why this node does not start a job that is due. To find locks, rates and other
+// limits that keep the job from starting, it queries the store.
 func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.WaitReason, error) {
 	all, err := f.Store.WaitReasons(ctx, []int64{j.Seq})
 	if err != nil {
@@ -244,7 +244,7 @@ func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.
 func (f *Finder) addQueuePauseDetails(ctx context.Context, r *control.WaitReason, obstacle *store.WaitReason) {
 	rule, err := f.ReadQueueRule(ctx, obstacle.GateKeyOrQueue)
 	if err != nil || !rule.Paused {
-		return // add nothing: the queue was resumed in the meantime, or its details are unavailable
+		return // add nothing: the queue is no longer paused, or its details are unavailable
 	}
 	r.Text += ", by " + f.Owners.UserName(rule.PausedByUID)
 	if rule.PauseReason != "" {

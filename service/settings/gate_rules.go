@@ -9,14 +9,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// GateRules caches the rules of shared keys. A shared key is the name of a lock or a rate that the jobs of
-// all users share. Its rule sets how many jobs may hold the lock at the same time, or how many may start in a
-// period.
+// GateRules caches the rules of shared keys. A shared key is the name of a lock or a rate that the jobs of all users
+// share. The rule of a lock sets how many jobs may hold the lock at the same time. The rule of a rate sets how many
+// jobs may start in a period.
 type GateRules struct {
 	Store store.Store
 
-	// sharedGateRules holds the rules of the shared keys. The map key is a demand with only the kind and the key
-	// set.
+	// sharedGateRules holds the rules of the shared keys. Each map key is a demand in which only Kind and GateKey are set.
 	sharedGateRules atomic.Pointer[map[queue.Demand]queue.Demand]
 }
 
@@ -34,8 +33,8 @@ func (r *GateRules) LoadGateRules(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate calls visit for every lock, rate and resource that all users share, in the store's order. It
-// begins with the one after afterGate.
+// EachSharedGate calls visit for every lock, rate and resource that all users share, in the store's order. It begins
+// with the gate after afterGate.
 func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateState, visit func(store.GateState)) error {
 	for {
 		page, err := s.Gates(ctx, queue.SharedOwner, afterGate)
@@ -52,8 +51,8 @@ func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateStat
 	}
 }
 
-// ApplyGateRule sets the limit in a job's demand for a lock or rate to the limit in the stored rule. It
-// returns an error if the demand itself contains another limit. See docs/decisions/0018.
+// ApplyGateRule sets the limit in a job's demand for a lock or rate to the limit in the stored rule. It returns an
+// error if the demand itself sets a different limit. See docs/decisions/0018.
 func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

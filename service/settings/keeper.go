@@ -1,4 +1,4 @@
-// Package settings keeps the settings of the service. It also caches the settings of queues and of locks and
+// Package settings keeps the settings of the service. It also caches the settings of queues, and the rules of locks and
 // rates that jobs share, so that requests need not read them from the store.
 //
 // Start with Keeper, which computes the settings in effect from the file, the environment, the flags and the
@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These are the layers of settings, weakest first. A value in a later layer overrides the same setting in an
-// earlier layer.
+// The layers of settings, weakest first. A value in a later layer overrides the value of the same setting in an earlier
+// layer.
 const (
 	layerDefault = iota
 	layerFile
@@ -114,7 +114,7 @@ func (k *Keeper) updateLayers(change func(layers []config.Layer)) error {
 // CurrentConfig returns the settings in effect.
 func (k *Keeper) CurrentConfig() *config.Config { return k.currentConfig.Load() }
 
-// RecordStartConfig records the current settings as those with which the service has started. From then on,
+// RecordStartConfig records the current settings as the settings with which the service has started. From then on,
 // settings that take effect only at a start keep their recorded values.
 func (k *Keeper) RecordStartConfig() {
 	k.mu.Lock()
@@ -169,8 +169,8 @@ func (k *Keeper) ReplaceStoredLayer(values map[string]string) error {
 	return k.updateLayers(func(layers []config.Layer) { layers[layerStored].Values = values })
 }
 
-// ReplaceSettingValue replaces the value of a setting in the stored layer and in the running layer, which holds values
-// that last until the service ends. An empty value removes the setting from the layer.
+// ReplaceSettingValue replaces the value of a setting in two layers: the stored layer, and the running layer, whose
+// values last until the service ends. An empty value removes the setting from the layer.
 func (k *Keeper) ReplaceSettingValue(name, storedValue, runningValue string) error {
 	return k.updateLayers(func(layers []config.Layer) {
 		for layer, text := range map[int]string{layerStored: storedValue, layerRunning: runningValue} {
@@ -181,9 +181,9 @@ func (k *Keeper) ReplaceSettingValue(name, storedValue, runningValue string) err
 	})
 }
 
-// SetRunningValue sets a setting in the running layer, whose values last until the service ends. If hasValue is
-// false, it removes the setting from that layer. It returns the previous value in the layer; existed is false
-// if there was none. The caller has checked the new value.
+// SetRunningValue sets a setting in the running layer, whose values last until the service ends. If hasValue is false,
+// it removes the setting from that layer. previous is the previous value in the running layer. existed is false if the
+// layer had no value. The caller has checked the new value.
 func (k *Keeper) SetRunningValue(name, value string, hasValue bool) (previous string, existed bool) {
 	err := k.updateLayers(func(layers []config.Layer) {
 		values := layers[layerRunning].Values

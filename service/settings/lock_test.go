@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// If the context of a caller ends while it waits for the lock, RunLocked returns and does not call the
+// If the context of a caller ends while the caller waits for the lock, RunLocked returns and does not call the
 // function.
 func TestLockWaitEndsWithCallerContext(t *testing.T) {
 	l := NewLock()

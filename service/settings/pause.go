@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// PauseOfAllJobs holds who paused all jobs and when, if a user has paused all jobs.
+// PauseOfAllJobs holds the pause of all jobs, with its time and the user who requested it.
 type PauseOfAllJobs struct {
-	atomic.Pointer[store.Setting] // nil if all jobs are not paused
+	atomic.Pointer[store.Setting] // nil if no pause of all jobs is in effect
 }
 
-// PauseSettingKey is the key under which the store keeps a pause of all jobs, so that it outlasts restarts. It is
-// not a setting that users can change.
+// PauseSettingKey is the key under which the store keeps a pause of all jobs, so that the pause outlasts restarts. It
+// is not a setting that users can change.
 const PauseSettingKey = "pause"
 
 // PauseOfJob returns when a running job was paused, and the uid of the user that paused it. If the job was not
@@ -26,6 +26,6 @@ func (p *PauseOfAllJobs) PauseOfJob(j *queue.Job) (pausedAt queue.UnixMillis, pa
 	return max(all.SetAt, j.StartedAt), all.SetByUID
 }
 
-// DrainSettingKey is the key under which the store keeps a drain, so that it outlasts restarts. It is not a setting
-// that users can change.
+// DrainSettingKey is the key under which the store keeps a drain of all nodes, so that the drain outlasts restarts. It
+// is not a setting that users can change.
 const DrainSettingKey = "drain"

@@ -17,8 +17,8 @@ type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	// cachedRules holds the settings of each queue that has job defaults, a retention, or paused running
-	// jobs. It is nil before the first LoadQueueRules.
+	// cachedRules holds the settings of each queue that has job defaults or its own retention, or whose running jobs are
+	// paused. It is nil before the first LoadQueueRules.
 	cachedRules atomic.Pointer[map[string]store.QueueRule]
 }
 
@@ -46,7 +46,8 @@ func (r *QueueRules) cachedRule(queueName string) (rule store.QueueRule) {
 	return rule
 }
 
-// Retention returns how long the jobs of a queue are kept. These values override those of the service.
+// Retention returns how long the jobs of a queue are kept. Its values override the retention in the settings of the
+// service.
 func (r *QueueRules) Retention(queueName string) store.Retention {
 	return r.cachedRule(queueName).Retention
 }
@@ -101,7 +102,7 @@ func (r *QueueRules) ReplaceNullsByDefaults(patchJSON json.RawMessage, queueName
 	return patch
 }
 
-// DefaultPriority returns the priority of a queue's jobs that do not set their own.
+// DefaultPriority returns the priority of those jobs of a queue that do not set a priority.
 func (r *QueueRules) DefaultPriority(queueName string) int64 {
 	var fields struct{ Priority *int64 }
 	if json.Unmarshal([]byte(r.cachedRule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {

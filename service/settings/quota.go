@@ -15,8 +15,8 @@ type UserQuota struct {
 	Settings   *Keeper
 }
 
-// With max_bytes_per_user = "auto", the quota of each user is MaxAutoQuotaBytes or the size of the file system
-// divided by autoQuotaDiskDivisor, whichever is less.
+// With max_bytes_per_user = "auto", the quota of each user is the lesser of two values: MaxAutoQuotaBytes, and the size
+// of the file system divided by autoQuotaDiskDivisor.
 const (
 	MaxAutoQuotaBytes    = 10 << 30
 	autoQuotaDiskDivisor = 5
@@ -47,13 +47,13 @@ func (q *UserQuota) NearQuotaThresholdBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// maxQuotaFreeingTries is the maximum number of times that one request frees space in a quota. One time suffices
+// maxQuotaFreeingTries is the maximum number of times that one request frees space in a quota. One time is enough,
 // unless other requests use the freed space first.
 const maxQuotaFreeingTries = 3
 
-// RunWithinQuota executes a request that uses bytes of the quota of the user with this uid. If the quota does
-// not suffice, it removes inputs and outputs of that user's ended jobs and executes the request again. It
-// removes nothing if another user sent the request.
+// RunWithinQuota executes a request that uses bytes of the quota of the user with this uid. If the quota does not
+// suffice, it removes inputs and outputs of that user's ended jobs and executes the request again. But if another user
+// sent the request, it removes nothing.
 func (q *UserQuota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range maxQuotaFreeingTries {
@@ -66,9 +66,9 @@ func (q *UserQuota) RunWithinQuota(ctx context.Context, uid int, request func() 
 	return err
 }
 
-// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a request that was rejected fits in
-// the quota. It reports whether the request now fits. If even removing all of them would not suffice, it
-// removes nothing.
+// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
+// reports whether the request now fits. If the request would not fit even without all these outputs and inputs,
+// MakeRoomInQuota removes nothing.
 func (q *UserQuota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *store.QuotaError) bool {
 	keep := quotaErr.LimitBytes - quotaErr.NeededBytes
 	if keep < 0 {
@@ -87,7 +87,7 @@ func (q *UserQuota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *stor
 	return q.Store.UserBytes(uid) <= keep
 }
 
-// UsersNearQuota returns the users that use 90 % of their quota or more, sorted by use, highest first.
+// UsersNearQuota returns the users whose jobs use 90 % of their quota or more, sorted by used bytes, highest first.
 func (q *UserQuota) UsersNearQuota() []store.UserBytes {
 	if q.MaxBytesPerUser() == 0 {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // ResourceUnitNames returns the ids of the resource units that a job holds, by resource. A resource, such as "gpu",
-// consists of several equal units, each with its id.
+// consists of several equal units. Each unit has an id.
 func (k *Keeper) ResourceUnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil
@@ -44,7 +44,7 @@ func (k *Keeper) ResourceUnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// resourceVariableName converts the name of a resource to the part of a variable name that represents it.
+// resourceVariableName converts the name of a resource to a part of the name of an environment variable.
 func resourceVariableName(resource string) string {
 	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(resource))
 }

@@ -24,8 +24,8 @@ import (
 // docs/decisions/0033.
 const (
 	maxJobsPerRole = 100 // maximum number of jobs of one role in one poll
-	// minPollInterval is the minimum time between two polls if no notification arrives. A random time of up to
-	// half of minPollInterval is added.
+	// minPollInterval is the minimum time between two polls if no notification arrives. A random time of up to half of
+	// minPollInterval is added to it.
 	minPollInterval      = 5 * time.Second
 	failedPollRetryDelay = time.Second      // delay after a failed poll
 	enqueueTimeout       = 30 * time.Second // timeout for one job
@@ -43,7 +43,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		jobsEnqueued: make(chan struct{}, 1)}
 	defer t.runningEnqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
-	// the roles that were last sent to the database, and whether any were sent
+	// roles is the list of roles that was last sent to the database; rolesSent reports whether any list was sent
 	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		if err == nil {
 			err = t.poll(ctx, set.UsersByStoreRole())
 		}
-		// Log an error that lasts only once.
+		// Log an error that persists only once.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
@@ -76,7 +76,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 	}
 }
 
-// submissionPoller enqueues submitted jobs. It enqueues the jobs of one role in order. The roles do not wait for each
+// submissionPoller enqueues submitted jobs. It enqueues the jobs of one role in order. Roles do not wait for each
 // other.
 type submissionPoller struct {
 	*parts.Dependencies
@@ -89,14 +89,14 @@ type submissionPoller struct {
 	stateByRole map[string]roleState // guarded by mu
 }
 
-// roleState is the state of one role. If one job of the role cannot be enqueued now, for example because the
-// queue is full, the role is delayed: its later jobs wait too.
+// roleState is the state of one role. If a job of the role cannot be enqueued now, for example because the queue is
+// full, the role is delayed: the role's later jobs wait too.
 type roleState struct {
 	isEnqueuing bool   // jobs of the role are being enqueued
 	delayCause  string // the error that delays the role; "" if it is not delayed
 }
 
-// anyRoleDelayed reports whether at least one role is delayed. If so, Run polls again soon.
+// anyRoleDelayed reports whether at least one role is delayed. If a role is delayed, Run polls again soon.
 func (p *submissionPoller) anyRoleDelayed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,8 @@ func (p *submissionPoller) roleReadLimit(role string) int {
 	return maxJobsPerRole
 }
 
-// poll reads submitted jobs and starts a goroutine for each role to enqueue them. users maps roles to users.
+// poll reads submitted jobs and starts a goroutine for each role to enqueue the jobs of that role. userByRole maps
+// roles to users.
 func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]string) error {
 	list, err := p.inbox.Submissions(ctx, p.roleReadLimit)
 	if err != nil {
@@ -142,8 +143,8 @@ func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]strin
 	return nil
 }
 
-// enqueueInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now.
-// lastDelayCause is the error of the previous poll, which need not be logged again; "" if there was none.
+// enqueueInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now. lastDelayCause is the
+// error that delayed the role at the previous poll, or "". If the error is the same again, it is not logged.
 func (p *submissionPoller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
 	userByRole map[string]string) {
 	enqueued, delay := 0, error(nil)
@@ -183,7 +184,7 @@ func isTransientError(err error) bool {
 		queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal}, e.Code)
 }
 
-// enqueueSubmission enqueues one job as the user of its role. users maps roles to users.
+// enqueueSubmission enqueues one job as the user of its role. userByRole maps roles to users.
 func (p *submissionPoller) enqueueSubmission(ctx context.Context, job *store.Submission,
 	userByRole map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
@@ -197,8 +198,8 @@ func (p *submissionPoller) enqueueSubmission(ctx context.Context, job *store.Sub
 	if err != nil {
 		code := queue.CodeDenied
 		if none := accounts.NoAccountError(""); !errors.As(err, &none) || p.Owners.HasOtherNodes() {
-			// Return a transient error, so that the job is tried again: the look-up may have failed only for
-			// now, or another node may know the user.
+			// Return a transient error, so that the job is tried again: the look-up may have failed only this time, or another
+			// node may know the user.
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles",

@@ -1,8 +1,8 @@
 // Package database defines the interface through which package store/engine uses a database: connections,
 // rows and kinds of errors. It also contains the definitions of the tables.
 //
-// Start with Statements. Package store/sqlitedb implements the connections for SQLite, package store/pgdb
-// those for PostgreSQL.
+// Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb the
+// connections for PostgreSQL.
 package database
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use
-// it. The statements are written in the syntax of SQLite, with placeholders ? or ?N. Arguments are int64,
-// string, []byte or nil. A connection to another database leaves out parts that only SQLite knows, such as
-// INDEXED BY.
+// Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use it. The
+// statements are written in the syntax of SQLite, with placeholders ? or ?N. Arguments are int64, string, []byte or
+// nil. Some parts of a statement are specific to SQLite, such as INDEXED BY. A connection to another database leaves
+// these parts out.
 type Statements interface {
 	Querier
-	// Exec executes a statement. It may delay the statement until a later one is executed; then an error of
-	// the delayed statement is returned by that later call. ExecCount executes a statement immediately and
-	// returns the number of changed rows.
+	// Exec executes a statement. It may delay the statement until a later statement is executed. An error of the delayed
+	// statement is then returned by that later call. ExecCount executes a statement immediately and returns the number of
+	// changed rows.
 	Exec(sql string, args ...any) error
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
@@ -29,23 +29,23 @@ type Statements interface {
 	QueryAll(queries []Query) error
 	// QueryNumber returns the integer in the first row, or 0 if there is no row.
 	QueryNumber(sql string, args ...any) (int64, error)
-	// InNumbersSQL returns an SQL condition: the column equals one of several numbers. The argument of the
-	// condition is a text that contains these numbers, separated by spaces.
+	// InNumbersSQL returns an SQL condition: the column equals one of several numbers. The argument of the condition is a
+	// text that contains these numbers, separated by spaces.
 	InNumbersSQL(column string) string
 	// InWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
 	// condition is a text that contains these words, separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// RowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller
-	// will probably read, and rowBytes is their typical size. The limit is needed because a database server
-	// also sends the rows that the caller does not read.
+	// RowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller will probably
+	// read, and rowBytes is the typical size of a row. The limit is needed because a database server also sends the rows
+	// that the caller does not read.
 	RowLimit(wantedRows, rowBytes int) int
 	Close() error
 }
 
 // Querier executes queries.
 type Querier interface {
-	// Query calls the callback for every row, until it returns false. The row is valid only during this
-	// call. The callback must not execute another statement.
+	// Query calls handleRow for every row, until handleRow returns false. The row is valid only during this call of
+	// handleRow. handleRow must not execute another statement.
 	Query(handleRow func(r Row) (more bool, err error), sql string, args ...any) error
 }
 
@@ -56,12 +56,12 @@ type Conn interface {
 	Begin() error
 	Commit() error
 	Rollback()
-	// WriteRow executes a statement that inserts one row, or changes only the row named by its last argument.
-	// It may delay the statement until the next call of another method, so no later call of WriteRow may
-	// depend on the statement.
+	// WriteRow executes a statement that inserts one row, or changes only the row named by its last argument. It may delay
+	// the statement until the next call of a method other than WriteRow. So no later call of WriteRow may depend on the
+	// statement.
 	WriteRow(sql string, args ...any) error
-	// HasUncountedChanges reports whether the transaction may have changed rows whose change no counter of the engine
-	// shows. The engine must then record that there was a commit, even if no counter has changed.
+	// HasUncountedChanges reports whether the transaction may have changed rows without changing a counter of the engine.
+	// The engine must then record that there was a commit, although no counter has changed.
 	HasUncountedChanges() bool
 	// TotalArgumentBytes returns the total size in bytes of the texts and blobs passed to statements.
 	TotalArgumentBytes() int64
@@ -70,25 +70,25 @@ type Conn interface {
 // ReadConn is a connection that only reads.
 type ReadConn interface {
 	Statements
-	// BeginSnapshot starts a snapshot, which all reads until EndSnapshot see. If either method fails, the
-	// connection must not be used again.
+	// BeginSnapshot starts a snapshot. All reads until EndSnapshot see the data of the snapshot. If either method fails,
+	// the connection must not be used again.
 	BeginSnapshot() error
 	EndSnapshot() error
-	// InterruptWhenDone makes the end of ctx interrupt running statements, until release is called.
-	// IsInterruption reports whether err is the error of an interrupted statement.
+	// InterruptWhenDone makes running statements stop with an error when ctx ends, until release is called. IsInterruption
+	// reports whether err is the error of such a statement.
 	InterruptWhenDone(ctx context.Context) (release func())
 	IsInterruption(err error) bool
 }
 
-// MissingJobChecker is a connection that can find out whether a job was not found because the database is
-// damaged. Only connections to SQLite files implement it. A PostgreSQL server has its own checksums, and two
-// of its reads may see different states of the data.
+// MissingJobChecker is a connection that can find out whether a job was not found because the database is damaged. Only
+// connections to SQLite files implement it. A PostgreSQL server has its own checksums. The check would also be wrong
+// there, because it compares two reads, which may see different states of the data.
 type MissingJobChecker interface {
-	// CheckMissingJobID is called after a job with this id was not found. It returns a damage error if the database
-	// may contain the job in spite of that. number is the id as a job number, or 0 if the id is not a number.
+	// CheckMissingJobID is called after a job with this id was not found. It returns a damage error if the database may
+	// contain the job although it was not found. idAsNumber is the id as a job number, or 0 if the id is not a number.
 	CheckMissingJobID(id string, idAsNumber int64) error
-	// CheckMissingJobSeq is called after a job with this seq was not found. It returns a damage error if the
-	// database may contain the job in spite of that.
+	// CheckMissingJobSeq is called after a job with this seq was not found. It returns a damage error if the database may
+	// contain the job although it was not found.
 	CheckMissingJobSeq(seq int64) error
 }
 
@@ -107,7 +107,7 @@ func (r *QueryBatch) Add(handleRow func(r Row) (more bool, err error), sql strin
 	r.Queries = append(r.Queries, Query{handleRow, sql, args})
 }
 
-// AddEach adds a query whose rows are passed to the callback, one by one.
+// AddEach adds a query whose rows are passed to readRow, one by one.
 func (r *QueryBatch) AddEach(readRow func(r Row), sql string, args ...any) {
 	r.Add(func(row Row) (bool, error) {
 		readRow(row)
@@ -115,14 +115,14 @@ func (r *QueryBatch) AddEach(readRow func(r Row), sql string, args ...any) {
 	}, sql, args...)
 }
 
-// Row is the current row of a statement. If a column holds another type than the method returns, the method
-// returns the zero value.
+// Row is the current row of a statement. If a column holds another type than a method returns, the method returns the
+// zero value.
 type Row interface {
 	Int64(column int) int64
 	// Text returns a text or the bytes of a blob.
 	Text(column int) string
-	// BytesView returns a text or blob without copying it, in memory of the database connection. The slice is valid
-	// only while the row is.
+	// BytesView returns a text or blob in memory of the database connection, without copying it. The slice is valid only
+	// while the row is valid.
 	BytesView(column int) []byte
 	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 	Value(column int) any
@@ -167,7 +167,7 @@ func InTransaction(c Conn, f func() error) error {
 	return err
 }
 
-// ReadFirstRow passes the first row of a query to the callback, and reports whether there is one.
+// ReadFirstRow passes the first row of a query to readRow, and reports whether there is one.
 func ReadFirstRow(c Querier, readRow func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
 		readRow(r)
@@ -177,7 +177,7 @@ func ReadFirstRow(c Querier, readRow func(r Row), sql string, args ...any) (foun
 	return found, err
 }
 
-// ForEachRow passes each row of a query to the callback.
+// ForEachRow passes each row of a query to readRow.
 func ForEachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
 	return c.Query(func(r Row) (bool, error) {
 		readRow(r)
@@ -185,16 +185,16 @@ func ForEachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
 	}, sql, args...)
 }
 
-// ReadRows calls the callback for each row of a query, and returns the results.
+// ReadRows calls readRow for each row of a query, and returns the results.
 func ReadRows[T any](c Querier, readRow func(r Row) T, sql string, args ...any) (results []T, err error) {
 	err = ForEachRow(c, func(r Row) { results = append(results, readRow(r)) }, sql, args...)
 	return results, err
 }
 
-// FirstColumnText returns the text in the first column of a row. It is an argument for Rows.
+// FirstColumnText returns the text in the first column of a row. It is an argument for ReadRows.
 func FirstColumnText(r Row) string { return r.Text(0) }
 
-// FirstColumnInt64 returns the integer in the first column of a row. It is an argument for Rows.
+// FirstColumnInt64 returns the integer in the first column of a row. It is an argument for ReadRows.
 func FirstColumnInt64(r Row) int64 { return r.Int64(0) }
 
 // QueryText returns the text in the first row, or "" if there is no row.

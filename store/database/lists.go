@@ -23,8 +23,8 @@ type LeaseReservation struct {
 	NodeID int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
-// ParseReservations parses a list of reservations, such as the column "reserved" of the table meta. The keys of
-// the result are the seqs of the jobs.
+// ParseReservations parses a list of reservations, such as the column "reserved" of the table "meta". The keys of the
+// result are the seqs of the jobs.
 func ParseReservations(list string) (map[int64]LeaseReservation, error) {
 	return parseList(list, func(n [4]int64) (int64, LeaseReservation) {
 		return n[0],
@@ -32,7 +32,7 @@ func ParseReservations(list string) (map[int64]LeaseReservation, error) {
 	})
 }
 
-// ReadReservations reads and parses meta.reserved.
+// ReadReservations reads and parses the column "reserved" of the table "meta".
 func ReadReservations(c Querier) (map[int64]LeaseReservation, error) {
 	list, err := QueryText(c, `SELECT reserved FROM meta`)
 	if err != nil {
@@ -61,7 +61,7 @@ func ParseUserCounts(list string) (map[int]UserCounts, error) {
 }
 
 // parseList parses a list of entries that are separated by spaces. Each entry consists of numbers; see
-// ParseSlashNumbers. The callback makes a key and a value from the numbers of an entry.
+// ParseSlashNumbers. convert makes a key and a value from the numbers of an entry.
 func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
 	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {

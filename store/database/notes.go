@@ -45,7 +45,7 @@ func FormatMoveSource(note string) string {
 	var source struct {
 		Place string `json:"place"`
 	}
-	json.Unmarshal([]byte(note), &source) // after an error, the message does not name the place
+	json.Unmarshal([]byte(note), &source) // after an error, the message does not name the place of the source
 	return cmp.Or(QuoteQueueLocation(source.Place), "another place")
 }
 

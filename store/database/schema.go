@@ -1,7 +1,8 @@
 package database
 
-// SchemaMigrations holds, at index i, the statements that lead from schema version i to version i + 1. Migrations only
-// run forward. Each version is one transaction, which also stores the version number.
+// SchemaMigrations holds, at index i, the statements that change the tables from schema version i to version i + 1.
+// Schema versions only increase: no statements lead back to an older version. The statements of one version are
+// executed in one transaction, which also stores the version number.
 //
 // In rows of jobs and attempts, columns with long values come last: SQLite can read the columns before them
 // without reading the long values. In the table jobs, numbers come before texts: PostgreSQL finds a column that
@@ -89,7 +90,7 @@ var SchemaMigrations = [][]string{{
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
 		input        TEXT    DEFAULT ''           -- JSON of env and stdin, '' if there are none, NULL if it stands in inputs
 	) STRICT`,
-	// A job that was enqueued without an id has its number as its id. It is found by its number, so this
+	// The id of a job that was enqueued without an id is its number (seq). Such a job is found by its number, so this
 	// index leaves it out.
 	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`,
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
