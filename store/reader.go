@@ -49,7 +49,7 @@ type Filter struct {
 	ViewerUID *int
 	Since     queue.UnixMillis // only jobs that ended, or were created if they have not ended, at Since or later
 	Until     queue.UnixMillis // only jobs whose time, as for Since, is before Until; 0 means no upper bound
-	IDGlob    string           // pattern of ids, see queue.IDGlob; "" means any
+	IDGlob    string           // pattern of ids, see queue.CompileGlob; "" means any
 	BeforeSeq int64            // only jobs with a lower seq; 0 means start with the newest job
 	Limit     int              // maximum number of jobs, from 1 to MaxPageRows
 }

@@ -90,8 +90,8 @@ func (d *Dir) create() (err error) {
 	}
 	d.isOpen = true
 	// Set the directory's times to a value that the kernel's clock never has. The kernel's clock for files may not advance
-	// for milliseconds. Without this value, a change within that time would leave the directory's times as they were, and
-	// WasUsed would not notice the change.
+	// for milliseconds. Without this value, the directory could be changed within that time without a change of its
+	// times, and WasUsed would not notice the change.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err

@@ -48,7 +48,7 @@ func runCommandAsync(t *testing.T, c *Command) <-chan Result {
 	return result
 }
 
-// waitUntil waits until isTrue returns true. description says, for the error message, what is waited for.
+// waitUntil waits until isTrue returns true. description describes this condition in the error message.
 func waitUntil(t *testing.T, description string, isTrue func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !isTrue(); time.Sleep(time.Millisecond) {

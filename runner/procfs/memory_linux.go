@@ -33,8 +33,7 @@ func (m *hungMemoryReads) read(pid int, read func() string) (text string, ok boo
 		return "", false
 	}
 	reply := make(chan string, 1)
-	// This goroutine ends when the read returns. A read that hangs returns at the latest when the process that it reads
-	// ends.
+	// This goroutine ends when the read returns. If the read never returns, the goroutine lasts until this process ends.
 	go func() { reply <- read() }()
 	select {
 	case text = <-reply:

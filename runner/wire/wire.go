@@ -165,7 +165,7 @@ type (
 	ReadOutput struct {
 		Lease
 		RequestID
-		StreamCursors [2]int64 // position in standard output and in standard error (see output.StreamCursors)
+		StreamCursors [2]int64 // position in standard output and in standard error (see output.StreamCursor)
 		WaitForOutput bool
 	}
 	// PurgeOutputs deletes output files. The reply is PurgeOutputsReply.
@@ -201,7 +201,7 @@ type (
 
 // Frames that the runner sends.
 type (
-	// HelloReply is the reply to Hello, and describes the runner. Attempts lists the attempts that have not
+	// HelloReply is the reply to Hello, and describes the runner. UnendedAttempts lists the attempts that have not
 	// ended. UnacknowledgedLeases lists the ended attempts whose results are not acknowledged; the runner then sends a
 	// Result frame for each of them.
 	HelloReply struct {

@@ -250,12 +250,12 @@ func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (
 }
 
 // PeerOwnsJob reports whether a job belongs to a peer. It compares uids and user names, because the uid of a running
-// job may now belong to another account. The fields User and RunAsUID of j must be set as in the store.
+// job may now belong to another account. The fields RunAsUser and RunAsUID of j must be set as in the store.
 func (g *Guard) PeerOwnsJob(p *control.Peer, j *queue.Job) bool {
 	switch {
 	case j.UID != p.UID:
 		return false
-	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field User does not name the job's owner
+	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field RunAsUser does not name the job's owner
 		return !g.Owners.MayHaveFormerOwnerJobs(j.UID)
 	}
 	return g.Owners.checkUserNotRenamed(j.UID, j.RunAsUser) == nil

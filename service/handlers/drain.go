@@ -64,7 +64,7 @@ func (h *API) SetDrain(ctx context.Context, p control.DrainParams) (control.Drai
 
 // drainForOtherNode executes a drain request of another node. If waitIdle is false, it returns when no job can start on
 // this node. If waitIdle is true, it returns when no job runs on this node, or after cluster.WaitIdleTimeout. If jobs
-// are still running then, result.Running is above 0.
+// are still running then, result.RunningJobs is above 0.
 func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result control.DrainResult, err error) {
 	if !waitIdle {
 		if err = h.ReloadSharedSettings(ctx); err == nil {

@@ -76,9 +76,9 @@ type eventSender struct {
 	peer           control.Peer // the peer that receives the events
 	sendEvent      func(control.Event) error
 	lastEventSeq   int64           // number of the last event that was handled
-	selectedJobIDs map[string]bool // the ids in params.IDs
+	selectedJobIDs map[string]bool // the ids in params.JobIDs
 
-	unknownJobIDs map[string]bool // ids in params.IDs for which neither a job nor an event was found
+	unknownJobIDs map[string]bool // ids in params.JobIDs for which neither a job nor an event was found
 }
 
 // sendNextEvents reads a bounded number of events and sends those that the request selects. newestSeq is the number of

@@ -50,8 +50,8 @@ func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
 	}
 }
 
-// A queue cannot define defaults for what a job executes. Otherwise a user who may only configure queues could choose
-// what other users' jobs execute.
+// A queue cannot define defaults for what a job executes. Otherwise a user with only the right to configure queues
+// could choose what other users' jobs execute.
 func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.SpecFields() {
 		value := map[queue.FieldKind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// pendingWait is a call of Wait that runs in its own goroutine.
+// pendingWait is a call of WaitForJobs that runs in its own goroutine.
 type pendingWait struct {
 	reportedJobIDs chan string // ids of the reported jobs
 	result         control.WaitResult
@@ -22,7 +22,7 @@ type pendingWait struct {
 	done           chan struct{} // closed when the call has returned; result and err are set then
 }
 
-// startWait starts a call of Wait.
+// startWait starts a call of WaitForJobs in a new goroutine.
 func (s *testAPI) startWait(ctx context.Context, p control.WaitParams) *pendingWait {
 	w := &pendingWait{reportedJobIDs: make(chan string, 2*control.MaxWaitOrFollowJobIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends

@@ -42,7 +42,7 @@ const (
 	maxHookAttempts       = 4
 	hookTimeout           = 5 * time.Minute
 	maxWebhookAttempts    = 11
-	webhookBackoffSeconds = 3 // seconds; see queue.Exponential
+	webhookBackoffSeconds = 3 // seconds; see queue.BackoffExponential
 )
 
 // Names of environment variables for hooks and for the program that sends webhooks.

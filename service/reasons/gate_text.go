@@ -69,7 +69,7 @@ var gateReasonTexts = map[queue.GateKind]struct {
 	}},
 }
 
-// GateReasonKind returns the value of Reason.Kind for a kind of gate.
+// GateReasonKind returns the value of control.WaitReason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateReasonTexts[g].kind }
 
 // SetNodeStateText changes the text of r, the reason that a job may run only on one node. It replaces the end of the

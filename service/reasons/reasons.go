@@ -203,8 +203,8 @@ func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []c
 	return list
 }
 
-// gateReason returns the reason that describes an obstacle. The obstacle is what keeps a job from starting, as found by
-// the store, for example a lock that another job holds.
+// gateReason returns the reason that describes an obstacle. The store has found that the obstacle, for example a lock
+// that another job holds, keeps the job from starting.
 func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
 	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueue,
 		LimitUsage: new(obstacle.UsedUnits),
