@@ -32,7 +32,7 @@ func checkRunAsSupported(settings *config.Settings, account *worker.Account) err
 }
 
 // bootstrapRoot does nothing: Windows has no runners that run as root, and checkRunAsSupported rejects
-// settings that need them.
+// settings that need such runners.
 func (*startup) bootstrapRoot() error { return nil }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.

@@ -28,7 +28,7 @@ const (
 )
 
 // garbageCollector is the state of the garbage collections that workers start. takeOverGarbageCollection enables
-// them before the first command.
+// these collections before the first command.
 var garbageCollector struct {
 	enabled    bool         // workers collect garbage
 	endedCount atomic.Int64 // number of commands that have ended

@@ -67,7 +67,7 @@ type Command struct {
 // Run calls it again even without new notes. The time between two calls is at least MinProgressReadInterval.
 type ProgressHandler interface {
 	HandleProgress(data []byte) (callAgain bool)
-	// SetMaskedTexts is called before the start. The handler must replace these secret texts in everything that the
+	// SetMaskedTexts is called before the start. The handler must replace secretTexts in everything that the
 	// command reports.
 	SetMaskedTexts(secretTexts [][]byte)
 }
@@ -118,7 +118,7 @@ type Result struct {
 	Error             string // what went wrong, as a text for users; "" if nothing did
 	PID               int    // pid of the main process
 	ExitHeldByTracer  bool   // the main process has ended, but its tracer (ptrace) withholds the exit status
-	// first process that survives SIGKILL; 0 if none; AwaitStuckProcesses waits for all of them
+	// pid of a process that survives SIGKILL; 0 if none; AwaitStuckProcesses waits for all such processes
 	StuckPID     int
 	CPUTime      time.Duration
 	PeakRSSBytes int64 // peak memory of the largest process, in bytes; 0 if unknown

@@ -24,7 +24,7 @@ type terminalRequests struct {
 	newSize      *unix.Winsize          // requested size of the terminal; nil if its size does not change
 }
 
-// openTerminal creates a terminal. This process uses one end of it (pipes[0]), instead of the pipe for
+// openTerminal creates a terminal. This process uses one end of the terminal (outputPipes[0]) instead of the pipe for
 // standard output. The command gets the other end (pipeWriteEnds[0]), which belongs to the command's account.
 func (r *run) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

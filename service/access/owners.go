@@ -318,8 +318,8 @@ func (o *Owners) CheckJobOwner(j *queue.Job) error {
 	return o.addWrongNodeError(err)
 }
 
-// addWrongNodeError wraps an error of CheckJobOwner in worker.ErrJobNeedsOtherNode if other nodes are running, because
-// one of them may be able to start the job. The job then waits.
+// addWrongNodeError wraps an error of CheckJobOwner in worker.ErrJobNeedsOtherNode if other nodes are running. The job
+// then waits, because another node may be able to start it.
 func (o *Owners) addWrongNodeError(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err

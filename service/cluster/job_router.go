@@ -51,8 +51,8 @@ type Request struct {
 
 	// AwaitsAttemptEnd means that the answer may come only after the end of the job's current attempt.
 	AwaitsAttemptEnd bool `json:"-"`
-	// IsSlow means that the request may take seconds. Nodes read slow requests separately, so that many of them
-	// do not delay fast ones.
+	// IsSlow means that the request may take seconds. Nodes read slow requests separately, so that slow
+	// requests do not delay fast ones.
 	IsSlow bool `json:"-"`
 }
 

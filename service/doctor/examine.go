@@ -63,7 +63,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
 	if p.VerifyDatabase && x.StoreMaintainer == nil {
 		return control.Diagnosis{}, ErrStoreHasNoFiles
 	}
-	// A slow disk already delays jobs, and a check of all data would slow it down further.
+	// While the disk is slow, do not check all data, because this would slow the disk down further and delay jobs.
 	if p.VerifyDatabase && x.StoreMaintainer.SlowCommitError() == nil {
 		var lastReport time.Time
 		found, err := x.StoreMaintainer.VerifyData(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {

@@ -35,7 +35,7 @@ func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
 	}
 	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.WaitingExplanation]{
 		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.WaitingExplanation{Reasons: localReasons}})
-	// Sort the answers, so that the result does not depend on the node that merges them.
+	// Sort the answers by node name, so that the result is the same on every node.
 	slices.SortFunc(all, func(a, b cluster.NodeResult[control.WaitingExplanation]) int {
 		return strings.Compare(a.Node.Name, b.Node.Name)
 	})
