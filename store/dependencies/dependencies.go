@@ -17,7 +17,7 @@ import (
 type State struct {
 	HasAnyEdges          bool  `json:"k"` // true if any job waits, or once waited, for another job
 	PendingParentChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
-	// uid of the note that NextParentChange returned last; each node has its own value
+	// uid of the user whose note NextParentChange returned last; not stored, so each node has its own value
 	LastChangeUID int64 `json:"-"`
 }
 
@@ -115,8 +115,8 @@ func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
 
-// NextParentChange implements rules.Dependencies. It returns the oldest note of one user; at each call it is
-// the next user's turn.
+// NextParentChange implements rules.Dependencies. It returns the oldest note of one user. (A note says that a parent
+// has ended, was removed or runs again.) Successive calls serve the users in turn.
 func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
 	if t.state.PendingParentChanges == 0 {
 		return e, false, nil
@@ -135,7 +135,8 @@ func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error)
 	return e, found, err
 }
 
-// EdgesToResolve implements rules.Dependencies. It returns up to n edges that a note applies to.
+// EdgesToResolve implements rules.Dependencies. It returns up to n edges (dependencies on a parent) to which the note e
+// applies. The note says that the parent has ended, was removed or runs again.
 func (t Tables) EdgesToResolve(e rules.ParentChange, n int) ([]rules.DependencyEdge, error) {
 	met := store.Unresolved
 	if e.ParentState == rules.ParentRerunState {
@@ -148,14 +149,15 @@ func (t Tables) EdgesToResolve(e rules.ParentChange, n int) ([]rules.DependencyE
 		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.ParentSeq, int64(met), e.LastEdgeID, int64(n))
 }
 
-// DeleteParentChange implements rules.Dependencies. It deletes a note.
+// DeleteParentChange implements rules.Dependencies. It deletes the note with the given id. A note says that a parent
+// has ended, was removed or runs again.
 func (t Tables) DeleteParentChange(id int64) error {
 	t.state.PendingParentChanges--
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
 }
 
-// PostponeParentChanges implements rules.Dependencies. It moves all notes of a parent behind the other notes
-// of the same user, and keeps their order.
+// PostponeParentChanges implements rules.Dependencies. It moves all notes about a parent behind the other notes of the
+// same user, and keeps their order.
 func (t Tables) PostponeParentChanges(parent int64) error {
 	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
@@ -163,7 +165,8 @@ func (t Tables) PostponeParentChanges(parent int64) error {
 	return t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
 }
 
-// SetEdgeStatus implements rules.Dependencies. It writes the status of an edge.
+// SetEdgeStatus implements rules.Dependencies. It writes the status of an edge, which is the dependency of one job on
+// another job.
 func (t Tables) SetEdgeStatus(e *rules.DependencyEdge, status store.DependencyStatus) error {
 	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(status), e.ID)
 }

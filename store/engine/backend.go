@@ -16,17 +16,17 @@ import (
 // comment of the method says otherwise.
 type Backend interface {
 	reads.ReadDatabase
-	// BeforeCommitGroup is called before the writer executes a group of operations, which one transaction will
-	// commit. After an error, the engine has failed and cannot be used any more.
+	// BeforeCommitGroup is called before the writer executes a group of operations, which one transaction will commit. If
+	// it returns an error, the engine fails and cannot be used any more.
 	BeforeCommitGroup() error
 	// BeginTx begins a transaction. Afterwards the writer's cache contains all changes that other nodes have
 	// committed. After an error, the group of operations is rolled back, and the kind of the error decides
 	// whether the group is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to the batch
-	// a query for reserved leases that are stored outside of the table meta. WriteReservations stores the
-	// reserved leases. If the list in the table meta must change, metaChanged is true and metaText is the new
-	// list. Both are called inside a transaction, or while the writer loads its cache.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to the batch a query for
+	// reserved leases that are stored outside of the table meta. WriteReservations stores the reserved leases. If the list
+	// of reserved leases in the table meta must change, metaChanged is true and metaText is the new list. Both methods are
+	// called inside a transaction, or while the writer loads its cache.
 	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
 	WriteReservations(t *Tx) (metaText string, metaChanged bool, err error)
 	// AfterCommit is called after each commit. metaChanged reports whether the commit changed the row of the
@@ -86,8 +86,8 @@ type SharedDatabase interface {
 		visitLane func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
-	// StoreCacheDelta stores, for the other nodes, the changes that a commit made to the cached data. commit is
-	// the number of the commit. An empty delta makes the other nodes read their caches again from the tables.
+	// StoreCacheDelta stores, for the other nodes, the changes that a commit made to the cached data. commitNumber is the
+	// number of that commit. An empty delta makes the other nodes read their caches again from the tables.
 	StoreCacheDelta(t *Tx, commitNumber int64, delta []byte) error
 	// A submission is a job that a client has written to the database itself. EnqueueSubmission calls enqueue
 	// for it and deletes the submission. If another node has already enqueued the submission,

@@ -26,8 +26,8 @@ type batch struct {
 	lastFrameAt   queue.UnixMillis // time when the last frame was stored
 	receivingNode int64            // number of the node that receives the frames
 	jobCount      int64            // number of jobs that are not in the queue yet
-	// chosenIDCount is how many of these jobCount jobs have an id that the user chose. They are counted since
-	// the engine was opened.
+	// chosenIDCount is how many of the jobCount jobs have an id that the user chose. It counts only jobs that were added
+	// since the engine was opened.
 	chosenIDCount  int64
 	jobBytes       int64            // size in bytes of the jobs that are not in the queue yet
 	jobsPerQueue   map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
@@ -330,8 +330,8 @@ func (e *Engine) finishStoredBatches(ctx context.Context) error {
 	}
 }
 
-// chosenIDsSQL returns a query for the ids of jobs that meet a condition, such as the result of InWordsSQL.
-// It leaves out jobs whose id is their number.
+// chosenIDsSQL returns a query for the ids of jobs that meet a condition on the column id; InWordsSQL returns such
+// conditions. The query leaves out jobs whose id is their number (seq).
 func chosenIDsSQL(condition string) string {
 	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + condition + ` AND id <> CAST(seq AS TEXT)`
 }

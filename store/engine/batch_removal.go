@@ -26,9 +26,9 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	return e.finishBatchRemoval(ctx, batchNumber) // free the batch's ids before AbortBatch returns
 }
 
-// finishBatchRemoval removes a batch that is marked for removal, one frame (the jobs of one request) per
-// transaction. If Promote has removed the batch first, a new batch may have the number; finishBatchRemoval does
-// not change that batch.
+// finishBatchRemoval removes a batch that is marked for removal, one frame (the jobs of one request) per transaction.
+// If ApplyDueChanges has removed the batch first, a new batch may have the number; finishBatchRemoval does not change
+// that batch.
 func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {

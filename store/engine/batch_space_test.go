@@ -40,7 +40,7 @@ func TestStoreOpensOnFullDisk(t *testing.T) {
 	}
 }
 
-// If Promote removes an aborted batch before AbortBatch does, a new batch may get the same number. AbortBatch
+// If ApplyDueChanges removes an aborted batch before AbortBatch does, a new batch may get the same number. AbortBatch
 // then removes no job of the new batch.
 func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
 	s := openStore(t, t.TempDir())

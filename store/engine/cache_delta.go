@@ -62,7 +62,7 @@ type deltaUser struct {
 	WaitingJobs  int64 `json:"w"`
 	WaitingHooks int64 `json:"h,omitempty"`
 	StoredBytes  int64 `json:"y,omitempty"` // bytes that the user's jobs hold
-	OutputBytes  int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
+	OutputBytes  int64 `json:"o,omitempty"` // the part of StoredBytes that belongs to outputs
 }
 
 // deltaQueue holds the counts of one queue.
@@ -148,8 +148,8 @@ const maxForeignChangeNotices = 10_000
 // their caches.
 const maxDeltaBytes = 64 << 10
 
-// buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must
-// reload.
+// buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must reload their
+// caches.
 func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.engine.memory, &t.memoryAtStart
 	if t.delta.mustReload || m.statistics.SummedUpToByGrain != b.statistics.SummedUpToByGrain ||
@@ -236,7 +236,7 @@ type leaseGroupKey struct {
 // errDeltaVersion is the error for a cache delta in the format of another version.
 var errDeltaVersion = errors.New("another version of the service wrote the change")
 
-// applyDelta applies the cache delta that another node stored with its commit of the given number.
+// applyDelta applies the cache delta that another node stored with a commit. commitNumber is the number of that commit.
 func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	var delta cacheDelta
 	if err := json.Unmarshal(deltaJSON, &delta); err != nil {
@@ -330,9 +330,9 @@ func (t *Tx) applyDeltaEndedLeases(seqs []int64) (hadNeeds bool) {
 	return hadNeeds
 }
 
-// watchForeignTimer makes this node check a timer that another node has set. It checks foreignTimerGrace
-// after the timer is due, but at the latest in about an hour. If the other node has not acted on the timer by
-// then, this node does.
+// watchForeignTimer makes this node check later whether another node has acted on one of its timers. The check takes
+// place foreignTimerGrace after the timer is due, but at the latest in about an hour. If the other node has not acted
+// on the timer by then, this node does.
 func (e *Engine) watchForeignTimer(now, timerAt queue.UnixMillis) {
 	if timerAt == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= timerAt.Add(foreignTimerGrace) {
 		return

@@ -85,11 +85,11 @@ func (t *Tx) reloadCache() error {
 	return nil
 }
 
-// CatchUpCache applies the cache deltas of the commits that this node has missed, up to the commit with the given
-// number. If deltas are missing or unreadable, it reloads the caches. It also reloads them if hasKnownCommit is false.
-// hasKnownCommit reports whether the database is known to contain the last commit that the caches reflect. Then CatchUp
-// prepares the transaction for a database with other nodes, and may send the query of the next claim. The backend
-// calls it in BeginTx, once it holds the writer lock.
+// CatchUpCache applies the cache deltas of the commits that this node has missed, up to the commit lastCommitNumber. It
+// reloads the caches instead if deltas are missing or unreadable, or if hasKnownCommit is false. hasKnownCommit reports
+// whether the database is known to contain the last commit that the caches reflect. Finally, CatchUpCache prepares the
+// transaction for a database with other nodes, and may send the query of the next claim. The backend calls it in
+// BeginTx, once it holds the writer lock.
 func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommit bool) error {
 	if err := t.applyMissedDeltas(lastCommitNumber, deltas, hasKnownCommit); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommi
 	return t.prefetchClaim()
 }
 
-// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
+// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUpCache.
 func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnownCommit bool) error {
 	s, m := t.engine, &t.engine.memory
 	if !hasKnownCommit {

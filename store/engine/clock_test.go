@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// After the clock jumps by a year, forward or back, jobs are neither lost nor expired (unless they have
-// expires_at), and no retry starts too early. Promote asks to be called again within an hour.
+// After the clock jumps by a year, forward or back, jobs are neither lost nor expired (unless they have expires_at),
+// and no retry starts too early. ApplyDueChanges asks to be called again within an hour.
 func TestJobsSurviveClockJumpOfAYear(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, step := range []time.Duration{year, -year} {

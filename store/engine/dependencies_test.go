@@ -31,8 +31,8 @@ func reviveParent(t *testing.T, s *Store) (parentSeq, childSeq int64) {
 	return parentSeq, childSeq
 }
 
-// processParentChanges calls Promote until at most maxRemaining notes are left. A note says that a parent has ended
-// or runs again.
+// processParentChanges calls ApplyDueChanges until at most maxRemaining notes are left. A note says that a parent has
+// ended or runs again.
 func processParentChanges(t *testing.T, s *Store, maxRemaining int64) {
 	t.Helper()
 	for range 100 {

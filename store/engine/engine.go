@@ -41,7 +41,7 @@ type Engine struct {
 	writesStopped  bool          // no more writes are allowed; used by the writer only
 	readOnly       bool          // the engine is read-only and has no writer
 	failed         chan struct{} // closed when the engine has failed
-	dueChangeHints chan struct{} // gets a value when something is due earlier than the last Promote reported
+	dueChangeHints chan struct{} // gets a value when something is due earlier than the last ApplyDueChanges reported
 	watchers       store.JobWatches
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
@@ -105,7 +105,7 @@ type foreignWork struct {
 	// their lanes must be checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.UnixMillis // time of the last check of these lanes, by recheckClosedHereIfStale
-	// foreignTimerAt is when this node checks for timers of other nodes on which these nodes did not act.
+	// foreignTimerAt is when this node next checks whether other nodes have acted on their timers.
 	foreignTimerAt queue.UnixMillis
 	// foreignChanges lists jobs that other nodes have changed and whose watchers were not notified yet.
 	foreignChanges foreignChanges
@@ -152,11 +152,11 @@ type memory struct {
 // nodeMemory is the part of the memory that is not stored in any table. It is kept when the memory is
 // reloaded.
 type nodeMemory struct {
-	nextTimerAt    queue.UnixMillis // the earliest timer as of the last Promote
-	lastDueCheckAt queue.UnixMillis // time when Promote was last called
-	// gates (locks and other limits) up to this number were checked again; 0 if all were
+	nextTimerAt    queue.UnixMillis // earliest timer as of the last ApplyDueChanges
+	lastDueCheckAt queue.UnixMillis // time when ApplyDueChanges was last called
+	// the current recheck has reached the gate (lock or other limit) with this number; 0 if no recheck is in progress
 	gatesRecheckedUpTo  int64
-	lastServedQueueTurn int64              // turn number of the queue that was served last, while weights differ
+	lastServedQueueTurn int64              // turn number of the queue that was served last; used while queue weights differ
 	claimedJobs         int64              // number of jobs that this node has claimed; orders the turns of users
 	thisNode            store.Node         // labels, resources and unknown users of this node
 	hookSettings        store.HookSettings // which hooks are made for jobs, and when; see store.Hooks
@@ -258,7 +258,7 @@ func (e *Engine) EndDatabaseCopy() { e.copyInProgress.Store(false) }
 func (e *Engine) CopyInProgress() bool { return e.copyInProgress.Load() }
 
 // DueChangeHints returns a channel that gets a value when something is due earlier than the last call of
-// Promote reported.
+// ApplyDueChanges reported.
 func (e *Engine) DueChangeHints() <-chan struct{} { return e.dueChangeHints }
 
 // WatchJobs returns a JobWatch that reports changes of the given jobs.

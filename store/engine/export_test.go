@@ -69,7 +69,7 @@ func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 // jobs of one queue and user with the same demands.
 func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.JobsByLane() }
 
-// HasWaiter reports whether a caller of Await waits for a job that can start.
+// HasWaiter reports whether a caller of AwaitJobs waits for a job that can start.
 func (e *Engine) HasWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -68,8 +68,8 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 	return len(list) == maxChangedJobsPerStep, err
 }
 
-// RecheckClosedLanes starts a recheck of all gates (locks, rates, resources and so on) that keep jobs from
-// starting. It is called when any of them may have room again. Each call of Promote then checks some of them.
+// RecheckClosedLanes starts a recheck of all gates (locks, rates, resources and so on) that keep jobs from starting. It
+// is called when any of these gates may have room again. Each call of ApplyDueChanges then checks some of them.
 func (t *Tx) RecheckClosedLanes() {
 	if t.engine.memory.gates.HasGates {
 		t.recheckClosedHere()
@@ -138,7 +138,7 @@ func (e *Engine) recomputeLanesAtStart(ctx context.Context) error {
 // knownLeases, by seq of the job, it reuses the gates that are already known.
 func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
 	changed, seqCount := t.reservationsChanged, len(t.changedLeaseSeqs)
-	// the leases did not change
+	// restore these fields, because the leases themselves do not change
 	defer func() { t.reservationsChanged, t.changedLeaseSeqs = changed, t.changedLeaseSeqs[:seqCount] }()
 	for seq, l := range t.engine.memory.leases {
 		if len(l.Job.Demands) == 0 {

@@ -20,7 +20,7 @@ func withDemands(demands ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = demands }
 }
 
-// promote calls Promote until nothing more is due.
+// promote calls ApplyDueChanges until nothing more is due.
 func promote(t *testing.T, s *Store) {
 	t.Helper()
 	for next := time.Duration(0); next == 0; {
@@ -316,8 +316,7 @@ func resourceDemand(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: n}
 }
 
-// Await, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can
-// start.
+// AwaitJobs, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can start.
 func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.UnixMillis(1_000_000)

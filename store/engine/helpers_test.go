@@ -139,7 +139,7 @@ func enqueueOnNode(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64
 	return r.Seqs
 }
 
-// claimOnNode claims up to want jobs on a node.
+// claimOnNode claims up to maxJobs jobs on a node.
 func claimOnNode(t *testing.T, s *postgres.Store, maxJobs int) (jobs []queue.Job) {
 	t.Helper()
 	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: maxJobs})

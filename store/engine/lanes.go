@@ -241,8 +241,8 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
-// clearClosedHere forgets which lanes have jobs that cannot start only on this node. All these lanes are then
-// checked again.
+// clearClosedHere forgets which lanes are closed only on this node, because this node lacks room for their jobs. All
+// these lanes are then checked again.
 func (t *Tx) clearClosedHere() {
 	ls := t.engine.memory.lanes
 	old := ls.LocallyClosedBy

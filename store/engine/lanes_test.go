@@ -43,7 +43,7 @@ func setMaxLeasedPerUser(t *testing.T, s *Store, n int) {
 	}
 }
 
-// claimJobs passes a report to Exchange. It returns the jobs that Exchange has claimed, and their seqs.
+// claimJobs passes a report to ReportAndClaim. It returns the claimed jobs and their seqs.
 func claimJobs(t *testing.T, s *Store, report store.LeaseReport) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
 	grant, err := s.ReportAndClaim(t.Context(), report)

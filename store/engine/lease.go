@@ -16,9 +16,9 @@ import (
 type claimWaiter struct {
 	maxJobs int
 	result  chan claimResult // receives the claim's result; buffered, so that sending never blocks
-	// retry receives a value if the claim must run again, because it took too many steps for one transaction.
+	// retrySignal receives a value if the claim must run again, because it took too many steps for one transaction.
 	retrySignal chan struct{}
-	abandoned   bool // Await's context has ended, and Await only waits for the result; guarded by the engine's mu
+	abandoned   bool // AwaitJobs' context has ended, so it only waits for the result; guarded by the engine's mu
 	hasResult   bool // result has received a value; guarded by the engine's mu
 }
 
@@ -35,7 +35,7 @@ func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (
 	return e.reportAndClaim(ctx, o, func(*Tx) *store.LeaseReport { return &report })
 }
 
-// reportAndClaim does the work of Exchange. It calls report inside the transaction to get the report. o contains
+// reportAndClaim does the work of ReportAndClaim. It calls report inside the transaction to get the report. o contains
 // what is known of the report before the transaction begins.
 func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
 	report func(t *Tx) *store.LeaseReport) (store.Grant, error) {
@@ -43,7 +43,7 @@ func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
 	return doWithResult(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
-// ReportAndClaimLater is Exchange with a report that is computed inside the transaction, by calling the given
+// ReportAndClaimLater is ReportAndClaim with a report that is computed inside the transaction, by calling the given
 // function. The report claims at most maxJobs jobs.
 func (e *Engine) ReportAndClaimLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.LeaseReport) (
 	store.Grant, error) {
@@ -119,8 +119,8 @@ func (e *Engine) endWaiter(err error) {
 	}
 }
 
-// resumeWaiter makes a claim that got no jobs wait again. If the context of its Await call has ended, the
-// claim ends with an empty result instead. The caller holds mu.
+// resumeWaiter makes a claim that got no jobs wait again. If the context of its AwaitJobs call has ended, the claim
+// ends with an empty result instead. The caller holds mu.
 func (e *Engine) resumeWaiter(w *claimWaiter) {
 	if w.abandoned {
 		w.result <- claimResult{waiter: w}
@@ -138,7 +138,7 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 	t.engine.mu.Lock()
 	w := t.engine.waitingClaim
 	if w != nil {
-		t.engine.waitingClaim = nil // from now on, Await waits for the result even if its context ends
+		t.engine.waitingClaim = nil // from now on, AwaitJobs waits for the result even if its context ends
 		t.undoFuncs = append(t.undoFuncs, func() {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()

@@ -74,8 +74,8 @@ func (t *Tx) ReservationsByNode() map[int64][]byte {
 	return byNode
 }
 
-// SetReservedInMeta records whether the list of reserved leases in the table meta will contain any after the
-// transaction. It reports whether this list changes.
+// SetReservedInMeta records whether the list in the table meta will contain reserved leases after the transaction. (A
+// lease is reserved while its attempt is not known to have started.) It reports whether this list changes.
 func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
 	m := &t.engine.memory
 	changed = m.metaListsReservedLeases || hasReservations || slices.Contains(t.nodesWithChangedReservations, NoNode)
@@ -97,7 +97,7 @@ func (t *Tx) OrphanLeases(formerNode int64) error {
 	return t.statementErr
 }
 
-// TakeOverBatches makes this node the owner of uncommitted batches of other nodes, for which isGone returns true.
+// TakeOverBatches makes this node the owner of the uncommitted batches of those nodes for which isGone returns true.
 // The time limit for the next part of each batch starts again.
 func (t *Tx) TakeOverBatches(isGone func(node int64) bool) error {
 	for _, b := range t.engine.memory.batches {

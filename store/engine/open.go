@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Config contains what an engine needs. Shared is nil if only this process uses the database. If Now is nil,
+// Config contains what an engine needs. SharedDatabase is nil if only this process uses the database. If Clock is nil,
 // the engine uses the system clock. If Log is nil, the engine logs nothing.
 type Config struct {
 	Backend        Backend
@@ -31,7 +31,7 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// New returns an engine that is not open. To open it, the backend calls Load, AllowWrites and Start or, for a
+// New returns an engine that is not open. To open it, the backend calls LoadCache, AllowWrites and Start or, for a
 // read-only engine, LoadReadOnly and AllowWrites.
 func New(c Config) *Engine {
 	e := &Engine{
@@ -82,8 +82,8 @@ func (e *Engine) Start(ctx context.Context, order queue.RankOrder,
 	return e.finishStoredBatches(ctx)
 }
 
-// LoadCache fills the engine's cache for the first time. id is the identifier of the database. If the identifier
-// that is stored in the database differs from it, the database is a copy or was moved.
+// LoadCache fills the engine's cache for the first time. databaseID is the identifier of the database. If the
+// identifier that is stored in the database differs from it, the database is a copy or was moved.
 func (e *Engine) LoadCache(conn database.Conn, databaseID string) error {
 	e.writerConn, e.databaseID = conn, databaseID
 	if err := e.loadCacheFirstTime(); err != nil {
@@ -94,8 +94,8 @@ func (e *Engine) LoadCache(conn database.Conn, databaseID string) error {
 	return err
 }
 
-// LoadReadOnly does the work of Load for a store that refuses all changes. If readOrder is not nil, it
-// computes the order of jobs from the stored settings.
+// LoadReadOnly does the work of LoadCache for a store that refuses all changes. If readOrder is not nil, it computes
+// the order of jobs from the stored settings.
 func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.RankOrder, error)) error {
 	e.writerConn, e.writesStopped, e.readOnly = conn, true, true
 	if err := e.loadCacheFirstTime(); err != nil || readOrder == nil {

@@ -24,7 +24,7 @@ func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int
 	return r.Seqs
 }
 
-// promoteAll calls Promote until nothing more is due.
+// promoteAll calls ApplyDueChanges until nothing more is due.
 func promoteAll(t *testing.T, s *Store) {
 	t.Helper()
 	repeatUntilDone(t, func(ctx context.Context) (bool, error) {
@@ -96,8 +96,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	}
 }
 
-// DisownJobs reports that all jobs have been moved, even if Promote moved the last ones. Jobs that the next owner
-// enqueues in between are not moved.
+// DisownJobs reports that all jobs have been moved, even if ApplyDueChanges moved the last ones. Jobs that the next
+// owner enqueues in between are not moved.
 func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobsPerTx)
@@ -228,8 +228,8 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 	}
 }
 
-// Disown makes all hooks of the former owner's jobs count for the former owner: waiting and leased ones, of whichever
-// user. The counts are the same after the store is opened again.
+// DisownJobs makes all hooks of the former owner's jobs count for the former owner: waiting and leased ones, of
+// whichever user. The counts are the same after the store is opened again.
 func TestDisowningMovesHookCounts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)

@@ -10,8 +10,8 @@ const (
 	maxRemovedWithJob = 200
 	maxRemovedPerTx   = 1000 // attempts and dependencies that one transaction may remove
 	maxRemovedPerStep = 500  // attempts, or dependencies, of a removed job that one call of continueJobRemovals removes
-	// maxRemovedBytes limits how many bytes of output and results one call removes from the database. The
-	// attempt with which the limit is reached is still removed.
+	// maxRemovedBytes limits how many bytes of outputs and results of one job are removed from the database in one step:
+	// with the job itself, or in one call of continueJobRemovals. The attempt that reaches the limit is still removed.
 	maxRemovedBytes = 1 << 20
 )
 

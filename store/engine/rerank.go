@@ -14,9 +14,9 @@ import (
 // callers do not wait long. See docs/decisions/0010.
 const rerankedJobsPerTx = 250
 
-// rerankingProgress says how far the computation of new ranks for the waiting jobs has come. It processes one
-// state after another. All jobs in earlier states have new ranks. In the current state (the field state), the
-// jobs up to seq have new ranks. If state is 0, all jobs have new ranks.
+// rerankingProgress says how far the computation of new ranks for the waiting jobs has come. The computation processes
+// one state after another. All jobs in earlier states have new ranks. In currentState, the jobs with a seq up to
+// rankedUpToSeq have new ranks. If currentState is 0, all jobs have new ranks.
 //
 // A claim computes the ranks of the jobs that it takes. So a job is not missed if it later returns to a state
 // that was already processed.
@@ -41,8 +41,8 @@ func parseRankOrder(text string) (o queue.RankOrder) {
 		AgingInterval: time.Duration(ms) * time.Millisecond}
 }
 
-// SetRankOrder changes the order of jobs, from which ranks are computed. Calls of Rerank then give the waiting
-// jobs new ranks.
+// SetRankOrder changes the order of jobs, from which ranks are computed. Calls of RerankWaitingJobs then give the
+// waiting jobs new ranks.
 func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.engine.memory.order == o {
@@ -53,8 +53,8 @@ func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 	})
 }
 
-// resumeReranking begins again to compute new ranks, if the last service did not finish or the order was
-// changed while no service ran.
+// resumeReranking restarts the computation of new ranks, if the last service did not finish it or the order was changed
+// while no service ran.
 func (e *Engine) resumeReranking(ctx context.Context) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.engine.memory.storedRanksOrder == formatRankOrder(t.engine.memory.order) {
@@ -64,7 +64,7 @@ func (e *Engine) resumeReranking(ctx context.Context) error {
 	})
 }
 
-// beginReranking gives the leased jobs new ranks. Later calls of Rerank do this for the waiting jobs.
+// beginReranking gives the leased jobs new ranks. Later calls of RerankWaitingJobs do this for the waiting jobs.
 func (t *Tx) beginReranking() error {
 	t.engine.memory.rerankProgress, t.engine.memory.storedRanksOrder = rerankingProgress{currentState: queue.Blocked}, ""
 	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatRankOrder(t.engine.memory.order))

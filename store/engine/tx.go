@@ -81,8 +81,8 @@ func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, e
 		`SELECT `+records.ShortJobColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
 
-// InsertJob implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.drafts, which holds
-// the job's encoded texts.
+// InsertJob implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.draftTexts, which holds the
+// job's encoded texts.
 func (t *Tx) InsertJob(j *rules.Job, draftNumber int) error {
 	text := &t.draftTexts[draftNumber]
 	demands, err := records.EncodeDemands(j.Demands)

@@ -46,8 +46,8 @@ func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 	})
 }
 
-// maxDeletedRowsPerStep and maxChangedJobsPerStep limit the work of one call of Promote, so that its transaction is
-// short and other callers hardly wait. maxDeletedRowsPerStep limits the rows that one duty deletes,
+// maxDeletedRowsPerStep and maxChangedJobsPerStep limit the work of one call of ApplyDueChanges, so that its
+// transaction is short and other callers hardly wait. maxDeletedRowsPerStep limits the rows that one duty deletes,
 // maxChangedJobsPerStep the jobs that it changes.
 const (
 	maxDeletedRowsPerStep = 1000

@@ -343,8 +343,8 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 	return err
 }
 
-// runRandomWalks compares engines with the model of the package storetest in n random walks. A walk is a sequence
-// of random operations. open returns a function that opens an engine, each time on the same database.
+// runRandomWalks compares engines with the model of the package storetest in the given number of random walks. A walk
+// is a sequence of random operations. open returns a function that opens an engine, each time on the same database.
 func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(queue.RankOrder) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.RunComparisonWalks(t, walkCount, 3000, func(t *testing.T, o queue.RankOrder) (storetest.EngineUnderTest,

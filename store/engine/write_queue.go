@@ -29,9 +29,8 @@ type queuedOperation struct {
 	resultChan    chan error
 	runError      error
 	forecast
-	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is
-	// set for removals, cancel and Promote, because they write little and free disk space or end jobs that use
-	// it.
+	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set for
+	// removals, cancel and ApplyDueChanges, because these write little and free disk space or end jobs that use it.
 	mayUseWholeReserve bool
 	freesSpace         bool // the operation removes rows or outputs, so the database may have free space afterwards
 	readOnly           bool // the operation changes nothing; its caller may stop waiting when its context ends

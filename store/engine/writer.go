@@ -30,10 +30,9 @@ const (
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
 // statement. Operations that need only the engine's cache begin none.
 //
-// Like a bufio.Writer, a Tx keeps the first error of its statements in its field err. Later statements do
-// nothing and return the same error, and the transaction is rolled back. So a function that executes several
-// statements need not check the error of each. After an error, queries find nothing, and no result computed
-// from them is used.
+// Like a bufio.Writer, a Tx keeps the first error of its statements in its field statementErr. Later statements do
+// nothing and return the same error, and the transaction is rolled back. So a function that executes several statements
+// need not check the error of each. After an error, queries find nothing, and no result computed from them is used.
 type Tx struct {
 	database.Conn
 	hasBegun          bool
@@ -50,7 +49,7 @@ type Tx struct {
 	submissionNumber  int64                  // number of the submission that is being enqueued
 
 	changedJobSeqs []int64 // jobs that changed
-	// measurements lists the starts and ends of attempts, for the statistics.
+	// attemptMeasurements lists the starts and ends of attempts, for the statistics.
 	attemptMeasurements    []rules.AttemptMeasurement
 	usersBefore            map[int]userCounts                   // users that changed, as they were before the transaction
 	queueCountsBefore      map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
