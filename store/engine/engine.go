@@ -156,7 +156,7 @@ type nodeMemory struct {
 	lastDueCheckAt queue.UnixMillis // time when ApplyDueChanges was last called
 	// the current recheck has reached the gate (lock or other limit) with this number; 0 if no recheck is in progress
 	gatesRecheckedUpTo  int64
-	lastServedQueueTurn int64              // turn number of the queue that was served last; used while queue weights differ
+	lastServedQueueTurn int64              // turn number of the queue that was served last; used if queue weights differ
 	claimedJobs         int64              // number of jobs that this node has claimed; orders the turns of users
 	thisNode            store.Node         // labels, resources and unknown users of this node
 	hookSettings        store.HookSettings // which hooks are made for jobs, and when; see store.Hooks

@@ -1,6 +1,6 @@
 // Package estimates remembers the typical run times of commands, and encodes them for the database.
 //
-// Start with Estimates.
+// Start with RuntimeEstimates.
 package estimates
 
 import (

@@ -2,7 +2,7 @@
 // stores the starts that count for rate limits, and how many jobs name each limit. A limit stays stored while
 // a job needs it.
 //
-// Start with Tables.
+// Start with GateTables.
 package gates
 
 import (
@@ -35,7 +35,7 @@ type CachedState struct {
 	UsedUnitsByGate map[int64]int
 }
 
-// AddReadQueries adds to the batch the statements that read the state, except UsedUnits.
+// AddReadQueries adds to the batch the statements that read the state, except UsedUnitsByGate.
 func (s *CachedState) AddReadQueries(batch *database.QueryBatch) {
 	batch.AddEach(func(r database.Row) { s.ResourceGateIDs = append(s.ResourceGateIDs, r.Int64(0)) },
 		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
@@ -166,14 +166,14 @@ func (t *GateTables) NthNewestRateStart(gateID int64, since queue.UnixMillis, ne
 	return queue.UnixMillis(at), err
 }
 
-// ScheduleGateRecheck implements rules.Gates. It makes Promote check at the given time whether waiting jobs may
+// ScheduleGateRecheck implements rules.Gates. It makes ApplyDueChanges check at the given time whether waiting jobs may
 // start.
 func (t *GateTables) ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis) error {
 	t.tx.WakeServiceAt(recheckAt)
 	return t.setRateRecheckTime(gateID, int64(recheckAt))
 }
 
-// setRateRecheckTime stores the time when Promote must check again whether a rate allows starts; 0 means never.
+// setRateRecheckTime stores the time when ApplyDueChanges must check again whether a rate allows starts; 0 means never.
 func (t *GateTables) setRateRecheckTime(gateID, recheckAt int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, recheckAt, gateID)
 }
@@ -228,7 +228,7 @@ func (t *GateTables) SetGateRuleFromJob(j *rules.Job, d queue.Demand) (int64, er
 // writeGateRule changes the limit and the period of a lock or rate.
 func (t *GateTables) writeGateRule(gateID, limit, periodMillis int64) error {
 	delete(t.gateRules, gateID)
-	t.deleteExpiredRateStarts(gateID) // otherwise a longer period would count starts that no longer counted
+	t.deleteExpiredRateStarts(gateID) // otherwise a longer new period would count starts that had already left the old one
 	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gateID)
 }
 

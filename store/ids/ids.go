@@ -1,7 +1,7 @@
 // Package ids assigns a number (seq) and an id to each new job. It skips numbers that users have chosen as
 // ids, in a way that keeps users from predicting the next number.
 //
-// Start with Assign. See docs/decisions/0008.
+// Start with AssignIDs. See docs/decisions/0008.
 package ids
 
 import (

@@ -78,8 +78,8 @@ func findOutputFile(outputDirs []string, fileName string) (path string, found bo
 	return filepath.Join(outputDirs[0], fileName), false
 }
 
-// outputContentFault checks an output file that had size bytes when it was written, and returns what is
-// wrong. For an intact file, and for a file that has been deleted, it returns the zero fault.
+// outputContentFault checks an output file that had expectedBytes bytes when it was written, and returns what is wrong.
+// For an intact file, and for a file that has been deleted, it returns the zero fault.
 func outputContentFault(path string, expectedBytes int64) fault {
 	info, err := os.Lstat(path)
 	if err == nil && !info.Mode().IsRegular() {

@@ -98,8 +98,8 @@ func recountGateUse(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateRecount holds the gates that exist, and those that jobs or lanes need. It counts how many jobs and lanes
-// use each.
+// gateRecount holds the gates that exist, and those that jobs or lanes need. It counts how many jobs and lanes use each
+// gate.
 type gateRecount struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse
@@ -205,8 +205,8 @@ func gateNameOf(d queue.Demand, jobUID int) gateName {
 	return gateName{int64(d.GateOwner(jobUID)), int64(d.Kind), d.GateKey}
 }
 
-// userUsageRowsSQL selects one row for each job and schedule: its user, 1 for a waiting job or 0, the bytes that
-// it uses, and how many of them are outputs.
+// userUsageRowsSQL selects one row for each job and schedule: its user, 1 for a waiting job or else 0, the bytes that
+// it uses, and how many of these bytes are outputs.
 const userUsageRowsSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes,
 		outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
@@ -253,9 +253,9 @@ type storedCountCheck[C any] struct {
 	rowCountsSQL    string
 }
 
-// compareStoredCounts compares stored counts with the rows that they count. source has the statements that read both.
-// For some users or queues, a list contains newer counts than the stored ones: newerListSQL reads this list,
-// and parseList parses it. readKey reads the user or queue from a row.
+// compareStoredCounts compares stored counts with the rows that they count. source holds the statements that read the
+// counts and the rows. For some users or queues, a list contains newer counts than the stored ones: newerListSQL reads
+// this list, and parseList parses it. readKey reads the user or queue from a row.
 func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
 	parseList func(string) (map[K]C, error), source storedCountCheck[C]) (faults []string) {
 	list, err := database.QueryText(c, newerListSQL)

@@ -19,13 +19,13 @@ type RestoreResult struct {
 	RestoredOutputs int64
 }
 
-// PreparedDatabaseFileName is the name of the database file while Restore prepares it.
+// PreparedDatabaseFileName is the name of the database file while PrepareRestore prepares it.
 const PreparedDatabaseFileName = "restore.tmp"
 
 // PrepareRestore checks a backup and prepares it in a directory that no service uses. It corrects the counts in the
-// backup, and creates each output file with createOutputFile. It reports to reportProgress how many bytes of the
-// backup are copied. PrepareRestore does not change the existing database. The returned function replaceDatabase
-// does: it moves the old files into asideDir, calls beforeInstall, and installs the backup.
+// backup, and creates each output file with createOutputFile. It reports to reportProgress how many bytes of the backup
+// are copied. PrepareRestore does not change the existing database. Only the returned function replaceDatabase changes
+// it: it moves the old files into asideDir, calls beforeInstall, and installs the backup.
 //
 // If the existing database or its high-water mark can be read, the numbers of jobs and events that were
 // assigned after the backup are not assigned a second time.
@@ -66,15 +66,15 @@ func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref stri
 	}, nil
 }
 
-// DeleteUnfinishedRestore deletes the files that a killed Restore has left behind.
+// DeleteUnfinishedRestore deletes the files that PrepareRestore left behind when its process was killed.
 func DeleteUnfinishedRestore(preparedPath string) {
 	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
 		os.Remove(preparedPath + end)
 	}
 }
 
-// notBackupError returns the error for a file that is not a valid backup. It returns nil and errors that are
-// already written for the user unchanged.
+// notBackupError returns the error for a file that is not a valid backup. If err is nil, or is already written for the
+// user, it returns err unchanged.
 func notBackupError(backupFile string, err error) error {
 	if err == nil || errors.As(err, new(*queue.Error)) {
 		return err
@@ -223,9 +223,9 @@ func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
 		epoch, nextSeq, nextEvent)
 }
 
-// installPreparedDatabase moves the existing files to asideDir, calls beforeInstall, and renames the prepared
-// database. Between these steps a service refuses to start, because the high-water mark shows that a database
-// is missing. If the process is killed then, the user can run restore again.
+// installPreparedDatabase moves the existing files to oldFilesDir, calls beforeInstall, and renames the prepared
+// database. Between these steps a service refuses to start, because the high-water mark shows that a database is
+// missing. If the process is killed then, the user can run restore again.
 func installPreparedDatabase(dir, preparedPath, oldFilesDir string, beforeInstall func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

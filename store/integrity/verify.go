@@ -1,7 +1,7 @@
 // Package integrity checks the SQLite file of a queue and its output files, corrects the stored counts, and
 // restores backups.
 //
-// Start with Verify, ExamineStoppedDatabase and Restore.
+// Start with VerifyDatabase, ExamineStoppedDatabase and PrepareRestore.
 package integrity
 
 import (
@@ -259,7 +259,7 @@ func FindSchemaFaults(c *sqlitedb.Conn) (faults []schemaFault, err error) {
 		return nil, err
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
-	newer := version > int64(len(database.SchemaMigrations)) // true if a newer version may have added objects
+	newer := version > int64(len(database.SchemaMigrations)) // true if a newer queuectl may have added objects
 	for name, sql := range want {
 		switch there, ok := got[name]; {
 		case !ok:
@@ -291,7 +291,7 @@ func CheckDatabasePages(c *sqlitedb.Conn) error {
 }
 
 // VerifyDatabase checks a copy of the database: whether its rows contradict each other, and whether the output files
-// match.
+// match the rows.
 func VerifyDatabase(c *sqlitedb.Conn, outputFiles map[string]bool, outputs store.OutputDirs,
 	now queue.UnixMillis) (findings []store.Finding) {
 	report := func(name, okMessage string, foundFaults []fault, err error) {
@@ -336,7 +336,7 @@ func VerifyDatabase(c *sqlitedb.Conn, outputFiles map[string]bool, outputs store
 	return findings
 }
 
-// fault describes something wrong that Verify found, and what the user can do about it.
+// fault describes something wrong that VerifyDatabase found, and what the user can do about it.
 type fault struct{ message, advice string }
 
 // clockAdvice is the advice to the user about dates in the future.

@@ -2,7 +2,7 @@
 // the best job without a query. A lane is the list of waiting jobs of one queue and user that have the same
 // demands.
 //
-// Start with Lanes. The comment at the top of store/rules/lanes.go explains lanes.
+// Start with LaneCache. The comment at the top of store/rules/lanes.go explains lanes.
 package lanes
 
 import (
@@ -18,7 +18,7 @@ import (
 // queue and user.
 type LaneCache struct {
 	DemandFreeLanes      map[LaneName]*rules.Lane
-	DemandFreeLanesByUID map[int][]*rules.Lane // plain lanes by uid
+	DemandFreeLanesByUID map[int][]*rules.Lane // the same lanes by uid
 	Queues               map[string]*Queue
 	ReadyQueues          headHeap[*Queue, queueOrdering] // queues that have room and an open lane
 	staleQueues          []*Queue                        // queues whose best lane must be found before the next claim
@@ -167,7 +167,7 @@ func (ls *LaneCache) RemoveDemandFreeLane(l *rules.Lane) {
 }
 
 // AdjustOverQuotaCount adds delta to the number of lanes with demands (locks or other limits) that wait for a user's
-// quota. It does nothing if gate is not the gate of a user's quota.
+// quota. It does nothing if gateID is not the gate of a user's quota.
 func (ls *LaneCache) AdjustOverQuotaCount(gateID int64, delta int) {
 	if gateID >= 0 || gateID == rules.Empty {
 		return

@@ -28,14 +28,14 @@ type Queue struct {
 
 	OpenLanes           headHeap[*rules.Lane, laneOrdering] // the queue's open lanes without demands
 	BestLaneWithDemands *rules.Lane                         // best open lane with demands; nil if none is open
-	ReadyHeapIndex      int                                 // index in Lanes.ReadyQueues, -1 if the queue is not in it
+	ReadyHeapIndex      int                                 // index in LaneCache.ReadyQueues, -1 if the queue is not in it
 	AllUsersStale       bool                                // the open lanes with demands of all users must be read again
 	StaleUIDs           map[int]bool                        // users whose open lanes with demands must be read again
 
 	demandLanesByUID map[int]userLanes
 	secondBestHead   rules.Position // position at or before the first job of the second-best open lane with demands
-	// mustFindBestLane is true while the queue is in Lanes.staleQueues. BestLaneWithDemands and secondBestHead are then
-	// unknown.
+	// mustFindBestLane is true while the queue is in LaneCache.staleQueues. BestLaneWithDemands and secondBestHead are
+	// then unknown.
 	mustFindBestLane bool
 }
 
@@ -54,8 +54,8 @@ func (q *Queue) NeedsDatabaseRow() bool {
 	return q.Exists() || q.RetainedJobs > 0 || q.RetainedOutputBytes > 0
 }
 
-// CanEvict reports whether the queue can be removed from memory: it has no lanes, needs no row in the database,
-// and is in neither list of Lanes.
+// CanEvict reports whether the queue can be removed from memory: it has no lanes, needs no row in the database, and is
+// neither in LaneCache.staleQueues nor in LaneCache.ReadyQueues.
 func (q *Queue) CanEvict() bool {
 	return q.LaneCount == 0 && !q.NeedsDatabaseRow() && !q.mustFindBestLane && q.ReadyHeapIndex < 0
 }
@@ -90,8 +90,8 @@ func (q *Queue) PredictedNextLane(byArrival bool) *rules.Lane {
 	return q.OpenLanes[0]
 }
 
-// BestLane returns the open lane whose first job ranks best, and the position of the first job of the
-// second-best lane. The queue must be in Lanes.ReadyQueues.
+// BestLane returns the open lane whose first job ranks best, and the position of the first job of the second-best lane.
+// The queue must be in LaneCache.ReadyQueues.
 func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	if len(q.OpenLanes) == 0 {
 		return *q.BestLaneWithDemands, q.secondBestHead
@@ -147,7 +147,7 @@ func (ls *LaneCache) MarkUserLanesStale(q *Queue, uid int) {
 	ls.clearBestLane(q)
 }
 
-// clearBestLane makes the next Refresh find the queue's best open lane with demands (locks or other limits)
+// clearBestLane makes the next RefreshBestLanes find the queue's best open lane with demands (locks or other limits)
 // again.
 func (ls *LaneCache) clearBestLane(q *Queue) {
 	q.BestLaneWithDemands, q.secondBestHead = nil, rules.MaxPosition
@@ -228,7 +228,7 @@ func (q *Queue) AddOpenLane(l rules.Lane) {
 	q.demandLanesByUID[l.UID] = lanesOfUser
 }
 
-// HasOpenLane reports whether memory holds this lane, one with demands, as open.
+// HasOpenLane reports whether l, a lane with demands, is among the open lanes in memory.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.AllUsersStale && !q.StaleUIDs[l.UID] &&
 		slices.ContainsFunc(q.demandLanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })

@@ -44,8 +44,8 @@ func (b *batch) jobCount() (n int64) {
 	return n
 }
 
-// checkTotalWaitingLimit returns an error if there would be more than limit waiting jobs after newJobs are added. Jobs
-// of committed batches count as waiting.
+// checkTotalWaitingLimit returns an error if newJobCount more jobs would raise the number of waiting jobs above
+// maxWaitingJobs. Jobs of committed batches count as waiting.
 func (s *Store) checkTotalWaitingLimit(newJobCount, maxWaitingJobs int64) error {
 	for _, j := range s.jobs {
 		if j.State.IsWaiting() {
@@ -63,8 +63,8 @@ func (s *Store) checkTotalWaitingLimit(newJobCount, maxWaitingJobs int64) error 
 	return nil
 }
 
-// checkUserWaitingLimit returns an error if a user would have more than limit waiting jobs after newJobs are added. All
-// jobs in batches count as waiting, including those of uncommitted ones.
+// checkUserWaitingLimit returns an error if newJobCount more jobs would raise the number of the user's waiting jobs
+// above maxWaitingJobs. All jobs in batches count as waiting, including those of uncommitted batches.
 func (s *Store) checkUserWaitingLimit(uid int, newJobCount, maxWaitingJobs int64) error {
 	for _, j := range s.jobs {
 		if j.State.IsWaiting() && j.UID == uid {
@@ -227,8 +227,8 @@ func (s *Store) removeBatch(removed *batch) {
 	s.batches = slices.DeleteFunc(s.batches, func(b *batch) bool { return b == removed })
 }
 
-// ApplyBatch moves the next frame (the jobs of one request) of the committed batch with this number into the
-// queue. It reports whether it moved one.
+// ApplyBatch moves the next frame (the jobs of one request) of the committed batch with this number into the queue. It
+// reports whether it moved a frame.
 func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		more = s.applyNextFrame(func(b *batch) bool { return b.batchNumber == batchNumber }, now)
@@ -237,8 +237,8 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, e
 	return more, err
 }
 
-// applyNextFrame moves the next frame of a batch into the queue. The batch is the first committed one for
-// which matches returns true. more reports whether it moved a frame.
+// applyNextFrame moves the next frame (the jobs of one request) of a batch into the queue. The batch is the first
+// committed one for which matchesBatch returns true. applied reports whether a frame was moved.
 func (s *Store) applyNextFrame(matchesBatch func(*batch) bool, now queue.UnixMillis) (applied bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matchesBatch(b) })
 	if index < 0 {

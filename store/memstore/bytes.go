@@ -60,8 +60,8 @@ func (s *Store) countUserBytes(uid int) (usedBytes, stagedBytes int64) {
 	return usedBytes, stagedBytes
 }
 
-// checkUserByteLimit returns an error if a user would hold more than limit bytes after addedBytes are added. 0 means
-// unlimited.
+// checkUserByteLimit returns an error if a user would hold more than maxUserBytes bytes after addedBytes are added. A
+// limit of 0 means unlimited.
 func (s *Store) checkUserByteLimit(uid int, addedBytes, maxUserBytes int64) error {
 	if maxUserBytes <= 0 || addedBytes <= 0 {
 		return nil
@@ -80,10 +80,10 @@ func sumJobBytes(jobs []queue.Job) (n int64) {
 	return n
 }
 
-// makeRoomForAttempt makes room for the output and the record of an ended attempt. limit is the byte limit of
-// the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement,
-// the report about the end. If the record does not fit either and the job has store.MinKeptAttemptRecords
-// records, it deletes the oldest one.
+// makeRoomForAttempt makes room for the output and the record of an ended attempt. maxUserBytes is the byte limit of
+// the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement, the report
+// about the end. If the record does not fit either and the job has store.MinKeptAttemptRecords records, it deletes the
+// oldest one.
 func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, maxUserBytes int64) {
 	size, recordBytes := store.OutputSize(&settlement.Attempt), store.AttemptRecordSize(settlement, j.StartedAttempts)
 	if !settlement.Decision.RecordsAttempt || s.makeRoomForBytes(j.UID, size+recordBytes, maxUserBytes) {
@@ -106,9 +106,9 @@ func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, maxUser
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoomForBytes reports whether a user may hold addedBytes more than now without exceeding limit; 0 means
-// unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if that would
-// not be enough, or if store.QuotaRemovalLimit does not allow it.
+// makeRoomForBytes reports whether a user may hold addedBytes more than now without exceeding maxUserBytes; 0 means
+// unlimited. If necessary, it removes outputs and inputs of the user's jobs. It removes nothing if that would not be
+// enough, or if store.QuotaRemovalLimit does not allow it.
 func (s *Store) makeRoomForBytes(uid int, addedBytes, maxUserBytes int64) bool {
 	if maxUserBytes <= 0 || addedBytes <= 0 {
 		return true
@@ -198,8 +198,8 @@ type removableJobPart struct {
 	attemptIndex int
 }
 
-// removableParts lists removable parts of a user's jobs. It stops when their sizes add up to neededBytes, or
-// when the list contains limit parts. isEnough reports whether the sizes add up to neededBytes.
+// removableParts lists removable parts of a user's jobs. It stops when their sizes add up to neededBytes, or when the
+// list contains maxParts parts. isEnough reports whether the sizes add up to neededBytes.
 func (s *Store) removableParts(uid int, neededBytes int64, maxParts int) (parts []removableJobPart, isEnough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && neededBytes > 0 && len(parts) < maxParts {
@@ -256,7 +256,7 @@ func (j *job) endedAt() queue.UnixMillis {
 	return j.EndedAt
 }
 
-// userExcessBytes returns by how many bytes a user's data exceeds maxBytes.
+// userExcessBytes returns by how many bytes a user's data exceeds maxUserBytes.
 func (s *Store) userExcessBytes(uid int, maxUserBytes int64) int64 {
 	n, staged := s.countUserBytes(uid)
 	return n + staged - maxUserBytes

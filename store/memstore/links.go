@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// draftWaitsForItself reports whether a draft depends on itself through other drafts of the request. It does not
-// follow drafts that are not stored because another job has their unique key. depth limits the search.
+// draftWaitsForItself reports whether a draft depends on itself through other drafts of the request. It does not follow
+// drafts that are not stored because another job has their unique key. maxDepth limits the depth of the search.
 func draftWaitsForItself(startIndex int, drafts []queue.Job, receipt store.Receipt, maxDepth int) bool {
 	var dependsOnStart func(draftIndex, depth int) bool
 	dependsOnStart = func(draftIndex, depth int) bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever
-// that makes the code simpler. mu guards all fields except now, promoteHints and watchers.
+// Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever that makes
+// the code simpler. mu guards all fields except now, promoteHints and jobWatchers.
 type Store struct {
 	order                queue.RankOrder
 	maxLeasedPerUser     int // maximum number of leased jobs of one user; 0 means unlimited
@@ -52,13 +52,13 @@ type Store struct {
 	settings          map[string]store.Setting        // by key
 	ownerNames        map[int]string                  // by uid, the owner's name; uids below 0 are of former owners
 	deletableOutputs  []string                        // output files to delete, because their attempts were removed
-	// examinedPartCount is the number of outputs and inputs that the current call of update has examined in order
-	// to free space.
+	// examinedPartCount is the number of outputs and inputs that the current call of runUpdateTx has examined in order to
+	// free space.
 	examinedPartCount int
 	runnerDirs        []string         // directories that were last passed to StoreRunnerDirs
-	nextDueAt         queue.UnixMillis // time when the last call of Promote expected the next work
+	nextDueAt         queue.UnixMillis // time when the last ApplyDueChanges expected the next work
 	newEvent          chan struct{}    // closed by the next event; nil if no caller waits for it
-	awaitCalls        []*awaitCall     // calls of Await that are waiting
+	awaitCalls        []*awaitCall     // calls of AwaitJobs that are waiting
 	jobWatchers       store.JobWatches
 
 	statisticsSamples []statisticsSample // all starts and ends of attempts
@@ -158,7 +158,7 @@ func (s *Store) StoreFailed() <-chan struct{} { return nil }
 // Err returns nil, because a store in memory never fails.
 func (s *Store) Err() error { return nil }
 
-// Close closes the store. Calls of Await that are waiting and all later calls return ErrUnavailable.
+// Close closes the store. Calls of AwaitJobs that are waiting and all later calls return ErrUnavailable.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,9 +183,9 @@ func (s *Store) runReadTx(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// runUpdateTx runs change as a transaction, and passes the time to it. If change returns an error, it must not
-// have changed anything. Otherwise update decides dependencies and gives runnable jobs to waiting calls of
-// Await. It sends a hint if ApplyDueChanges must be called before nextDueAt.
+// runUpdateTx runs change as a transaction, and passes the time to it. If change returns an error, it must not have
+// changed anything. Otherwise runUpdateTx decides dependencies and gives runnable jobs to waiting calls of AwaitJobs.
+// It sends a hint if ApplyDueChanges must be called before nextDueAt.
 func (s *Store) runUpdateTx(ctx context.Context, change func(now queue.UnixMillis) error) error {
 	return s.runReadTx(ctx, func() error {
 		now := s.now()
@@ -292,8 +292,8 @@ func (s *Store) makeDependantWaitAgain(j *job, now queue.UnixMillis) {
 	s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq, runsAgain: true})
 }
 
-// applyResolvedDependency changes a job after one of its dependencies was decided. If satisfied is false, the job is
-// cancelled or held, as its field onDependencyFailure says. If satisfied is true and it was the last undecided
+// applyResolvedDependency changes a job after one of its dependencies was decided. If isSatisfied is false, the job is
+// cancelled or held, as its field onDependencyFailure says. If isSatisfied is true and this was the last undecided
 // dependency, the job may run.
 func (s *Store) applyResolvedDependency(j *job, isSatisfied bool, now queue.UnixMillis) {
 	detail := queue.EventDetail{Reason: queue.ReasonDependency}

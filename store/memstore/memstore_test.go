@@ -30,8 +30,8 @@ func TestMemoryStorePassesStoreTests(t *testing.T) {
 	})
 }
 
-// AwaitJobs returns a job when the job is due, even if Promote is not called. A transaction that makes a job
-// runnable gives the job to a waiting call of Await.
+// AwaitJobs returns a job when the job is due, even if ApplyDueChanges is not called. A transaction that makes a job
+// runnable gives the job to a waiting call of AwaitJobs.
 func TestAwaitReturnsJobWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
@@ -54,7 +54,7 @@ func TestAwaitReturnsJobWhenDue(t *testing.T) {
 				t.Fatalf("enqueue: got error %v, want none", err)
 			}
 		}
-		synctest.Wait() // returns when Await waits
+		synctest.Wait() // returns when AwaitJobs waits
 		enqueueAfter(3 * time.Hour)
 		synctest.Wait()
 		enqueueAfter(time.Second)
@@ -73,7 +73,7 @@ func TestAwaitReturnsJobWhenDue(t *testing.T) {
 	})
 }
 
-// Close ends an Await that is waiting.
+// Close ends a call of AwaitJobs that is waiting.
 func TestCloseEndsWaitingAwaitCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(queue.RankOrder{})
@@ -82,7 +82,7 @@ func TestCloseEndsWaitingAwaitCall(t *testing.T) {
 			_, err := s.AwaitJobs(t.Context(), 1)
 			ended <- err
 		}()
-		synctest.Wait() // returns when Await waits
+		synctest.Wait() // returns when AwaitJobs waits
 		if err := s.Close(); err != nil {
 			t.Errorf("close: got error %v, want none", err)
 		}

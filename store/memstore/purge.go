@@ -87,8 +87,8 @@ func (s *Store) QueuesWithOwnRetention(ctx context.Context) (queues []store.OwnR
 	return queues, err
 }
 
-// TrimEndedJobs removes ended jobs of a queue, oldest end first, until at most maxJobs remain. One call removes at
-// most limit jobs; more reports whether another call must remove more.
+// TrimEndedJobs removes ended jobs of a queue, oldest end first, until at most maxJobs remain. One call removes at most
+// maxRemovals jobs; more reports whether another call must remove more.
 func (s *Store) TrimEndedJobs(ctx context.Context, queueName string, maxJobs int64, maxRemovals int) (more bool,
 	err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
@@ -173,8 +173,8 @@ func (s *Store) removeOldestOutput(isSelected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of attempt i of a job. The attempt's field OutputBytes, the size of the
-// output, gets the value removalMark, for example OutputRemovedByRetention.
+// removeOutput removes the output of one attempt of a job. The attempt's field OutputBytes, the size of the output,
+// gets the value removalMark, for example OutputRemovedByRetention.
 func (s *Store) removeOutput(j *job, attemptIndex int, removalMark int64) {
 	a := &j.attempts[attemptIndex]
 	if a.OutputBytes <= 0 {

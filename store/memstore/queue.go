@@ -426,7 +426,7 @@ func (s *Store) queueExists(name string) bool {
 	return false
 }
 
-// missingQueueNames returns the names of those queues of newJobs that do not exist yet.
+// missingQueueNames returns the names of those queues in newJobsByQueue that do not exist yet.
 func (s *Store) missingQueueNames(newJobsByQueue map[string]int64) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(newJobsByQueue)) {
 		if !s.queueExists(name) {

@@ -95,8 +95,8 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (waitingPriori
 	return waitingPriority, err
 }
 
-// SimulateClaims returns the jobs that the next claims would take, at most n. It claims them in a copy of the
-// store.
+// SimulateClaims returns the jobs that the next claims would take, at most maxJobs jobs. It claims them in a copy of
+// the store.
 func (s *Store) SimulateClaims(ctx context.Context, maxJobs int) (simulation store.ClaimSimulation, err error) {
 	err = s.runReadTx(ctx, func() error {
 		other := NewWithClock(s.order, s.now)
@@ -303,7 +303,7 @@ func checkPageLimit(limit int) error {
 	return nil
 }
 
-// Attempt returns one attempt with its output. If n is 0, it returns the last attempt.
+// Attempt returns one attempt with its output. If attemptNumber is 0, it returns the last attempt.
 func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (attempt queue.Attempt, err error) {
 	err = s.runReadTx(ctx, func() error {
 		j, err := s.findJob(seq)

@@ -22,7 +22,7 @@ func scheduleNotFoundError(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %s", name)
 }
 
-// PutSchedule implements store.ListSchedules.
+// PutSchedule implements store.Schedules. It stores a new schedule or replaces one.
 func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePutRequest) (newSchedule store.Schedule,
 	err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
@@ -351,7 +351,7 @@ func (s *Store) addOccurrenceRecord(storedSchedule *schedule, record store.Occur
 }
 
 // runOccurrence creates the job of an occurrence. If it creates no job, record contains the reason.
-// unfinishedBefore is the number of the schedule's unfinished jobs before the current call of RunOccurrences.
+// unfinishedCountBefore is the number of the schedule's unfinished jobs before the current call of RunOccurrences.
 func (s *Store) runOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, plannedAt queue.UnixMillis,
 	unfinishedJobs []*job, unfinishedCountBefore int, checkJobCreation func() error, now queue.UnixMillis) (
 	record store.OccurrenceRecord, createdJobs []*job) {

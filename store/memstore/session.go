@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// awaitCall is a call of Await that is waiting. A call gets jobs at most once: the transaction that gives it
-// jobs removes it from Store.awaitCalls. Close closes the channel claimedJobs.
+// awaitCall is a call of AwaitJobs that is waiting. A call gets jobs at most once: the transaction that gives it jobs
+// removes it from Store.awaitCalls. Close closes the channel claimedJobs.
 type awaitCall struct {
 	maxJobs        int              // maximum number of jobs to claim
 	claimedJobs    chan []queue.Job // receives the claimed jobs; has a buffer for one value
@@ -170,8 +170,8 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.UnixMillis
 	s.addEvent(j, queue.EventEnded, detail, now)
 }
 
-// addAttempt adds an ended attempt to its job. wasRunning reports whether the service had reported the start
-// of the attempt.
+// addAttempt adds an ended attempt to its job. startWasReported reports whether the service had reported the start of
+// the attempt.
 func (s *Store) addAttempt(j *job, attempt *queue.Attempt, settlement store.Settlement, startWasReported bool) {
 	j.attemptRecordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
 	j.StartedAttempts++
@@ -211,7 +211,7 @@ func (s *Store) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error)
 	if err := s.runUpdateTx(ctx, addWaiter); err != nil {
 		return nil, err
 	}
-	// noChange is enough to get jobs, because each update gives jobs to waiting calls.
+	// An update that changes nothing is enough to get jobs, because each update gives jobs to waiting calls.
 	noChange := func(queue.UnixMillis) error { return nil }
 	for {
 		timer := time.NewTimer(s.timeUntilNextDueJob())
@@ -235,7 +235,7 @@ func (s *Store) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error)
 	}
 }
 
-// endAwaitCall ends a waiting call of Await. If a transaction has already given jobs to the call, endAwaitCall
+// endAwaitCall ends a waiting call of AwaitJobs. If a transaction has already given jobs to the call, endAwaitCall
 // returns them: they are leased, and no other caller can run them.
 func (s *Store) endAwaitCall(call *awaitCall, reason error) ([]queue.Job, error) {
 	s.mu.Lock()
@@ -250,7 +250,7 @@ func (s *Store) endAwaitCall(call *awaitCall, reason error) ([]queue.Job, error)
 	return nil, queue.ErrUnavailable
 }
 
-// serveAwaitCalls claims runnable jobs for waiting calls of Await. It runs at the end of each transaction.
+// serveAwaitCalls claims runnable jobs for waiting calls of AwaitJobs. It runs at the end of each transaction.
 func (s *Store) serveAwaitCalls(now queue.UnixMillis) {
 	for len(s.awaitCalls) > 0 {
 		w := s.awaitCalls[0]

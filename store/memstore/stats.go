@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// statisticsSample is one entry of the statistics: the start or the end of an attempt. minute is when it was recorded.
+// statisticsSample is one entry of the statistics: the start or the end of an attempt. recordedMinute is the minute in
+// which it was recorded.
 type statisticsSample struct {
 	recordedMinute queue.UnixMillis
 	queue          string      // the job's queue, or store.OtherQueuesName in a minute with many queues

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one call of Promote
+	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one call of ApplyDueChanges
 	maxPromoteInterval   = time.Hour // longest time until the next call that ApplyDueChanges returns
 )
 
@@ -74,7 +74,7 @@ func (s *Store) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 // RerankWaitingJobs does nothing, because SetRankOrder has already ranked all jobs.
 func (s *Store) RerankWaitingJobs(context.Context) (more bool, err error) { return false, nil }
 
-// SetMaxRunningPerUser limits the number of leased jobs of each user to n; 0 means unlimited.
+// SetMaxRunningPerUser limits the number of leased jobs of each user; 0 means unlimited.
 func (s *Store) SetMaxRunningPerUser(ctx context.Context, maxJobs int) error {
 	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.maxLeasedPerUser = maxJobs
@@ -125,9 +125,9 @@ func (s *Store) SetThisNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// ApplyDueChanges does the periodic work: it ends pauses, cancels expired jobs, deletes old idempotency keys,
-// discards batches that were not committed in time, and moves jobs of committed batches into the queue. next
-// is the time until the next call. Due jobs need no work, because claims compare due times with the clock.
+// ApplyDueChanges does the periodic work: it ends pauses, cancels expired jobs, deletes old idempotency keys, discards
+// batches that were not committed in time, and moves jobs of committed batches into the queue. untilNext is the time
+// until the next call. Due jobs need no work, because claims compare due times with the clock.
 func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		s.endDueQueuePauses(now)
@@ -208,7 +208,7 @@ func (s *Store) nextPromoteTime(now queue.UnixMillis) (next queue.UnixMillis, fo
 }
 
 // DueChangeHints returns a channel that receives a hint if ApplyDueChanges must be called earlier than its last call
-// returned.
+// has announced.
 func (s *Store) DueChangeHints() <-chan struct{} { return s.promoteHints }
 
 // DeletableOutputs lists up to limit output files that the caller must delete, because their attempts were

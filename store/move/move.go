@@ -1,6 +1,6 @@
 // Package move moves a queue that no service uses from one database to another.
 //
-// Start with Move.
+// Start with MoveQueue.
 package move
 
 import (
@@ -41,7 +41,7 @@ func (l QueueLocation) quotedText() string { return database.QuoteQueueLocation(
 // NodeIdentity identifies the node to which a state directory belongs. StateDirID is the id of the directory.
 type NodeIdentity struct{ NodeName, StateDirID string }
 
-// MoveResult reports what Move has moved.
+// MoveResult reports what MoveQueue has moved.
 type MoveResult struct {
 	JobCount int64 `json:"jobs"`
 	RowCount int64 `json:"rows"` // rows of all tables
@@ -51,11 +51,11 @@ type MoveResult struct {
 	AlreadyMoved bool `json:"before,omitempty"`
 }
 
-// MoveQueue moves a queue that no service uses, except its output files, which stay in the state directory. member
-// is the node of this directory, and gets the running jobs. When the copy is complete and equal to the
-// original, Move marks the original as moved, so that no service opens it any more; only then is the copy
-// valid. Move continues an interrupted move if the queue has not changed since then. It reports to
-// reportProgress how many rows of a table are copied.
+// MoveQueue moves a queue that no service uses, except its output files, which stay in the state directory. node is the
+// node of this directory, and gets the running jobs. When the copy is complete and equal to the original, MoveQueue
+// marks the original as moved, so that no service opens it any more; only then is the copy valid. MoveQueue continues
+// an interrupted move if the queue has not changed since then. It reports to reportProgress how many rows of a table
+// are copied.
 func MoveQueue(ctx context.Context, source, target QueueLocation, node NodeIdentity,
 	reportProgress func(table string, rows int64)) (result MoveResult, err error) {
 	if source == target {
@@ -88,7 +88,7 @@ type sourceState struct {
 	CommitCount int64  `json:"commits"`
 }
 
-// queueMove is the state of one call of Move.
+// queueMove is the state of one call of MoveQueue.
 type queueMove struct {
 	ctx                            context.Context
 	sourceLocation, targetLocation QueueLocation
@@ -307,7 +307,7 @@ func (m *queueMove) openTargetFile() error {
 	return sqlitedb.Migrate(c, database.SchemaMigrations)
 }
 
-// finishMove marks the source as moved, and then makes the copy valid. So there is never a time at which both
+// finishMove marks the source as moved, and then makes the copy valid. So there is never a time at which both databases
 // are valid.
 func (m *queueMove) finishMove() error {
 	if err := m.sourceConn.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`,

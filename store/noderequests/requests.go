@@ -1,7 +1,7 @@
 // Package noderequests sends requests from one node of a queue to another, through a table of the PostgreSQL
 // database.
 //
-// Start with Requests.
+// Start with NodeMessenger.
 package noderequests
 
 import (
@@ -27,14 +27,14 @@ type NodeMessenger struct {
 	Conn         *pgdb.ReconnectingConn
 	nodeNumber   func() int64 // returns the number of this node
 	requestHints chan struct{}
-	wakeChannel  atomic.Pointer[chan struct{}] // the channel that the next Wake closes
+	wakeChannel  atomic.Pointer[chan struct{}] // the channel that the next WakeReceivers closes
 	// TakeRequests marks the requests that it takes with a random value. lostTakeMarks holds, newest last, the
 	// values of calls whose replies were lost; the next call removes these marks, so that the requests are
 	// taken again. Only the goroutine that calls TakeRequests uses this field.
 	lostTakeMarks []int64
 }
 
-// New returns the requests of a node. nodeNumber returns the number of this node.
+// New returns the NodeMessenger of a node. nodeNumber returns the number of this node.
 func New(config *pgdb.ConnConfig, nodeNumber func() int64) *NodeMessenger {
 	r := &NodeMessenger{Conn: &pgdb.ReconnectingConn{Config: config}, nodeNumber: nodeNumber,
 		requestHints: make(chan struct{}, 1)}
@@ -67,7 +67,7 @@ func (r *NodeMessenger) NotifyNodes(ctx context.Context, channel string, nodeNum
 // RequestHints implements store.NodeRequests. The channel receives a hint when this node may have a new request.
 func (r *NodeMessenger) RequestHints() <-chan struct{} { return r.requestHints }
 
-// SendRequest implements store.NodeRequests. It sends a request to another node and waits for the answer.
+// SendRequest implements store.NodeRequests. It sends a request to another node and waits for the reply.
 func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, request []byte,
 	isSlow bool) (reply []byte, err error) {
 	if len(request) > store.MaxNodeRequestBytes {
@@ -126,8 +126,8 @@ const maxLostTakeMarks = 32
 func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest,
 	err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
-	// Do calls this function again if the connection is lost. Both calls use the same value of take, so the
-	// second call also returns requests that the first one has marked.
+	// UseConn calls this function again if the connection is lost. Both calls use the same value of take, so the second
+	// call also returns requests that the first one has marked.
 	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
 		for len(r.lostTakeMarks) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),
@@ -161,8 +161,8 @@ func (r *NodeMessenger) AwaitedRequestNumbers(ctx context.Context) (awaitedNumbe
 	return awaitedNumbers, err
 }
 
-// SendReply implements store.NodeRequests. It stores the answer to the request with the given number, and
-// notifies the node that sent the request.
+// SendReply implements store.NodeRequests. It stores the reply to the request with the given number, and notifies the
+// node that sent the request.
 func (r *NodeMessenger) SendReply(ctx context.Context, requestNumber int64, reply []byte) error {
 	asker := int64(0)
 	err := r.Conn.UseConn(ctx, func(c *pgdb.Conn) (err error) {
