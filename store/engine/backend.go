@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Backend provides what differs between the databases that an engine can use, apart from their connections
-// and their disk space. Any goroutine may call the methods of reads.Database. Only the writer, the goroutine
-// that has the right to write, calls the other methods. It calls them outside of a transaction, unless the
-// comment of the method says otherwise.
+// Backend provides what differs between the databases that an engine can use, apart from their connections and their
+// disk space. Any goroutine may call the methods of reads.ReadDatabase. Only the writer, the goroutine that has the
+// right to write, calls the other methods. It calls them outside of a transaction, unless the comment of the method
+// says otherwise.
 type Backend interface {
 	reads.ReadDatabase
 	// BeforeCommitGroup is called before the writer executes a group of operations, which one transaction will commit. If

@@ -159,7 +159,7 @@ type nodeMemory struct {
 	lastServedQueueTurn int64              // turn number of the queue that was served last; used if queue weights differ
 	claimedJobs         int64              // number of jobs that this node has claimed; orders the turns of users
 	thisNode            store.Node         // labels, resources and unknown users of this node
-	hookSettings        store.HookSettings // which hooks are made for jobs, and when; see store.Hooks
+	hookSettings        store.HookSettings // which hooks are made for jobs, and when
 	maxLeasedPerUser    int                // maximum number of leased jobs per user; 0 means unlimited
 }
 

@@ -324,7 +324,7 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	})
 }
 
-// SetHooks sets which hooks the engine creates for jobs, and when; see store.Hooks.
+// SetHooks sets which hooks the engine creates for jobs, and when.
 func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		t.engine.memory.hookSettings = h

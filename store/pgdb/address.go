@@ -30,7 +30,7 @@ const (
 	transactionPoolMode = "transaction"
 )
 
-// WithSessionSetting returns a copy of the address in which one session setting has the given value.
+// WithSessionSetting returns a copy of the parameters in which one session setting has the given value.
 func (a *ConnConfig) WithSessionSetting(name, value string) *ConnConfig {
 	other := *a
 	other.sessionSettings = maps.Clone(a.sessionSettings)

@@ -75,7 +75,7 @@ func (c *Conn) StartQuery(sql string, args ...any) error {
 	}, sql, args)
 }
 
-// FinishQuery reads the rows of the query that StartQuery has sent. ok is false if the rows are lost.
+// FinishQuery reads the rows of the query that StartQuery has sent. rowsAvailable is false if the rows are lost.
 func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (rowsAvailable bool, err error) {
 	var callbackErr error // error that the callback has returned
 	err = c.runInPipeline(func() error {

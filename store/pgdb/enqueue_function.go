@@ -48,7 +48,7 @@ func submissionTableStatements() []string {
 }
 
 // enqueueFunctionStatements returns the statements that create the SQL function enqueue, which applications call in
-// their own transactions. It runs with the rights of its owner, and ignores the caller's search_path.
+// their own transactions. The function runs with the rights of its owner, and ignores the caller's search_path.
 func enqueueFunctionStatements() []string {
 	return []string{
 		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` +

@@ -17,8 +17,8 @@ const (
 	// schemaLockTimeout is how long a schema change waits for sessions that use the tables. It is an SQL
 	// literal.
 	schemaLockTimeout = "'10s'"
-	// writerIdleTimeout is the idle time after which the server ends a transaction that writes. Its node
-	// hangs, or has lost its connection to the server.
+	// writerIdleTimeout is the idle time after which the server ends a transaction that writes. Such a transaction belongs
+	// to a node that hangs, or has lost its connection to the server.
 	writerIdleTimeout = "2s"
 )
 

@@ -34,8 +34,8 @@ const untrustedObjectsQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
-// untrustedObject is an object in the schema whose owner is a role that the service does not trust. object is its kind
-// and name, such as "TABLE queuectl.jobs".
+// untrustedObject is an object in the schema whose owner is a role that the service does not trust. kindAndName is its
+// kind and name, such as "TABLE queuectl.jobs".
 type untrustedObject struct{ kindAndName, ownerRole, serviceRole, databaseName string }
 
 func (o *untrustedObject) message() string {

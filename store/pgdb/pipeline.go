@@ -74,7 +74,7 @@ func (c *Conn) sendStatement(sql string, args []any) error {
 	return c.sendValues(s, values, formats)
 }
 
-// unsupportedArgumentError returns the error for the argument with index i of a statement.
+// unsupportedArgumentError returns the error for an argument of a statement whose type is not supported.
 func unsupportedArgumentError(argumentIndex int, sql string, argument any) error {
 	return fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which is not supported",
 		argumentIndex+1, sql, argument)
@@ -90,7 +90,7 @@ func (c *Conn) sendAfterCollectedRows(sql string, args []any) error {
 }
 
 // sendStatementThenCall sends a statement as sendAfterCollectedRows does, in the pipeline of the current transaction,
-// and then calls f.
+// and then calls afterSend.
 func (c *Conn) sendStatementThenCall(afterSend func() error, sql string, args []any) error {
 	return c.runInPipeline(func() error {
 		if err := c.sendAfterCollectedRows(sql, args); err != nil {
@@ -143,8 +143,8 @@ func (c *Conn) readHalfOfManyReplies() error {
 	return err
 }
 
-// readReplies reads replies until at most maxUnread are unread. changed is the number of rows that the
-// last statement has changed.
+// readReplies reads replies until at most maxUnread are unread. changedRows is the number of rows that the last
+// statement has changed.
 func (c *Conn) readReplies(maxUnread int) (changedRows int64, err error) {
 	for len(c.unreadMessages) > maxUnread {
 		next := c.unreadMessages[0]
@@ -173,8 +173,8 @@ func (c *Conn) readReplies(maxUnread int) (changedRows int64, err error) {
 	return changedRows, err
 }
 
-// dropSkippedMessages removes the messages up to the next Sync from unreadMessages. After a failed statement,
-// the server skips them and sends no replies.
+// dropSkippedMessages removes the messages up to the next Sync from unreadMessages. After a failed statement, the
+// server skips these messages and sends no replies to them.
 func (c *Conn) dropSkippedMessages() {
 	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].isSync {
 		c.unreadMessages[0].prepareSent = c.unreadMessages[0].isPrepared
@@ -205,7 +205,7 @@ func (c *Conn) sendSync() error {
 	return wrapError(c.pipeline.Flush(), "")
 }
 
-// runInPipeline calls f in the pipeline of the current transaction, or in a new pipeline if no transaction has
+// runInPipeline calls operation in the pipeline of the current transaction, or in a new pipeline if no transaction has
 // begun.
 func (c *Conn) runInPipeline(operation func() error) (err error) {
 	if c.pipeline != nil {

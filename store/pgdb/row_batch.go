@@ -26,7 +26,7 @@ type rowBatch struct {
 	columns           []columnArray
 	updatedKeys       map[int64]struct{} // keys of the rows to update, because one statement must not update a row twice
 	rowCount          int                // number of collected rows
-	valueBytes        int                // size of their values
+	valueBytes        int                // size in bytes of the values of these rows
 }
 
 // columnArray holds the values of one column as an array in PostgreSQL's binary format. The array's header is

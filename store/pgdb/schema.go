@@ -32,9 +32,8 @@ import (
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not
 // affect the service.
 
-// upgradeScriptFrom returns the statements that upgrade the tables from oldVersion to the newest version; 0 means
-// that no tables exist. steps[v] upgrades version v of any database, and postgresMigrations[v] is added on
-// PostgreSQL.
+// upgradeScriptFrom returns the statements that upgrade the tables from oldVersion to the newest version; 0 means that
+// no tables exist. migrations[v] upgrades version v of any database, and postgresMigrations[v] is added on PostgreSQL.
 func upgradeScriptFrom(oldVersion int, migrations, postgresMigrations [][]string) (script []string) {
 	if oldVersion == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,

@@ -20,11 +20,11 @@ type ReconnectingConn struct {
 	conn   *Conn // guarded by mu
 }
 
-// ReconnectingConnTimeout limits how long one call of Do may take.
+// ReconnectingConnTimeout limits how long one call of UseConn may take.
 const ReconnectingConnTimeout = 5 * time.Second
 
-// UseConn calls f with the connection. If f fails because the connection was lost since the previous use, Do
-// connects again and calls f once more.
+// UseConn calls useConn with the connection. If useConn fails because the connection was lost since the previous use,
+// UseConn connects again and calls useConn once more.
 func (c *ReconnectingConn) UseConn(ctx context.Context, useConn func(*Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, ReconnectingConnTimeout)
 	defer cancel()

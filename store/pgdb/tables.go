@@ -37,9 +37,9 @@ func DatabaseID(c database.Statements) (string, error) {
 		WHERE datname = current_database()) FROM pg_control_system()`)
 }
 
-// PostgresMigrations lists, by schema version, the statements that only PostgreSQL needs. They follow the statements
-// of database.PostgresMigrations for the same version. Every new version also creates the SQL function enqueue again,
-// so a change that adds a field to jobs must add a version.
+// PostgresMigrations lists, by schema version, the statements that only PostgreSQL needs. They follow the statements of
+// database.SchemaMigrations for the same version. Every new version also creates the SQL function enqueue again, so a
+// change that adds a field to jobs must add a version.
 var PostgresMigrations = [][]string{slices.Concat(submissionTableStatements(), nodeTableStatements())}
 
 // translateCreateTable translates a CREATE TABLE statement for PostgreSQL. It gives texts the collation "C", which

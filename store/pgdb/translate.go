@@ -89,7 +89,7 @@ func wrapError(err error, statement string) error {
 	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
-// translatedPartsPattern matches the parts of a statement that translate replaces, and quoted texts, which translate
+// translatedPartsPattern matches the parts of a statement that translateStatement replaces, and quoted texts, which it
 // keeps.
 var translatedPartsPattern = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
 

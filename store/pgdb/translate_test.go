@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// translate changes placeholders and removes hints that only SQLite understands.
+// translateStatement changes placeholders and removes hints that only SQLite understands.
 func TestTranslateStatementForPostgres(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,

@@ -93,7 +93,7 @@ func keepConnected(ctx context.Context, config *pgdb.ConnConfig, useConn func(c 
 }
 
 // awaitNotificationOrPoll waits for a notification, or until the next regular query. If this node may have new
-// requests, it calls Wake. If other nodes may have committed, it begins a transaction, which applies their
+// requests, it calls WakeReceivers. If other nodes may have committed, it begins a transaction, which applies their
 // changes.
 func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 	bufferedNotifications *[]pgconn.Notification) error {
@@ -148,8 +148,8 @@ func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 func (s *Store) HasOtherActiveNodes() bool { return s.HasOtherNodes() }
 
 // cacheMissesCommit reports whether this node's cache does not reflect newest, the newest commit of the database.
-// before is the commit that the cache reflected before newest was read. If the cache has not changed since, and newest
-// is not that commit, the database has lost commits.
+// lastCached is the commit that the cache reflected before newest was read. If the cache has not changed since, and
+// newest is not that commit, the database has lost commits.
 func (s *Store) cacheMissesCommit(newest commitID, lastCached *commitID) bool {
 	applied := s.lastAppliedCommit.Load()
 	return applied.commitNumber < newest.commitNumber || applied == lastCached && *applied != newest

@@ -30,7 +30,7 @@ func completedSettlement(j *queue.Job) store.Settlement {
 		RecordsAttempt: true}}
 }
 
-// withUID returns an argument for draft that sets the job's user.
+// withUID returns an argument for newDraft that sets the job's user.
 func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
 func TestMain(m *testing.M) {

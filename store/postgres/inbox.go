@@ -55,7 +55,8 @@ func createSubmittedUnitsSequence(t *engine.Tx, role string) error {
 	return t.Exec(`CREATE SEQUENCE ` + sequence)
 }
 
-// Submissions implements store.Inbox. For each role it lists waiting submissions, oldest first.
+// Submissions implements store.Inbox. For each role, it lists the oldest waiting submissions, at most as many as
+// limitOfRole allows.
 func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) int) (submissions []store.Submission,
 	err error) {
 	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {

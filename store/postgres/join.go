@@ -16,7 +16,7 @@ import (
 // See docs/decisions/0031.
 type NodeConfig struct {
 	NodeName   string
-	StateDirID string // identifies the state directory, even if another service has the same Name
+	StateDirID string // identifies the state directory, even if another service has the same NodeName
 	// StateDirLocation identifies the boot of the machine and the file in which the state directory is. It changes
 	// with each reboot, and differs for a copy of the directory. "" means unknown.
 	StateDirLocation string
@@ -29,9 +29,9 @@ type NodeConfig struct {
 var ErrStateDirCopied = errors.New("the state directory is a copy of another node's directory, and that " +
 	"node's service is running; start this service with an empty state directory")
 
-// joinAsNode makes this service a node of the queue. If an earlier service had the same state directory, this one
-// gets its leases, except those that other nodes have taken over. If the StateDirLocation has changed, the earlier
-// service may still be running, so join waits until that service's node lease has expired.
+// joinAsNode makes this service a node of the queue. If an earlier service had the same state directory, this one gets
+// its leases, except those that other nodes have taken over. If the StateDirLocation has changed, the earlier service
+// may still be running, so joinAsNode waits until that service's node lease has expired.
 func (s *Store) joinAsNode(ctx context.Context, node NodeConfig) error {
 	remaining, err := s.tryToJoin(ctx, node)
 	if err != nil || remaining == 0 {
@@ -124,7 +124,7 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseT
 	return remainingLeaseTime, err
 }
 
-// ranAtOtherLocation reports whether an earlier service ran in another place: whether its location and the current
+// ranAtOtherLocation reports whether an earlier service ran at another location: whether its location and the current
 // StateDirLocation are both known and differ.
 func (c *NodeConfig) ranAtOtherLocation(earlierLocation string) bool {
 	return earlierLocation != c.StateDirLocation && earlierLocation != "" && c.StateDirLocation != ""

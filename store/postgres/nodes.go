@@ -59,9 +59,9 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership
 	return membership, err
 }
 
-// ReportAndClaim implements store.Session. The times in a report come from the clock of this machine, where the
-// runner is. Exchange converts them to the server's clock, except the start time of a lost attempt, which may
-// have been read from the database.
+// ReportAndClaim implements store.Session. The times in a report come from the clock of this machine, where the runner
+// is. ReportAndClaim converts them to the server's clock, except the start time of a lost attempt, which may have been
+// read from the database.
 func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.Grant, error) {
 	behind := queue.UnixMillis(s.clockOffset.Load())
 	if behind > -clockToleranceMillis && behind < clockToleranceMillis {
@@ -126,7 +126,8 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 // maxCountedNodes limits the nodes for which Nodes counts the running jobs.
 const maxCountedNodes = 10_000
 
-// LeaseHolderNode implements store.Cluster. It returns the number of the other node that has leased a job, or 0.
+// LeaseHolderNode implements store.Cluster. It returns the number of the node that has leased a job, or 0 if no other
+// node has.
 func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber int64, err error) {
 	if nodeNumber = s.ReservingNode(jobSeq); nodeNumber == 0 {
 		err = s.RunRead(ctx, func(r *reads.ReadSnapshot) (err error) {
@@ -154,7 +155,7 @@ func (s *Store) LastNodeNames(ctx context.Context, jobSeqs []int64) (names map[i
 	return names, err
 }
 
-// SetNodeDrained implements store.Cluster. It makes a node stop claiming jobs or, if drain is false, claim jobs
+// SetNodeDrained implements store.Cluster. It makes a node stop claiming jobs or, if startDraining is false, claim jobs
 // again.
 func (s *Store) SetNodeDrained(ctx context.Context, name string, startDraining bool) error {
 	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {

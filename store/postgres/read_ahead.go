@@ -15,7 +15,7 @@ import (
 // prefetchedRows holds the rows of a query that was sent before its rows were needed.
 type prefetchedRows struct {
 	conn *pgdb.Conn
-	rows []pgdb.Row // the rows if they were read immediately; if nil, Each reads them
+	rows []pgdb.Row // the rows if they were read immediately; if nil, ForEachRow reads them
 }
 
 // StartLaneQuery implements engine.SharedDatabase. It sends a query whose rows are needed later. If readNow
@@ -88,8 +88,8 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	return list, nil
 }
 
-// ReadOpenLanes implements engine.SharedDatabase. It reads, in one query, the first lanesPerUser open lanes
-// of each user. With an index it skips the others, however many there are.
+// ReadOpenLanes implements engine.SharedDatabase. It reads, in one query, the first lanesPerUser open lanes of each
+// user. An index lets it skip the other lanes, however many there are.
 func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
 	visitLane func(rules.Lane)) error {
 	const (

@@ -39,7 +39,7 @@ type Store struct {
 	databaseBytesReadAt   time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
 
 	// lastCommitMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only the
-	// writer uses it. Counters().Commits is the number of that commit.
+	// writer uses it. Counters().CommitCount is the number of that commit.
 	lastCommitMark int64
 
 	// newReservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
@@ -238,7 +238,7 @@ func (w *serverWriter) Commit() error {
 // transaction was stored.
 const lostCommitCheckTimeout = 30 * time.Second
 
-// OpenReader implements reads.Database.
+// OpenReader implements reads.ReadDatabase. It opens a connection for reads.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
@@ -334,19 +334,19 @@ func (b backend) MaintainDiskReserve() {
 // DatabaseBytes implements engine.DiskSpace. It returns the size that MaintainDiskReserve last read.
 func (b backend) DatabaseBytes() int64 { return b.databaseBytes.Load() }
 
-// ReadTimeout implements reads.Database. It returns the usual time limit of a read.
+// ReadTimeout implements reads.ReadDatabase. It returns the usual time limit of a read.
 func (b backend) ReadTimeout() time.Duration { return engine.DefaultReadTimeout }
 
-// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
+// ReadTimeoutError implements reads.ReadDatabase. It returns the error for a read that took longer than timeLimit.
 func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
 		"less, or try again later", timeLimit)
 }
 
-// CheckReadable implements reads.Database. There is nothing to check.
+// CheckReadable implements reads.ReadDatabase. There is nothing to check.
 func (b backend) CheckReadable() error { return nil }
 
-// ConvertReadError implements reads.Database. It returns the error that the caller of a failed read gets.
+// ConvertReadError implements reads.ReadDatabase. It returns the error that the caller of a failed read gets.
 func (b backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:

@@ -43,7 +43,7 @@ func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerDemandList int, d
 	}
 }
 
-// lockDemand returns the demand for a lock that n jobs may hold at the same time.
+// lockDemand returns the demand for a lock that maxHolders jobs may hold at the same time.
 func lockDemand(key string, maxHolders int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}}
 }

@@ -68,11 +68,11 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	return nil
 }
 
-// commitID identifies a commit of any node. After the promotion of an asynchronous standby, a commit may get a
-// number that a lost commit had. Their marks differ, because marks are random. See docs/decisions/0112.
+// commitID identifies a commit of any node. After the promotion of an asynchronous standby, a commit may get a number
+// that a lost commit had. The marks of the two commits differ, because marks are random. See docs/decisions/0112.
 type commitID struct {
 	commitNumber int64 // value of meta.commits after the commit
-	// mark is the value of nodes.mark after the commit, in the row of the node that made the commit. It is 0 if no
+	// randomMark is the value of nodes.mark after the commit, in the row of the node that made the commit. It is 0 if no
 	// row has it.
 	randomMark int64
 }

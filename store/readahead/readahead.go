@@ -2,7 +2,7 @@
 // queries even if it takes jobs of many users. A lane is the list of waiting jobs of one queue and user that
 // have the same demands.
 //
-// Start with Jobs.
+// Start with ReadAheadJobs.
 package readahead
 
 import (
@@ -25,7 +25,7 @@ import (
 // reads twice as many jobs of a lane.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction itself may change jobs:
-// RecordJobWrite records such a change, and Forget removes all rows. A nil *Jobs holds nothing.
+// RecordJobWrite records such a change, and RemoveAllRows removes all rows. A nil *ReadAheadJobs holds nothing.
 type ReadAheadJobs struct {
 	laneRowsByID    map[int64]*laneRows
 	departedJobSeqs map[int64]bool // jobs that have left their lanes after they were read, by seq
@@ -56,7 +56,7 @@ type LaneStart struct {
 // LaneHead holds the fields of a lane's first job that decide when the lane is served.
 type LaneHead struct {
 	Position rules.Position
-	Priority int64 // priority of the job, or rules.UnknownLanePriority; see the function priority
+	Priority int64 // priority of the job, or rules.UnknownLanePriority; see lanePriority
 }
 
 // LaneHeadColumns lists the columns that ReadLaneHead reads.
@@ -67,12 +67,14 @@ func ReadLaneHead(r database.Row) LaneHead {
 	return LaneHead{rules.Position{Rank: r.Int64(2), Seq: r.Int64(1)}, lanePriority(r.Int64(3), r.Int64(4), r.Int64(5))}
 }
 
-// JobRowPosition returns the position of a job in its lane, from a row with records.LaneHeadColumns.
+// JobRowPosition returns the position of a job in its lane, from a row whose columns begin with
+// records.ShortJobColumns.
 func JobRowPosition(r database.Row) rules.Position {
 	return rules.Position{Rank: r.Int64(records.RankColumnIndex), Seq: r.Int64(0)}
 }
 
-// LaneHeadOfJobRow returns the head of a lane from the row of its first job, which has records.LaneHeadColumns.
+// LaneHeadOfJobRow returns the head of a lane from the row of its first job. The columns of the row begin with
+// records.ShortJobColumns.
 func LaneHeadOfJobRow(r database.Row) LaneHead {
 	return LaneHead{JobRowPosition(r),
 		lanePriority(r.Int64(records.StateColumnIndex), r.Int64(records.PriorityColumnIndex),
@@ -142,10 +144,10 @@ func (l *laneRows) coversPosition(from rules.Position) bool {
 // position and priority of the job that follows them.
 type LaneReader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
-// VisitLaneJobs calls visit for the jobs of a lane from l.NextPosition on. If these jobs were not read ahead, Find
-// first reads at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is
-// true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has no
-// further jobs.
+// VisitLaneJobs calls visit for the jobs of a lane from scan.NextPosition on. If these jobs were not read ahead,
+// VisitLaneJobs first reads at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is
+// true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has no further
+// jobs.
 func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLanes LaneReader,
 	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
 	from := scan.NextPosition
@@ -170,8 +172,8 @@ func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLan
 	return known.NextHead == nil, nil
 }
 
-// readNextLanes reads the next jobs of the lane of l, and of the lanes that will probably be served next. cached holds
-// the rows of that lane that were read before, or is nil.
+// readNextLanes reads the next jobs of the lane in scan, and of the lanes that will probably be served next. cached
+// holds the rows of that lane that were read before, or is nil.
 func (j *ReadAheadJobs) readNextLanes(scan *rules.LaneScan, cached *laneRows, maxJobs int, readLanes LaneReader) error {
 	size := max(1, scan.ExpectedJobs)
 	if cached != nil {

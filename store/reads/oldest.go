@@ -29,8 +29,8 @@ func (s *JobReader) FillOldestReadySince(ctx context.Context, queues []store.Que
 	})
 }
 
-// fillOldestReadySince sets the field OldestReadySince of a queue. It reads at most limit lanes (lists of jobs with the
-// same demands), and returns how many it has read.
+// fillOldestReadySince sets the field OldestReadySince of a queue. It reads at most maxLanes lanes (lists of jobs with
+// the same demands), and returns how many it has read.
 func (r *ReadSnapshot) fillOldestReadySince(q *store.QueueState, maxLanes int) (lanesRead int, err error) {
 	lanes, err := database.ReadRows(r, database.FirstColumnInt64,
 		`SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(maxLanes))

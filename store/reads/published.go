@@ -24,7 +24,7 @@ type ReaderState struct {
 type UserUsage struct {
 	WaitingJobs int64 // number of waiting jobs
 	UsedBytes   int64 // bytes that the user's jobs hold, including jobs in batches
-	OutputBytes int64 // the part of Bytes that outputs take
+	OutputBytes int64 // the part of UsedBytes that outputs take
 }
 
 // PublishedState holds the state that the engine has published for readers. It is safe for concurrent use.
@@ -35,7 +35,7 @@ type PublishedState struct {
 	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// UpdatePublishedState calls change, which modifies the state. No reader reads the state at this time.
+// UpdatePublishedState calls change, which modifies the state. No reader reads the state while change runs.
 func (p *PublishedState) UpdatePublishedState(change func(*ReaderState)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,8 @@ func (p *PublishedState) UpdatePublishedState(change func(*ReaderState)) {
 	}
 }
 
-// readState returns a part of the state. The function read must copy values that a later Publish may change.
+// readState returns a part of the state. The function read must copy values that a later UpdatePublishedState may
+// change.
 func readState[T any](p *PublishedState, read func(*ReaderState) T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -102,7 +102,7 @@ func (s *JobReader) AttemptHistory(ctx context.Context, seq int64, beforeNumber,
 	return attempts, err
 }
 
-// Attempt reads one attempt with its output. n is the attempt's number, or 0 for the last attempt.
+// Attempt reads one attempt with its output. attemptNumber is the attempt's number, or 0 for the last attempt.
 func (s *JobReader) Attempt(ctx context.Context, seq int64, attemptNumber int) (attempt queue.Attempt, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		last, plain, err := r.lastAttemptInJobRow(seq)
@@ -143,8 +143,8 @@ func (r *ReadSnapshot) lastAttemptInJobRow(seq int64) (attempt queue.Attempt, fo
 	return attempt, found, err
 }
 
-// maxJobsScannedPerPage limits the jobs that are read for one page if no index matches the filter. A page that
-// reaches the limit ends early, and its field Next says where the next page continues.
+// maxJobsScannedPerPage limits the jobs that are read for one page if no index matches the filter. A page that reaches
+// the limit ends early, and its field NextBeforeSeq says where the next page continues.
 const maxJobsScannedPerPage = 10_000
 
 func checkPageLimit(limit int) error {
@@ -254,8 +254,8 @@ func newMatcher(f store.Filter) (m jobMatcher, err error) {
 	return m, nil
 }
 
-// addMatchesInState adds the selected jobs of one state to the result; 0 means all states. If it stops before the
-// last job, it raises result.Next to the seq of the job at which it stopped.
+// addMatchesInState adds the selected jobs of one state to the result; 0 means all states. If it stops before the last
+// job, it raises result.NextBeforeSeq to the seq of the job at which it stopped.
 func (m *jobMatcher) addMatchesInState(r *ReadSnapshot, state queue.State, result *store.JobRefPage) error {
 	from, args := `WHERE`, []any{records.BoolToInt(len(m.encodedLabels) > 0)}
 	if state != 0 {

@@ -1,6 +1,6 @@
 // Package reads reads the stored jobs. It reads snapshots of the database, so that reads do not delay writes.
 //
-// Start with Reads. Package store/engine embeds it.
+// Start with JobReader. Package store/engine embeds it.
 package reads
 
 import (
@@ -94,7 +94,7 @@ type ReadDatabase interface {
 	ConvertReadError(err error) error
 }
 
-// JobReader reads the stored jobs from snapshots of the database. It implements those methods of store.ReadSnapshot and
+// JobReader reads the stored jobs from snapshots of the database. It implements those methods of store.Reader and
 // store.Quotas that need no transaction of package store/engine. It is safe for concurrent use.
 type JobReader struct {
 	PublishedState
@@ -102,8 +102,8 @@ type JobReader struct {
 	connPool *readConnPool
 }
 
-// New returns a Reads for a database. now is the store's clock. After StopReading, the reads fail with the
-// error closedErr.
+// New returns a JobReader for a database. now is the store's clock. After StopReading, the reads fail with the error
+// closedErr.
 func New(db ReadDatabase, now func() queue.UnixMillis, closedErr error) *JobReader {
 	return &JobReader{PublishedState: PublishedState{now: now, state: ReaderState{UsageByUID: map[int]UserUsage{},
 		LastTurnsByQueue: map[string]map[int]int64{}}},

@@ -16,8 +16,7 @@ import (
 // that start next. See docs/decisions/0065.
 const MaxScreenLanes = 500
 
-// ReadScreen implements store.ReadSnapshot. It reads each part of the screen with an index that has the order of that
-// part.
+// ReadScreen implements store.Reader. It reads each part of the screen with an index that has the order of that part.
 func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.RowsPerPart < 1 || f.RowsPerPart > store.MaxScreenRowsPerPart {
 		return screen, queue.InvalidField("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.RowsPerPart,

@@ -14,7 +14,7 @@ import (
 // demands, or all claimed jobs of the user.
 type readyLane struct {
 	rules.ClosedLaneListKey            // the queue and the user
-	laneID                  int64      // id of the lane; 0 if jobs contains all claimed jobs
+	laneID                  int64      // id of the lane; 0 if nextJobs contains all claimed jobs
 	nextJobs                []readyJob // the next jobs of the lane, at least one
 }
 
@@ -68,8 +68,8 @@ func (r *ReadSnapshot) listJobsByUserTurns(
 	return positions, err
 }
 
-// readClaimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
-// user. Some claimed jobs have left their lane in the database; of these, it reads at most rows.
+// readClaimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and user.
+// Some claimed jobs have left their lane in the database; of these jobs, it reads at most maxRows.
 func (r *ReadSnapshot) readClaimedLanes(reservedFences map[int64]int64, maxRows int) (lanes []*readyLane, err error) {
 	const (
 		columns       = `queue, uid, rank, seq, priority, place`
@@ -125,7 +125,7 @@ func (r *ReadSnapshot) readReadyLanes(reservedFences map[int64]int64) (lanes []*
 	return lanes, err
 }
 
-// readNextJobs reads the next unclaimed jobs of a lane into l.jobs. If l.jobs is then empty, the lane has no
+// readNextJobs reads the next unclaimed jobs of a lane into l.nextJobs. If l.nextJobs is then empty, the lane has no
 // further jobs.
 func (r *ReadSnapshot) readNextJobs(l *readyLane, after rules.Position, limit int,
 	reservedFences map[int64]int64) error {

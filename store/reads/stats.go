@@ -65,8 +65,8 @@ func (r *ReadSnapshot) readAllTimeStatistics(since queue.UnixMillis, queues map[
 		int64(records.AllTimeGrain), int64(store.PerMinute), int64(since))
 }
 
-// readStatistics reads the statistics of grain g (the length of a period) for the periods that begin at
-// firstPeriod or later and before endPeriod, newest first.
+// readStatistics reads the statistics of a grain (the length of a period) for the periods that begin at firstPeriod or
+// later and before endPeriod, newest first.
 func (r *ReadSnapshot) readStatistics(grain store.Granularity, firstPeriod, endPeriod queue.UnixMillis,
 	filter store.StatsFilter,
 	stats *store.Stats, queues map[string]*store.AttemptStatistics) error {

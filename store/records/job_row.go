@@ -12,8 +12,8 @@ func JobColumnsFor(scope rules.ReadScope) string {
 	return [...]string{ShortJobColumns, JobColumns, AllJobColumns}[scope]
 }
 
-// JobRowArgs returns the arguments of the statement with which engine.Tx.Put writes a job's row, in the order of
-// the columns.
+// JobRowArgs returns the arguments of the statement with which engine.Tx.PutJob writes a job's row, in the order of the
+// columns.
 func JobRowArgs(j *rules.Job) []any {
 	var newError any // NULL keeps the stored error
 	if j.NewError != nil {

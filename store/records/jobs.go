@@ -155,7 +155,7 @@ func readTexts(r database.Row, withInput bool, execution *queue.Execution) error
 }
 
 // decodeExecutionObject decodes settings or an input, which are stored as JSON objects. It rejects null: Unmarshal
-// would accept it and leave terms unchanged.
+// would accept it and leave execution unchanged.
 func decodeExecutionObject(text []byte, execution *queue.Execution) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("the stored text is not a JSON object")
@@ -233,8 +233,8 @@ func ReadJob(r database.Row, columns string) (queue.Job, error) {
 	return j, nil
 }
 
-// ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that
-// begin with ShortJobColumns. If the settings are damaged, it sets the field Damaged.
+// ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that begin with
+// ShortJobColumns. If the settings are damaged, it sets the field IsDamaged.
 func ReadRulesJob(r database.Row, columns string) rules.Job {
 	j, err := ReadJob(r, columns)
 	j.Rank = r.Int64(RankColumnIndex)

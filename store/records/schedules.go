@@ -19,8 +19,8 @@ const (
 	ScheduleDraftColumnIndex = 18 // index of the draft in ScheduleColumns
 )
 
-// ReadSchedule reads a schedule from a row. hasAllColumns is true if the row has AllScheduleColumns. If the
-// texts of the schedule are damaged, Damaged is true, and Note contains the reason.
+// ReadSchedule reads a schedule from a row. hasAllColumns is true if the row has AllScheduleColumns. If the texts of
+// the schedule are damaged, IsDamaged is true, and Note contains the reason.
 func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 	n, t := r.Int64, r.Text
 	s := store.Schedule{

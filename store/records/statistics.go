@@ -23,7 +23,7 @@ func ReadStatistics(r database.Row, stats *store.AttemptStatistics) {
 // is stored with the time 0. They lack the hours that are not summed up yet.
 const AllTimeGrain = store.PerDay + 1
 
-// AddStatistics adds f to the statistics of a queue in the map rows.
+// AddStatistics adds the statistics in added to those of a queue in statsByQueue.
 func AddStatistics(statsByQueue map[string]*store.AttemptStatistics, queueName string, added *store.AttemptStatistics) {
 	if statsByQueue[queueName] == nil {
 		statsByQueue[queueName] = new(store.AttemptStatistics)

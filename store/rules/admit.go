@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// CheckWaitingLimits returns an error if n more waiting jobs of a user would exceed a limit. totalLimit applies to the
-// waiting jobs of all users, and userLimit to those of this user. 0 means unlimited. Jobs of committed
+// CheckWaitingLimits returns an error if newJobCount more waiting jobs of a user would exceed a limit. totalLimit
+// applies to the waiting jobs of all users, and userLimit to those of this user. 0 means unlimited. Jobs of committed
 // batches count as waiting.
 func CheckWaitingLimits(c Counters, uid int, newJobCount, totalLimit, userLimit int64) error {
 	if err := CheckTotalWaitingLimit(c, newJobCount, totalLimit); err != nil {
@@ -15,7 +15,7 @@ func CheckWaitingLimits(c Counters, uid int, newJobCount, totalLimit, userLimit 
 	return CheckUserWaitingLimit(c, uid, newJobCount, userLimit)
 }
 
-// CheckTotalWaitingLimit checks only the limit for all users together; see Admit.
+// CheckTotalWaitingLimit checks only the limit for all users together; see CheckWaitingLimits.
 func CheckTotalWaitingLimit(c Counters, newJobCount, maxWaitingJobs int64) error {
 	if waiting := c.Counts().WaitingJobs; maxWaitingJobs > 0 && waiting+newJobCount > maxWaitingJobs {
 		return queue.Errorf(queue.CodeQueueFull,
@@ -25,8 +25,8 @@ func CheckTotalWaitingLimit(c Counters, newJobCount, maxWaitingJobs int64) error
 	return nil
 }
 
-// CheckUserWaitingLimit checks only the limit for one user; see Admit. For this limit, jobs of uncommitted batches
-// count as waiting too.
+// CheckUserWaitingLimit checks only the limit for one user; see CheckWaitingLimits. For this limit, jobs of uncommitted
+// batches count as waiting too.
 func CheckUserWaitingLimit(c Counters, uid int, newJobCount, maxWaitingJobs int64) error {
 	if maxWaitingJobs <= 0 {
 		return nil
@@ -39,8 +39,8 @@ func CheckUserWaitingLimit(c Counters, uid int, newJobCount, maxWaitingJobs int6
 	return nil
 }
 
-// CheckUserByteLimit returns an error if a user's jobs would hold more than maxBytes bytes after addedBytes are
-// added. 0 means unlimited.
+// CheckUserByteLimit returns an error if a user's jobs would hold more than maxUserBytes bytes after addedBytes are
+// added. A limit of 0 means unlimited.
 func CheckUserByteLimit(c Counters, uid int, addedBytes, maxUserBytes int64) error {
 	if used := c.UserCounts(uid).UsedBytes; maxUserBytes > 0 && addedBytes > 0 && used+addedBytes > maxUserBytes {
 		return store.NewQuotaError(used, maxUserBytes, addedBytes)

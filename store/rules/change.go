@@ -19,7 +19,7 @@ func readScopeFor(verb queue.Verb) ReadScope {
 	return ReadSettings
 }
 
-// Change applies the verb of c to the job with the number seq; see store.Queue.Change.
+// Change applies the verb of c to the job with the number seq; see store.Queue.ChangeJob.
 func (r *Rules) Change(seq int64, c store.Change) error {
 	if r.tx.Lease(seq) != nil {
 		return store.ErrJobLeased
@@ -122,7 +122,7 @@ func (r *Rules) restartWaitingTime(j *Job, dueAt queue.UnixMillis) {
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 }
 
-// checkEdit returns an error if a waiting job may not be changed from old to j.
+// checkEdit returns an error if a waiting job may not be changed from old to edited.
 func (r *Rules) checkEdit(old, edited *Job) error {
 	if err := queue.CheckDemands(edited.Demands); err != nil {
 		return err

@@ -20,7 +20,7 @@ type Queue struct {
 	NextTurn int64
 
 	WaitingJobs     int64 // number of waiting jobs
-	MaxWaitingJobs  int64 // limit of Waiting; 0 means unlimited
+	MaxWaitingJobs  int64 // limit of WaitingJobs; 0 means unlimited
 	HasOwnRetention bool  // the queue has its own settings of how long ended jobs are kept
 }
 
@@ -153,7 +153,7 @@ func (c *claimer) nextTurnOfQueue(q *Queue) int64 {
 }
 
 // turnStride is added to the next turn of a queue of weight 1 for each started job. With weight w, a job adds
-// stride/w. For weights from 1 to 1000, the rounding error of this division is negligible.
+// turnStride/w. For weights from 1 to 1000, the rounding error of this division is negligible.
 const turnStride = 1 << 30
 
 // advanceQueueTurn raises the number of the queue's next turn, because one of its jobs was leased. See Waldspurger

@@ -116,7 +116,7 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f.wantClaim(3, "3")
 }
 
-// In one transaction, claims take at most MaxSteps steps, such as checks of lanes. A claim that has used them
+// In one transaction, claims take at most MaxLaneStepsPerTx steps, such as checks of lanes. A claim that has used them
 // up without a job asks its caller to continue the claim in another transaction.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)

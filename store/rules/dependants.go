@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// DependencyEdge is an undecided dependency: the job Child waits for a parent. When the parent ends or is removed, the
-// edge is decided, which means that its status is then satisfied or broken. See docs/decisions/0020.
+// DependencyEdge is an undecided dependency: the job ChildSeq waits for a parent. When the parent ends or is removed,
+// the edge is decided, which means that its status is then satisfied or broken. See docs/decisions/0020.
 type DependencyEdge struct {
 	ID        int64
 	ChildSeq  int64
@@ -16,9 +16,9 @@ type DependencyEdge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// ParentChange records that a parent has ended in State, was removed (State 0), or runs again (Rerun). It
-// applies to the parent's edges with ids up to LastEdgeID, which must still be decided or, for Rerun, made
-// undecided. In this package, a ParentChange is called a note.
+// ParentChange records that a parent has ended in ParentState, was removed (ParentState 0), or runs again
+// (ParentRerunState). It applies to the parent's edges with ids up to LastEdgeID. These edges must still be decided or,
+// if the parent runs again, made undecided. In this package, a ParentChange is called a note.
 type ParentChange struct {
 	ID          int64
 	ParentSeq   int64
@@ -26,18 +26,19 @@ type ParentChange struct {
 	LastEdgeID  int64
 }
 
-// ParentRerunState is the value of ParentChange.State for a parent that runs again. Dependants that were cancelled
-// because of the parent wait for it a second time.
+// ParentRerunState is the value of ParentChange.ParentState for a parent that runs again. Dependants that were
+// cancelled because of the parent wait for it a second time.
 const ParentRerunState = ^queue.State(0)
 
 // MaxChangesPerParent is how many notes one parent may have before its edges are decided. Otherwise a user who
 // retries a job many times could store any number of notes.
 const MaxChangesPerParent = 8
 
-// addParentChange adds a note for the dependants of a job; see ParentChange. The job's previous note decides
-// the edges that existed when it was added, so the new note applies only to later edges. But if one of the
-// two notes is a Rerun, the new note applies to all edges. If a Rerun would exceed MaxChangesPerParent, the last
-// Rerun note is extended to all current edges instead, and the notes after it are deleted.
+// addParentChange adds a note for the dependants of a job; see ParentChange. The job's previous note decides the edges
+// that existed when it was added, so the new note applies only to later edges. But if one of the two notes says that
+// the parent runs again (a Rerun note), the new note applies to all edges. If a Rerun note would exceed
+// MaxChangesPerParent, the last Rerun note is extended to all current edges instead, and the notes after it are
+// deleted.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
 	if !r.tx.HasEdges() {
 		return
@@ -61,8 +62,8 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 const maxEdgesResolvedPerTx = 50
 
 // ResolveChangedDependencies decides a limited number of edges (dependencies) of parents that have ended, and makes
-// edges of parents that run again undecided. hasMore reports whether there are more such edges, which the
-// next call of Promote handles.
+// edges of parents that run again undecided. hasMore reports whether there are more such edges, which the next call of
+// ApplyDueChanges handles.
 func (r *Rules) ResolveChangedDependencies() (hasMore bool, err error) {
 	for remaining := maxEdgesResolvedPerTx; remaining > 0; {
 		e, found, err := r.tx.NextParentChange()

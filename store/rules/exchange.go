@@ -95,7 +95,7 @@ func (r *Rules) putProgress(j *Job, progress *queue.Progress) {
 		return
 	}
 	if progress != nil {
-		progress = new(*progress) // copy it, because the caller owns p
+		progress = new(*progress) // copy it, because the caller owns progress
 	}
 	j.Progress = progress
 	r.recordErr(r.tx.PutProgress(j))

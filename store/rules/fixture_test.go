@@ -150,7 +150,7 @@ func (f *fixture) insertDrafts(r *Rules, drafts []queue.Job) (ids []string, err 
 	return ids, nil
 }
 
-// withDefaults returns a draft with the values that queue.Resolve sets for missing fields.
+// withDefaults returns a draft with the values that queue.ResolveSpec sets for missing fields.
 func withDefaults(draft queue.Job) queue.Job {
 	if draft.Queue == "" {
 		draft.Queue = "default"
@@ -185,7 +185,7 @@ func (f *fixture) jobByID(id string) *Job {
 	return nil
 }
 
-// claim claims up to n jobs and returns their ids, separated by spaces.
+// claim claims up to maxJobs jobs and returns their ids, separated by spaces.
 func (f *fixture) claim(maxJobs int) string {
 	f.t.Helper()
 	var ids []string
@@ -199,7 +199,7 @@ func (f *fixture) claim(maxJobs int) string {
 	return strings.Join(ids, " ")
 }
 
-// wantClaim claims up to n jobs and checks that these are the jobs with the ids in want, in this order.
+// wantClaim claims up to maxJobs jobs and checks that these are the jobs with the ids in wantIDs, in this order.
 func (f *fixture) wantClaim(maxJobs int, wantIDs string) {
 	f.t.Helper()
 	if got := f.claim(maxJobs); got != wantIDs {
@@ -300,7 +300,7 @@ func (f *fixture) mustApplyVerb(verb queue.Verb, ids ...string) {
 	}
 }
 
-// advanceTime lets time pass, and then carries out what is due, like the engine's method Promote.
+// advanceTime lets time pass, and then carries out what is due, like the engine's method ApplyDueChanges.
 func (f *fixture) advanceTime(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)

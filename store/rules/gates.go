@@ -13,8 +13,8 @@ import (
 type GateRoom struct {
 	FreeUnits  int // number of free units
 	TotalUnits int // number of all units
-	// OpensAt is when a rate limit next has a free unit, if no other job starts before, or 0 if this is not
-	// known. The service then calls Promote, which lets waiting jobs start.
+	// OpensAt is when a rate limit next has a free unit, if no other job starts before, or 0 if this is not known. The
+	// service then calls ApplyDueChanges, which lets waiting jobs start.
 	OpensAt queue.UnixMillis
 }
 
@@ -29,9 +29,9 @@ type GateRule struct {
 var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind that this version of queuectl does " +
 	"not know; install the newest version that has used the database")
 
-// rateRoom caches, for one transaction, how many starts a rate still allows. starts is the number of starts
-// in the current period, which begins at periodStart. usedUnits is the number of units that leases hold.
-// GateRoom contains the free units.
+// rateRoom caches, for one transaction, how many starts a rate still allows. startCount is the number of starts in the
+// current period, which begins at periodStart. usedUnits is the number of units that leases hold. The embedded GateRoom
+// contains the free units.
 type rateRoom struct {
 	periodStart   queue.UnixMillis
 	startCount    int
@@ -139,8 +139,8 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	}
 }
 
-// recheckLanesOfGate makes OpenLanes check the lanes that a gate has closed, because the rule of the gate has
-// changed. It does nothing if gate is 0 or if err is not nil. It returns err.
+// recheckLanesOfGate makes OpenLanes check the lanes that a gate has closed, because the rule of the gate has changed.
+// It does nothing if gateID is 0 or if err is not nil. It returns err.
 func (k *laneKeeper) recheckLanesOfGate(gateID int64, err error) error {
 	if err == nil && gateID != 0 {
 		k.MarkGateDirty(gateID)

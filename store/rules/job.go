@@ -18,14 +18,14 @@ const (
 	SlotRunning   Slot = 3 // the job is leased and was started
 )
 
-// WriteScope says which parts of a job the method Put writes.
+// WriteScope says which parts of a job the method PutJob writes.
 type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteRowOnly  WriteScope = iota // Put writes only the row
-	WriteSettings                   // Put writes the row and Execution, without Env, Stdin and Labels
-	WriteFull                       // Put writes the row and all of Execution
+	WriteRowOnly  WriteScope = iota // PutJob writes only the row
+	WriteSettings                   // PutJob writes the row and Execution, without Env, Stdin and Labels
+	WriteFull                       // PutJob writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -44,7 +44,7 @@ type Job struct {
 	Slot Slot
 	// LastNode is the number of the node that leased the job last, or 0 if only one node uses the database.
 	LastNode           int64
-	LaneID             int64   // number of the lane that contains the job, if Slot is Ready
+	LaneID             int64   // number of the lane that contains the job, if Slot is SlotReady
 	NewError           *string // new value of Job.Error; nil keeps the stored value
 	StoredBytes        int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs
 	EncodedLastAttempt string  // last attempt, as encoded in the job's row; "" if the attempt has its own row
@@ -100,7 +100,7 @@ type UserCounts struct {
 	StagedJobs   int64 // jobs in batches that are not in the queue yet
 	LeasedJobs   int   // number of leased jobs
 	UsedBytes    int64 // bytes used by the user's jobs and schedules; see store.Quotas
-	OutputBytes  int64 // part of Bytes that outputs take
+	OutputBytes  int64 // part of UsedBytes that outputs take
 }
 
 // JobCounts holds the counts of all jobs.

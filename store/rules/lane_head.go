@@ -41,9 +41,9 @@ type LaneScan struct {
 // more.
 const MaxBytesReadPerClaim = 1 << 20
 
-// advanceHeadAtResource moves the head of a lane to its first job if gate, which closes the lane, is a resource. Such a
-// lane holds back the lanes that rank behind its head, so the head must be exact. It reports whether the lane
-// has changed.
+// advanceHeadAtResource moves the head of a lane to its first job if gateID, which closes the lane, is a resource. A
+// lane that waits for a resource holds back the lanes that rank behind its head, so the head must be exact. It reports
+// whether the lane has changed.
 func (k *laneKeeper) advanceHeadAtResource(l *Lane, gateID int64) (laneChanged bool) {
 	return laneNeedsResource(l, gateID) && k.moveHeadToFirst(l)
 }
@@ -100,10 +100,10 @@ func (k *laneKeeper) jobHasExpired(j *Job) bool {
 	return j.ExpiresAt != 0 && j.ExpiresAt <= k.clock.Now()
 }
 
-// keepResourceForBetterLane keeps lane l from taking units of a resource before another lane of the queue that ranks
-// before l and waits only for this resource. It returns Open if there is no such lane, and gate, the
-// resource, if the other lane still lacks room. If the other lane has room now, keepResourceForBetterLane opens that
-// lane and returns chooseLaneAgain.
+// keepResourceForBetterLane keeps lane l from taking units of a resource, whose gate is gateID, before another lane of
+// the queue that ranks before l and waits only for this resource. If there is no such lane, it returns Open. If the
+// other lane still lacks room, it returns gateID. If the other lane has room now, it opens that lane and returns
+// chooseLaneAgain.
 //
 // See docs/decisions/0016.
 func (k *laneKeeper) keepResourceForBetterLane(l *Lane, gateID int64) (fullGate int64) {

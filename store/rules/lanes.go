@@ -116,7 +116,7 @@ type laneKeeper struct {
 	claimSteps int
 	// nonClaimSteps counts the same steps outside of claims: in OpenLanes, and when a job joins a lane.
 	nonClaimSteps int
-	// steps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
+	// currentSteps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
 	// otherwise nonClaimSteps.
 	currentSteps *int
 	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. They had
@@ -124,7 +124,7 @@ type laneKeeper struct {
 	skippedPriorities map[int64]int64
 }
 
-// jobDropper removes jobs that can no longer start from their lanes. Rules implements it with Move. It is an
+// jobDropper removes jobs that can no longer start from their lanes. Rules implements it with MoveToState. It is an
 // interface because Rules itself contains the laneKeeper.
 type jobDropper interface {
 	// CancelExpiredJob cancels a job that has expired before it started.
@@ -208,7 +208,7 @@ func laneNeedAt(l *Lane, gateID int64) GateNeed {
 	return GateNeed{Gate: gateID, Kind: queue.GateUser, Units: 1}
 }
 
-// laneNeedsResource reports whether gate is a resource that the lane needs.
+// laneNeedsResource reports whether gateID is a resource that the lane needs.
 func laneNeedsResource(l *Lane, gateID int64) bool {
 	return laneNeedAt(l, gateID).Kind == queue.GateResource
 }

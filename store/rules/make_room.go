@@ -26,9 +26,9 @@ type userQuotaRoomMaker struct {
 	history  History
 }
 
-// makeRoomForBytes reports whether a user may hold addedBytes more bytes without exceeding maxBytes; 0 means
-// unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if that would not be
-// enough, or if store.QuotaRemovalLimit does not allow it.
+// makeRoomForBytes reports whether a user may hold addedBytes more bytes without exceeding maxUserBytes; 0 means
+// unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if that would not be enough,
+// or if store.QuotaRemovalLimit does not allow it.
 func (m *userQuotaRoomMaker) makeRoomForBytes(uid int, addedBytes, maxUserBytes int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
@@ -41,14 +41,14 @@ func (m *userQuotaRoomMaker) makeRoomForBytes(uid int, addedBytes, maxUserBytes 
 	if m.counters.UserCounts(uid).UsedBytes+addedBytes > maxUserBytes {
 		return false
 	}
-	m.clock.WakeServiceAt(m.clock.Now()) // call Promote soon: after it, the service deletes unneeded output files
+	m.clock.WakeServiceAt(m.clock.Now()) // call ApplyDueChanges soon: after it, the service deletes unneeded output files
 	return true
 }
 
-// makeRoomForAttempt makes room for the output and the record of an ended attempt. maxBytes is the byte limit
-// of the job's user; 0 means unlimited. If the output does not fit, it returns a settlement without the
-// output, and lists the output file for deletion. If the record does not fit either and the job has
-// store.MinKeptAttemptRecords records, it deletes the oldest one, so that the history does not grow.
+// makeRoomForAttempt makes room for the output and the record of an ended attempt. maxUserBytes is the byte limit of
+// the job's user; 0 means unlimited. If the output does not fit, it returns a settlement without the output, and lists
+// the output file for deletion. If the record does not fit either and the job has store.MinKeptAttemptRecords records,
+// it deletes the oldest one, so that the history does not grow.
 func (m *userQuotaRoomMaker) makeRoomForAttempt(settlement *store.Settlement, j *Job,
 	maxUserBytes int64) *store.Settlement {
 	recordBytes := store.AttemptRecordSize(settlement, j.StartedAttempts)

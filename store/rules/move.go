@@ -6,10 +6,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// MoveToState changes a job's state; no other function does. It checks that the transition is allowed, puts a ready
-// job into its lane, writes the job with all changes that the caller has made to it, and updates the counts.
-// If kind is not "", it adds an event. Unless the new state is processing, it ends the lease of a leased job.
-// See docs/decisions/0002.
+// MoveToState changes a job's state; no other function does. It checks that the transition is allowed, puts a ready job
+// into its lane, writes the job with all changes that the caller has made to it, and updates the counts. If eventKind
+// is not "", it adds an event. Unless the new state is processing, it ends the lease of a leased job. See
+// docs/decisions/0002.
 func (r *Rules) MoveToState(j *Job, newState queue.State, eventKind queue.EventKind, eventDetail []byte) {
 	from, oldSlot, wasKept := j.State, j.Slot, j.UsesQueueRetention
 	l := r.tx.Lease(j.Seq)
@@ -71,8 +71,8 @@ func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
 		isLeased && oldState.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(newState)
 }
 
-// assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane (list of ready
-// jobs). It makes the service call Promote when the job is due or expires.
+// assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane (list of ready jobs). It
+// makes the service call ApplyDueChanges when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) {
 	if j.State.IsWaiting() {
 		r.tx.WakeServiceAt(j.ExpiresAt)
@@ -199,7 +199,7 @@ func (r *Rules) DisownHook(j *Job, formerOwnerUID int) error {
 // lease.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
-		r.tx.WakeServiceAt(r.tx.Now()) // call Promote, which ends the disownment after its last job
+		r.tx.WakeServiceAt(r.tx.Now()) // call ApplyDueChanges, which ends the disownment after its last job
 		r.recordErr(r.DisownJob(j, former))
 	}
 }

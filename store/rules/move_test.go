@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Move allows the transitions in the state table of package queue. A leased job may also change as if it were
+// MoveToState allows the transitions in the state table of package queue. A leased job may also change as if it were
 // running, because its start may not have been reported.
 func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {

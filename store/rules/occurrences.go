@@ -27,7 +27,7 @@ func (r *Rules) RunOccurrences(
 	}
 	unfinished, err := r.tx.UnfinishedJobs(request.ScheduleName, s.OwnerUID, store.MaxUnfinishedJobsPerSchedule)
 	r.recordErr(err)
-	// Ignore jobs of the uid's former owner. Such a job keeps the uid until Disown gives it another one.
+	// Ignore jobs of the uid's former owner. Such a job keeps the uid until DisownJob gives it another one.
 	unfinished = slices.DeleteFunc(unfinished, func(j Job) bool { return r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 })
 	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
@@ -230,8 +230,8 @@ func CheckReplacedHookBytes(jobCount, hookBytes int) error {
 // errUndoDryRun makes Savepoints.WithSavepoint undo the changes of a dry run.
 var errUndoDryRun = errors.New("dry run")
 
-// checkForRejection checks with a dry run whether the new job would be rejected even if the jobs that it
-// replaces had ended. If so, it stores the reason in e.rejection, and the caller need not end these jobs.
+// checkForRejection checks with a dry run whether the new job would be rejected even if the jobs that it replaces had
+// ended. If so, it stores the reason in e.rejectionErr, and the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkForRejection() error {
 	err := e.rules.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.newDraft()); err != nil {

@@ -11,8 +11,8 @@ import (
 // the lanes that they have closed. The list stays in memory between transactions. After a restart, the engine
 // must call MarkGateDirty for every gate that closes a lane.
 type GateRecheckState struct {
-	// MaxOpenLanesSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxSteps. The next call
-	// of Promote continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
+	// MaxOpenLanesSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxLaneStepsPerTx. The next
+	// call of ApplyDueChanges continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
 	// to be checked.
 	MaxOpenLanesSteps int
 
@@ -78,8 +78,8 @@ func (k *laneKeeper) nonClaimStepsUsedUp() bool {
 	return k.nonClaimSteps >= cmp.Or(k.recheckState.MaxOpenLanesSteps, MaxLaneStepsPerTx)
 }
 
-// OpenLanes opens closed lanes that have room now. It runs at the end of every transaction. If it runs out of
-// steps, the next call of Promote continues. Only OpenLanes, keepResourceForBetterLane and addJobToLane open closed
+// OpenLanes opens closed lanes that have room now. It runs at the end of every transaction. If it runs out of steps,
+// the next call of ApplyDueChanges continues. Only OpenLanes, keepResourceForBetterLane and addJobToLane open closed
 // lanes.
 func (k *laneKeeper) OpenLanes() error {
 	for len(k.recheckState.dirtyGates) > 0 && k.err == nil {

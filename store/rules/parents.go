@@ -223,7 +223,7 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 // hardly delays other commits.
 const maxAncestorSearchSteps = 2 * queue.MaxDependencies
 
-// errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the index of
+// errorAtDraft adds the number of a draft to an error, if the request has several drafts. draftIndex is the index of
 // the draft.
 func errorAtDraft(e *queue.Error, draftIndex, draftCount int) error {
 	if draftCount > 1 {

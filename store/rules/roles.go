@@ -9,10 +9,10 @@ import (
 // There is one interface for each kind of data; in this package they are called roles. Each part of the rules
 // gets only those that it uses.
 //
-// For all of them: the caller owns the values that methods return. The engine may delay writes until the end
-// of the transaction, if reads return the written values. An error that is a *queue.Error rejects one
-// operation. Any other error ends the transaction, and the engine rolls it back. Until then, the rules may
-// still call methods, but these methods execute no statement; see failure.
+// For all of them: the caller owns the values that methods return. The engine may delay writes until the end of the
+// transaction, if reads return the written values. An error that is a *queue.Error rejects one operation. Any other
+// error ends the transaction, and the engine rolls it back. Until then, the rules may still call methods, but these
+// methods execute no statement; see txFailure.
 
 // Tx is one transaction of an engine. It implements all interfaces of this file. Only Rules has a Tx:
 // Rules.Init passes each part of the rules the interfaces that the part uses. See docs/decisions/0012 and
@@ -37,14 +37,14 @@ type Tx interface {
 type Clock interface {
 	// Now returns the time of the transaction. It is the same for the whole transaction.
 	Now() queue.UnixMillis
-	// WakeServiceAt makes the service call store.Timers.Promote at the given time or earlier. 0 has no effect.
+	// WakeServiceAt makes the service call store.Timers.ApplyDueChanges at the given time or earlier. 0 has no effect.
 	WakeServiceAt(at queue.UnixMillis)
 }
 
 // Settings returns the settings that concern all jobs, and the node on which the rules run.
 type Settings interface {
-	// Order returns the settings from which ranks are computed. reranking reports whether some jobs still
-	// have ranks from earlier settings.
+	// Order returns the settings from which ranks are computed. isReranking reports whether some jobs still have ranks
+	// from earlier settings.
 	Order() (o queue.RankOrder, isReranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
 	MaxLeasedPerUser() int
@@ -73,8 +73,8 @@ type Jobs interface {
 	// FormerOwnerUID returns the negative uid that a job of this uid gets when it is not leased, because
 	// another account has the uid now. It returns 0 if the job keeps its uid.
 	FormerOwnerUID(uid int, seq int64) int
-	// RegisterDraft assigns a seq and an id to a draft. It also returns the draft number to pass to Insert.
-	// It does not check the limits on waiting jobs.
+	// RegisterDraft assigns a seq and an id to a draft. It also returns the draft number to pass to InsertJob. It does not
+	// check the limits on waiting jobs.
 	RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error)
 	// InsertJob stores a new job. draftNumber is the index of the draft in the request, counted from 0, or the
 	// number from RegisterDraft.
@@ -106,8 +106,8 @@ type History interface {
 	DeleteOldestAttempt(seq int64) error
 	// AddDeletableOutput records that an output file on a node must be deleted.
 	AddDeletableOutput(outputRef, nodeName string) error
-	// TrimUserData removes outputs and inputs of a user, in the same order as store.Quotas.TrimUserData,
-	// until the user's bytes are at most maxBytes. It removes nothing if it had to remove more of them than
+	// TrimUserData removes outputs and inputs of a user, in the same order as store.Quotas.TrimUserData, until the user's
+	// bytes are at most maxUserBytes. It removes nothing if it would have to remove more outputs and inputs than
 	// store.QuotaRemovalLimit allows.
 	TrimUserData(uid int, maxUserBytes int64) error
 	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this
@@ -172,10 +172,10 @@ type Lanes interface {
 	Lane(j *Job) (Lane, error)
 	// SetLane stores a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
-	// BestLane returns the open lane of a queue with the best head, and the head of the second best lane. The
-	// method Queues must have passed the queue to its callback.
+	// BestLane returns the open lane of a queue with the best head, and the head of the second best lane. EachReadyQueue
+	// must have passed the queue to its callback.
 	BestLane(q *Queue) (Lane, Position, error)
-	// ScanLane reads the next jobs of a lane. l contains its parameters, and receives its results.
+	// ScanLane reads the next jobs of a lane. scan contains its parameters, and receives its results.
 	ScanLane(scan *LaneScan) error
 	// EachClosedLaneList visits the lists of lanes that a gate has closed, beginning after the list with the key
 	// afterList, in the order of ClosedLaneListKey.Compare. It calls visit with the best lane of each list, until
@@ -216,7 +216,7 @@ type Gates interface {
 	// NthNewestRateStart considers the starts at or after the time since. It returns the time of the start that
 	// has exactly that number of newer starts, or 0 if no start has.
 	NthNewestRateStart(gateID int64, since queue.UnixMillis, newerStartCount int) (at queue.UnixMillis, err error)
-	// ScheduleGateRecheck makes Promote check at the given time whether lanes that the gate has closed can open.
+	// ScheduleGateRecheck makes ApplyDueChanges check at the given time whether lanes that the gate has closed can open.
 	ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis) error
 	// SetGateRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
 	// other unfinished jobs name it. It returns the gate, or 0 if the rule has not changed. The engine keeps
@@ -246,17 +246,17 @@ type Dependencies interface {
 	HasEdgeWithStatus(childSeq int64, status store.DependencyStatus) (bool, error)
 	// UnresolvedParentSeqs returns the seqs of the jobs for which a job waits, up to the limit.
 	UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error)
-	// EdgesToResolve returns up to n edges to which a note applies: those with the status store.Unresolved or,
-	// if the parent runs again (Rerun), store.Broken.
+	// EdgesToResolve returns up to maxEdges edges to which a note applies: those with the status store.Unresolved or, if
+	// the parent runs again, store.Broken.
 	EdgesToResolve(change ParentChange, maxEdges int) ([]DependencyEdge, error)
-	// AddParentChange adds a note that a parent has ended in state, was removed (state 0), or runs again
-	// (state Rerun). The note applies to the edges that the parent has now. If none of them has an id above
-	// afterEdge, no note is added.
+	// AddParentChange adds a note that a parent has ended in parentState, was removed (parentState 0), or runs again
+	// (ParentRerunState). The note applies to the edges that the parent has now. If none of them has an id above
+	// afterEdgeID, no note is added.
 	AddParentChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error
 	// CountParentChanges returns the number of notes about a parent, and the newest note.
 	CountParentChanges(parentSeq int64) (n int64, newest ParentChange, err error)
-	// ExtendRerunChange extends a parent's newest Rerun note to all current edges of the parent, and deletes
-	// the notes after it. found is false if the parent has no Rerun note.
+	// ExtendRerunChange extends a parent's newest Rerun note (with ParentRerunState) to all current edges of the parent,
+	// and deletes the notes after it. found is false if the parent has no Rerun note.
 	ExtendRerunChange(parentSeq int64) (found bool, err error)
 	// NextParentChange returns the oldest note about a parent of the next user; users take turns. The parent
 	// may have been removed.

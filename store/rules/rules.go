@@ -4,9 +4,9 @@
 // An engine stores jobs in a database and makes no decisions itself. It gives the rules a transaction, Tx,
 // which combines the interfaces in roles.go.
 //
-// Start with Move, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
-// reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot
-// start. The tests are a specification: start with TestExampleOfTwoLanesSharingLock.
+// Start with MoveToState, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
+// reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot start. The
+// tests are a specification: start with TestExampleOfTwoLanesSharingLock.
 package rules
 
 import "cmp"
@@ -29,10 +29,10 @@ type Rules struct {
 	HookBytesUsed int
 }
 
-// Init prepares r, which must be the zero value, for the transaction tx. rechecks is kept in memory between
-// transactions. It lists the gates (locks, rates and other limits) that may have room again. The parts of r
-// point to each other, so r must not be moved in memory. An engine may save a copy of r, and later copy it
-// back to the same address.
+// Init prepares r, which must be the zero value, for the transaction tx. recheckState is kept in memory between
+// transactions. It lists the gates (locks, rates and other limits) that may have room again. The parts of r point to
+// each other, so r must not be moved in memory. An engine may save a copy of r, and later copy it back to the same
+// address.
 func (r *Rules) Init(tx Tx, recheckState *GateRecheckState) {
 	if recheckState.dirtyGates == nil {
 		recheckState.dirtyGates = map[int64]recheckPass{}

@@ -9,7 +9,7 @@ import (
 )
 
 // DraftSubstitute is the job that the reply names instead of a new job (draft) that is not stored, because both have
-// the same unique key. Substitute is an existing job or, if Job is nil, an earlier draft of the request.
+// the same unique key. The substitute is an existing job or, if Job is nil, an earlier draft of the request.
 type DraftSubstitute struct {
 	Job        *Job
 	DraftIndex int
@@ -92,8 +92,8 @@ func checkAcyclicWithSubstitutes(drafts []queue.Job, substitutes map[int]DraftSu
 	return checkDraftsAcyclic(list)
 }
 
-// uniqueKeyConflict returns the job that already uses the unique key of the draft d, or nil. It returns an error if d
-// must be rejected because of that job.
+// uniqueKeyConflict returns the job that already uses the unique key of a draft, or nil. It returns an error if the
+// draft must be rejected because of that job.
 func (u *uniqueKeyChecker) uniqueKeyConflict(draft *queue.Job) (*Job, error) {
 	j, found := u.currentUniqueKeyHolder(draft.UID, draft.Unique)
 	switch {

@@ -100,7 +100,7 @@ func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJob
 	return maxJobs
 }
 
-// upcomingLanes returns the lanes of up to n contenders whose next job is known to have the given priority,
+// upcomingLanes returns the lanes of up to maxLanes contenders whose next job is known to have the given priority,
 // ordered by user: the user who was served least recently comes first.
 func (c *claimer) upcomingLanes(priority int64, maxLanes int) (lanes []Lane) {
 	next := slices.Clone(c.contenders)

@@ -5,8 +5,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SimulateClaims claims up to n jobs to predict the next starts. The caller rolls the transaction back. Simulate
-// stops after a limited number of steps and bytes, and then sets Incomplete.
+// SimulateClaims claims up to maxJobs jobs to predict the next starts. The caller rolls the transaction back.
+// SimulateClaims stops after a limited number of steps and bytes, and then sets Incomplete.
 func (r *Rules) SimulateClaims(maxJobs int) (simulation store.ClaimSimulation, err error) {
 	steps, bytes := 0, r.ClaimReadBytes
 	for more := true; more && len(simulation.StartingJobs) < maxJobs; {

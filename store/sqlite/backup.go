@@ -81,10 +81,9 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	return made, nil
 }
 
-// copyToTempFile copies the database into a temporary file and calls inspect with a connection to the copy. It
-// returns the path of the file, which the caller deletes. If it returns an error, it has deleted the
-// file. bytesToAdd is how many bytes inspect will add to the copy. When ctx ends, running statements on
-// the copy are interrupted.
+// copyToTempFile copies the database into a temporary file and calls processCopy with a connection to the copy. It
+// returns the path of the file, which the caller deletes. If it returns an error, it has deleted the file. bytesToAdd
+// is how many bytes processCopy will add to the copy. When ctx ends, running statements on the copy are interrupted.
 func (s *Store) copyToTempFile(ctx context.Context, bytesToAdd int64, reportProgress func(done, total int64) error,
 	processCopy func(c *sqlitedb.Conn) error) (path string, err error) {
 	if !s.StartDatabaseCopy() {

@@ -41,7 +41,8 @@ type compactionState struct {
 	// eighth of the file is free.
 	fileIsMostlyFree bool
 	truncatedBytes   int64 // bytes cut off since the last checkpoint; the next one returns them to the disk
-	// pause is the time until the next attempt to empty the WAL (write-ahead log), after the last attempt failed.
+	// checkpointRetryPause is the time until the next attempt to empty the WAL (write-ahead log), after the last attempt
+	// failed.
 	checkpointRetryPause time.Duration
 }
 
@@ -135,7 +136,7 @@ func (s *Store) runCompactStep() (waitBeforeNextStep time.Duration, err error) {
 }
 
 // pagesToTruncate returns how many pages the next step should cut from the end of the file; 0 means none.
-// missingDiskBytes is the result of missingDiskBytes.
+// missingDiskBytes is the result of the method with that name.
 func (s *Store) pagesToTruncate(pageCounts sqlitedb.PageCounts, missingDiskBytes int64) int64 {
 	c := &s.compaction
 	switch {
@@ -175,7 +176,7 @@ func (s *Store) countPages() (sqlitedb.PageCounts, error) {
 	return pages, err
 }
 
-// truncateFreePages cuts up to n pages from the end of the database, in one transaction.
+// truncateFreePages cuts up to maxPages pages from the end of the database, in one transaction.
 func (s *Store) truncateFreePages(maxPages int64) (truncatedPages int64, err error) {
 	err = database.InTransaction(s.writerConn, func() error {
 		end := time.Now().Add(compactTimeLimit)
@@ -205,7 +206,7 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 		c.checkpointRetryPause = min(max(2*c.checkpointRetryPause, walMinRetryPause), walMaxRetryPause)
 		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
 			kind == database.DiskFull {
-			err = nil // ignore the error, because Compact tries again after the pause
+			err = nil // ignore the error, because CompactFiles tries again after the pause
 		}
 		return c.checkpointRetryPause, err
 	}

@@ -70,7 +70,7 @@ func compactUntilDone(t *testing.T, s *Store) (steps int) {
 	return steps
 }
 
-// databaseFileSize returns the size of a database file. suffix is the end of its name, such as "-wal".
+// databaseFileSize returns the size of a database file. nameSuffix is the end of its name, such as "-wal".
 func databaseFileSize(t *testing.T, s *Store, nameSuffix string) int64 {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName+nameSuffix))

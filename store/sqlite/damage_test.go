@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// createDatabase creates a database with n jobs and closes it, so that its main file contains everything.
+// createDatabase creates a database with jobCount jobs and closes it, so that its main file contains everything.
 func createDatabase(t *testing.T, jobCount int) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -190,9 +190,9 @@ func TestDamagedPagesNeverLoseJobsSilently(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpeningDatabase opens a database with the contents raw and returns what happens: "refused" if opening
-// fails, "unreadable" if reading fails, or "whole". If hasErrorMarker is set, the marker file of an
-// earlier I/O error exists.
+// outcomeOfOpeningDatabase opens a database with the given contents and returns what happens: "refused" if opening
+// fails, "unreadable" if reading fails, or "whole". If hasErrorMarker is set, the marker file of an earlier I/O error
+// exists.
 func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMarker bool, jobCount int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")

@@ -14,7 +14,7 @@ import (
 var defaultJobOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
-// newDraft returns a new job to be enqueued, as changed by the functions in set.
+// newDraft returns a new job to be enqueued, as changed by the functions in options.
 func newDraft(options ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
@@ -69,7 +69,7 @@ func completedSettlement(j *queue.Job) store.Settlement {
 		RecordsAttempt: true}}
 }
 
-// expectNoFaults checks that Verify finds no faults. testStep names the step of the test in the message.
+// expectNoFaults checks that VerifyData finds no faults. testStep names the step of the test in the message.
 func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {
@@ -77,7 +77,7 @@ func expectNoFaults(t *testing.T, s *Store, testStep string) {
 	}
 }
 
-// findFaults returns the messages of all faults that Verify finds in the database.
+// findFaults returns the messages of all faults that VerifyData finds in the database.
 func findFaults(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.VerifyData(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},

@@ -37,15 +37,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startLockingProgram starts another program that begins a write transaction on a database and so locks it. printed
-// is the result that the program prints. stop ends the program.
+// startLockingProgram starts another program that begins a write transaction on a database and so locks it. output is
+// the result that the program prints. stop ends the program.
 func startLockingProgram(t *testing.T, path string) (output string, stop func()) {
 	t.Helper()
 	return startSQLProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// startSQLProgram starts another program that executes SQL statements on a database and then keeps it open.
-// printed is the output of the program. stop ends it.
+// startSQLProgram starts another program that executes SQL statements on a database and then keeps it open. output is
+// what the program prints. stop ends the program.
 func startSQLProgram(t *testing.T, path, sql string) (output string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// createBackup returns a backup of a queue with n jobs that have the given command.
+// createBackup returns a backup of a queue with jobCount jobs that have the given command.
 func createBackup(t *testing.T, jobCount int, jobCommand string) (backupPath string) {
 	t.Helper()
 	s := openStore(t, t.TempDir())

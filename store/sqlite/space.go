@@ -172,7 +172,7 @@ func (s *Store) DiskCapacityBytes() int64 {
 	return disk.TotalBytes
 }
 
-// OnSpaceFreed implements engine.DiskSpace. It makes Compact check soon whether the file has enough free pages.
+// OnSpaceFreed implements engine.DiskSpace. It makes CompactFiles check soon whether the file has enough free pages.
 func (b engineBackend) OnSpaceFreed() { queue.TrySend(b.compactionWakeups, struct{}{}) }
 
 // MaintainDiskReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
@@ -302,8 +302,8 @@ func (s *Store) checkFilesIntact() (walBytes int64, err error) {
 	return now.walBytes, err
 }
 
-// checkShrunkWAL is called when the WAL file has shrunk to size bytes. It returns an error if changes are missing. If
-// another program has made a checkpoint and then truncated the WAL, none are missing.
+// checkShrunkWAL is called when the WAL file has shrunk to walBytes bytes. It returns an error if changes are missing.
+// If another program has made a checkpoint and then truncated the WAL, none are missing.
 func (s *Store) checkShrunkWAL(walBytes int64) error {
 	frames, _, err := s.countWALFrames()
 	if err == nil && frames > 0 && walBytes < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
@@ -319,8 +319,8 @@ const (
 	frameHeaderSize = 24
 )
 
-// checkShrunkDatabase is called when the database file has shrunk to size bytes. It returns an error if pages are
-// missing. If another program has made a VACUUM, none are missing.
+// checkShrunkDatabase is called when the database file has shrunk to databaseBytes bytes. It returns an error if pages
+// are missing. If another program has made a VACUUM, none are missing.
 func (s *Store) checkShrunkDatabase(databaseBytes int64) error {
 	pages, err := s.writerConn.QueryNumber(`PRAGMA page_count`)
 	if err == nil && databaseBytes < pages*sqlitedb.PageSize {

@@ -48,8 +48,8 @@ type Store struct {
 	// reserveError is why new jobs are refused while the reserve file is missing. It is nil if the file exists.
 	reserveError atomic.Pointer[error]
 	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil before the first measurement
-	// compactionWakeups receives a value when new jobs are refused for lack of space or when rows were
-	// removed. It wakes Compact.
+	// compactionWakeups receives a value when new jobs are refused for lack of space or when rows were removed. It wakes
+	// CompactFiles.
 	compactionWakeups chan struct{}
 
 	walStuckReason atomic.Pointer[string] // why the WAL cannot be emptied; nil if it can
@@ -177,7 +177,7 @@ func (s *Store) checkAfterIOError() error {
 	return os.Remove(marker)
 }
 
-// OpenReader implements reads.Database.
+// OpenReader implements reads.ReadDatabase. It opens a connection for reads.
 func (b engineBackend) OpenReader() (database.ReadConn, error) {
 	c, err := sqlitedb.OpenWithFlags(b.readerDatabasePath, b.readerOpenFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
@@ -254,8 +254,8 @@ func (b engineBackend) DatabaseBytes() int64 {
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 
-// ConvertReadError implements reads.Database. An I/O error or a damaged file stops the store for good,
-// as it does during a write.
+// ConvertReadError implements reads.ReadDatabase. An I/O error or a damaged file stops the store for good, as it does
+// during a write.
 func (b engineBackend) ConvertReadError(err error) error {
 	e := sqlitedb.SQLiteErrorIn(err)
 	if e == nil {
@@ -275,8 +275,8 @@ func (b engineBackend) ConvertReadError(err error) error {
 	return err
 }
 
-// CheckReadable implements reads.Database. For a read-only store, it returns an error if a service has changed
-// the files since they were opened.
+// CheckReadable implements reads.ReadDatabase. For a read-only store, it returns an error if a service has changed the
+// files since they were opened.
 func (b engineBackend) CheckReadable() error { return b.checkFilesUnchanged() }
 
 // Close implements engine.Backend. It ends a running backup and closes the files.

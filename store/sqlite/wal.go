@@ -70,9 +70,9 @@ func (s *Store) checkpointWAL(walBytes int64) {
 
 var errWALInUse = errors.New("another program keeps reading the database")
 
-// emptyWAL moves all changes in the write-ahead log into the database. mode is a mode of SQLite's
-// wal_checkpoint: after RESTART, the next commit writes to the beginning of the log file; after TRUNCATE, the
-// file is empty. If another connection reads from the log for too long, the error is errWALInUse.
+// emptyWAL moves all changes in the write-ahead log into the database. checkpointMode is a mode of SQLite's
+// wal_checkpoint: after RESTART, the next commit writes to the beginning of the log file; after TRUNCATE, the file is
+// empty. If another connection reads from the log for too long, the error is errWALInUse.
 func (s *Store) emptyWAL(checkpointMode string) error {
 	wait := `PRAGMA busy_timeout = ` + walReaderWaitMillis
 	if s.walStuckReason.Load() != nil {
@@ -126,8 +126,8 @@ func (s *Store) CheckpointError() error {
 	return nil
 }
 
-// ReadTimeout implements reads.Database. It returns the time limit of a read, which is shorter while
-// the WAL cannot be emptied.
+// ReadTimeout implements reads.ReadDatabase. It returns the time limit of a read, which is shorter while the WAL cannot
+// be emptied.
 func (b engineBackend) ReadTimeout() time.Duration {
 	if b.walStuckReason.Load() != nil {
 		return stuckWALReadTimeout
@@ -135,7 +135,7 @@ func (b engineBackend) ReadTimeout() time.Duration {
 	return engine.DefaultReadTimeout
 }
 
-// ReadTimeoutError implements reads.Database. It returns the error for a read that took longer than timeLimit.
+// ReadTimeoutError implements reads.ReadDatabase. It returns the error for a read that took longer than timeLimit.
 func (b engineBackend) ReadTimeoutError(timeLimit time.Duration) error {
 	if err := b.CheckpointError(); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+

@@ -50,7 +50,7 @@ func growWAL(t *testing.T, s *Store) {
 	growWALBy(t, s, 1)
 }
 
-// growWALBy enqueues n jobs of 64 KiB.
+// growWALBy enqueues jobCount jobs of 64 KiB.
 func growWALBy(t *testing.T, s *Store, jobCount int) {
 	t.Helper()
 	big := newDraft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })

@@ -110,7 +110,7 @@ func pointerTo(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsaf
 // bytesAt returns n bytes of SQLite's memory as a slice.
 func bytesAt(address uintptr, n int) []byte { return unsafe.Slice((*byte)(pointerTo(address)), n) }
 
-// replaceArgumentMemory replaces argumentMemory by new memory of n bytes. The old contents are lost.
+// replaceArgumentMemory replaces argumentMemory by new memory of byteCount bytes. The old contents are lost.
 func (c *Conn) replaceArgumentMemory(byteCount int) error {
 	libc.Xfree(c.TLS, c.argumentMemory)
 	c.argumentMemorySize = 0
@@ -368,7 +368,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.message+" "+name), e.Code)
 }
 
-// ResultError returns the error of a call whose result rc is not SQLITE_OK.
+// ResultError returns the error of a call whose resultCode is not SQLITE_OK.
 func (c *Conn) ResultError(resultCode int32) error {
 	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.TLS, resultCode))
 	if c.DBHandle != 0 && sqlite3.Xsqlite3_extended_errcode(c.TLS, c.DBHandle) == resultCode {

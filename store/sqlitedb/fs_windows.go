@@ -40,8 +40,8 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	return classifyVolumeFileSystem(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
 }
 
-// classifyVolumeFileSystem returns the file system that contains path. The path has no links. driveType and name are
-// the type of the drive and the name of the file system, as Windows reports them.
+// classifyVolumeFileSystem returns the file system that contains path. The path has no links. driveType and
+// fileSystemName are the type of the drive and the name of the file system, as Windows reports them.
 func classifyVolumeFileSystem(path string, driveType uint32, fileSystemName string) fileSystem {
 	switch {
 	case strings.HasPrefix(path, `\\?\UNC\`), driveType == windows.DRIVE_REMOTE:

@@ -31,8 +31,8 @@ const (
 // a cycle. An index with more levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry in a page of the id index. child is the number of the page with
-// smaller ids; it is 0 on a leaf.
+// indexEntry is one entry in a page of the id index. childPage is the number of the page with smaller ids; it is 0 on a
+// leaf.
 type indexEntry struct {
 	jobID     string
 	childPage int64
@@ -196,8 +196,8 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 	return e, max(4, entryBytes+payload), true
 }
 
-// shortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id
-// index need no longer ones. length is the number of bytes, or 0 if b does not begin with such a varint.
+// shortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id index need
+// no longer ones. byteCount is the length of the varint, or 0 if b does not begin with such a varint.
 func shortVarint(b []byte) (value, byteCount int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:

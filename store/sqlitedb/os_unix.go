@@ -35,7 +35,7 @@ func DiskSpaceOf(dir string) (DiskSpace, error) {
 	}, nil
 }
 
-// FileSizeLimit returns the maximum size in bytes of a file of this process. ok is false if there is no limit.
+// FileSizeLimit returns the maximum size in bytes of a file of this process. isLimited is false if there is no limit.
 func FileSizeLimit() (maxBytes int64, isLimited bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {

@@ -45,7 +45,7 @@ func ListFileUsersCommand(path string) string {
 	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
-// FileSizeLimit returns false for ok, because Windows has no file size limit per process.
+// FileSizeLimit returns false for isLimited, because Windows has no file size limit per process.
 func FileSizeLimit() (maxBytes int64, isLimited bool) { return 0, false }
 
 // FileID returns "", because on Windows an id can be read only from an open file.

@@ -14,7 +14,7 @@ import (
 )
 
 // checkSchemaVersion returns the schema version of the database. It returns an error if that version is newer than the
-// migrations in steps, unless the database says that this version of the program may use it.
+// last one in migrations, unless the database says that this version of the program may use it.
 func checkSchemaVersion(c *Conn, migrations [][]string) (version int64, err error) {
 	version, err = c.QueryNumber(`PRAGMA user_version`)
 	if err != nil || version >= 0 && version <= int64(len(migrations)) {
