@@ -54,9 +54,9 @@ const DefaultReadTimeout = 2 * time.Second
 type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64
-	// CheckDiskSpace returns an error if there is no disk space for new jobs. The caller that wants to enqueue
-	// jobs gets this error. MaintainDiskReserve creates the reserve, which is disk space that is kept free for
-	// running jobs, if it is missing. Both are called inside a transaction.
+	// CheckDiskSpace returns an error if there is no disk space for new jobs. The caller that wants to enqueue jobs gets
+	// this error. MaintainDiskReserve creates the reserve, which is disk space that is kept free for running jobs, if it
+	// is missing. Both methods are called inside a transaction.
 	CheckDiskSpace() error
 	MaintainDiskReserve()
 	// ReleaseDiskReserve frees disk space of the reserve, and reports whether it has freed any. If wholeReserve

@@ -35,7 +35,8 @@ type batch struct {
 	isBeingRemoved bool // the batch is being removed, one frame per transaction
 }
 
-// acceptsFrames reports whether a batch accepts frames: it is neither committed nor being removed.
+// acceptsFrames reports whether a batch accepts frames, which are further lists of its jobs. A batch accepts none once
+// it is committed or being removed.
 func (b *batch) acceptsFrames() bool { return !b.isCommitted && !b.isBeingRemoved }
 
 // acceptsFramesHere reports whether a batch accepts frames from this node's clients.
@@ -92,7 +93,7 @@ func (m *memory) addBatchToTotals(b *batch, sign int64) {
 	})
 }
 
-// firstBatch returns the batch with the lowest number among those that the given function accepts.
+// firstBatch returns the batch with the lowest number for which matches returns true.
 func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
 		if matches(&b) && (!ok || b.number < found.number) {

@@ -80,12 +80,13 @@ type deltaLane struct {
 	Queue        string         `json:"q"`
 	UID          int            `json:"u"`
 	HeadPosition rules.Position `json:"h"`
-	// HeadPriority is the priority of the job at Head.
+	// HeadPriority is the priority of the job at HeadPosition.
 	HeadPriority int64 `json:"p"`
 	ClosedByGate int64 `json:"s,omitempty"`
 }
 
-// deltaLeases holds leases that differ only in their jobs and fences. Seqs and Fences have one element for each lease.
+// deltaLeases holds leases that differ only in their jobs and fences. JobSeqs and Fences have one element for each
+// lease.
 type deltaLeases struct {
 	LaneID  int64            `json:"l"`
 	Queue   string           `json:"q"`

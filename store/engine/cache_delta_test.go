@@ -23,7 +23,7 @@ type mirroredNode struct {
 	*Engine
 	mirror                 *Engine
 	firstDifference        error // the first difference between the caches that was found
-	appliedDeltas, reloads int   // how many transactions the second node applied as deltas; how often it reloaded
+	appliedDeltas, reloads int   // how often the second node applied a delta, and how often it reloaded its caches
 }
 
 func (m *mirroredNode) AfterCommit(metaChanged bool) {

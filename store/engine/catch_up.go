@@ -75,9 +75,9 @@ func (t *Tx) reloadCache() error {
 		nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
 	t.memoryAtStart, s.foreignChanges.anyJobMayHaveChanged, s.mayHaveReadiedJobs = *m, true, true
-	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes
-	// of the user may have been closed in favour of this lane. They may be able to open now, so check the
-	// users' limits again.
+	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes of the user
+	// may have been closed in favour of this lane. Those other lanes may be able to open now, so check the users' limits
+	// again.
 	for gate := range m.lanes.OverQuotaLaneCounts {
 		t.rules.MarkGateDirty(gate)
 	}

@@ -101,8 +101,8 @@ type foreignWork struct {
 	// mayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there was
 	// no claim after that.
 	mayHaveReadiedJobs bool
-	// closedHereStale reports that some jobs that only this node could not start may be able to start now, so
-	// their lanes must be checked again.
+	// closedHereStale reports that lanes which are closed only on this node may be able to open now, so they must be
+	// checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.UnixMillis // time of the last check of these lanes, by recheckClosedHereIfStale
 	// foreignTimerAt is when this node next checks whether other nodes have acted on their timers.

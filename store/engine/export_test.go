@@ -85,8 +85,7 @@ func (e *Engine) BlockCommits() (release func()) {
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// HasStaleClosedLanes reports whether the engine must still check again the jobs that only this node could not
-// start.
+// HasStaleClosedLanes reports whether the engine must still check again the lanes that are closed only on this node.
 func (e *Engine) HasStaleClosedLanes() bool { return e.closedHereStale }
 
 // CheckForgottenTurns checks that a reload of the caches brings back neither a user's turn that was forgotten

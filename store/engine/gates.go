@@ -78,9 +78,8 @@ func (t *Tx) RecheckClosedLanes() {
 	}
 }
 
-// recheckClosedHereIfStale checks again the jobs that only this node could not start, if another node's
-// changes may have affected them. It does so at most once per foreignTimerGrace, because a recheck of many
-// queues takes long.
+// recheckClosedHereIfStale checks again the lanes that are closed only on this node, if another node's changes may have
+// affected them. It does so at most once per foreignTimerGrace, because a recheck of many queues takes long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.engine
 	if !s.closedHereStale {
@@ -96,8 +95,8 @@ func (t *Tx) recheckClosedHereIfStale() {
 	t.recheckClosedHere()
 }
 
-// recheckClosedHere checks again every limit (such as a resource of this node) that keeps jobs from starting
-// only on this node.
+// recheckClosedHere checks again every limit (such as a resource of this node) that keeps jobs from starting on this
+// node but not on others.
 func (t *Tx) recheckClosedHere() {
 	for _, gate := range t.engine.memory.lanes.LocallyClosedBy {
 		t.rules.MarkGateDirty(gate)

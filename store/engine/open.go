@@ -56,10 +56,10 @@ func New(c Config) *Engine {
 // AllowWrites lets the engine execute operations. The backend calls it once, after it has loaded the engine.
 func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
-// Start prepares a loaded engine for work: it sets the order of jobs, continues interrupted recomputations,
-// and finishes or discards the batches of the last service. The order is computed by readOrder from the
-// stored settings, or is the given one if readOrder is nil. If ctx ends, Start returns an error; a later
-// Start continues the work.
+// Start prepares a loaded engine for work: it sets the order of jobs, checks which jobs can start, continues an
+// interrupted computation of ranks, and finishes or discards the batches of the last service. The order is computed by
+// readOrder from the stored settings, or is the given one if readOrder is nil. If ctx ends, Start returns an error; a
+// later Start continues the work.
 func (e *Engine) Start(ctx context.Context, order queue.RankOrder,
 	readOrder func([]store.Setting) (queue.RankOrder, error)) error {
 	e.memory.order = order

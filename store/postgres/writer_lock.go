@@ -44,7 +44,7 @@ func (b backend) BeginTx(t *engine.Tx) error {
 		b.NodeNumber(), b.serviceStartNumber, b.NodeNumber())
 	batch.AddEach(func(r database.Row) {
 		if r.Int64(0) == known.commitNumber+int64(len(deltas))+1 && len(r.BytesView(2)) > 0 {
-			// The first commit that this node has missed must follow the last one that it knows.
+			// The first commit that this node has missed must follow the last commit that the node knows.
 			hasKnown = hasKnown || len(deltas) == 0 && r.Int64(1) == known.randomMark
 			deltas = append(deltas, slices.Clone(r.BytesView(2)))
 		}

@@ -71,7 +71,7 @@ type bestWaitingJobSearch struct {
 	uid            int64
 	reservedFences map[int64]int64 // fences of the leases whose attempts are not known to have started, by seq
 
-	// These fields describe the best job found; they are set if found is true.
+	// These fields describe the best job found; they are set if foundBest is true.
 	foundBest                       bool
 	bestPosition                    rules.Position
 	bestPriority, bestArrivalNumber int64

@@ -165,9 +165,9 @@ func (c *claimer) advanceQueueTurn(q *Queue) {
 	}
 }
 
-// stopScanAtClosedLanes makes the scan of a lane end before jobs of other lanes that a gate of this lane has closed: it
-// lowers scan.StopPosition to the best head of these lanes. From there on, a job of a closed lane ranks first, and
-// the gate may have room for that job by then.
+// stopScanAtClosedLanes lowers scan.StopPosition, so that the scan of a lane ends where a job of a closed lane ranks
+// first. It considers the lanes that a gate of the scanned lane has closed, and stops at the best of their heads. The
+// gate may have room for the job there by the time the claim reaches it.
 func (c *claimer) stopScanAtClosedLanes(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {

@@ -114,13 +114,14 @@ type laneKeeper struct {
 	// claimSteps counts the steps of claims in this transaction: the lanes that claims check, including lanes
 	// that go before them at a resource, and the jobs that claims read but cannot lease.
 	claimSteps int
-	// nonClaimSteps counts the same steps outside of claims: in OpenLanes, and when a job joins a lane.
+	// nonClaimSteps counts such steps outside of claims: the lanes that are checked, and the jobs that are read but cannot
+	// be leased, in OpenLanes and when a job joins a lane.
 	nonClaimSteps int
 	// currentSteps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
 	// otherwise nonClaimSteps.
 	currentSteps *int
-	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. They had
-	// room, but not the priority of the best lane. When a lane changes, its entry is removed.
+	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. These lanes had room,
+	// but not the priority of the best lane. When a lane changes, its entry is removed.
 	skippedPriorities map[int64]int64
 }
 
@@ -169,7 +170,7 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 }
 
 // laneRoom returns how many jobs of a lane may be leased now. If none, fullGate is the gate without room, or
-// chooseLaneAgain.
+// chooseLaneAgain if the caller must choose a lane again.
 func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
 	maxJobs, fullGate = k.roomAtGate(l, GateNeed{Gate: UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.GateNeeds) && maxJobs > 0; i++ {
@@ -180,9 +181,9 @@ func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
 	return maxJobs, fullGate
 }
 
-// roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate or
-// chooseLaneAgain. A resource has no room for a lane while another lane of the queue goes first; see
-// keepResourceForBetterLane.
+// roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate, or chooseLaneAgain if
+// the caller must choose a lane again. A resource has no room for a lane while another lane of the queue goes first;
+// see keepResourceForBetterLane.
 func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGate int64) {
 	if need.Kind == queue.GateResource {
 		if fullGate := k.keepResourceForBetterLane(l, need.Gate); fullGate != Open {

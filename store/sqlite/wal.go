@@ -33,10 +33,9 @@ type walState struct {
 	readerWaitPause                time.Duration // time from the last wait to nextReaderWait
 }
 
-// checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next
-// commit writes to the beginning of the WAL file. The writer waits a moment for readers that still use the
-// WAL. New readers use only the database, so they do not prevent this. If the checkpoint fails, the commit
-// continues.
+// checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next commit
+// writes to the beginning of the WAL file. The writer waits a moment for readers that still use the WAL. New readers
+// use only the database, so they do not prevent the checkpoint. If the checkpoint fails, the commit continues.
 func (s *Store) checkpointWAL(walBytes int64) {
 	w := &s.walState
 	if walBytes <= w.waitAboveBytes {

@@ -28,7 +28,7 @@ var _ database.MissingJobChecker = (*Conn)(nil)
 // not use the database/sql driver, which copies every value twice and takes locks that a single goroutine does
 // not need. That would cost a ninth of the service's CPU time for a short job. See docs/decisions/0007.
 type Conn struct {
-	// Other packages need TLS and DB to call those functions of SQLite's C API for which Conn has no method.
+	// Other packages need TLS and DBHandle to call those functions of SQLite's C API for which Conn has no method.
 	TLS                *libc.TLS
 	DBHandle           uintptr
 	PreparedStmts      map[string]uintptr // prepared statements by SQL text
